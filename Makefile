@@ -1,0 +1,41 @@
+# Every target that runs something first makes sure that .venv is complete; when it is, that takes a fraction of a second.
+PYTHON := .venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-spark bench-wheel lint format lock clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+
+setup: ## install Python packages, Java and Spark's class archive
+	@scripts/setup
+
+demo: setup ## run the demonstration
+	.venv/bin/headrace demo
+
+test: lint ## check style, types and layers, then run the tests
+	$(PYTHON) -m pytest -m "not spark_all"
+
+test-spark: setup ## run every timeline on real Spark
+	$(PYTHON) -m pytest tests/timelines --engine=spark
+
+bench-wheel: setup ## measure the wheel against Spark's own ways
+	$(PYTHON) -m benchmarks.wheel
+
+lint: setup ## check style, types and layers
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy --strict src
+	.venv/bin/lint-imports
+
+format: setup ## rewrite the code in the project's style
+	$(PYTHON) -m ruff check --fix .
+	$(PYTHON) -m ruff format .
+
+lock: ## choose versions anew and write requirements.lock
+	scripts/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --custom-compile-command "make lock" --group dev pyproject.toml --output-file requirements.lock
+
+clean: ## remove everything that set-up and runs have made
+	rm -rf .venv .venv-tools .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis \
+	  checkpoints spark-warehouse metastore_db derby.log

@@ -1,0 +1,43 @@
+"""Headrace: stream processing with the semantics of Apache Flink, for people who write Python and run Spark."""
+
+from headrace.errors import DefinitionError, HeadraceError
+from headrace.event_time.lateness import drop, side_output, update_for
+from headrace.event_time.strategy import between, event_time, ingestion_time, processing_time
+from headrace.operators.windows.emission import on_close
+from headrace.operators.windows.tumbling import tumbling
+from headrace.runtime.modes import available_now, micro_batch
+from headrace.runtime.pipeline import pipeline
+from headrace.runtime.session import spark_session
+from headrace.runtime.write import write
+from headrace.sinks.console import to_console
+from headrace.sinks.files import to_files
+from headrace.sinks.memory import memory, to_memory
+from headrace.sinks.sink import BatchIdentity, Sink, Written
+from headrace.sources.files import read_files
+
+__all__ = [
+    "BatchIdentity",
+    "DefinitionError",
+    "HeadraceError",
+    "Sink",
+    "Written",
+    "available_now",
+    "between",
+    "drop",
+    "event_time",
+    "ingestion_time",
+    "memory",
+    "micro_batch",
+    "on_close",
+    "pipeline",
+    "processing_time",
+    "read_files",
+    "side_output",
+    "spark_session",
+    "to_console",
+    "to_files",
+    "to_memory",
+    "tumbling",
+    "update_for",
+    "write",
+]

@@ -1,0 +1,77 @@
+"""Durations as authors write them, kept as integer microseconds inside."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from headrace.errors import DefinitionError
+
+Duration = str | timedelta
+
+MICROSECONDS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+_PART = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*(?:,|$|(?=[-\d]))", re.IGNORECASE)
+
+
+def microseconds(duration: Duration, *, argument: str) -> int:
+    """A duration as whole microseconds; ``argument`` names it in the error.
+
+    >>> microseconds("1 minute 30 seconds", argument="size")
+    90000000
+    """
+    if isinstance(duration, timedelta):
+        return duration // timedelta(microseconds=1)
+    total, position = 0.0, 0
+    while position < len(duration):
+        part = _PART.match(duration, position)
+        if part is None or part[2].lower() not in MICROSECONDS:
+            break
+        total += float(part[1]) * MICROSECONDS[part[2].lower()]
+        position = part.end()
+    if position == 0 or position < len(duration):
+        raise DefinitionError(
+            "DURATION_UNREADABLE",
+            f"{argument}={duration!r} is not a duration. Write a number and a unit, as in '10 seconds' or "
+            f"'1 hour 30 minutes'; units are {', '.join(MICROSECONDS)}.",
+        )
+    return round(total)
+
+
+def positive_microseconds(duration: Duration, *, argument: str) -> int:
+    """A duration that must be longer than nothing.
+
+    >>> positive_microseconds("2 milliseconds", argument="gap")
+    2000
+    """
+    length = microseconds(duration, argument=argument)
+    if length <= 0:
+        raise DefinitionError(
+            "DURATION_NOT_POSITIVE",
+            f"{argument}={duration!r} is not longer than zero, so no row could ever fall into it. "
+            f"Give a positive duration, as in {argument}='1 minute'.",
+        )
+    return length
+
+
+def spoken(length: int) -> str:
+    """Microseconds in the author's words.
+
+    >>> spoken(90_000_000)
+    '1 minute 30 seconds'
+    """
+    if length == 0:
+        return "0 seconds"
+    rest, parts = abs(length), []
+    for unit, size in sorted(MICROSECONDS.items(), key=lambda item: -item[1]):
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count} {unit}{'s' if count > 1 else ''}")
+    return ("-" if length < 0 else "") + " ".join(parts)

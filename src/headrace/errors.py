@@ -1,0 +1,41 @@
+"""Errors that name what was given, why it is wrong and what to do."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+_PACKAGE = str(Path(__file__).resolve().parent)
+
+
+class HeadraceError(Exception):
+    """Any failure that Headrace itself reports; ``id`` is stable and can be searched for.
+
+    >>> error = HeadraceError("SOURCE_MISSING", "folder 'in' does not exist. Create it first.")
+    >>> str(error)
+    "[SOURCE_MISSING] folder 'in' does not exist. Create it first."
+    """
+
+    def __init__(self, id: str, message: str) -> None:
+        super().__init__(f"[{id}] {message}")
+        self.id = id
+
+
+class DefinitionError(HeadraceError):
+    """A mistake in a pipeline's definition, raised before any data is read.
+
+    The message ends with the author's own source line.
+    """
+
+    def __init__(self, id: str, message: str) -> None:
+        where = authors_line()
+        super().__init__(id, message if where is None else f"{message} (at {where})")
+
+
+def authors_line() -> str | None:
+    """The innermost line of the call stack that belongs to the author, as ``file:line: code``."""
+    for frame in reversed(traceback.extract_stack()):
+        path = str(Path(frame.filename).resolve())
+        if not path.startswith(_PACKAGE) and "site-packages" not in path and not path.startswith("<"):
+            return f"{Path(frame.filename).name}:{frame.lineno}: {frame.line}"
+    return None

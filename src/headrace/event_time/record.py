@@ -1,0 +1,55 @@
+"""The batch record: everything a batch depends on besides its rows, logged before its first task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The two time bounds of a step's input in one batch.
+
+    A row is on time when its time is at least ``late``; the step fires everything due up to ``fire``.
+    """
+
+    late: int
+    fire: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """What was decided for a batch before it ran; a re-run reads it back and gives the same rows.
+
+    >>> record = BatchRecord(3, 0, {"payments": 5}, {"hourly": Edge(5, 5)}, {"hourly": (1, 2)}, False)
+    >>> BatchRecord.from_json(record.to_json()) == record
+    True
+    """
+
+    batch: int
+    clock: int
+    watermarks: Mapping[str, int]
+    edges: Mapping[str, Edge]
+    wake: Mapping[str, tuple[int, ...]]
+    """Key groups of each step in which something is due, so they are called even without rows."""
+    drain: bool
+
+    def to_json(self) -> str:
+        """The record as one line of JSON."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> BatchRecord:
+        """The record from its JSON."""
+        raw = json.loads(text)
+        return cls(
+            raw["batch"],
+            raw["clock"],
+            raw["watermarks"],
+            {step: Edge(**edge) for step, edge in raw["edges"].items()},
+            {step: tuple(groups) for step, groups in raw["wake"].items()},
+            raw["drain"],
+        )

@@ -1,0 +1,134 @@
+"""Where a row's time comes from, which times are believable, and how far the watermark trails behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+from headrace.durations import Duration, microseconds, positive_microseconds, spoken
+from headrace.errors import DefinitionError
+from headrace.graph import active_graph
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BEGINNING = -(2**63)
+END = 2**63 - 1
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def instant(moment: datetime | str, *, argument: str) -> int:
+    """A moment as microseconds since the epoch; a moment without a zone is UTC.
+
+    >>> instant("1970-01-01T00:00:01", argument="not_before")
+    1000000
+    """
+    try:
+        parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    except ValueError:
+        raise DefinitionError(
+            "MOMENT_UNREADABLE", f"{argument}={moment!r} is not a moment. Write it as in '2026-01-01T10:00:00Z'."
+        ) from None
+    aware = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
+    whole = aware - EPOCH
+    return whole.days * 86_400_000_000 + whole.seconds * 1_000_000 + whole.microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Believable:
+    """The event times a gate lets in; rows outside become dead letters and never move the watermark."""
+
+    not_before: int | None
+    max_future: int | None
+
+
+def between(*, not_before: datetime | str | None = None, max_future: Duration | None = "5 minutes") -> Believable:
+    """The event times to accept: from a moment on, and at most so far ahead of the clock.
+
+    >>> between(max_future="1 minute").max_future
+    60000000
+    """
+    return Believable(
+        None if not_before is None else instant(not_before, argument="not_before"),
+        None if max_future is None else microseconds(max_future, argument="max_future"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TimeStrategy:
+    """How a source's rows get their time and its partitions their watermark; applied with ``frame.transform``."""
+
+    kind: Literal["event", "ingestion", "processing"]
+    column: str
+    out_of_order: int
+    idle: int | None
+    accept: Believable
+    partition: str | None
+    when_all_idle: Literal["hold", "advance"]
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """The same source with its time declared; the frame must come straight from a source."""
+        graph = active_graph()
+        source = graph.source_of(frame)
+        if source is None:
+            raise DefinitionError(
+                "EVENT_TIME_NOT_AT_SOURCE",
+                f"hr.{self.kind}_time({self.column!r}) was given a frame that does not come straight from a source, so "
+                "rows that a filter removed could not move time. Apply it right after hr.read_...(...), "
+                "before your own where and select.",
+            )
+        return source.timed(self)
+
+    def __repr__(self) -> str:
+        if self.kind != "event":
+            return f"hr.{self.kind}_time({self.column!r})"
+        partition = "" if self.partition is None else f", partition={self.partition!r}"
+        return f"hr.event_time({self.column!r}, out_of_order={spoken(self.out_of_order)!r}{partition})"
+
+
+def event_time(
+    column: str,
+    *,
+    out_of_order: Duration = "0 seconds",
+    idle: Duration | None = "1 minute",
+    accept: Believable | None = None,
+    partition: str | None = None,
+    when_all_idle: Literal["hold", "advance"] = "hold",
+) -> TimeStrategy:
+    """Rows happened when ``column`` says; the watermark trails the highest time seen by ``out_of_order``.
+
+    >>> event_time("at", out_of_order="10 seconds")
+    hr.event_time('at', out_of_order='10 seconds')
+    """
+    bound = microseconds(out_of_order, argument="out_of_order")
+    if bound < 0:
+        raise DefinitionError(
+            "OUT_OF_ORDER_NEGATIVE",
+            f"out_of_order={out_of_order!r} is negative, so the watermark would run ahead of the rows. "
+            "Give '0 seconds' for rows in order, or how far they may be out of order.",
+        )
+    if when_all_idle not in ("hold", "advance"):
+        raise DefinitionError(
+            "WHEN_ALL_IDLE_UNKNOWN", f"when_all_idle={when_all_idle!r} is not known. Use 'hold' or 'advance'."
+        )
+    quiet = None if idle is None else positive_microseconds(idle, argument="idle")
+    return TimeStrategy("event", column, bound, quiet, accept or between(), partition, when_all_idle)
+
+
+def ingestion_time(column: str = "ingested_at") -> TimeStrategy:
+    """Rows happened when they arrived (a file's modification time); for monitoring, not for business windows.
+
+    >>> ingestion_time()
+    hr.ingestion_time('ingested_at')
+    """
+    return TimeStrategy("ingestion", column, 0, None, Believable(None, None), None, "hold")
+
+
+def processing_time(column: str = "processed_at") -> TimeStrategy:
+    """Rows happen when their batch runs, by the batch's logged clock; for monitoring, not for business windows.
+
+    >>> processing_time()
+    hr.processing_time('processed_at')
+    """
+    return TimeStrategy("processing", column, 0, None, Believable(None, None), None, "hold")

@@ -1,0 +1,97 @@
+"""The watermark of one source, from the highest event time seen in each of its partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.errors import HeadraceError
+from headrace.event_time.strategy import BEGINNING, TimeStrategy
+
+MOST_PARTITIONS = 10_000
+FORGOTTEN_AFTER = 10
+WHOLE = ""
+"""The one partition of a source that is not divided."""
+
+
+@dataclass(slots=True)
+class Partition:
+    """What is known of one source partition: its highest event time, and how long it has brought no row."""
+
+    highest: int = BEGINNING
+    quiet: int = 0
+
+
+class WatermarkTracker:
+    """Computes ``W = min w(p)`` over the partitions that are not idle; it never goes back.
+
+    Quiet time is handed in by the caller (``pass_time``): it runs only while the flow runs and waits for rows.
+
+    >>> from headrace.event_time.strategy import event_time
+    >>> tracker = WatermarkTracker(event_time("at", out_of_order="1 second"))
+    >>> tracker.observe({"": 5_000_000})
+    >>> tracker.watermark(clock=0)
+    4000000
+    """
+
+    def __init__(self, strategy: TimeStrategy) -> None:
+        self.strategy = strategy
+        self.partitions: dict[str, Partition] = {} if strategy.partition is not None else {WHOLE: Partition()}
+        self._watermark = BEGINNING
+
+    def pass_time(self, elapsed: int) -> None:
+        """Let the idle clocks of all partitions run."""
+        for partition in self.partitions.values():
+            partition.quiet += elapsed
+        idle = self.strategy.idle
+        if idle is not None and self.strategy.partition is not None:
+            self.partitions = {
+                name: known for name, known in self.partitions.items() if known.quiet < FORGOTTEN_AFTER * idle
+            }
+
+    def observe(self, highest: Mapping[str, int]) -> None:
+        """Take in the highest event time that a batch's rows brought to each partition."""
+        for name, time in highest.items():
+            partition = self.partitions.setdefault(name, Partition())
+            partition.highest = max(partition.highest, time)
+            partition.quiet = 0
+        if len(self.partitions) > MOST_PARTITIONS:
+            raise HeadraceError(
+                "TOO_MANY_PARTITIONS",
+                f"column {self.strategy.partition!r} has brought more than {MOST_PARTITIONS} values, too many to keep "
+                "a watermark for each. Use a column with few values, as a gateway or a region.",
+            )
+
+    def watermark(self, *, clock: int, waited: int = 0) -> int:
+        """The watermark if the flow had waited this much longer; fixes nothing until ``advance``."""
+        if self.strategy.kind == "processing":
+            return max(self._watermark, clock)
+        idle = self.strategy.idle
+        active = [p for p in self.partitions.values() if idle is None or p.quiet + waited < idle]
+        if active:
+            slowest = min(partition.highest for partition in active)
+            candidate = slowest - self.strategy.out_of_order if slowest > BEGINNING else BEGINNING
+        elif self.strategy.when_all_idle == "advance":
+            candidate = max((partition.highest for partition in self.partitions.values()), default=BEGINNING)
+        else:
+            candidate = BEGINNING
+        return max(self._watermark, candidate)
+
+    def advance(self, watermark: int) -> None:
+        """Fix the watermark of a batch: later ones are never lower."""
+        self._watermark = max(self._watermark, watermark)
+
+    def to_json(self) -> dict[str, object]:
+        """What a restart needs; idle clocks start again at each start."""
+        return {
+            "watermark": self._watermark,
+            "partitions": {name: partition.highest for name, partition in self.partitions.items()},
+        }
+
+    def restore(self, saved: Mapping[str, object]) -> None:
+        """Take up the watermark and the partitions of an earlier run."""
+        self._watermark = saved["watermark"]  # type: ignore[assignment]
+        self.partitions |= {
+            name: Partition(highest)
+            for name, highest in saved["partitions"].items()  # type: ignore[attr-defined]
+        }

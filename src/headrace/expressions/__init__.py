@@ -1,0 +1,6 @@
+"""SQL text of aggregates and conditions: read with Spark's grammar, evaluated by Polars."""
+
+from headrace.expressions.aggregates import Aggregate, parse_aggregate
+from headrace.expressions.rows import RowExpression, parse_condition, parse_row_expression
+
+__all__ = ["Aggregate", "RowExpression", "parse_aggregate", "parse_condition", "parse_row_expression"]

@@ -1,0 +1,129 @@
+"""Typed operands: literals as Spark reads them, and Spark's rules for bringing operands to one type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from math import isfinite
+
+import polars as pl
+
+Schema = Mapping[str, pl.DataType]
+
+LARGEST_PRECISION = 38
+INTEGER_DIGITS: Mapping[pl.DataType, int] = {pl.Int8(): 3, pl.Int16(): 5, pl.Int32(): 10, pl.Int64(): 20}
+_INTEGERS = list(INTEGER_DIGITS)
+_BITS = dict(zip(_INTEGERS, (8, 16, 32, 64), strict=True))
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?")
+_INSTANT = re.compile(_LOCAL_TIME.pattern + r"(Z|[+-]\d\d:\d\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A Polars expression and the type it has, known before any row is seen."""
+
+    value: pl.Expr
+    dtype: pl.DataType
+
+    def to(self, dtype: pl.DataType) -> Operand:
+        """The operand converted to a type that `common_type` gave for it."""
+        if self.dtype == dtype:
+            return self
+        if isinstance(self.dtype, pl.Datetime) and isinstance(dtype, pl.Datetime):
+            return Operand(self.value.dt.convert_time_zone("UTC"), dtype)
+        return Operand(self.value.cast(dtype), dtype)
+
+
+def is_integer(dtype: pl.DataType) -> bool:
+    return dtype in INTEGER_DIGITS
+
+
+def is_float(dtype: pl.DataType) -> bool:
+    return dtype in (pl.Float32(), pl.Float64())
+
+
+def is_number(dtype: pl.DataType) -> bool:
+    return is_integer(dtype) or is_float(dtype) or isinstance(dtype, pl.Decimal)
+
+
+def common_type(left: pl.DataType, right: pl.DataType) -> pl.DataType | None:
+    """The type Spark brings two operands to, or None where it has none or would have to guess.
+
+    >>> common_type(pl.Int32(), pl.Float32()), common_type(pl.String(), pl.Int32())
+    (Float64, None)
+    """
+    if left == right or right == pl.Null():
+        return left
+    if left == pl.Null():
+        return right
+    if is_integer(left) and is_integer(right):
+        return max(left, right, key=_INTEGERS.index)
+    if is_number(left) and is_number(right):
+        return pl.Float64() if is_float(left) or is_float(right) else _wider_decimal(left, right)
+    if isinstance(left, pl.Datetime) and isinstance(right, pl.Datetime) and left.time_zone and right.time_zone:
+        return pl.Datetime("us", "UTC")
+    return None
+
+
+def _wider_decimal(left: pl.DataType, right: pl.DataType) -> pl.DataType | None:
+    (left_precision, left_scale), (right_precision, right_scale) = _digits(left), _digits(right)
+    scale = max(left_scale, right_scale)
+    precision = scale + max(left_precision - left_scale, right_precision - right_scale)
+    return pl.Decimal(precision, scale) if precision <= LARGEST_PRECISION else None
+
+
+def _digits(dtype: pl.DataType) -> tuple[int, int]:
+    if isinstance(dtype, pl.Decimal):
+        return dtype.precision, dtype.scale
+    return INTEGER_DIGITS[dtype], 0
+
+
+def number(text: str) -> Operand | None:
+    """A number literal, typed by how it is written: 1 INT, 1.5 DECIMAL(2,1), 1e3 DOUBLE; None if out of range.
+
+    >>> number("1").dtype, number("1.5").dtype, number("1e3").dtype
+    (Int32, Decimal(precision=2, scale=1), Float64)
+    """
+    if "e" in text.lower():
+        value = float(text)
+        return Operand(pl.lit(value, dtype=pl.Float64), pl.Float64()) if isfinite(value) else None
+    if text.lstrip("-").isdigit():
+        for integer in (pl.Int32(), pl.Int64()):
+            if fits(int(text), integer):
+                return Operand(pl.lit(int(text), dtype=integer), integer)
+    exact = Decimal(text)
+    _, digits, exponent = exact.as_tuple()
+    scale = -int(exponent)
+    precision = max(len(digits), scale)
+    if precision > LARGEST_PRECISION:
+        return None
+    dtype = pl.Decimal(precision, scale)
+    return Operand(pl.lit(exact, dtype=dtype), dtype)
+
+
+def fits(value: int, dtype: pl.DataType) -> bool:
+    """Whether an integer lies in the range of an integer type."""
+    half = 1 << (_BITS[dtype] - 1)
+    return -half <= value < half
+
+
+def moment(text: str, dtype: pl.DataType) -> Operand | None:
+    """A DATE, TIMESTAMP or TIMESTAMP_NTZ literal; None unless it reads the same in every session's zone.
+
+    >>> moment("2026-01-01 00:00:00", pl.Datetime("us", "UTC")) is None
+    True
+    """
+    try:
+        if dtype == pl.Date() and _DATE.fullmatch(text):
+            return Operand(pl.lit(date.fromisoformat(text), dtype=dtype), dtype)
+        if dtype == pl.Datetime("us") and _LOCAL_TIME.fullmatch(text):
+            return Operand(pl.lit(datetime.fromisoformat(text), dtype=dtype), dtype)
+        if dtype == pl.Datetime("us", "UTC") and _INSTANT.fullmatch(text):
+            return Operand(pl.lit(datetime.fromisoformat(text).astimezone(UTC), dtype=dtype), dtype)
+    except ValueError:
+        return None
+    return None

@@ -1,0 +1,210 @@
+"""The pipeline's graph: sources, steps and flows as the author's function names them, one after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField
+
+TIME_TAG = "headrace.time"
+"""Column metadata that survives the author's own select: this column is the event time of the named node's edge."""
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_IN_PLAN = re.compile(r"headrace\.(source|step)\.([A-Za-z][A-Za-z0-9_]*)")
+
+
+class SourceFrame(Protocol):
+    """A frame that comes straight from a source."""
+
+    @property
+    def name(self) -> str:
+        """The source's name."""
+
+    def timed(self, strategy: Any) -> DataFrame:
+        """The same source with its time declared."""
+
+
+class Step(Protocol):
+    """A step as its author wrote it: a value with a name, comparable and printable."""
+
+    @property
+    def name(self) -> str:
+        """The step's name, its state's identity for ever."""
+
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        """What must stay the same for the step's state to stay valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNode:
+    """A source in the graph; ``fingerprint`` must stay the same for its positions to stay valid."""
+
+    name: str
+    fingerprint: Mapping[str, object]
+    ticks: Path
+    time: Any = None
+    """The declared time strategy, or None for a source whose flows have no event time."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepNode:
+    """A step in the graph with the nodes it reads, and what ``explain`` says about it."""
+
+    step: Step
+    inputs: tuple[str, ...]
+    columns: tuple[str, ...]
+    side_outputs: Mapping[str, Any] = field(default_factory=dict)
+    """Schema of each side output by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideOutput:
+    """Rows that leave a step beside its main output; ``hr.write`` takes it, like a frame."""
+
+    step: str
+    name: str
+    main: DataFrame
+    function: Callable[[DataFrame], DataFrame] | None = None
+
+    def transform(self, function: Callable[[DataFrame], DataFrame]) -> SideOutput:
+        """The same output, shaped by a function of one DataFrame before it is written."""
+        earlier = self.function
+        return SideOutput(
+            self.step, self.name, self.main, function if earlier is None else lambda frame: function(earlier(frame))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FlowNode:
+    """One ``hr.write``: one Spark query with one checkpoint."""
+
+    name: str
+    frame: DataFrame
+    main_sinks: tuple[Any, ...]
+    side_sinks: tuple[tuple[SideOutput, tuple[Any, ...]], ...]
+    sources: tuple[str, ...]
+    steps: tuple[str, ...]
+    """Names of the sources and steps in the flow's plan, in the order of their definition."""
+
+
+@dataclass(slots=True)
+class Graph:
+    """What a pipeline's function has said so far."""
+
+    pipeline: str
+    checkpoint: Path
+    reports: Accumulator[dict[Any, Any]]
+    sources: dict[str, SourceNode] = field(default_factory=dict)
+    steps: dict[str, StepNode] = field(default_factory=dict)
+    flows: dict[str, FlowNode] = field(default_factory=dict)
+    _source_frames: dict[int, tuple[DataFrame, SourceFrame]] = field(default_factory=dict)
+
+    def register_frame(self, frame: DataFrame, source: SourceFrame) -> DataFrame:
+        """Remember that this very DataFrame comes straight from a source."""
+        self._source_frames[id(frame)] = (frame, source)
+        return frame
+
+    def source_of(self, frame: DataFrame) -> SourceFrame | None:
+        """The source that this very DataFrame comes straight from, if it does."""
+        entry = self._source_frames.get(id(frame))
+        return None if entry is None else entry[1]
+
+    def add_source(self, node: SourceNode) -> None:
+        """Record a source under its own name."""
+        check_name("source", node.name)
+        if node.name in self.sources:
+            raise DefinitionError(
+                "SOURCE_NAME_REUSED",
+                f"two sources are named {node.name!r}, so their positions could be mixed up after a restart. "
+                "Give one of them another name with name='...'.",
+            )
+        self.sources[node.name] = node
+
+    def add_step(self, node: StepNode) -> None:
+        """Record a step under its own name."""
+        name = node.step.name
+        if name in self.steps:
+            raise DefinitionError(
+                "STEP_NAME_REUSED",
+                f"two steps are named {name!r}, but a name is the identity of a step's state. Rename one of them.",
+            )
+        self.steps[name] = node
+
+    def add_flow(self, flow: FlowNode) -> None:
+        """Record a flow; a step's state belongs to one flow only."""
+        check_name("flow", flow.name)
+        if flow.name in self.flows:
+            raise DefinitionError("FLOW_NAME_REUSED", f"two flows are named {flow.name!r}. Rename one of them.")
+        for other in self.flows.values():
+            shared = sorted(set(other.steps) & set(flow.steps))
+            if shared:
+                raise DefinitionError(
+                    "STEP_IN_TWO_FLOWS",
+                    f"step {shared[0]!r} is written by the flows {other.name!r} and {flow.name!r}, which would run it "
+                    "twice with two states. Write all its outputs in one hr.write(...).",
+                )
+        self.flows[flow.name] = flow
+
+    def nodes_in(self, frame: DataFrame) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the sources and steps that a frame's plan holds, each in the order of their definition."""
+        found = set(_IN_PLAN.findall(str(frame._jdf.queryExecution().analyzed().toString())))
+        return (
+            tuple(name for name in self.sources if ("source", name) in found),
+            tuple(name for name in self.steps if ("step", name) in found),
+        )
+
+    def time_field(self, frame: DataFrame, *, step: str) -> StructField:
+        """The column of a frame that carries its event time."""
+        tagged = [column for column in frame.schema.fields if TIME_TAG in (column.metadata or {})]
+        if not tagged:
+            raise DefinitionError(
+                "EVENT_TIME_MISSING",
+                f"step {step!r} needs event time, but none of the columns {', '.join(frame.columns)} carries it. "
+                "Apply hr.event_time(...) to the source, and keep its column (or a window) unchanged in every select.",
+            )
+        return tagged[0]
+
+
+def check_name(what: str, name: str) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise DefinitionError(
+            "NAME_INVALID",
+            f"{what} name {name!r} is used in file and state names. Use letters, digits and _, a letter first.",
+        )
+
+
+_ACTIVE: ContextVar[Graph | None] = ContextVar("headrace_graph", default=None)
+
+
+def active_graph() -> Graph:
+    """The graph of the pipeline that is being defined."""
+    graph = _ACTIVE.get()
+    if graph is None:
+        raise DefinitionError(
+            "NO_PIPELINE",
+            "sources, steps and hr.write(...) belong inside a function decorated with @hr.pipeline. "
+            "Move this call there and start it with .run(checkpoint=...).",
+        )
+    return graph
+
+
+@contextmanager
+def defining(graph: Graph) -> Iterator[Graph]:
+    """Make a graph the active one while a pipeline's function runs."""
+    token = _ACTIVE.set(graph)
+    try:
+        yield graph
+    finally:
+        _ACTIVE.reset(token)

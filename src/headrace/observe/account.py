@@ -1,0 +1,69 @@
+"""The account of a batch: every row that came in is somewhere, and the numbers add up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headrace.errors import HeadraceError
+from headrace.sinks.sink import Written
+
+Reports = Mapping[str, Mapping[int, Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Rows by node: ``read = handed_on + dead``, ``in = accepted + late``, ``out = written + already_marked``."""
+
+    sources: Mapping[str, Mapping[str, int]]
+    steps: Mapping[str, Mapping[str, int]]
+    sinks: Mapping[str, Mapping[str, int]]
+
+    def to_json(self) -> dict[str, Any]:
+        """The account as plain dictionaries."""
+        return asdict(self)
+
+    def check(self, *, flow: str, batch: int) -> None:
+        """Fail loudly, with the numbers, when an identity does not hold."""
+        broken = [
+            f"source {name}: read {n['read']} != handed on {n['handed_on']} + dead {n['dead']}"
+            for name, n in self.sources.items()
+            if n["read"] != n["handed_on"] + n["dead"]
+        ]
+        broken += [
+            f"step {name}: in {n['in']} != accepted {n['accepted']} + late {n['late']}"
+            for name, n in self.steps.items()
+            if n["in"] != n["accepted"] + n["late"]
+        ]
+        broken += [
+            f"sink of {name}: out {n['out']} != written {n['written']} + already marked {n['already_marked']}"
+            for name, n in self.sinks.items()
+            if n["out"] != n["written"] + n["already_marked"]
+        ]
+        if broken:
+            raise HeadraceError(
+                "ACCOUNT_BROKEN",
+                f"flow {flow!r}, batch {batch}: {'; '.join(broken)}. Nothing of this batch was committed; "
+                "this is a defect in Headrace or in a sink, please report it with these numbers.",
+            )
+
+
+def account_of(reports: Reports, written: Mapping[str, Written]) -> Account:
+    """The account of a batch from what its tasks and sinks said."""
+
+    def summed(kind: str, names: tuple[str, ...]) -> dict[str, dict[str, int]]:
+        return {
+            node.split(".", 1)[1]: {name: sum(report[name] for report in parts.values()) for name in names}
+            for node, parts in reports.items()
+            if node.startswith(f"{kind}.")
+        }
+
+    return Account(
+        summed("source", ("read", "handed_on", "dead")),
+        summed("step", ("in", "accepted", "late")),
+        {
+            output: {"out": sink.out, "written": sink.rows, "already_marked": sink.already_marked}
+            for output, sink in written.items()
+        },
+    )

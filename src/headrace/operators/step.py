@@ -1,0 +1,73 @@
+"""Putting a step into the plan: found time, bound operator, recorded node, lowered frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
+
+from headrace.errors import DefinitionError
+from headrace.graph import TIME_TAG, SideOutput, Step, StepNode, active_graph
+from headrace.schemas import from_arrow, polars_schema, spark_schema
+from headrace.sources.source import Source
+from headrace.wheel.operator import Operator
+from headrace.wheel.spark import lower
+from headrace.wheel.task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """All outputs of a step by name: ``main`` is a DataFrame, the others are handles that ``hr.write`` takes."""
+
+    main: DataFrame
+    late: SideOutput
+
+
+def place(step: Step, bind: Callable[[Mapping[str, pl.DataType], str], Operator], frame: DataFrame) -> Outputs:
+    """Put a step behind a frame of the active pipeline."""
+    graph = active_graph()
+    time = graph.time_field(frame, step=step.name)
+    sources, _ = graph.nodes_in(frame)
+    if len(sources) > 1:
+        raise DefinitionError(
+            "SOURCES_UNITED",
+            f"step {step.name!r} reads a union of the sources {', '.join(sources)}, whose watermarks differ. "
+            "Give each source a step of its own.",
+        )
+    operator = bind(polars_schema(frame.schema), time.name)
+    name = f"headrace.step.{step.name}"
+    origin = graph.source_of(frame)
+    output = _tagged(spark_schema(operator.output_schema), "window", f"step.{step.name}")
+    if isinstance(origin, Source):
+        # Nothing of the author's in between: gate and pack run as one function in one worker.
+        placed = lower(origin.raw, origin.gate.read, operator, output, graph.reports, name=f"{origin.label}+{name}")
+    else:
+        placed = lower(frame, _rows, operator, output, graph.reports, name=name)
+    late = operator.late_schema
+    graph.add_step(
+        StepNode(step, (time.metadata[TIME_TAG],), tuple(placed.columns), {} if late is None else {"late": late})
+    )
+    return Outputs(placed, SideOutput(step.name, "late", placed))
+
+
+def _rows(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
+    return (from_arrow(batch) for batch in batches)
+
+
+def _tagged(schema: StructType, column: str, node: str) -> StructType:
+    """The schema with one column marked as the event time of a node's edge."""
+    return StructType(
+        [
+            StructField(field.name, field.dataType, field.nullable, {TIME_TAG: node} if field.name == column else None)
+            for field in schema.fields
+        ]
+    )

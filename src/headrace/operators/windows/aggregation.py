@@ -1,0 +1,182 @@
+"""What runs for a window step: partial aggregates by key and window, as whole frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from headrace.event_time.lateness import Lateness
+from headrace.event_time.record import Edge
+from headrace.event_time.strategy import BEGINNING
+from headrace.expressions import Aggregate
+from headrace.operators.windows.assigners import Windows
+from headrace.wheel.key_hash import canonical
+from headrace.wheel.operator import Applied, Combined
+
+START, REVISION, CHANGED = "__start", "__revision", "__changed"
+MOMENT = pl.Datetime("us", "UTC")
+WINDOW = pl.Struct({"start": MOMENT, "end": MOMENT})
+
+
+@dataclass(frozen=True)
+class WindowAggregation:
+    """Aggregates rows by key and window; emits a window when it closes and corrects it while late rows may come.
+
+    A state row is one window of one key: its partial aggregates, and the revision last emitted (null before the
+    window has closed).
+    """
+
+    name: str
+    key: tuple[str, ...]
+    time: str
+    windows: Windows
+    aggregates: tuple[Aggregate, ...]
+    lateness: Lateness
+    schema: Mapping[str, pl.DataType]
+    """Columns of the rows that come in; the time is a timestamp or the window of an earlier step."""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """A window of a key."""
+        return (*self.key, START)
+
+    @cached_property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        """Key, window and partial aggregates."""
+        columns = {name: self.schema[name] for name in self.key} | {START: pl.Int64()}
+        for aggregate in self.aggregates:
+            columns |= aggregate.state_types(self.schema)
+        return columns
+
+    @cached_property
+    def state_schema(self) -> dict[str, pl.DataType]:
+        """Partial aggregates with the revision last emitted."""
+        return {**self.partial_schema, REVISION: pl.Int32()}
+
+    @cached_property
+    def output_schema(self) -> dict[str, pl.DataType]:
+        """Key, window, results, pane and revision."""
+        results = {aggregate.name: aggregate.result_type(self.schema) for aggregate in self.aggregates}
+        keys = {name: self.schema[name] for name in self.key}
+        return {**keys, "window": WINDOW, **results, "pane": pl.String(), "revision": pl.Int32()}
+
+    @cached_property
+    def late_schema(self) -> dict[str, pl.DataType] | None:
+        """The whole row, and how far its time was behind the watermark."""
+        return {**self.schema, "late_by": pl.Duration("us")} if self.lateness.keeps_rows else None
+
+    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+        """Assign windows, set rows aside whose window takes nothing any more, and aggregate the others."""
+        time = self._time()
+        placed = canonical(rows, self.key).with_columns(self.windows.start(time).alias(START))
+        accepted, late = placed, rows.clear()
+        if edge.late > BEGINNING:
+            over = placed.select(self._over(edge.late)).to_series()
+            if over.any():
+                accepted, late = placed.filter(~over), rows.filter(over)
+        partials: dict[str, pl.Expr] = {}
+        for aggregate in self.aggregates:
+            partials |= aggregate.partial(self.schema)
+        combined = accepted.group_by(self.identity).agg(**partials).select(self.partial_schema.keys())
+        how_late = (edge.late - time).cast(pl.Duration("us")).alias("late_by")
+        return Combined(combined, late.with_columns(how_late), accepted.height)
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Partials of the same window become one."""
+        return partials.group_by(self.identity).agg(**self._merging()).select(self.partial_schema.keys())
+
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
+        """Take rows in, close windows up to ``edge.fire``, correct closed ones, forget those that are over.
+
+        Windows that were closed before this batch (``end <= edge.late``) have been emitted before any of its rows
+        is taken in, so their rows are corrections.
+        """
+        closed = self._end() <= edge.late
+        state = state.with_columns(pl.lit(False).alias(CHANGED))
+        state = self._take(state, partials.filter(~closed))
+        closing = state.select((self._end() <= edge.fire) & pl.col(REVISION).is_null()).to_series()
+        outputs = []
+        if closing.any():
+            outputs.append(self._emitted(state.filter(closing), pane="on_time", revision=pl.lit(0, pl.Int32)))
+            state = state.with_columns(
+                pl.when(closing).then(0).otherwise(pl.col(REVISION)).cast(pl.Int32).alias(REVISION),
+                (pl.col(CHANGED) | closing).alias(CHANGED),
+            )
+        corrections = partials.filter(closed)
+        if not corrections.is_empty():
+            state, corrected = self._correct(state, corrections)
+            outputs.append(self._emitted(corrected, pane="late", revision=pl.col(REVISION)))
+        over = state.select(self._over(edge.fire)).to_series()
+        kept = state.filter(~over)
+        return Applied(
+            kept.drop(CHANGED),
+            kept.filter(pl.col(CHANGED)).drop(CHANGED),
+            state.filter(over).select(self.identity),
+            pl.concat(outputs) if outputs else pl.DataFrame(schema=self.output_schema),
+        )
+
+    def due(self, state: pl.DataFrame) -> int | None:
+        """The earliest end of an open window, or the earliest moment at which a closed one is forgotten."""
+        if state.is_empty():
+            return None
+        forgotten = pl.when(pl.col(REVISION).is_null()).then(0).otherwise(self.lateness.correctable)
+        return int(state.select((self._end() + forgotten).min()).item())
+
+    def _time(self) -> pl.Expr:
+        if isinstance(self.schema[self.time], pl.Struct):
+            return pl.col(self.time).struct.field("end").cast(pl.Int64) - 1
+        return pl.col(self.time).cast(pl.Int64)
+
+    def _end(self) -> pl.Expr:
+        return self.windows.end(pl.col(START))
+
+    def _over(self, bound: int) -> pl.Expr:
+        """Whether a window takes no rows any more at this bound."""
+        return self._end() + self.lateness.correctable <= bound
+
+    def _merging(self) -> dict[str, pl.Expr]:
+        merging: dict[str, pl.Expr] = {}
+        for aggregate in self.aggregates:
+            merging |= aggregate.merge(self.schema)
+        return merging
+
+    def _take(self, state: pl.DataFrame, partials: pl.DataFrame) -> pl.DataFrame:
+        """The state with partial results merged in; windows they touch are marked as changed."""
+        if partials.is_empty():
+            return state
+        fresh = partials.with_columns(pl.lit(None, pl.Int32).alias(REVISION), pl.lit(True).alias(CHANGED))
+        if state.is_empty():
+            return fresh
+        untouched, touched = state.clear(), state
+        if 2 * partials.height < state.height:
+            identity = list(self.identity)
+            marks = partials.select(identity).with_columns(pl.lit(True).alias("__touched"))
+            hit = state.select(identity).join(marks, on=identity, how="left", nulls_equal=True, maintain_order="left")
+            mask = hit["__touched"].is_not_null()
+            untouched, touched = state.filter(~mask), state.filter(mask)
+        merging = {**self._merging(), REVISION: pl.col(REVISION).max(), CHANGED: pl.col(CHANGED).any()}
+        merged = pl.concat([touched, fresh]).group_by(self.identity).agg(**merging).select(state.columns)
+        return pl.concat([untouched, merged])
+
+    def _correct(self, state: pl.DataFrame, corrections: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The state with late rows merged into closed windows, and the windows they corrected."""
+        merged = self._take(state.with_columns(pl.lit(False).alias(CHANGED)), corrections)
+        corrected = merged.filter(pl.col(CHANGED)).with_columns(
+            (pl.col(REVISION).fill_null(-1) + 1).cast(pl.Int32).alias(REVISION)
+        )
+        identity = list(self.identity)
+        earlier = state.join(corrected, on=identity, how="anti", nulls_equal=True)
+        return pl.concat([earlier, corrected]), corrected
+
+    def _emitted(self, windows: pl.DataFrame, *, pane: str, revision: pl.Expr) -> pl.DataFrame:
+        bounds = pl.struct(pl.col(START).cast(MOMENT).alias("start"), self._end().cast(MOMENT).alias("end"))
+        return windows.select(
+            *self.key,
+            bounds.alias("window"),
+            *(aggregate.result(self.schema) for aggregate in self.aggregates),
+            pl.lit(pane).alias("pane"),
+            revision.alias("revision"),
+        )

@@ -1,0 +1,77 @@
+"""Findings about a definition: what is worth knowing before it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing worth knowing: what, why and what to do are in its message."""
+
+    id: str
+    severity: Literal["error", "warning", "note"]
+    step: str | None
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.message}"
+
+
+def findings(graph: Graph) -> list[Finding]:
+    """What is worth knowing about a graph; mistakes are errors when it is defined."""
+    return [*_clocks(graph), *_late_rows(graph), *_sinks(graph)]
+
+
+def _clocks(graph: Graph) -> list[Finding]:
+    found = []
+    for name, node in graph.steps.items():
+        for given in node.inputs:
+            source = graph.sources.get(given.removeprefix("source."))
+            if source is not None and source.time.kind != "event":
+                found.append(
+                    Finding(
+                        "ARRIVAL_TIME_IN_WINDOW",
+                        "warning",
+                        name,
+                        f"step {name!r} windows rows by {source.time.kind} time, so results depend on when rows arrive "
+                        "and cannot be computed again. Use hr.event_time(...) for anything but monitoring.",
+                    )
+                )
+    return found
+
+
+def _late_rows(graph: Graph) -> list[Finding]:
+    written = {(side.step, side.name) for flow in graph.flows.values() for side, _ in flow.side_sinks}
+    found = []
+    for flow in graph.flows.values():
+        for step in flow.steps:
+            outputs = graph.steps[step].side_outputs
+            if not outputs:
+                message = f"step {step!r} counts late rows and drops them. Use hr.side_output() to keep them."
+                found.append(Finding("LATE_ROWS_DROPPED", "note", step, message))
+            elif (step, "late") not in written:
+                message = (
+                    f"late rows of step {step!r} go to <checkpoint>/{flow.name}/late/{step}. To send them elsewhere, "
+                    f"use outputs = step.outputs(frame) and hr.write({flow.name!r}, ..., (outputs.late, sink))."
+                )
+                found.append(Finding("LATE_ROWS_IN_CHECKPOINT", "note", step, message))
+    return found
+
+
+def _sinks(graph: Graph) -> list[Finding]:
+    return [
+        Finding(
+            "SINK_AT_LEAST_ONCE",
+            "warning",
+            None,
+            f"flow {flow.name!r}: {sink!r} may show a batch again after a crash. Use a sink with exactly_once where "
+            "that matters.",
+        )
+        for flow in graph.flows.values()
+        for sink in (*flow.main_sinks, *(sink for _, sinks in flow.side_sinks for sink in sinks))
+        if sink.guarantee != "exactly_once"
+    ]

@@ -1,0 +1,46 @@
+"""A pipeline in words: where time comes from, what is kept and how long, what each sink promises."""
+
+from __future__ import annotations
+
+from headrace.durations import spoken
+from headrace.graph import FlowNode, Graph
+from headrace.wheel.key_groups import KEY_GROUPS
+
+
+def explanation(graph: Graph) -> str:
+    """The text of ``explain()``."""
+    return "\n".join(
+        [f"pipeline {graph.pipeline}", *(line for flow in graph.flows.values() for line in _flow(graph, flow))]
+    )
+
+
+def _flow(graph: Graph, flow: FlowNode) -> list[str]:
+    lines = [f"  flow {flow.name}"]
+    for name in flow.sources:
+        source = graph.sources[name]
+        place = source.fingerprint.get("path", source.fingerprint["kind"])
+        lines.append(f"    source {name}: {place}, {source.time!r}")
+        if source.time is not None and source.time.kind == "event":
+            ahead = source.time.accept.max_future
+            guard = (
+                "any time ahead is believed" if ahead is None else f"more than {spoken(ahead)} ahead is a dead letter"
+            )
+            whole = "the whole source" if source.time.partition is None else f"each {source.time.partition}"
+            lines.append(
+                f"      watermark: highest time seen - {spoken(source.time.out_of_order)}, one for {whole}; {guard}"
+            )
+    for name in flow.steps:
+        node = graph.steps[name]
+        kept = getattr(node.step, "retention", 0)
+        lines.append(f"    step {name}: {node.step!r}")
+        lines.append(f"      reads {', '.join(node.inputs)}; columns {', '.join(node.columns)}")
+        lines.append(
+            f"      state: a row for each key and open window, in {KEY_GROUPS} key groups, "
+            f"removed {'when the window closes' if not kept else spoken(kept) + ' after the window has closed'}"
+        )
+    for sink in flow.main_sinks:
+        lines.append(f"    main -> {sink!r}: {sink.guarantee}")
+    for side, sinks in flow.side_sinks:
+        lines += [f"    {side.step}.{side.name} -> {sink!r}: {sink.guarantee}" for sink in sinks]
+    lines.append(f"    dead letters -> <checkpoint>/{flow.name}/dead_letters: exactly_once")
+    return lines

@@ -1,0 +1,92 @@
+"""The checkpoint's identity file: whose state it holds, compared at every restart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import HeadraceError
+from headrace.graph import FlowNode, Graph
+from headrace.storage import write_durably
+from headrace.wheel.key_groups import KEY_GROUPS
+
+FILE = "identity.json"
+FORMAT = 1
+
+
+def identity_of(graph: Graph, flow: FlowNode) -> dict[str, Any]:
+    """Everything that must stay the same for a flow's state and positions to stay valid."""
+    return {
+        "format": FORMAT,
+        "pipeline": graph.pipeline,
+        "flow": flow.name,
+        "key_groups": KEY_GROUPS,
+        "sources": [_source(graph, name) for name in flow.sources],
+        "steps": [_step(graph, name) for name in flow.steps],
+    }
+
+
+def _source(graph: Graph, name: str) -> dict[str, Any]:
+    node = graph.sources[name]
+    time = node.time
+    clock = None if time is None else {"kind": time.kind, "column": time.column, "partition": time.partition}
+    return {"name": name, **node.fingerprint, "time": clock}
+
+
+def _step(graph: Graph, name: str) -> dict[str, Any]:
+    node = graph.steps[name]
+    return {
+        "name": name,
+        "inputs": list(node.inputs),
+        **node.step.fingerprint,
+        "retention": getattr(node.step, "retention", 0),
+        "definition": repr(node.step),
+    }
+
+
+def check_identity(folder: Path, identity: dict[str, Any]) -> None:
+    """Write the identity of a new checkpoint; refuse a pipeline whose identity is not the stored one."""
+    file = folder / FILE
+    if not file.exists():
+        write_durably(file, json.dumps(identity, indent=2))
+        return
+    stored = json.loads(file.read_text())
+    for name in ("format", "pipeline", "flow", "key_groups"):
+        if stored[name] != identity[name]:
+            raise HeadraceError(
+                "CHECKPOINT_OF_ANOTHER_PIPELINE",
+                f"checkpoint {str(folder)!r} was made with {name} {stored[name]!r}, this is {identity[name]!r}. "
+                "Give this pipeline a checkpoint of its own.",
+            )
+    _compare("SOURCE_CHANGED", "source", stored["sources"], identity["sources"], folder)
+    _compare("STEP_CHANGED", "step", stored["steps"], identity["steps"], folder)
+    if stored != identity:
+        write_durably(file, json.dumps(identity, indent=2))
+
+
+def _compare(error: str, what: str, stored: list[dict[str, Any]], given: list[dict[str, Any]], folder: Path) -> None:
+    names_then, names_now = [each["name"] for each in stored], [each["name"] for each in given]
+    if names_then != names_now:
+        raise HeadraceError(
+            error,
+            f"checkpoint {str(folder)!r} holds the {what}s {', '.join(names_then) or 'none'}, the pipeline now has "
+            f"{', '.join(names_now) or 'none'}; state would be loaded into another {what}. Stored: {_shown(stored)}. "
+            f"Now: {_shown(given)}. Restore the order, or start with a new checkpoint.",
+        )
+    for then, now in zip(stored, given, strict=True):
+        changed = [name for name in then.keys() | now.keys() if name not in ("definition", "retention")]
+        differing = sorted(name for name in changed if then.get(name) != now.get(name))
+        if now.get("retention", 0) < then.get("retention", 0):
+            differing.append("late")
+        if differing:
+            raise HeadraceError(
+                error,
+                f"{what} {now['name']!r} has another {', '.join(differing)} than the checkpoint {str(folder)!r}, so "
+                f"what it holds would be wrong. Stored: {_shown([then])}. Now: {_shown([now])}. Take the change back, "
+                "or start with a new checkpoint.",
+            )
+
+
+def _shown(definitions: list[dict[str, Any]]) -> str:
+    return "; ".join(str(each.get("definition") or json.dumps(each)) for each in definitions)

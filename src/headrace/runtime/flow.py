@@ -1,0 +1,229 @@
+"""One flow at work: plans each batch, runs its sinks, checks the account, and wakes itself when something is due."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import HeadraceError
+from headrace.event_time.batch_log import FileBatchLog
+from headrace.event_time.record import BatchRecord
+from headrace.graph import FlowNode, Graph
+from headrace.observe import history
+from headrace.observe.account import Account, account_of
+from headrace.plan.identity import check_identity, identity_of
+from headrace.runtime.modes import Mode
+from headrace.runtime.offsets import brings_rows
+from headrace.runtime.planner import Clock, Planner, Reports, Topology
+from headrace.sinks.files import FileSink
+from headrace.sinks.sink import BatchIdentity, Sink, Written
+from headrace.sources.gate import DEAD_LETTER_SCHEMA, DEAD_LETTERS
+from headrace.storage import write_durably
+from headrace.wheel.reports import take
+from headrace.wheel.side_rows import side_frame
+from headrace.wheel.task import PROPERTY, property_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+GENERATION = 0
+WATCH_SECONDS = 0.05
+
+
+class Flow:
+    """The driver's side of one ``hr.write``."""
+
+    def __init__(self, graph: Graph, node: FlowNode, spark: SparkSession, clock: Clock, mode: Mode) -> None:
+        self.node = node
+        self.folder = graph.checkpoint / node.name
+        self._graph = graph
+        self._spark = spark
+        self._clock = clock
+        self._mode = mode
+        self._drain = False
+        self._busy = threading.Lock()
+        self._stopping = threading.Event()
+        self.failure: BaseException | None = None
+        check_identity(self.folder, identity_of(graph, node))
+        topology = Topology(
+            {name: graph.sources[name].time for name in node.sources if graph.sources[name].time is not None},
+            {name: graph.steps[name].inputs for name in node.steps},
+        )
+        self.planner = Planner(topology, FileBatchLog(self.folder / "log"), clock, interval=mode.interval)
+        if self.planner.drained:
+            raise HeadraceError(
+                "CHECKPOINT_DRAINED",
+                f"flow {node.name!r}: checkpoint {str(self.folder)!r} was drained: all its windows were closed at the "
+                "end of time, so any further row would be late. Start with a new checkpoint.",
+            )
+        self._query: StreamingQuery | None = None
+        self._worker = threading.Thread(target=self._work, name=f"headrace-{node.name}", daemon=True)
+
+    def start(self) -> None:
+        """Start working in the background."""
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Finish the batch that runs, then stop."""
+        self._stopping.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end; whether it has come."""
+        self._worker.join(timeout)
+        return not self._worker.is_alive()
+
+    def _work(self) -> None:
+        try:
+            if self._mode.kind == "micro_batch":
+                self._run(processingTime=f"{self._mode.interval / 1_000_000} seconds")
+            else:
+                self._run_available()
+        except BaseException as failure:
+            self.failure = self.failure or failure
+
+    def _run_available(self) -> None:
+        """Read what is there, close what that made due, and at a drain close everything."""
+        self._run(availableNow=True)
+        while self.planner.wants_batch() and not self._stopping.is_set():
+            self.tick()
+            self._run(availableNow=True)
+        self._drain = self._mode.drain
+        while self._drain and not self.planner.drained and not self._stopping.is_set():
+            self.tick()
+            self._run(availableNow=True)
+
+    def _run(self, **trigger: Any) -> None:
+        writer = self.node.frame.writeStream.foreachBatch(self._batch).queryName(self.node.name)
+        writer = writer.option("checkpointLocation", str(self.folder / "spark")).trigger(**trigger)
+        query = self._query = writer.start()
+        try:
+            while query.isActive and not self._stopping.wait(WATCH_SECONDS):
+                if self._mode.kind == "micro_batch":
+                    self._tick_when_due()
+        finally:
+            with self._busy:
+                query.stop()
+        error = query.exception()
+        if error is not None:
+            raise self.failure or error
+
+    def _tick_when_due(self) -> None:
+        if self._busy.acquire(blocking=False):
+            try:
+                if self.planner.wants_batch():
+                    self.tick()
+            finally:
+                self._busy.release()
+
+    def tick(self) -> None:
+        """Ask for a batch though no row has come."""
+        for name in self.node.sources:
+            folder = self._graph.sources[name].ticks
+            for old in folder.iterdir():
+                old.unlink(missing_ok=True)
+            # Spark passes over empty files.
+            write_durably(folder / f"{time.time_ns()}.tick", "tick")
+
+    def _batch(self, frame: DataFrame, batch: int) -> None:
+        """Run one batch; Spark commits it when this returns."""
+        with self._busy:
+            try:
+                self._run_batch(frame, batch)
+            except BaseException as failure:
+                self.failure = failure
+                raise
+
+    def _run_batch(self, frame: DataFrame, batch: int) -> None:
+        began = time.monotonic()
+        drain = self._drain and not brings_rows(self.folder / "spark", batch)
+        record = self.planner.plan(batch, drain=drain)
+        side_folder = self.folder / "side"
+        shutil.rmtree(side_folder, ignore_errors=True)
+        text = property_text(record, flow=self.node.name, side_folder=str(side_folder))
+        self._spark.sparkContext.setLocalProperty(PROPERTY, text)
+        written = self._write_main(frame, batch)
+        computed = time.monotonic()
+        reports = take(self._graph.reports.value, flow=self.node.name, batch=batch)
+        written |= self._write_side(reports, batch)
+        account = account_of(reports, written)
+        account.check(flow=self.node.name, batch=batch)
+        self.planner.conclude(record, reports)
+        history.append(self.folder, self._entry(record, account, computed - began, time.monotonic() - began))
+
+    def _write_main(self, frame: DataFrame, batch: int) -> dict[str, Written]:
+        sinks = self.node.main_sinks
+        if not sinks:
+            frame.write.format("noop").mode("overwrite").save()
+            return {}
+        return self._write_all("main", sinks, frame, batch)
+
+    def _write_side(self, reports: Reports, batch: int) -> dict[str, Written]:
+        """Hand exactly the files that the tasks named to their sinks."""
+        written: dict[str, Written] = {}
+        for source in self.node.sources:
+            sink = FileSink(str(self.folder / DEAD_LETTERS), "parquet")
+            files = _named(reports, f"source.{source}", DEAD_LETTERS)
+            output = f"{source}.{DEAD_LETTERS}"
+            written |= self._write_rows(output, (sink,), files, DEAD_LETTER_SCHEMA, batch, None)
+        for step in self.node.steps:
+            for name, schema in self._graph.steps[step].side_outputs.items():
+                files = _named(reports, f"step.{step}", name)
+                place = (step, name)
+                chosen = [
+                    (side, sinks) for side, sinks in self.node.side_sinks if (side.step, side.name) == (step, name)
+                ]
+                if not chosen:
+                    sink = FileSink(str(self.folder / name / step), "parquet")
+                    written |= self._write_rows(f"{step}.{name}", (sink,), files, schema, batch, None)
+                for side, sinks in chosen:
+                    written |= self._write_rows(f"{step}.{name}", sinks, files, schema, batch, side.function)
+        return written
+
+    def _write_rows(
+        self, output: str, sinks: Sequence[Sink], files: Mapping[str, int], schema: Any, batch: int, function: Any
+    ) -> dict[str, Written]:
+        if not files:
+            return {}
+        frame = side_frame(self._spark, list(files), schema)
+        written = self._write_all(output, sinks, frame if function is None else function(frame), batch)
+        expected = sum(files.values())
+        for name, sink in written.items():
+            if function is None and sink.out != expected:
+                raise HeadraceError(
+                    "SIDE_ROWS_LOST",
+                    f"flow {self.node.name!r}, batch {batch}: tasks kept {expected} rows for {name}, the sink got "
+                    f"{sink.out}. Nothing of this batch was committed.",
+                )
+        return written
+
+    def _write_all(self, output: str, sinks: Sequence[Sink], frame: DataFrame, batch: int) -> dict[str, Written]:
+        """Write to every sink, running the plan once: one sink is one action, several read what was kept."""
+        identity = BatchIdentity(self.node.name, GENERATION, batch, output)
+        if len(sinks) == 1:
+            return {output: sinks[0].write(frame, identity)}
+        kept = frame.persist()
+        try:
+            return {f"{output}#{number}": sink.write(kept, identity) for number, sink in enumerate(sinks, 1)}
+        finally:
+            kept.unpersist()
+
+    def _entry(self, record: BatchRecord, account: Account, computing: float, whole: float) -> dict[str, Any]:
+        groups = [group for held in self.planner.groups.values() for group in held.values()]
+        return {
+            "flow": self.node.name,
+            "batch": record.batch,
+            "clock": record.clock,
+            "watermarks": dict(record.watermarks),
+            "partitions": {name: tracker.to_json()["partitions"] for name, tracker in self.planner.trackers.items()},
+            "account": account.to_json(),
+            "seconds": {"compute": round(computing, 3), "batch": round(whole, 3)},
+            "state": {"rows": sum(g["rows"] for g in groups), "bytes": sum(g["bytes"] for g in groups)},
+        }
+
+
+def _named(reports: Reports, node: str, output: str) -> dict[str, int]:
+    return {file: rows for report in reports.get(node, {}).values() for file, rows in report["side"].get(output, ())}

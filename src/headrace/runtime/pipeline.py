@@ -1,0 +1,170 @@
+"""A pipeline: the author's function, and the ways to look at it and run it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from headrace.errors import DefinitionError
+from headrace.graph import Graph, check_name, defining
+from headrace.observe import history
+from headrace.plan.check import Finding, findings
+from headrace.plan.draw import mermaid
+from headrace.plan.explain import explanation
+from headrace.runtime.checkpoint import open_checkpoint
+from headrace.runtime.flow import Flow
+from headrace.runtime.modes import Mode, micro_batch
+from headrace.runtime.planner import Clock
+from headrace.runtime.session import prepare, spark_session
+from headrace.wheel.reports import reports_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Define = Callable[..., None]
+
+
+def system_clock() -> int:
+    """Now, in microseconds since the epoch."""
+    return time.time_ns() // 1000
+
+
+class Running:
+    """A pipeline that has been started."""
+
+    def __init__(self, graph: Graph, flows: list[Flow]) -> None:
+        self._graph = graph
+        self._flows = flows
+        for flow in flows:
+            flow.start()
+
+    def status(self) -> dict[str, dict[str, Any] | None]:
+        """The newest history entry of each flow."""
+        entries = {flow.node.name: history.read(flow.folder) for flow in self._flows}
+        return {name: read[-1] if read else None for name, read in entries.items()}
+
+    def stop(self) -> None:
+        """Let every flow finish the batch it is in, then stop."""
+        for flow in self._flows:
+            flow.stop()
+        for flow in self._flows:
+            flow.wait()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until all flows have ended; a flow that fails stops the others, and its failure is raised."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        waiting = list(self._flows)
+        while waiting:
+            waiting = [flow for flow in waiting if not flow.wait(0.05)]
+            failed = next((flow for flow in self._flows if flow.failure is not None), None)
+            if failed is not None and failed.failure is not None:
+                self.stop()
+                raise failed.failure
+            if deadline is not None and time.monotonic() > deadline:
+                return not waiting
+        return True
+
+
+class Pipeline:
+    """What ``@hr.pipeline`` makes of a function: flows that can be drawn, explained, checked and run."""
+
+    def __init__(self, function: Define, name: str) -> None:
+        check_name("pipeline", name)
+        self._function = function
+        self.name = name
+        self.__doc__ = function.__doc__
+
+    def define(self, spark: SparkSession, checkpoint: Path, **parameters: Any) -> Graph:
+        """Run the author's function; the graph of what it says. No data is read."""
+        prepare(spark)
+        graph = Graph(self.name, checkpoint, reports_of(spark.sparkContext))
+        with defining(graph):
+            self._function(spark, **parameters)
+        if not graph.flows:
+            raise DefinitionError(
+                "PIPELINE_EMPTY", f"pipeline {self.name!r} writes nothing. End it with hr.write(name, frame, sink)."
+            )
+        return graph
+
+    def start(
+        self,
+        *,
+        checkpoint: str | os.PathLike[str],
+        mode: Mode | None = None,
+        spark: SparkSession | None = None,
+        clock: Clock = system_clock,
+        **parameters: Any,
+    ) -> Running:
+        """Start in the background; everything that can be wrong is found before the first batch."""
+        folder = open_checkpoint(checkpoint)
+        session = _session(self.name, spark)
+        graph = self.define(session, folder, **parameters)
+        chosen = mode or micro_batch()
+        return Running(graph, [Flow(graph, node, session, clock, chosen) for node in graph.flows.values()])
+
+    def run(
+        self,
+        *,
+        checkpoint: str | os.PathLike[str],
+        mode: Mode | None = None,
+        spark: SparkSession | None = None,
+        **parameters: Any,
+    ) -> None:
+        """Run until the end, or until Ctrl-C or SIGTERM, which let the running batch finish."""
+        running = self.start(checkpoint=checkpoint, mode=mode, spark=spark, **parameters)
+        stop = threading.Event()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: stop.set())
+        while not running.wait(0.2):
+            if stop.is_set():
+                running.stop()
+
+    def check(self, *, spark: SparkSession | None = None, **parameters: Any) -> list[Finding]:
+        """What is wrong or worth knowing about the definition. No data is read."""
+        try:
+            return findings(self._looked_at(spark, parameters))
+        except DefinitionError as error:
+            return [Finding(error.id, "error", None, str(error))]
+
+    def explain(self, *, spark: SparkSession | None = None, **parameters: Any) -> str:
+        """Steps, state, watermark and the guarantee of each sink, as text."""
+        return explanation(self._looked_at(spark, parameters))
+
+    def draw(self, *, spark: SparkSession | None = None, **parameters: Any) -> str:
+        """The graph as Mermaid text."""
+        return mermaid(self._looked_at(spark, parameters))
+
+    def _looked_at(self, spark: SparkSession | None, parameters: dict[str, Any]) -> Graph:
+        with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+            return self.define(_session(self.name, spark), Path(folder), **parameters)
+
+
+def _session(name: str, given: SparkSession | None) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    return given or SparkSession.getActiveSession() or spark_session(name)
+
+
+@overload
+def pipeline(function: Define) -> Pipeline: ...
+@overload
+def pipeline(*, name: str) -> Callable[[Define], Pipeline]: ...
+def pipeline(function: Define | None = None, *, name: str | None = None) -> Pipeline | Callable[[Define], Pipeline]:
+    """Make a pipeline of a function that reads sources, applies steps and writes flows.
+
+    >>> @pipeline
+    ... def spend(spark):
+    ...     ...
+    >>> spend.name
+    'spend'
+    """
+    if function is not None:
+        return Pipeline(function, name or function.__name__)
+    return lambda decorated: Pipeline(decorated, name or decorated.__name__)

@@ -1,0 +1,130 @@
+"""Decides time for a flow: each batch's record before it runs, and what the next batch starts from after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.event_time.batch_log import BatchLog
+from headrace.event_time.record import BatchRecord, Edge
+from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
+from headrace.event_time.tracker import WatermarkTracker
+
+Clock = Callable[[], int]
+"""Microseconds since the epoch."""
+Reports = Mapping[str, Mapping[int, Mapping[str, Any]]]
+"""What the tasks of a batch said, by node and partition or key group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The nodes of one flow that time runs through, in the order of their definition."""
+
+    sources: Mapping[str, TimeStrategy]
+    steps: Mapping[str, tuple[str, ...]]
+    """The inputs of each step, as ``source.<name>`` or ``step.<name>``."""
+
+
+class Planner:
+    """The time-keeper of one flow; a new one takes up where the log of the last one ended."""
+
+    def __init__(self, topology: Topology, log: BatchLog, clock: Clock, *, interval: int = 0) -> None:
+        self._topology = topology
+        self._log = log
+        self._clock = clock
+        self._interval = interval
+        self.trackers = {name: WatermarkTracker(strategy) for name, strategy in topology.sources.items()}
+        self.groups: dict[str, dict[int, dict[str, Any]]] = {step: {} for step in topology.steps}
+        self._fired = dict.fromkeys(topology.steps, BEGINNING)
+        self.drained = False
+        self._planned_at = self._ended_at = clock()
+        last = log.last_outcome()
+        if last is not None:
+            self._take_up(last[1])
+
+    def _take_up(self, outcome: dict[str, Any]) -> None:
+        for name, saved in outcome["trackers"].items():
+            self.trackers[name].restore(saved)
+        self.groups = {
+            step: {int(group): values for group, values in groups.items()} for step, groups in outcome["groups"].items()
+        }
+        self._fired = outcome["fired"]
+        self.drained = outcome["drained"]
+
+    def plan(self, batch: int, *, drain: bool = False) -> BatchRecord:
+        """The record of a batch: the logged one when the batch runs again, otherwise decided and logged now."""
+        logged = self._log.record(batch)
+        record = self._decide(batch, drain) if logged is None else logged
+        for name, watermark in record.watermarks.items():
+            self.trackers[name].advance(watermark)
+        return record
+
+    def _decide(self, batch: int, drain: bool) -> BatchRecord:
+        now = self._clock()
+        waited = self._waited(now)
+        for tracker in self.trackers.values():
+            tracker.pass_time(waited)
+        self._planned_at = now
+        watermarks = {name: END if drain else tracker.watermark(clock=now) for name, tracker in self.trackers.items()}
+        edges = self._edges(watermarks)
+        record = BatchRecord(batch, now, watermarks, edges, self._due(edges), drain)
+        self._log.write_record(record)
+        return record
+
+    def _waited(self, now: int) -> int:
+        """How long the idle clocks have run: they stand still while a batch overruns its interval."""
+        overran = self._ended_at - self._planned_at > self._interval
+        return now - (self._ended_at if overran else self._planned_at)
+
+    def _edges(self, watermarks: Mapping[str, int]) -> dict[str, Edge]:
+        edges: dict[str, Edge] = {}
+        for step, inputs in self._topology.steps.items():
+            late, fire = [], []
+            for node in inputs:
+                kind, name = node.split(".", 1)
+                late.append(watermarks[name] if kind == "source" else self._fired[name])
+                fire.append(watermarks[name] if kind == "source" else edges[name].fire)
+            edges[step] = Edge(min(late), min(fire))
+        return edges
+
+    def _due(self, edges: Mapping[str, Edge]) -> dict[str, tuple[int, ...]]:
+        return {
+            step: tuple(
+                group
+                for group, values in self.groups[step].items()
+                if values["due"] is not None and values["due"] <= edge.fire
+            )
+            for step, edge in edges.items()
+        }
+
+    def wants_batch(self) -> bool:
+        """Whether something is due now that no row would wake."""
+        now = self._clock()
+        waited = self._waited(now)
+        watermarks = {name: tracker.watermark(clock=now, waited=waited) for name, tracker in self.trackers.items()}
+        return any(self._due(self._edges(watermarks)).values())
+
+    def conclude(self, record: BatchRecord, reports: Reports) -> None:
+        """Take in what a batch's tasks said and log what the next batch starts from."""
+        for name, tracker in self.trackers.items():
+            highest: dict[str, int] = {}
+            for report in reports.get(f"source.{name}", {}).values():
+                for partition, time in report["highest"].items():
+                    highest[partition] = max(time, highest.get(partition, BEGINNING))
+            tracker.observe(highest)
+        for step in self._topology.steps:
+            for group, report in reports.get(f"state.{step}", {}).items():
+                self.groups[step][group] = dict(report)
+        self._fired = {step: edge.fire for step, edge in record.edges.items()}
+        self.drained = record.drain
+        self._log.write_outcome(
+            record.batch,
+            {
+                "trackers": {name: tracker.to_json() for name, tracker in self.trackers.items()},
+                "groups": self.groups,
+                "fired": self._fired,
+                "drained": self.drained,
+            },
+        )
+        self._ended_at = self._clock()

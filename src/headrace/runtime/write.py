@@ -1,0 +1,85 @@
+"""``hr.write``: one flow, one Spark query, one checkpoint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import DefinitionError
+from headrace.graph import FlowNode, SideOutput, active_graph
+from headrace.sinks.sink import Sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def write(name: str, *outputs: Any) -> None:
+    """Write a frame to a sink, or several outputs of one step, each to one or more sinks, as one flow.
+
+    ``hr.write("spend", frame, sink)``, or
+    ``hr.write("spend", (windows.main, sink, another), (windows.late, sink))``.
+    """
+    graph = active_graph()
+    pairs = outputs if all(isinstance(output, tuple) for output in outputs) else (outputs,)
+    if not outputs:
+        raise DefinitionError(
+            "FLOW_EMPTY",
+            f"flow {name!r} writes nothing. Give it a frame and a sink, as in hr.write(name, frame, sink).",
+        )
+    main: list[tuple[DataFrame, tuple[Sink, ...]]] = []
+    side: list[tuple[SideOutput, tuple[Sink, ...]]] = []
+    for output, *sinks in pairs:
+        for sink in sinks:
+            if not isinstance(sink, Sink):
+                raise DefinitionError(
+                    "NOT_A_SINK",
+                    f"flow {name!r}: {sink!r} is not a sink. Use hr.to_files(...), hr.to_console(), hr.to_memory(...), "
+                    "or a class with guarantee and write.",
+                )
+        if not sinks:
+            raise DefinitionError("SINK_MISSING", f"flow {name!r}: an output has no sink. Add one, as hr.to_console().")
+        if isinstance(output, SideOutput):
+            side.append((output, tuple(sinks)))
+        else:
+            main.append((output, tuple(sinks)))
+    frame = main[0][0] if main else side[0][0].main
+    if len(main) > 1:
+        raise DefinitionError(
+            "FLOW_WITH_TWO_FRAMES",
+            f"flow {name!r} writes {len(main)} frames, and each would run its steps again. Write one frame to several "
+            "sinks, as in (frame, sink, another), and the others in flows of their own.",
+        )
+    sources, steps = graph.nodes_in(frame)
+    _check(name, frame, sources, steps, side)
+    graph.add_flow(FlowNode(name, frame, main[0][1] if main else (), tuple(side), sources, steps))
+
+
+def _check(
+    name: str,
+    frame: DataFrame,
+    sources: tuple[str, ...],
+    steps: tuple[str, ...],
+    side: list[tuple[SideOutput, tuple[Sink, ...]]],
+) -> None:
+    if not frame.isStreaming or not sources:
+        raise DefinitionError(
+            "NOT_A_STREAM",
+            f"flow {name!r}: the frame does not come from a source of Headrace. Read it with one of hr.read_files, "
+            "hr.generate.",
+        )
+    for output, _ in side:
+        if output.step not in steps:
+            raise DefinitionError(
+                "OUTPUT_OF_ANOTHER_FLOW",
+                f"flow {name!r} writes output {output.name!r} of step {output.step!r}, but not its main output. "
+                "Write all outputs of a step in one hr.write(...).",
+            )
+        if output.name not in _side_outputs(output.step):
+            raise DefinitionError(
+                "OUTPUT_NOT_KEPT",
+                f"flow {name!r} writes output {output.name!r} of step {output.step!r}, which drops late rows. "
+                "Choose .late(hr.side_output()).",
+            )
+
+
+def _side_outputs(step: str) -> Any:
+    return active_graph().steps[step].side_outputs

@@ -1,0 +1,246 @@
+"""Schemas as Spark, Polars and Arrow write them, converted in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import polars as pl
+import pyarrow as pa
+import sqlglot
+from polars.datatypes import DataTypeClass
+from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import to_arrow_schema
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from headrace.errors import DefinitionError
+
+PolarsType = pl.DataType | DataTypeClass
+
+_SIMPLE: tuple[tuple[type[spark.DataType], pl.DataType], ...] = (
+    (spark.BooleanType, pl.Boolean()),
+    (spark.ByteType, pl.Int8()),
+    (spark.ShortType, pl.Int16()),
+    (spark.IntegerType, pl.Int32()),
+    (spark.LongType, pl.Int64()),
+    (spark.FloatType, pl.Float32()),
+    (spark.DoubleType, pl.Float64()),
+    (spark.StringType, pl.String()),
+    (spark.BinaryType, pl.Binary()),
+    (spark.DateType, pl.Date()),
+    (spark.TimestampType, pl.Datetime("us", "UTC")),
+    (spark.TimestampNTZType, pl.Datetime("us")),
+    (spark.DayTimeIntervalType, pl.Duration("us")),
+)
+_DDL_NAMES: Mapping[str, type[spark.DataType]] = {
+    "BOOLEAN": spark.BooleanType,
+    "TINYINT": spark.ByteType,
+    "SMALLINT": spark.ShortType,
+    "INT": spark.IntegerType,
+    "BIGINT": spark.LongType,
+    "FLOAT": spark.FloatType,
+    "DOUBLE": spark.DoubleType,
+    "TEXT": spark.StringType,
+    "BINARY": spark.BinaryType,
+    "DATE": spark.DateType,
+    "TIMESTAMPTZ": spark.TimestampType,
+    "TIMESTAMPLTZ": spark.TimestampType,
+    "TIMESTAMPNTZ": spark.TimestampNTZType,
+}
+_INTERVAL_UNITS = ("DAY", "HOUR", "MINUTE", "SECOND")
+_LARGEST_PRECISION = 38
+# Far below the 2 GiB that the 32-bit offsets of Spark's strings allow in one batch.
+_BATCH_BYTES = 64 << 20
+
+
+def polars_schema(struct: spark.StructType) -> dict[str, pl.DataType]:
+    """The Polars types of a Spark schema's columns.
+
+    >>> polars_schema(parse_ddl("account STRING, at TIMESTAMP"))
+    {'account': String, 'at': Datetime(time_unit='us', time_zone='UTC')}
+    """
+    return {field.name: polars_type(field.dataType, field.name) for field in struct.fields}
+
+
+def polars_type(dtype: spark.DataType, column: str) -> pl.DataType:
+    """The Polars type of one Spark type; the column is named when there is none."""
+    if isinstance(dtype, spark.DecimalType):
+        return pl.Decimal(dtype.precision, dtype.scale)
+    if isinstance(dtype, spark.StructType):
+        return pl.Struct({field.name: polars_type(field.dataType, f"{column}.{field.name}") for field in dtype.fields})
+    if isinstance(dtype, spark.ArrayType):
+        return pl.List(polars_type(dtype.elementType, f"{column}.element"))
+    for spark_class, polars in _SIMPLE:
+        if type(dtype) is spark_class:
+            return polars
+    raise _unsupported(column, dtype.simpleString())
+
+
+def spark_schema(schema: Mapping[str, PolarsType]) -> spark.StructType:
+    """The Spark schema of Polars columns, every column nullable.
+
+    >>> spark_schema({"account": pl.String(), "amount": pl.Decimal(10, 2)}).simpleString()
+    'struct<account:string,amount:decimal(10,2)>'
+    """
+    return spark.StructType([spark.StructField(name, spark_type(dtype, name)) for name, dtype in schema.items()])
+
+
+def spark_type(dtype: PolarsType, column: str) -> spark.DataType:
+    """The Spark type of one Polars type; the column is named when there is none."""
+    if isinstance(dtype, pl.Decimal):
+        return spark.DecimalType(dtype.precision, dtype.scale)
+    if isinstance(dtype, pl.Struct):
+        fields = [
+            spark.StructField(field.name, spark_type(field.dtype, f"{column}.{field.name}")) for field in dtype.fields
+        ]
+        return spark.StructType(fields)
+    if isinstance(dtype, pl.List):
+        return spark.ArrayType(spark_type(dtype.inner, f"{column}.element"))
+    if isinstance(dtype, pl.Datetime) and dtype.time_unit == "us" and dtype.time_zone is not None:
+        return spark.TimestampType()
+    for spark_class, polars in _SIMPLE:
+        if dtype == polars:
+            return spark_class()
+    raise _unsupported(column, str(dtype))
+
+
+def arrow_schema(struct: spark.StructType) -> pa.Schema:
+    """The Arrow schema that Spark accepts for its own schema, timestamps in UTC.
+
+    >>> arrow_schema(parse_ddl("account STRING, at TIMESTAMP")).types
+    [DataType(string), TimestampType(timestamp[us, tz=UTC])]
+    """
+    return to_arrow_schema(struct, timezone="UTC")
+
+
+def arrow_batches(frame: pl.DataFrame, schema: spark.StructType) -> Iterator[pa.RecordBatch]:
+    """The frame as record batches that Spark's ``mapInArrow`` accepts for the schema, in the schema's column order.
+
+    >>> frame = pl.DataFrame({"account": ["a", "b"]})
+    >>> [batch.num_rows for batch in arrow_batches(frame, parse_ddl("account STRING"))]
+    [2]
+    """
+    target = arrow_schema(schema)
+    ordered = frame.select(target.names)
+    rows = max(1, ordered.height * _BATCH_BYTES // max(1, int(ordered.estimated_size())))
+    for part in ordered.iter_slices(rows):
+        if part.height:
+            yield from part.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(target).combine_chunks().to_batches()
+
+
+def from_arrow(batch: pa.RecordBatch) -> pl.DataFrame:
+    """A record batch from Spark as a frame; timestamps labelled with the session's zone become UTC.
+
+    >>> from_arrow(pa.record_batch({"account": ["a"]})).schema
+    Schema([('account', String)])
+    """
+    target = pa.schema([field.with_type(_in_utc(field.type)) for field in batch.schema])
+    frame = pl.from_arrow(batch if target.equals(batch.schema) else batch.cast(target))
+    assert isinstance(frame, pl.DataFrame)  # for the type checker: a batch always becomes a frame
+    return frame
+
+
+def parse_ddl(text: str) -> spark.StructType:
+    """The Spark schema that DDL text describes, read without a Spark session.
+
+    >>> parse_ddl("account STRING NOT NULL, amount DECIMAL(10, 2)").simpleString()
+    'struct<account:string,amount:decimal(10,2)>'
+    """
+    try:
+        statement = sqlglot.parse_one(f"CREATE TABLE t ({text}\n)", dialect="spark")
+    except SqlglotError as error:
+        raise _unreadable(text, "it is not a list of columns") from error
+    table = statement.this
+    if not isinstance(statement, exp.Create) or not isinstance(table, exp.Schema) or not table.expressions:
+        raise _unreadable(text, "it names no columns")
+    if text.rstrip().endswith(","):
+        raise _unreadable(text, "a column is missing after the last comma")
+    return _struct(table.expressions, text)
+
+
+def type_of(node: exp.DataType, text: str) -> spark.DataType:
+    """The Spark type that a parsed SQL type means; ``text`` is what the author wrote."""
+    kind = node.this
+    if isinstance(kind, exp.Interval):
+        return _interval(kind, text)
+    name, parameters = getattr(kind, "name", str(kind)), node.expressions
+    if name == "DECIMAL":
+        return _decimal([int(parameter.name) for parameter in parameters], text)
+    if name == "STRUCT" and parameters:
+        return _struct(parameters, text)
+    if name in ("ARRAY", "LIST") and len(parameters) == 1:
+        return spark.ArrayType(type_of(parameters[0], text))
+    if name == "MAP" and len(parameters) == 2:
+        return spark.MapType(type_of(parameters[0], text), type_of(parameters[1], text))
+    if name not in _DDL_NAMES or parameters:
+        raise _unreadable(text, f"type '{node.sql(dialect='spark')}' is not known")
+    return _DDL_NAMES[name]()
+
+
+def _struct(columns: list[exp.Expr], text: str) -> spark.StructType:
+    fields: list[spark.StructField] = []
+    for column in columns:
+        kind = column.args.get("kind")
+        if not isinstance(column, exp.ColumnDef) or not isinstance(kind, exp.DataType):
+            raise _unreadable(text, f"'{column.sql(dialect='spark')}' has no type")
+        if any(column.name.lower() == field.name.lower() for field in fields):
+            raise _unreadable(text, f"column '{column.name}' is named twice")
+        fields.append(_field(column, kind, text))
+    return spark.StructType(fields)
+
+
+def _field(column: exp.ColumnDef, kind: exp.DataType, text: str) -> spark.StructField:
+    nullable, metadata = True, None
+    for constraint in column.args.get("constraints") or []:
+        if isinstance(constraint.kind, exp.NotNullColumnConstraint) and not constraint.kind.args.get("allow_null"):
+            nullable = False
+        elif isinstance(constraint.kind, exp.CommentColumnConstraint):
+            metadata = {"comment": constraint.kind.name}
+        else:
+            raise _unreadable(text, f"column '{column.name}' says '{constraint.sql(dialect='spark')}'")
+    return spark.StructField(column.name, type_of(kind, text), nullable, metadata)
+
+
+def _decimal(parameters: list[int], text: str) -> spark.DecimalType:
+    precision, scale = ([*parameters, 0] if len(parameters) == 1 else parameters) or [10, 0]
+    if not 0 <= scale <= precision <= _LARGEST_PRECISION:
+        raise _unreadable(
+            text, f"a decimal has at most {_LARGEST_PRECISION} digits, all those after the point included"
+        )
+    return spark.DecimalType(precision, scale)
+
+
+def _interval(interval: exp.Interval, text: str) -> spark.DayTimeIntervalType:
+    unit = interval.args["unit"]
+    names = (unit.this.name, unit.expression.name) if isinstance(unit, exp.IntervalSpan) else (unit.name, unit.name)
+    if any(name.upper() not in _INTERVAL_UNITS for name in names):
+        raise _unreadable(text, f"'{interval.sql(dialect='spark')}' is not a day-time interval")
+    start, end = (_INTERVAL_UNITS.index(name.upper()) for name in names)
+    return spark.DayTimeIntervalType(start, end)
+
+
+def _in_utc(dtype: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(dtype) and dtype.tz is not None:
+        return pa.timestamp(dtype.unit, tz="UTC")
+    if pa.types.is_struct(dtype):
+        return pa.struct([field.with_type(_in_utc(field.type)) for field in dtype])
+    if pa.types.is_list(dtype):
+        return pa.list_(dtype.value_field.with_type(_in_utc(dtype.value_type)))
+    return dtype
+
+
+def _unreadable(text: str, reason: str) -> DefinitionError:
+    return DefinitionError(
+        "SCHEMA_UNREADABLE",
+        f"schema '{text}' cannot be read: {reason}. Write columns as in 'account STRING NOT NULL, amount DOUBLE, "
+        "at TIMESTAMP'.",
+    )
+
+
+def _unsupported(column: str, dtype: str) -> DefinitionError:
+    return DefinitionError(
+        "SCHEMA_UNSUPPORTED",
+        f"column '{column}' is {dtype}, which has no counterpart in both Spark and Polars. Use booleans, signed "
+        "integers, floats, decimals, strings, binary, dates, timestamps in microseconds, day-time intervals, "
+        "or structs and arrays of these.",
+    )

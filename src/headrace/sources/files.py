@@ -1,0 +1,100 @@
+"""A landing folder: Spark lists its files, each once, and tasks decode them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import polars as pl
+
+from headrace.errors import DefinitionError
+from headrace.graph import active_graph
+from headrace.schemas import parse_ddl, polars_schema
+from headrace.sources.csv_lines import CsvLines
+from headrace.sources.decoding import Columns, Decoder
+from headrace.sources.gate import Arrived, Gate
+from headrace.sources.json_lines import JsonLines
+from headrace.sources.parquet_files import ParquetFiles
+from headrace.sources.source import FILES, Source, add_source, add_ticks
+from headrace.storage import local_path, open_binary
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Format = Literal["json", "csv", "parquet"]
+COMMITS = "_commits"
+
+
+@dataclass(frozen=True, slots=True)
+class FileReader:
+    """Reads the files that Spark names; with ``listed`` these are commit files that list the real ones."""
+
+    decoder: Decoder
+    listed: bool
+
+    def read(self, raw: pl.DataFrame) -> Iterator[Arrived]:
+        """Chunks of rows of each named file."""
+        for path, modified in raw.drop_nulls("path").sort("path").rows():
+            for file in self._listed(path) if self.listed else [path]:
+                for decoded in self.decoder.decode(file):
+                    yield Arrived(decoded, file, int(modified.timestamp() * 1_000_000))
+
+    def _listed(self, commit: str) -> list[str]:
+        root = commit.rsplit("/", 2)[0]
+        with open_binary(commit) as stream:
+            return [f"{root}/{file}" for file in json.load(stream)["files"]]
+
+
+def read_files(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    *,
+    format: Format,
+    schema: str,
+    name: str | None = None,
+    files_per_batch: int | None = None,
+) -> DataFrame:
+    """The rows of a landing folder, each file read once; rows that cannot be read become dead letters.
+
+    A folder that ``hr.to_files`` writes is read by its commit list, so no row of an unfinished batch is seen. Files
+    must appear whole (written elsewhere and moved in). ``name`` identifies the source in the checkpoint and is the
+    folder's name unless given.
+    """
+    location = os.fspath(path)
+    local = local_path(location)
+    if local is not None and not local.is_dir():
+        raise DefinitionError(
+            "SOURCE_MISSING", f"folder {location!r} does not exist, so nothing could ever be read. Create it first."
+        )
+    listed = local is not None and (local / COMMITS).is_dir()
+    struct = parse_ddl(schema)
+    called = name or re.sub(r"\W", "_", Path(location.rstrip("/")).name)
+    reader = spark.readStream.format("binaryFile").schema(FILES)
+    reader = reader.option("recursiveFileLookup", "true")
+    if files_per_batch is not None:
+        reader = reader.option("maxFilesPerTrigger", files_per_batch)
+    columns = Columns(polars_schema(struct), frozenset(field.name for field in struct.fields if not field.nullable))
+    gate = Gate(called, FileReader(_decoder(format, columns), listed), None)
+    raw = reader.load(f"{location.rstrip('/')}/{COMMITS}" if listed else location).select("path", "modificationTime")
+    folder = active_graph().checkpoint / "ticks" / called
+    fingerprint: dict[str, object] = {"kind": "files", "path": location, "format": format, "schema": schema}
+    return add_source(Source(add_ticks(raw, folder), gate, struct), fingerprint, folder)
+
+
+def _decoder(format: Format, columns: Columns) -> Decoder:
+    match format:
+        case "json":
+            return JsonLines(columns)
+        case "csv":
+            return CsvLines(columns)
+        case "parquet":
+            return ParquetFiles(columns)
+        case _:
+            raise DefinitionError(
+                "FORMAT_UNKNOWN", f"format={format!r} is not known. Use 'json' (lines), 'csv' or 'parquet'."
+            )

@@ -1,0 +1,145 @@
+"""The gate right behind a source: decodes, checks types and time, counts, and hands on good rows only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import polars as pl
+import pyarrow as pa
+
+from headrace.event_time.strategy import TimeStrategy
+from headrace.event_time.tracker import WHOLE
+from headrace.schemas import from_arrow
+from headrace.sources.decoding import (
+    EVENT_TIME_IN_FUTURE,
+    EVENT_TIME_TOO_OLD,
+    NO_EVENT_TIME,
+    POSITION,
+    Decoded,
+)
+from headrace.wheel.side_rows import write_side_rows
+from headrace.wheel.task import Task
+
+DEAD_LETTERS = "dead_letters"
+MOMENT = pl.Datetime("us", "UTC")
+DEAD_LETTER_SCHEMA = {
+    "source": pl.String(),
+    "origin": pl.String(),
+    "position": pl.Int64(),
+    "reason": pl.String(),
+    "detail": pl.String(),
+    "raw": pl.Binary(),
+    "batch": pl.Int64(),
+    "read_at": MOMENT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A chunk of rows as a reader hands them over: decoded, with where they came from and when they arrived."""
+
+    decoded: Decoded
+    origin: str
+    arrived: int
+
+
+class Reader(Protocol):
+    """How tasks turn what Spark hands them (file names, positions) into rows."""
+
+    def read(self, raw: pl.DataFrame) -> Iterator[Arrived]:
+        """The rows behind the names or positions of one frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Judges the rows of one source."""
+
+    source: str
+    reader: Reader
+    time: TimeStrategy | None
+
+    def read(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
+        """In a Spark task: the rows that pass."""
+        chunks = (arrived for batch in batches for arrived in self.reader.read(from_arrow(batch)))
+        return self.admit(chunks, task)
+
+    def admit(self, chunks: Iterable[Arrived], task: Task) -> Iterator[pl.DataFrame]:
+        """Hand on good rows chunk by chunk; report counts, dead letters and the highest times at the end."""
+        read = handed_on = 0
+        highest: dict[str, int] = {}
+        dead: list[pl.DataFrame] = []
+        for chunk in chunks:
+            rows = chunk.decoded.rows
+            read += rows.height + chunk.decoded.dead.height
+            if not chunk.decoded.dead.is_empty():
+                dead.append(self._letters(chunk.decoded.dead, chunk.origin, task))
+            if self.time is not None:
+                rows, refused = self._judge(chunk, self.time, task)
+                if not refused.is_empty():
+                    dead.append(self._letters(refused, chunk.origin, task))
+                self._raise_highest(highest, rows, self.time)
+            handed_on += rows.height
+            if not rows.is_empty():
+                yield rows.drop(POSITION)
+        files = write_side_rows(task, self.source, DEAD_LETTERS, dead)
+        task.report(
+            f"source.{self.source}",
+            {
+                "read": read,
+                "handed_on": handed_on,
+                "dead": sum(rows for _, rows in files),
+                "highest": highest,
+                "side": {DEAD_LETTERS: files},
+            },
+        )
+
+    def _judge(self, chunk: Arrived, time: TimeStrategy, task: Task) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Give rows their time; those with none or an unbelievable one are refused."""
+        rows = chunk.decoded.rows
+        if time.kind != "event":
+            moment = chunk.arrived if time.kind == "ingestion" else task.record.clock
+            return rows.with_columns(pl.lit(moment).cast(MOMENT).alias(time.column)), pl.DataFrame()
+        event_time = pl.col(time.column).cast(pl.Int64)
+        reasons = [pl.when(event_time.is_null()).then(pl.lit(NO_EVENT_TIME))]
+        if time.accept.max_future is not None:
+            latest = task.record.clock + time.accept.max_future
+            reasons.append(pl.when(event_time > latest).then(pl.lit(EVENT_TIME_IN_FUTURE)))
+        if time.accept.not_before is not None:
+            reasons.append(pl.when(event_time < time.accept.not_before).then(pl.lit(EVENT_TIME_TOO_OLD)))
+        reason = rows.select(pl.coalesce(reasons).alias("reason")).to_series()
+        if reason.null_count() == rows.height:
+            return rows, pl.DataFrame()
+        refused = rows.with_columns(reason).filter(reason.is_not_null())
+        letters = refused.select(
+            pl.col(POSITION).alias("position"),
+            "reason",
+            pl.format(f"{time.column} = {{}}", pl.col(time.column).cast(pl.String).fill_null("null")).alias("detail"),
+            chunk.decoded.raw(refused).alias("raw"),
+        )
+        return rows.filter(reason.is_null()), letters
+
+    def _raise_highest(self, highest: dict[str, int], rows: pl.DataFrame, time: TimeStrategy) -> None:
+        if rows.is_empty():
+            return
+        event_time = pl.col(time.column).cast(pl.Int64).max().alias("highest")
+        if time.partition is None:
+            found = [(WHOLE, rows.select(event_time).item())]
+        else:
+            names = pl.col(time.partition).cast(pl.String).fill_null("null").alias("partition")
+            found = rows.group_by(names).agg(event_time).rows()
+        for partition, newest in found:
+            highest[partition] = max(newest, highest.get(partition, newest))
+
+    def _letters(self, dead: pl.DataFrame, origin: str, task: Task) -> pl.DataFrame:
+        return dead.select(
+            pl.lit(self.source).alias("source"),
+            pl.lit(origin).alias("origin"),
+            "position",
+            "reason",
+            "detail",
+            "raw",
+            pl.lit(task.record.batch, pl.Int64).alias("batch"),
+            pl.lit(task.record.clock).cast(MOMENT).alias("read_at"),
+        )

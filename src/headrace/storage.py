@@ -1,0 +1,54 @@
+"""Opening a file wherever it lives: a local path, a ``file:`` address as Spark writes it, or another file system."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+from typing import BinaryIO, cast
+from urllib.parse import unquote, urlsplit
+
+from pyarrow import fs
+
+
+def local_path(path: str) -> Path | None:
+    """The local path behind a plain path or ``file:`` address; None when another file system holds it.
+
+    >>> local_path("file:/data/in/monday%20morning.json").as_posix()
+    '/data/in/monday morning.json'
+    >>> local_path("s3://bucket/part.json") is None
+    True
+    """
+    if path.startswith("file:"):
+        return Path(unquote(urlsplit(path, allow_fragments=False).path.split("?")[0]))
+    return None if "://" in path else Path(path)
+
+
+def open_binary(path: str) -> BinaryIO:
+    """A readable, seekable stream of the file's bytes; raises OSError when it cannot be opened.
+
+    >>> open_binary("file:/no/such/file.json")
+    Traceback (most recent call last):
+    FileNotFoundError: [Errno 2] No such file or directory: '/no/such/file.json'
+    """
+    local = local_path(path)
+    if local is not None:
+        return local.open("rb")
+    system, inside = fs.FileSystem.from_uri(path)
+    return cast(BinaryIO, system.open_input_file(inside))
+
+
+def write_durably(file: Path, text: str) -> None:
+    """Make a small file appear whole or not at all, and stay there after a crash of the machine."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+    with unfinished.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(unfinished, file)
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

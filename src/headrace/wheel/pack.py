@@ -1,0 +1,69 @@
+"""Map side of the wheel: rows into few blobs, one for each key group that has something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from headrace.wheel.codec import encode
+from headrace.wheel.key_groups import group_of_rows
+from headrace.wheel.operator import Operator
+from headrace.wheel.side_rows import write_side_rows
+from headrace.wheel.task import Task
+
+PENDING_ROWS = 4_000_000
+BLOB_SCHEMA = "key_group INT, origin INT, sequence INT, blob BINARY"
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Rows for one key group; (origin, sequence) is the order in which the state takes them."""
+
+    key_group: int
+    origin: int
+    sequence: int
+    blob: bytes
+
+
+def pack(frames: Iterable[pl.DataFrame], operator: Operator, task: Task) -> Iterator[Blob]:
+    """Judge and combine a task's rows and hand them on by key group; the first task also wakes groups that are due."""
+    edge = task.edge(operator.name)
+    pending: list[pl.DataFrame] = []
+    late: list[pl.DataFrame] = []
+    taken = accepted = too_late = sequence = 0
+    for frame in frames:
+        combined = operator.combine(frame, edge)
+        taken += frame.height
+        accepted += combined.accepted
+        too_late += combined.late.height
+        if operator.late_schema is not None:
+            late.append(combined.late)
+        pending.append(combined.partials)
+        if sum(partials.height for partials in pending) > PENDING_ROWS:
+            yield from _blobs(pending, operator, task, sequence)
+            pending, sequence = [], sequence + 1
+    yield from _blobs(pending, operator, task, sequence)
+    if task.partition == 0:
+        for group in task.record.wake.get(operator.name, ()):
+            yield Blob(group, -1, 0, b"")
+    task.report(
+        f"step.{operator.name}",
+        {
+            "in": taken,
+            "accepted": accepted,
+            "late": too_late,
+            "side": {"late": write_side_rows(task, operator.name, "late", late)},
+        },
+    )
+
+
+def _blobs(pending: list[pl.DataFrame], operator: Operator, task: Task, sequence: int) -> Iterator[Blob]:
+    filled = [partials for partials in pending if not partials.is_empty()]
+    if not filled:
+        return
+    merged = filled[0] if len(filled) == 1 else operator.merge(pl.concat(filled))
+    grouped = merged.with_columns(group_of_rows(merged, operator.key))
+    for (group,), part in grouped.partition_by("key_group", as_dict=True, include_key=False).items():
+        yield Blob(int(group), task.partition, sequence, encode(part))

@@ -1,0 +1,41 @@
+"""Rows that leave beside the main output: Arrow files that a task writes and names in its report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from headrace.schemas import arrow_batches, spark_schema
+from headrace.wheel.task import Task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def write_side_rows(task: Task, node: str, output: str, frames: Sequence[pl.DataFrame]) -> list[tuple[str, int]]:
+    """Write a task's side rows to a file of its own attempt; returns its name and number of rows, or nothing."""
+    rows = pl.concat(frames) if frames else pl.DataFrame()
+    if rows.is_empty():
+        return []
+    folder = Path(task.side_folder) / str(task.record.batch) / node / output
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{task.partition}-{task.attempt}.arrow"
+    rows.write_ipc(file, compat_level=pl.CompatLevel.oldest())
+    return [(str(file), rows.height)]
+
+
+def side_frame(spark: SparkSession, files: Sequence[str], schema: Mapping[str, pl.DataType]) -> DataFrame:
+    """The rows of side files as a DataFrame that is read in tasks."""
+    rows = spark_schema(schema)
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for file in batch.column("file").to_pylist():
+                yield from arrow_batches(pl.read_ipc(file), rows)
+
+    names = spark.createDataFrame([(file,) for file in files], "file STRING").coalesce(1)
+    return names.mapInArrow(read, rows)

@@ -1,0 +1,103 @@
+"""The wheel on Spark: pack and unpack as ``mapInArrow``, a turn as ``transformWithState`` over key groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+from headrace.schemas import arrow_batches
+from headrace.wheel.cache import WORKER
+from headrace.wheel.codec import decode
+from headrace.wheel.operator import Operator
+from headrace.wheel.pack import BLOB_SCHEMA, Blob, pack
+from headrace.wheel.task import Task, current_task
+from headrace.wheel.turn import turn
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+    from pyspark.sql import DataFrame
+
+Read = Callable[[Iterator[pa.RecordBatch], Task], Iterable[pl.DataFrame]]
+"""How a task turns what Spark hands it into frames of rows."""
+
+_PAGE = StructType([StructField("page", IntegerType(), False)])
+_BYTES = StructType([StructField("blob", BinaryType(), False)])
+_BLOBS = pa.schema([("key_group", pa.int32()), ("origin", pa.int32()), ("sequence", pa.int32()), ("blob", pa.binary())])
+ARROW_BYTES = 64 << 20
+
+
+class WheelProcessor(StatefulProcessor):
+    """Hands each key group's blobs and map state to the operator."""
+
+    def __init__(self, operator: Operator, reports: Accumulator[dict[Any, Any]]) -> None:
+        self._operator = operator
+        self._reports = reports
+
+    def init(self, handle: Any) -> None:
+        """Declare the state; its name holds the step's, so another step's state is never loaded."""
+        self._entries = handle.getMapState(f"pages_{self._operator.name}", _PAGE, _BYTES)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        """One turn of the wheel for a key group."""
+        blobs = [Blob(key[0], row.origin, row.sequence, bytes(row.blob)) for row in rows]
+        result = turn(self._operator, self._entries, WORKER, current_task(self._reports), blobs)
+        if result is not None:
+            yield Row(blob=result)
+
+    def close(self) -> None:
+        """Nothing to release: the cache outlives the batch."""
+
+
+def lower(
+    frame: DataFrame,
+    read: Read,
+    operator: Operator,
+    output: StructType,
+    reports: Accumulator[dict[Any, Any]],
+    *,
+    name: str,
+) -> DataFrame:
+    """A step's place in the plan: ``frame`` read into rows, packed, turned and unpacked."""
+
+    def packing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = current_task(reports)
+        yield from _record_batches(pack(read(batches, task), operator, task))
+
+    def unpacking(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for blob in batch.column(0):
+                yield from arrow_batches(decode([blob.as_py()]), output)
+
+    packing.__name__ = name
+    unpacking.__name__ = f"unpack_{operator.name}"
+    packed = frame.mapInArrow(packing, BLOB_SCHEMA)
+    turned = packed.groupBy("key_group").transformWithState(
+        WheelProcessor(operator, reports), "blob BINARY", "Append", "None"
+    )
+    return turned.mapInArrow(unpacking, output)
+
+
+def _record_batches(blobs: Iterable[Blob]) -> Iterator[pa.RecordBatch]:
+    pending: list[Blob] = []
+    size = 0
+    for blob in blobs:
+        pending.append(blob)
+        size += len(blob.blob)
+        if size > ARROW_BYTES:
+            yield _record_batch(pending)
+            pending, size = [], 0
+    if pending:
+        yield _record_batch(pending)
+
+
+def _record_batch(blobs: list[Blob]) -> pa.RecordBatch:
+    columns = [[getattr(blob, field.name) for blob in blobs] for field in _BLOBS]
+    return pa.record_batch(
+        [pa.array(column, field.type) for column, field in zip(columns, _BLOBS, strict=True)], _BLOBS
+    )

@@ -1,0 +1,72 @@
+"""What a task knows of its batch: the logged record, handed over as a Spark local property, never a default."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import HeadraceError
+from headrace.event_time.record import BatchRecord, Edge
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+
+PROPERTY = "headrace.batch"
+Reporter = Callable[[tuple[Any, ...], dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task of one batch: the record it must obey, where it runs, and where its reports go."""
+
+    record: BatchRecord
+    flow: str
+    side_folder: str
+    partition: int
+    attempt: int
+    reporter: Reporter
+
+    def edge(self, step: str) -> Edge:
+        """The time bounds of a step in this batch."""
+        return self.record.edges[step]
+
+    def report(self, node: str, values: dict[str, Any], *, part: int | None = None) -> None:
+        """Tell the driver what happened here; saying it again replaces what was said before."""
+        self.reporter((self.flow, self.record.batch, node, self.partition if part is None else part), values)
+
+
+def property_text(record: BatchRecord, *, flow: str, side_folder: str) -> str:
+    """The local property that hands a batch to its tasks."""
+    return json.dumps({"record": record.to_json(), "flow": flow, "side_folder": side_folder})
+
+
+@lru_cache(maxsize=8)
+def _read_property(text: str) -> tuple[BatchRecord, str, str]:
+    given = json.loads(text)
+    return BatchRecord.from_json(given["record"]), given["flow"], given["side_folder"]
+
+
+def current_task(reports: Accumulator[dict[Any, Any]]) -> Task:
+    """The Spark task this code runs in."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    text = None if context is None else context.getLocalProperty(PROPERTY)
+    if context is None or text is None:
+        raise HeadraceError(
+            "BATCH_UNKNOWN",
+            "a task of a Headrace flow runs without its batch record, so its time is unknown. Use the frame only in "
+            "hr.write(...); a frame of a pipeline cannot be collected or written by a query of your own.",
+        )
+    record, flow, side_folder = _read_property(text)
+    return Task(
+        record,
+        flow,
+        side_folder,
+        context.partitionId(),
+        context.attemptNumber(),
+        lambda key, values: reports.add({key: values}),
+    )

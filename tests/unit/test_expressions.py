@@ -1,0 +1,322 @@
+"""SQL text is read once, checked against the schema and evaluated over whole frames."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import DefinitionError
+from headrace.expressions import Aggregate, parse_aggregate, parse_condition, parse_row_expression
+
+SCHEMA: dict[str, pl.DataType] = {
+    "account": pl.String(),
+    "amount": pl.Float64(),
+    "count": pl.Int64(),
+    "price": pl.Decimal(10, 2),
+    "at": pl.Datetime("us", "UTC"),
+    "local": pl.Datetime("us"),
+    "day": pl.Date(),
+    "tags": pl.List(pl.String()),
+    "shop": pl.Struct({"city": pl.String(), "place": pl.Struct({"floor": pl.Int32()})}),
+}
+
+
+def _aggregated(text: str, frame: pl.DataFrame) -> Any:
+    aggregate = parse_aggregate(text, name="out")
+    return frame.select(**aggregate.partial(frame.schema)).select(aggregate.result(frame.schema)).item()
+
+
+def test_an_expression_names_the_columns_it_reads_and_not_the_fields_in_them() -> None:
+    expression = parse_row_expression("shop.city = 'Oslo' AND shop.place.floor > 1 OR `amount` > 2")
+    assert expression.columns == {"shop", "amount"}
+
+
+def test_expressions_of_one_text_are_equal() -> None:
+    assert parse_row_expression("amount > 1") == parse_row_expression("amount > 1")
+    assert parse_row_expression("amount > 1") != parse_row_expression("amount > 2")
+
+
+def test_conditions_follow_three_valued_logic() -> None:
+    frame = pl.DataFrame({"amount": [None, 1.0, 3.0], "account": ["a", None, None]})
+    condition = parse_condition("amount > 2 OR account = 'a'")
+    assert frame.select(condition.to_polars(frame.schema)).to_series().to_list() == [True, None, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype"),
+    [
+        ("amount * 2", pl.Float64()),
+        ("COALESCE(price, count)", pl.Decimal(22, 2)),
+        ("IF(amount > 1, 'a', NULL)", pl.String()),
+        ("shop.place.floor", pl.Int32()),
+        ("TIMESTAMP '2026-01-31T09:00:00Z'", pl.Datetime("us", "UTC")),
+        ("NULL", pl.Null()),
+        ("99999999999999999999", pl.Decimal(20, 0)),
+    ],
+)
+def test_the_type_of_a_result_is_known_from_the_schema(text: str, dtype: pl.DataType) -> None:
+    assert parse_row_expression(text).type(SCHEMA) == dtype
+
+
+@pytest.mark.parametrize("text", ["", "amount >", "amount, account", "1; 2", "sum(", "amount > = = 2"])
+def test_text_that_is_no_expression_is_unreadable(text: str) -> None:
+    with pytest.raises(DefinitionError) as failure:
+        parse_row_expression(text)
+    assert failure.value.id == "EXPRESSION_UNREADABLE"
+    assert f"'{text}' is not a SQL expression" in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "amount / 2",
+        "count % 2",
+        "account LIKE 'a%'",
+        "account || 'a'",
+        "substring(account, 1, 2)",
+        "rand() > 0.5",
+        "current_timestamp()",
+        "sum(amount) > 2",
+        "amount IN (SELECT 1)",
+        "tags[0]",
+        "amount IS TRUE",
+        "TRY_CAST(amount AS DOUBLE)",
+        "amount AS x",
+        "SELECT 1",
+        "*",
+        "shop.*",
+        "amount BETWEEN SYMMETRIC 2 AND 1",
+        "account = 'it''s'",
+        "account = 'a\\n'",
+        "at > now()",
+        "IF(amount > 1, 2)",
+        "UPPER(account) COLLATE UTF8_LCASE = 'A'",
+        "INTERVAL 1 DAY",
+        "X'1F'",
+        "my_function(amount)",
+    ],
+)
+def test_what_is_not_listed_is_refused_with_the_list(text: str) -> None:
+    with pytest.raises(DefinitionError, match="AND, OR, NOT, IS") as failure:
+        parse_row_expression(text).type(SCHEMA)
+    assert failure.value.id == "EXPRESSION_UNSUPPORTED"
+    assert f"'{text}'" in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("account > 1", "String and Int32 have no common type"),
+        ("account IN ('a', 1)", "String and Int32 have no common type"),
+        ("at > day", "have no common type"),
+        ("at > local", "have no common type"),
+        ("at > '2026-01-01'", "have no common type"),
+        ("CASE WHEN amount > 1 THEN 1 ELSE 'a' END", "Int32 and String have no common type"),
+        ("count + 1", "Cast one side, as in CAST(x AS DOUBLE)"),
+        ("price * 2", "Cast one side, as in CAST(x AS DOUBLE)"),
+        ("account + amount", "String is not a number"),
+        ("amount + NULL", "Null is not a number"),
+        ("-count", "the negative of Int64 can overflow"),
+        ("ABS(count)", "ABS of Int64 is not listed"),
+        ("CAST(account AS DOUBLE)", "a cast from String to Float64"),
+        ("CAST(amount AS INT)", "a cast from Float64 to Int32"),
+        ("CAST(count AS INT)", "a cast from Int64 to Int32"),
+        ("CAST(300 AS TINYINT)", "a cast from Int32 to Int8"),
+        ("CAST('1.5' AS DOUBLE)", "cannot be read as Float64"),
+        ("TIMESTAMP '2026-01-31 09:00:00'", "cannot be read as Datetime"),
+        ("TIMESTAMP_NTZ '2026-01-31 09:00:00Z'", "cannot be read as Datetime"),
+        ("DATE '2026-02-30'", "cannot be read as Date"),
+        ("tags = tags", "cannot be compared"),
+        ("shop IN (shop)", "cannot be compared"),
+        ("UPPER(amount)", "Float64 is not a string"),
+        ("amount AND TRUE", "it is Float64 where a condition is needed"),
+        ("NOT account", "it is String where a condition is needed"),
+        ("1e400", "outside the range"),
+        ("0.000000000000000000000000000000000000001", "outside the range"),
+    ],
+)
+def test_operands_of_the_wrong_type_are_named(text: str, reason: str) -> None:
+    with pytest.raises(DefinitionError) as failure:
+        parse_row_expression(text).type(SCHEMA)
+    assert failure.value.id == "EXPRESSION_TYPE"
+    assert reason in str(failure.value)
+
+
+def test_an_unknown_column_is_answered_with_the_existing_ones() -> None:
+    with pytest.raises(
+        DefinitionError, match=r"\[COLUMN_UNKNOWN\] 'amuont > 1': there is no column 'amuont'"
+    ) as failure:
+        parse_row_expression("amuont > 1").to_polars(SCHEMA)
+    assert "Existing columns: account, amount, count, price" in str(failure.value)
+
+
+def test_an_unknown_field_is_answered_with_the_existing_ones() -> None:
+    with pytest.raises(DefinitionError, match=r"'shop.town' has no field 'town'. Existing fields: city, place"):
+        parse_row_expression("shop.town").type(SCHEMA)
+    with pytest.raises(DefinitionError, match=r"'amount.x' has no field 'x'. Existing fields: none, it is Float64"):
+        parse_row_expression("amount.x").type(SCHEMA)
+
+
+def test_a_condition_checked_against_a_schema_must_be_boolean() -> None:
+    assert parse_condition("amount > 1", SCHEMA).columns == {"amount"}
+    with pytest.raises(DefinitionError, match=r"\[CONDITION_TYPE\] 'amount' is Float64"):
+        parse_condition("amount", SCHEMA)
+
+
+def test_times_are_compared_as_instants_whatever_zone_labels_them() -> None:
+    frame = pl.DataFrame({"at": ["2026-01-01T00:00:00"]}).select(
+        pl.col("at").str.to_datetime(time_unit="us", time_zone="UTC")
+    )
+    frame = frame.with_columns(there=pl.col("at").dt.convert_time_zone("Asia/Kathmandu"))
+    assert frame.select(parse_row_expression("at = there").to_polars(frame.schema)).to_series().to_list() == [True]
+
+
+@pytest.mark.parametrize("text", ["amount", "amount + 1", "'a'", "amount > 1 AND account IS NULL", "upper(account)"])
+def test_a_value_of_one_row_is_not_an_aggregate(text: str) -> None:
+    with pytest.raises(DefinitionError, match=r"\[AGGREGATE_EXPECTED\] aggregate 'total'"):
+        parse_aggregate(text, name="total")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "count(DISTINCT account)",
+        "count(account, amount)",
+        "sum(DISTINCT amount)",
+        "sum(amount) FILTER (WHERE amount > 1)",
+        "sum(amount) OVER ()",
+        "sum(amount) + 1",
+        "sum(amount) AS total",
+        "stddev(amount)",
+        "first(amount)",
+        "my_aggregate(amount)",
+        "max(amount, 2)",
+    ],
+)
+def test_an_aggregate_that_is_not_listed_is_refused_with_the_list(text: str) -> None:
+    with pytest.raises(DefinitionError, match=r"count\(\*\), count\(x\), sum\(x\)") as failure:
+        parse_aggregate(text, name="total")
+    assert failure.value.id == "EXPRESSION_UNSUPPORTED"
+
+
+def test_the_argument_of_an_aggregate_must_be_listed_and_read_a_column() -> None:
+    with pytest.raises(DefinitionError, match=r"\[EXPRESSION_UNSUPPORTED\] 'amount / 2'"):
+        parse_aggregate("sum(amount / 2)", name="total")
+    with pytest.raises(DefinitionError, match=r"'sum\(1\)' reads no column. Use count\(\*\)"):
+        parse_aggregate("sum(1)", name="total")
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype"),
+    [("sum(account)", "String"), ("avg(at)", "Datetime"), ("max(tags)", "List"), ("min(shop)", "Struct")],
+)
+def test_an_argument_of_the_wrong_type_is_named_with_its_type(text: str, dtype: str) -> None:
+    with pytest.raises(DefinitionError, match=rf"\[AGGREGATE_TYPE\] aggregate 'total': .* is {dtype}"):
+        parse_aggregate(text, name="total").result_type(SCHEMA)
+
+
+def test_partial_columns_are_called_after_the_aggregate() -> None:
+    aggregate = parse_aggregate("avg(amount)", name="mean")
+    assert aggregate.columns == {"amount"}
+    assert list(aggregate.partial(SCHEMA)) == ["mean.sum", "mean.count"]
+    assert aggregate.state_types(SCHEMA) == {"mean.sum": pl.Float64(), "mean.count": pl.Int64()}
+
+
+def test_rows_are_counted_with_their_nulls_and_values_without() -> None:
+    frame = pl.DataFrame({"amount": [1.0, None, math.nan]})
+    assert _aggregated("count(*)", frame) == 3
+    assert _aggregated("count(1)", frame) == 3
+    assert _aggregated("count(amount)", frame) == 2
+    assert _aggregated("count(*)", frame.clear()) == 0
+
+
+@pytest.mark.parametrize("function", ["sum", "min", "max", "avg"])
+@pytest.mark.parametrize("dtype", [pl.Int32(), pl.Int64(), pl.Float64(), pl.Decimal(10, 2), pl.Decimal(38, 2)])
+def test_an_aggregate_of_nothing_is_null(function: str, dtype: pl.DataType) -> None:
+    frame = pl.DataFrame({"x": [None, None]}, schema={"x": dtype})
+    assert _aggregated(f"{function}(x)", frame) is None
+    assert _aggregated(f"{function}(x)", frame.clear()) is None
+
+
+def test_a_sum_that_overflows_on_the_way_and_comes_back_is_exact() -> None:
+    assert _aggregated("sum(x)", pl.DataFrame({"x": [2**63 - 1, 5, -5]})) == 2**63 - 1
+    large = Decimal("9" * 38)
+    frame = pl.DataFrame({"x": [large, large, Decimal("-" + "9" * 38)]}, schema={"x": pl.Decimal(38, 0)})
+    assert _aggregated("sum(x)", frame) == large
+
+
+def test_a_sum_that_does_not_fit_its_type_is_null() -> None:
+    assert _aggregated("sum(x)", pl.DataFrame({"x": [2**63 - 1, 1]})) is None
+    large = Decimal("9" * 38)
+    frame = pl.DataFrame({"x": [large, Decimal(1)]}, schema={"x": pl.Decimal(38, 0)})
+    assert _aggregated("sum(x)", frame) is None
+    negative = pl.DataFrame({"x": [Decimal("-" + "9" * 38)] * 9}, schema={"x": pl.Decimal(38, 0)})
+    assert _aggregated("sum(x)", negative) is None
+
+
+def test_the_average_of_longs_does_not_overflow() -> None:
+    assert _aggregated("avg(x)", pl.DataFrame({"x": [2**63 - 1, 2**63 - 1]})) == float(2**63)
+
+
+def test_the_average_of_decimals_rounds_half_away_from_zero() -> None:
+    third = pl.DataFrame({"x": ["0.01", "0.01", "0.00"]}).select(pl.col("x").cast(pl.Decimal(10, 2)))
+    assert _aggregated("avg(x)", third) == Decimal("0.006667")
+    for sign in (1, -1):
+        values = [Decimal(sign).scaleb(-2), *[Decimal(0)] * 19_999]
+        frame = pl.DataFrame({"x": values}, schema={"x": pl.Decimal(10, 2)})
+        assert _aggregated("avg(x)", frame) == Decimal(sign).scaleb(-6)
+
+
+def _merged(aggregate: Aggregate, frame: pl.DataFrame, cuts: list[int]) -> Any:
+    bounds = [0, *sorted(cuts), frame.height]
+    pieces = [frame[start:end] for start, end in pairwise(bounds)]
+    partials = pl.concat([piece.select(**aggregate.partial(frame.schema)) for piece in pieces])
+    assert dict(partials.schema) == aggregate.state_types(frame.schema)
+    state = partials.select(**aggregate.merge(frame.schema))
+    assert dict(state.schema) == aggregate.state_types(frame.schema)
+    return state.select(aggregate.result(frame.schema)).item()
+
+
+@given(
+    values=st.lists(st.none() | st.integers(-(10**38) + 1, 10**38 - 1), max_size=12),
+    cuts=st.lists(st.integers(0, 12), max_size=4),
+    function=st.sampled_from(["count", "sum", "min", "max", "avg"]),
+)
+def test_any_split_of_the_rows_gives_the_same_decimals(
+    values: list[int | None], cuts: list[int], function: str
+) -> None:
+    frame = pl.DataFrame({"x": [None if v is None else Decimal(v) for v in values]}, schema={"x": pl.Decimal(38, 0)})
+    aggregate = parse_aggregate(f"{function}(x)", name="out")
+    result = _merged(aggregate, frame, [min(cut, len(values)) for cut in cuts])
+    assert result == _merged(aggregate, frame, [])
+    known = [value for value in values if value is not None]
+    if function == "sum" and known:
+        total = sum(known)
+        assert result == (Decimal(total) if abs(total) < 10**38 else None)
+
+
+@given(
+    values=st.lists(st.none() | st.sampled_from([0.0, -0.0, 1.0, -2.0, math.nan, math.inf, -math.inf]), max_size=8),
+    cuts=st.lists(st.integers(0, 8), max_size=4),
+    function=st.sampled_from(["count", "sum", "min", "max", "avg"]),
+)
+def test_any_split_of_the_rows_gives_the_same_floats(
+    values: list[float | None], cuts: list[int], function: str
+) -> None:
+    frame = pl.DataFrame({"x": values}, schema={"x": pl.Float64})
+    aggregate = parse_aggregate(f"{function}(x)", name="out")
+    whole = _merged(aggregate, frame, [])
+    assert repr(_merged(aggregate, frame, [min(cut, len(values)) for cut in cuts])) == repr(whole)
+    known = [value for value in values if value is not None]
+    if function == "max" and known:
+        assert math.isnan(whole) if any(map(math.isnan, known)) else whole == max(known)
+    if function == "min" and known:
+        ordered = [value for value in known if not math.isnan(value)]
+        assert whole == min(ordered) if ordered else math.isnan(whole)
