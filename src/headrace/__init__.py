@@ -14,17 +14,21 @@ from headrace.sinks.files import to_files
 from headrace.sinks.memory import memory, to_memory
 from headrace.sinks.sink import BatchIdentity, Sink, Written
 from headrace.sources.files import read_files
+from headrace.sources.generate import generate
+from headrace.sources.generator import Payments
 
 __all__ = [
     "BatchIdentity",
     "DefinitionError",
     "HeadraceError",
+    "Payments",
     "Sink",
     "Written",
     "available_now",
     "between",
     "drop",
     "event_time",
+    "generate",
     "ingestion_time",
     "memory",
     "micro_batch",

@@ -60,7 +60,6 @@ class Flow:
                 f"flow {node.name!r}: checkpoint {str(self.folder)!r} was drained: all its windows were closed at the "
                 "end of time, so any further row would be late. Start with a new checkpoint.",
             )
-        self._query: StreamingQuery | None = None
         self._worker = threading.Thread(target=self._work, name=f"headrace-{node.name}", daemon=True)
 
     def start(self) -> None:
@@ -96,10 +95,13 @@ class Flow:
             self.tick()
             self._run(availableNow=True)
 
-    def _run(self, **trigger: Any) -> None:
+    def begin(self, **trigger: Any) -> StreamingQuery:
+        """Start the flow's Spark query."""
         writer = self.node.frame.writeStream.foreachBatch(self._batch).queryName(self.node.name)
-        writer = writer.option("checkpointLocation", str(self.folder / "spark")).trigger(**trigger)
-        query = self._query = writer.start()
+        return writer.option("checkpointLocation", str(self.folder / "spark")).trigger(**trigger).start()
+
+    def _run(self, **trigger: Any) -> None:
+        query = self.begin(**trigger)
         try:
             while query.isActive and not self._stopping.wait(WATCH_SECONDS):
                 if self._mode.kind == "micro_batch":
@@ -172,7 +174,6 @@ class Flow:
         for step in self.node.steps:
             for name, schema in self._graph.steps[step].side_outputs.items():
                 files = _named(reports, f"step.{step}", name)
-                place = (step, name)
                 chosen = [
                     (side, sinks) for side, sinks in self.node.side_sinks if (side.step, side.name) == (step, name)
                 ]

@@ -16,10 +16,13 @@ class Emission:
         return f"hr.{self.kind}()"
 
 
+ON_CLOSE = Emission("on_close")
+
+
 def on_close() -> Emission:
     """Emit a window once, when it closes.
 
     >>> on_close()
     hr.on_close()
     """
-    return Emission("on_close")
+    return ON_CLOSE

@@ -17,7 +17,7 @@ from headrace.graph import check_name
 from headrace.operators.step import Outputs, place
 from headrace.operators.windows.aggregation import WindowAggregation
 from headrace.operators.windows.assigners import CalendarDays, FixedWindows, Windows
-from headrace.operators.windows.emission import Emission
+from headrace.operators.windows.emission import ON_CLOSE, Emission
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,7 +35,7 @@ class Tumbling:
     offset: int
     time_zone: str | None
     aggregates: tuple[Aggregate, ...] = ()
-    emission: Emission = Emission("on_close")
+    emission: Emission = ON_CLOSE
     lateness: Lateness | None = None
 
     def agg(self, **aggregates: str) -> Tumbling:

@@ -1,0 +1,124 @@
+"""Starts a system on a case's files and measures it from outside: batches, memory, time to the first result."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from benchmarks.wheel.inputs import Inputs
+
+SAMPLE_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A system and what it is given: of how many keys one, how many of the batches."""
+
+    name: str
+    share: int = 1
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one run showed."""
+
+    seconds: tuple[float, ...]
+    """Trigger time of each batch that had rows."""
+    durations: dict[int, dict[str, int]]
+    start: float | None
+    """Seconds from the start of the process to the first result."""
+    memory: int
+    """The most bytes that all processes of the run held together."""
+    digest: list[str] | None
+
+    def steady(self, batches: tuple[int, ...], *, share: int, skip: int = 1) -> float:
+        """Rows a second after the first batches."""
+        measured = len(self.seconds)
+        return sum(batches[skip:measured]) / share / sum(self.seconds[skip:])
+
+
+def run(system: System, folder: Path, inputs: Inputs, *, digest: bool = False, timeout: int = 900) -> Measured:
+    """Run a system once over the files of a folder, with a fresh process and a fresh checkpoint."""
+    work = Path(tempfile.mkdtemp(prefix="run-", dir=folder.parent))
+    order = {
+        "system": system.name,
+        "folder": str(folder),
+        "checkpoint": str(work / "checkpoint"),
+        "result": str(work / "result.json"),
+        "share": system.share,
+        "settings": {"spark.local.dir": str(work / "spark"), **system.settings},
+        "digest": digest,
+    }
+    try:
+        began = time.time()
+        command = [sys.executable, "-m", "benchmarks.wheel.measured_run", json.dumps(order)]
+        with (work / "output.txt").open("wb") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            memory = _Memory(process.pid)
+            try:
+                status = process.wait(timeout)
+            finally:
+                process.kill()
+                memory.stop()
+        if status != 0:
+            raise RuntimeError(f"{system.name} failed:\n{(work / 'output.txt').read_text()[-3000:]}")
+        result = json.loads((work / "result.json").read_text())
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    durations = {int(batch): values for batch, values in result["durations"].items()}
+    seconds = tuple(durations[batch]["triggerExecution"] / 1000 for batch in range(len(inputs.batches)))
+    start = None if result["first_result"] is None else result["first_result"] - began
+    return Measured(seconds, durations, start, memory.most, result["digest"])
+
+
+class _Memory:
+    """Samples the memory of a process and all its descendants: shared pages are counted once."""
+
+    def __init__(self, pid: int) -> None:
+        self.most = 0
+        self._root = psutil.Process(pid)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop sampling."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._stopped.wait(SAMPLE_SECONDS):
+            try:
+                processes = [self._root, *self._root.children(recursive=True)]
+            except psutil.Error:
+                return
+            self.most = max(self.most, sum(_held(process) for process in processes))
+
+
+def _held(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_full_info().pss)
+    except (psutil.Error, OSError):
+        return 0
+
+
+def median_rate(runs: list[float]) -> float:
+    """The median of several runs."""
+    return statistics.median(runs)
+
+
+def cores() -> int:
+    """Cores of this machine."""
+    return os.cpu_count() or 1

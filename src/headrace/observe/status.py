@@ -1,0 +1,148 @@
+"""The state of every flow of a checkpoint, as numbers and as a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from headrace.event_time.strategy import BEGINNING, END, EPOCH
+from headrace.observe import history
+
+_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStatus:
+    """A flow after its newest batch; rows are counted over all batches, times are microseconds."""
+
+    flow: str
+    batch: int
+    read: int
+    dead: int
+    late: int
+    out: int
+    watermark: int
+    lag: int | None
+    """How far the watermark is behind the clock of the newest batch; None before the first and after the last row."""
+    seconds: float
+    state_rows: int
+    state_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for machines; the watermark is null before the first row and after the end of time."""
+        moment = shown_moment(self.watermark) if self.lag is not None else None
+        lag = None if self.lag is None else self.lag / 1_000_000
+        return {**asdict(self), "watermark": moment, "drained": self.watermark == END, "lag": lag}
+
+
+def statuses(checkpoint: Path) -> list[FlowStatus]:
+    """The status of every flow that has run a batch."""
+    return [_status(history.read(checkpoint / flow)) for flow in history.flows(checkpoint)]
+
+
+def _status(entries: list[dict[str, Any]]) -> FlowStatus:
+    newest = entries[-1]
+    watermark = min(newest["watermarks"].values(), default=BEGINNING)
+    known = BEGINNING < watermark < END
+    return FlowStatus(
+        newest["flow"],
+        newest["batch"],
+        total(entries, "sources", "read"),
+        total(entries, "sources", "dead"),
+        total(entries, "steps", "late"),
+        total(entries, "sinks", "out", of="main"),
+        watermark,
+        newest["clock"] - watermark if known else None,
+        newest["seconds"]["batch"],
+        newest["state"]["rows"],
+        newest["state"]["bytes"],
+    )
+
+
+def total(entries: list[dict[str, Any]], kind: str, number: str, *, of: str | None = None) -> int:
+    """A number of the account, over all batches and all nodes, or those of one output and its several sinks.
+
+    >>> entry = {"account": {"sinks": {"main#1": {"out": 3}, "main#2": {"out": 3}, "hourly.late": {"out": 1}}}}
+    >>> total([entry], "sinks", "out", of="main#1")
+    3
+    """
+    named: list[Mapping[str, int]] = []
+    for entry in entries:
+        nodes = entry["account"][kind]
+        chosen = [of, f"{of}#1"] if of is not None else list(nodes)
+        named += [nodes[name] for name in chosen if name in nodes]
+    return sum(numbers[number] for numbers in named)
+
+
+def status_table(flows: list[FlowStatus]) -> Table:
+    """The table of ``headrace status``."""
+    table = Table(title_justify="left", header_style="bold")
+    table.add_column("flow", style="cyan", no_wrap=True)
+    for column in ("batch", "read", "dead", "late", "out"):
+        table.add_column(column, justify="right")
+    table.add_column("watermark (UTC)", no_wrap=True)
+    for column in ("lag", "seconds", "state rows", "state size"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for flow in flows:
+        table.add_row(
+            flow.flow,
+            f"{flow.batch:,}",
+            f"{flow.read:,}",
+            f"[red]{flow.dead:,}[/]" if flow.dead else "0",
+            f"[yellow]{flow.late:,}[/]" if flow.late else "0",
+            f"{flow.out:,}",
+            shown_moment(flow.watermark),
+            "-" if flow.lag is None else shown_length(flow.lag),
+            f"{flow.seconds:.2f}",
+            f"{flow.state_rows:,}",
+            shown_size(flow.state_bytes),
+        )
+    return table
+
+
+def shown_moment(moment: int) -> str:
+    """A moment for people.
+
+    >>> shown_moment(90_000_000)
+    '1970-01-01 00:01:30'
+    >>> shown_moment(BEGINNING), shown_moment(END)
+    ('no row yet', 'end of time')
+    """
+    if moment in (BEGINNING, END):
+        return "no row yet" if moment == BEGINNING else "end of time"
+    return f"{EPOCH + timedelta(microseconds=moment):%Y-%m-%d %H:%M:%S}"
+
+
+def shown_length(length: int) -> str:
+    """A length of time in its two largest units.
+
+    >>> [shown_length(seconds * 1_000_000) for seconds in (4, 94, 7_260, 176_400, -5)]
+    ['4.0 s', '1 min 34 s', '2 h 1 min', '2 d 1 h', '-5.0 s']
+    """
+    seconds = abs(length) / 1_000_000
+    sign = "-" if length < 0 else ""
+    if seconds < 60:
+        return f"{sign}{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{sign}{days} d {hours} h"
+    return f"{sign}{hours} h {minutes} min" if hours else f"{sign}{minutes} min {rest} s"
+
+
+def shown_size(size: int) -> str:
+    """A number of bytes for people.
+
+    >>> shown_size(900), shown_size(10_560)
+    ('900 B', '10.3 KiB')
+    """
+    for unit, name in _SIZES:
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} B"

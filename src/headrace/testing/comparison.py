@@ -1,0 +1,90 @@
+"""Expected against actual rows: equal on the columns that are named, in order within a key."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from headrace.durations import microseconds
+from headrace.testing.elements import Row
+from headrace.testing.moments import moment, shown, shown_window
+
+
+def equal(expected: Sequence[Row], actual: Sequence[Mapping[str, Any]], key: Sequence[str]) -> bool:
+    """Whether the rows are the same; the order of rows with different keys does not matter."""
+    return _by_key([row.columns for row in expected], key, None) == _by_key(actual, key, expected)
+
+
+def _by_key(
+    rows: Sequence[Mapping[str, Any]], key: Sequence[str], named: Sequence[Row] | None
+) -> dict[str, list[tuple[tuple[str, str], ...]]]:
+    """Comparable rows by key; actual rows are cut down to the columns that expected rows name."""
+    columns = None if named is None else {column for row in named for column in row.columns}
+    grouped: dict[str, list[tuple[tuple[str, str], ...]]] = {}
+    for row in rows:
+        kept = {name: value for name, value in row.items() if columns is None or name in columns}
+        place = repr([plain(kept.get(name)) for name in key])
+        grouped.setdefault(place, []).append(tuple(sorted((name, plain(value)) for name, value in kept.items())))
+    return grouped
+
+
+def plain(value: Any) -> str:
+    """A value in the one form in which both sides are compared and shown."""
+    match value:
+        case {"start": datetime(), "end": datetime()}:
+            return shown_window(value)
+        case datetime():
+            return shown(value)
+        case timedelta():
+            return f"{value // timedelta(microseconds=1)} us"
+        case bool():
+            return repr(value)
+        case int() | float():
+            return repr(float(value)) if not math.isnan(value) else "nan"
+        case str() if "/" in value and _is_window(value):
+            start, end = value.split("/")
+            return f"{shown(moment(start))}/{shown(moment(end))}"
+        case _:
+            return repr(value)
+
+
+def late_by(duration: str) -> timedelta:
+    """How late a row is, for an expectation.
+
+    >>> late_by("5 minutes")
+    datetime.timedelta(seconds=300)
+    """
+    return timedelta(microseconds=microseconds(duration, argument="late_by"))
+
+
+def _is_window(text: str) -> bool:
+    return all(part[:1].isdigit() and ":" in part for part in text.split("/")) and text.count("/") == 1
+
+
+def side_by_side(
+    expected: Sequence[Row], actual: Sequence[Mapping[str, Any]], key: Sequence[str], timeline: Sequence[str]
+) -> str:
+    """The timeline so far, and below it expected and actual rows beside each other."""
+    ordered = sorted(actual, key=lambda row: repr([plain(row.get(name)) for name in key]))
+    wanted = sorted(expected, key=lambda row: repr([plain(row.columns.get(name)) for name in key]))
+    columns = list(dict.fromkeys(name for row in expected for name in row.columns)) or list(
+        dict.fromkeys(name for row in actual for name in row)
+    )
+    table = Table("", "expected", "actual", title_justify="left")
+    for number in range(max(len(wanted), len(ordered))):
+        left = _shown_row(wanted[number].columns, columns) if number < len(wanted) else "-"
+        right = _shown_row(ordered[number], columns) if number < len(ordered) else "-"
+        table.add_row("" if left == right else "!", left, right)
+    console = Console(width=200, color_system=None, highlight=False)
+    with console.capture() as capture:
+        console.print(table)
+    return "\n".join([*timeline, capture.get()])
+
+
+def _shown_row(row: Mapping[str, Any], columns: Sequence[str]) -> str:
+    return ", ".join(f"{name}={plain(row[name])}" for name in columns if name in row)

@@ -1,0 +1,142 @@
+"""The elements of a timeline: rows, watermarks, clocks, batches, crashes and expectations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.testing.moments import Moment, moment, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row in an expectation; only the columns it names are compared."""
+
+    columns: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """A row that arrives."""
+
+    time: int | None
+    columns: Mapping[str, Any]
+    partition: int
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{name}={value!r}" for name, value in self.columns.items())
+        return f"at {'no time' if self.time is None else shown(self.time)}  {values}"
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """The watermark moves."""
+
+    time: int
+
+    def __str__(self) -> str:
+        return f"watermark {shown(self.time)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Processing time moves."""
+
+    time: int
+
+    def __str__(self) -> str:
+        return f"clock {shown(self.time)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The rows so far are run."""
+
+    def __str__(self) -> str:
+        return "batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """The process dies in the middle of the batch of the rows so far, and starts again."""
+
+    def __str__(self) -> str:
+        return "crash"
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """All rows of an output since the last expectation of it."""
+
+    rows: tuple[Row, ...]
+    output: str
+
+    def __str__(self) -> str:
+        return f"expect {len(self.rows)} rows of {self.output}"
+
+
+Element = At | Watermark | Clock | Batch | Crash | Expect
+
+
+def at(time: Moment | None, *, partition: int = 0, **columns: Any) -> At:
+    """A row with this event time (column ``at``); ``None`` for a row without one.
+
+    >>> print(at("10:05", account="a"))
+    at 10:05  account='a'
+    """
+    return At(None if time is None else moment(time), columns, partition)
+
+
+def watermark(time: Moment) -> Watermark:
+    """Run the rows so far, then an empty batch at this watermark.
+
+    >>> print(watermark("11:00"))
+    watermark 11:00
+    """
+    return Watermark(moment(time))
+
+
+def clock(time: Moment) -> Clock:
+    """Move processing time.
+
+    >>> print(clock("11:00:30"))
+    clock 11:00:30
+    """
+    return Clock(moment(time))
+
+
+def batch() -> Batch:
+    """Run the rows so far as one batch under the watermark in force.
+
+    >>> print(batch())
+    batch
+    """
+    return Batch()
+
+
+def crash() -> Crash:
+    """Die while the batch of the rows so far runs, then start again from the last committed batch.
+
+    >>> print(crash())
+    crash
+    """
+    return Crash()
+
+
+def row(**columns: Any) -> Row:
+    """One row of an expectation with several.
+
+    >>> row(account="a").columns
+    {'account': 'a'}
+    """
+    return Row(columns)
+
+
+def expect(*rows: Row, output: str = "main", **columns: Any) -> Expect:
+    """Exactly these rows of an output since its last expectation; order matters only within a key.
+
+    >>> print(expect(account="a", spent=5.0))
+    expect 1 rows of main
+    """
+    return Expect((*rows, Row(columns)) if columns else rows, output)

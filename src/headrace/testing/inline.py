@@ -1,0 +1,193 @@
+"""The inline engine: the same gate, pack, pages, cache and turn over maps in memory; only Spark is absent."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from headrace.event_time.batch_log import MemoryBatchLog
+from headrace.observe.account import account_of
+from headrace.runtime.planner import Planner, Topology
+from headrace.sinks.sink import Written
+from headrace.sources.decoding import DEAD_SCHEMA, POSITION, Decoded
+from headrace.sources.gate import DEAD_LETTERS, Arrived, Gate
+from headrace.testing.elements import At
+from headrace.testing.engine import SOURCE, TIME, Setting
+from headrace.testing.time_by_hand import WatermarkByHand
+from headrace.wheel.cache import StateCache
+from headrace.wheel.codec import decode
+from headrace.wheel.operator import Operator
+from headrace.wheel.pack import Blob, pack
+from headrace.wheel.task import Task
+from headrace.wheel.turn import turn
+
+FLOW = "timeline"
+WORKERS = 2
+
+
+class MapInMemory:
+    """Spark's map state as a dictionary."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[int], tuple[bytes]] = {}
+
+    def getValue(self, key: tuple[int]) -> tuple[bytes] | None:  # noqa: N802
+        """The value of a key."""
+        return self._entries.get(key)
+
+    def updateValue(self, key: tuple[int], value: tuple[bytes]) -> None:  # noqa: N802
+        """Set the value of a key."""
+        self._entries[key] = value
+
+    def removeKey(self, key: tuple[int]) -> None:  # noqa: N802
+        """Remove a key."""
+        self._entries.pop(key, None)
+
+    def iterator(self) -> Iterator[tuple[tuple[int], tuple[bytes]]]:
+        """All keys with their values."""
+        return iter(list(self._entries.items()))
+
+    def copy(self) -> MapInMemory:
+        """The map as it is now."""
+        copied = MapInMemory()
+        copied._entries = dict(self._entries)
+        return copied
+
+
+class NothingToRead:
+    """The reader of a gate whose rows are handed to it."""
+
+    def read(self, raw: pl.DataFrame) -> Iterator[Arrived]:
+        """Nothing."""
+        yield from ()
+
+
+class InlineEngine:
+    """Runs batches in this process; key groups move between two workers' caches at random."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._operators = _bound(setting)
+        self._gate = Gate(SOURCE, NothingToRead(), setting.strategy)
+        self._folder = Path(tempfile.mkdtemp(prefix="headrace-inline-"))
+        self._log = MemoryBatchLog()
+        self._state: defaultdict[tuple[str, int], MapInMemory] = defaultdict(MapInMemory)
+        self._interrupted: Sequence[At] | None = None
+        self._random = random.Random(7)
+        self._next = 0
+        self._start()
+
+    def _start(self) -> None:
+        """What every start of the process begins with: the log, the maps, and empty caches."""
+        names = [operator.name for operator in self._operators]
+        inputs = [f"source.{SOURCE}", *(f"step.{name}" for name in names)]
+        topology = Topology(
+            {SOURCE: self._setting.strategy},
+            {name: (given,) for name, given in zip(names, inputs, strict=False)},
+        )
+        self._caches = [StateCache() for _ in range(WORKERS)]
+        self.planner = Planner(topology, self._log, lambda: self._setting.clock)
+        if self._setting.by_hand:
+            by_hand = WatermarkByHand(self._setting.strategy)
+            by_hand.restore(self.planner.trackers[SOURCE].to_json())
+            self.planner.trackers[SOURCE] = by_hand
+
+    def run(self, rows: Sequence[At]) -> None:
+        """Run a batch; first again the one that a crash interrupted, with the rows it had."""
+        if self._interrupted is not None:
+            again, self._interrupted = self._interrupted, None
+            self._run(again, commit=True)
+            if not rows:
+                return
+        self._run(rows, commit=True)
+
+    def crash(self, rows: Sequence[At]) -> None:
+        """Run a batch and lose all of it but its record; then start again."""
+        if rows and self._interrupted is None:
+            before = {place: entries.copy() for place, entries in self._state.items()}
+            self._run(rows, commit=False)
+            self._state = defaultdict(MapInMemory, before)
+            self._interrupted = rows
+        self._start()
+
+    def close(self) -> None:
+        """Remove the side files."""
+        shutil.rmtree(self._folder)
+
+    def _run(self, rows: Sequence[At], *, commit: bool) -> None:
+        tracker = self.planner.trackers[SOURCE]
+        if isinstance(tracker, WatermarkByHand):
+            tracker.set_to = self._setting.watermark
+        record = self.planner.plan(self._next)
+        reports: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
+
+        def task(partition: int) -> Task:
+            def report(key: tuple[Any, ...], values: dict[str, Any]) -> None:
+                reports[key[2]][key[3]] = values
+
+            return Task(record, FLOW, str(self._folder), partition, 0, report)
+
+        partitions: dict[int, list[At]] = {0: []}
+        for row in rows:
+            partitions.setdefault(row.partition, []).append(row)
+        frames = {number: list(self._gated(each, task(number))) for number, each in sorted(partitions.items())}
+        for operator in self._operators:
+            frames = self._step(operator, frames, task)
+        main = [row for each in frames.values() for frame in each for row in frame.rows(named=True)]
+        side = {
+            f"{node.split('.', 1)[1]}.{output}": list(files)
+            for node, parts in reports.items()
+            for output in ("late", DEAD_LETTERS)
+            if (files := [file for part in parts.values() for file in part.get("side", {}).get(output, [])])
+        }
+        written = {name: Written(sum(n for _, n in files), sum(n for _, n in files)) for name, files in side.items()}
+        account_of(reports, {"main": Written(len(main), len(main)), **written}).check(flow=FLOW, batch=record.batch)
+        if commit:
+            self.planner.conclude(record, reports)
+            self._next += 1
+            self._setting.give("main", main)
+            for name, files in side.items():
+                for file, _ in files:
+                    self._setting.give(name.rsplit(".", 1)[1], pl.read_ipc(file).rows(named=True))
+
+    def _gated(self, rows: Sequence[At], task: Task) -> Iterator[pl.DataFrame]:
+        frame = self._setting.frame(rows).with_row_index(POSITION).cast({POSITION: pl.Int64})
+        decoded = Decoded(frame, pl.DataFrame(schema=DEAD_SCHEMA))
+        return self._gate.admit([Arrived(decoded, "timeline", self._setting.clock)], task)
+
+    def _step(
+        self, operator: Operator, frames: dict[int, list[pl.DataFrame]], task: Any
+    ) -> dict[int, list[pl.DataFrame]]:
+        blobs: defaultdict[int, list[Blob]] = defaultdict(list)
+        for number, each in frames.items():
+            for blob in pack(each, operator, task(number)):
+                blobs[blob.key_group].append(blob)
+        outputs: dict[int, list[pl.DataFrame]] = {number: [] for number in range(WORKERS)}
+        for group, given in blobs.items():
+            self._random.shuffle(given)
+            worker = self._random.randrange(WORKERS)
+            entries = self._state[operator.name, group]
+            result = turn(operator, entries, self._caches[worker], task(worker), given)
+            if result is not None:
+                outputs[worker].append(decode([result]))
+        return outputs
+
+
+def _bound(setting: Setting) -> list[Operator]:
+    """The operators of a chain, each over the rows of the one before."""
+    operators: list[Operator] = []
+    schema: Any = setting.schema
+    time = TIME if setting.strategy.kind == "event" else setting.strategy.column
+    if setting.strategy.kind != "event":
+        schema = {**schema, time: pl.Datetime("us", "UTC")}
+    for step in setting.steps:
+        operators.append(step.bind(schema, time))
+        schema, time = operators[-1].output_schema, "window"
+    return operators

@@ -1,0 +1,163 @@
+"""The Spark engine of timelines: the real query, over files that the timeline drops batch by batch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from pyspark.errors import StreamingQueryException
+
+from headrace.graph import Graph, SideOutput
+from headrace.runtime.flow import Flow
+from headrace.runtime.modes import micro_batch
+from headrace.runtime.pipeline import Pipeline
+from headrace.runtime.session import spark_session
+from headrace.runtime.write import write
+from headrace.schemas import spark_schema
+from headrace.sinks.files import COMMITS
+from headrace.sinks.sink import BatchIdentity, Guarantee, Written
+from headrace.sources.files import read_files
+from headrace.sources.gate import DEAD_LETTERS
+from headrace.testing.elements import At
+from headrace.testing.engine import SOURCE, Setting
+from headrace.testing.time_by_hand import WatermarkByHand
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class Died(Exception):
+    """What a timeline's crash looks like to Spark."""
+
+
+class TimelineSink:
+    """Hands rows to the timeline, or dies after the state has been computed."""
+
+    def __init__(self, setting: Setting, output: str) -> None:
+        self._setting = setting
+        self._output = output
+        self.dies = False
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Rows are handed over once."""
+        return "exactly_once"
+
+    def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
+        """Bring the rows of a batch to the timeline."""
+        rows = [row.asDict(recursive=True) for row in frame.collect()]
+        if self.dies:
+            raise Died
+        self._setting.give(self._output, rows)
+        return Written(len(rows), len(rows))
+
+
+class SparkEngine:
+    """Runs batches as a Spark query."""
+
+    def __init__(self, setting: Setting) -> None:
+        from pyspark.sql import SparkSession
+
+        self._setting = setting
+        self._spark = SparkSession.getActiveSession() or spark_session("timeline", quick_start=True)
+        self._folder = Path(tempfile.mkdtemp(prefix="headrace-timeline-"))
+        self._landing = self._folder / SOURCE
+        self._landing.mkdir()
+        self._sink = TimelineSink(setting, "main")
+        self._dropped = 0
+        self._read_commits: set[str] = set()
+        self._interrupted = False
+        self._start()
+
+    def _define(self, spark: SparkSession) -> None:
+        struct = spark_schema(self._setting.schema)
+        schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in struct.fields)
+        frame = read_files(spark, self._landing, format="parquet", schema=schema, name=SOURCE)
+        frame = frame.transform(self._setting.strategy)
+        late: list[tuple[SideOutput, Any]] = []
+        for step in self._setting.steps:
+            outputs = step.outputs(frame)
+            frame = outputs.main
+            if step.lateness.keeps_rows:
+                late.append((outputs.late, TimelineSink(self._setting, "late")))
+        write("timeline", (frame, self._sink), *late)
+
+    def _start(self) -> None:
+        pipeline = Pipeline(self._define, "timeline")
+        graph: Graph = pipeline.define(self._spark, self._folder / "checkpoint")
+        self._flow = Flow(
+            graph, graph.flows["timeline"], self._spark, lambda: self._setting.clock, micro_batch("1 millisecond")
+        )
+        if self._setting.by_hand:
+            by_hand = WatermarkByHand(self._setting.strategy)
+            by_hand.restore(self._flow.planner.trackers[SOURCE].to_json())
+            self._flow.planner.trackers[SOURCE] = by_hand
+        self._query: StreamingQuery | None = None
+
+    def _advance(self) -> None:
+        """Let Spark run everything that has been dropped."""
+        tracker = self._flow.planner.trackers[SOURCE]
+        if isinstance(tracker, WatermarkByHand):
+            tracker.set_to = self._setting.watermark
+        if self._query is None:
+            self._query = self._flow.begin(processingTime="10 milliseconds")
+        self._query.processAllAvailable()
+        self._give_dead_letters()
+
+    def _give_dead_letters(self) -> None:
+        folder = self._flow.folder / DEAD_LETTERS
+        for commit in sorted((folder / COMMITS).glob("*.json")):
+            if commit.name not in self._read_commits:
+                self._read_commits.add(commit.name)
+                for file in json.loads(commit.read_text())["files"]:
+                    self._setting.give(DEAD_LETTERS, pl.read_parquet(folder / file).rows(named=True))
+
+    def run(self, rows: Sequence[At]) -> None:
+        """Drop rows (or a tick) and wait for the batch."""
+        if self._interrupted:
+            self._interrupted = False
+            self._advance()
+            if not rows:
+                return
+        self._drop(rows)
+        self._advance()
+
+    def crash(self, rows: Sequence[At]) -> None:
+        """Let the batch fail after its state was computed, and start again."""
+        if rows and not self._interrupted:
+            self._drop(rows)
+            self._sink.dies = True
+            try:
+                self._advance()
+            except StreamingQueryException:
+                self._interrupted = True
+            finally:
+                self._sink.dies = False
+        if self._query is not None:
+            self._query.stop()
+        self._start()
+
+    def close(self) -> None:
+        """Stop the query and remove its folders."""
+        if self._query is not None:
+            self._query.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _drop(self, rows: Sequence[At]) -> None:
+        """Rows as files that appear at once, one for each partition; a tick when there are none."""
+        if not rows:
+            self._flow.tick()
+            return
+        self._dropped += 1
+        unfinished = self._folder / f"unfinished-{self._dropped}"
+        unfinished.mkdir()
+        for partition in sorted({row.partition for row in rows}):
+            mine = [row for row in rows if row.partition == partition]
+            self._setting.frame(mine).write_parquet(unfinished / f"{self._dropped:06d}-{partition}.parquet")
+        unfinished.rename(self._landing / f"{self._dropped:06d}")

@@ -1,0 +1,148 @@
+"""Playing a timeline: events, watermarks and crashes in; exact rows out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from headrace.errors import DefinitionError
+from headrace.event_time.strategy import BEGINNING, TimeStrategy, between, event_time
+from headrace.testing.comparison import equal, side_by_side
+from headrace.testing.elements import At, Batch, Clock, Crash, Element, Expect, Row, Watermark
+from headrace.testing.engine import TIME, Engine, Setting, schema_of
+from headrace.testing.inline import InlineEngine
+from headrace.testing.moments import moment
+from headrace.testing.on_spark import SparkEngine
+
+EngineName = Literal["inline", "spark"]
+_ENGINE: ContextVar[EngineName] = ContextVar("headrace_timeline_engine", default="inline")
+AFTER_EVERYTHING = moment("2026-01-02T00:00:00")
+BY_HAND = event_time(TIME, idle=None, accept=between(max_future=None))
+
+
+@contextmanager
+def use_engine(name: EngineName) -> Iterator[None]:
+    """Play timelines on this engine unless they name one themselves.
+
+    >>> with use_engine("inline"):
+    ...     pass
+    """
+    token = _ENGINE.set(name)
+    try:
+        yield
+    finally:
+        _ENGINE.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """The rows of each output, in the order in which they were emitted."""
+
+    main: list[dict[str, Any]]
+    late: list[dict[str, Any]]
+    dead_letters: list[dict[str, Any]]
+
+
+def play(
+    step: Any, *elements: Element, engine: EngineName | None = None, event_time: TimeStrategy | None = None
+) -> Played:
+    """Play elements through a step, or a tuple of steps in a chain, and return the rows of each output.
+
+    A timeline sets the watermark itself; with ``event_time`` it is computed from the rows as in a pipeline.
+
+    >>> import headrace as hr
+    >>> from headrace.testing import at, watermark
+    >>> hourly = hr.tumbling("hourly", size="1 hour", key="account").agg(n="count(*)").late(hr.drop())
+    >>> [row["n"] for row in play(hourly, at("10:05", account="a"), watermark("11:00")).main]
+    [1]
+    """
+    setting = _play(step, elements, engine or _ENGINE.get(), event_time)
+    return Played(*(setting.outputs.get(name, []) for name in ("main", "late", "dead_letters")))
+
+
+def timeline(
+    step: Any, *elements: Element, engine: EngineName | None = None, event_time: TimeStrategy | None = None
+) -> None:
+    """Play elements through a step, or a tuple of steps in a chain, and demand every ``expect`` on the way.
+
+    >>> import headrace as hr
+    >>> from headrace.testing import at, expect, watermark
+    >>> hourly = hr.tumbling("hourly", size="1 hour", key="account").agg(n="count(*)").late(hr.drop())
+    >>> timeline(
+    ...     hourly,
+    ...     at("10:05", account="a"),
+    ...     watermark("11:00"),
+    ...     expect(account="a", window="10:00/11:00", n=1, pane="on_time", revision=0),
+    ... )
+    """
+    _play(step, elements, engine or _ENGINE.get(), event_time)
+
+
+def _play(step: Any, elements: Sequence[Element], engine: EngineName, strategy: TimeStrategy | None) -> Setting:
+    steps = step if isinstance(step, tuple) else (step,)
+    rows = [element for element in elements if isinstance(element, At)]
+    if not rows:
+        raise DefinitionError("TIMELINE_EMPTY", "a timeline without at(...) has no rows. Add at least one.")
+    chosen = strategy or BY_HAND
+    schema = schema_of(rows, partition=chosen.partition == "partition")
+    setting = Setting(steps, chosen, strategy is None, schema, AFTER_EVERYTHING, BEGINNING)
+    runner: Engine = InlineEngine(setting) if engine == "inline" else SparkEngine(setting)
+    try:
+        _Player(setting, runner, steps[-1].key).play(elements)
+    finally:
+        runner.close()
+    return setting
+
+
+class _Player:
+    """Goes through the elements one after the other."""
+
+    def __init__(self, setting: Setting, engine: Engine, key: Sequence[str]) -> None:
+        self._setting = setting
+        self._engine = engine
+        self._key = key
+        self._pending: list[At] = []
+        self._seen: dict[str, int] = {}
+        self._lines: list[str] = []
+
+    def play(self, elements: Sequence[Element]) -> None:
+        """Every element in order; rows left at the end are run as a last batch."""
+        for element in elements:
+            self._lines.append(str(element))
+            self._one(element)
+        if self._pending:
+            self._run()
+
+    def _run(self) -> None:
+        rows, self._pending = self._pending, []
+        self._engine.run(rows)
+
+    def _one(self, element: Element) -> None:
+        match element:
+            case At():
+                self._pending.append(element)
+            case Batch():
+                self._run()
+            case Clock():
+                self._setting.clock = element.time
+            case Watermark():
+                if self._pending:
+                    self._run()
+                self._setting.watermark = max(self._setting.watermark, element.time)
+                self._engine.run([])
+            case Crash():
+                self._engine.crash(self._pending)
+                self._pending = []
+            case Expect():
+                self._expect(element.rows, element.output)
+
+    def _expect(self, expected: tuple[Row, ...], output: str) -> None:
+        rows = self._setting.outputs.get(output, [])
+        actual = rows[self._seen.get(output, 0) :]
+        self._seen[output] = len(rows)
+        if not equal(expected, actual, self._key):
+            difference = side_by_side(expected, actual, self._key, self._lines)
+            raise AssertionError(f"output {output!r} is not what the timeline expects:\n{difference}")

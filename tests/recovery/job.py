@@ -1,0 +1,202 @@
+"""The job that recovery tests run in a process of its own, crash and start again.
+
+Failpoints live here and nowhere else: this script wraps the library's own functions in its own process. What runs in
+tasks is pickled by value, because the script is ``__main__``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+import headrace as hr
+from headrace.event_time.batch_log import FileBatchLog
+from headrace.sinks import files
+from headrace.sinks.files import FileSink
+from headrace.sources.generator import Payments
+
+PART_PATIENCE = 60.0
+
+
+@hr.pipeline(name="recovery")
+def spend(spark: SparkSession, root: str, size: str, files_per_batch: int) -> None:
+    """Spend by account and window; late payments and broken ones beside it."""
+    payments = hr.read_files(
+        spark, f"{root}/in", format="json", schema=Payments.schema, name="payments", files_per_batch=files_per_batch
+    ).transform(hr.event_time("at", out_of_order="2 seconds"))
+    windows = (
+        hr.tumbling("spend", size=size, key="account")
+        .agg(spent="sum(amount)", payments="count(*)", first="min(id)", last="max(id)")
+        .late(hr.side_output())
+        .outputs(payments)
+    )
+    hr.write(
+        "spend", (windows.main, hr.to_files(f"{root}/out/main")), (windows.late, hr.to_files(f"{root}/out/late"))
+    )
+
+
+def crash(marker: str, group: int) -> None:
+    """Leave proof that this point was reached, then end the whole process group without any clean-up."""
+    with open(marker, "w", encoding="utf-8") as stream:
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.killpg(group, signal.SIGKILL)
+    os.killpg(os.getpgrp(), signal.SIGKILL)  # Spark's Python workers have a group of their own
+
+
+def install(name: str, batch: int, marker: str) -> None:
+    """Make this process die at a named step of a batch."""
+    group = os.getpgrp()
+
+    def die() -> None:
+        crash(marker, group)
+
+    match name:
+        case "after the batch record":
+            _wrap(FileBatchLog, "write_record", lambda record: record.batch == batch, after=die)
+        case "mid sink write":
+            _break_parts(batch, lambda folder: _half_part(marker, group))
+        case "between two writers":
+            _break_parts(batch, lambda folder: _second_part(folder, marker, group))
+        case "after state":
+            _wrap(FileSink, "write_parts", lambda frame, staging: _is_main(staging, batch), after=die)
+        case "before sink commit":
+            _wrap(FileSink, "commit", lambda file, listing: _is_main(file, batch), before=die)
+        case "after sink commit":
+            _wrap(FileSink, "commit", lambda file, listing: _is_main(file, batch), after=die)
+        case "between two sinks' commits":
+            _wrap(FileSink, "commit", lambda file, listing: _is_late(file, batch), before=die)
+        case "before the outcome":
+            _wrap(FileBatchLog, "write_outcome", lambda number, outcome: number == batch, before=die)
+        case "after the outcome":
+            _wrap(FileBatchLog, "write_outcome", lambda number, outcome: number == batch, after=die)
+        case _:
+            raise ValueError(f"no failpoint is named {name!r}")
+
+
+def _is_main(path: Path, batch: int) -> bool:
+    return path.name.startswith(f"spend.main-0000-{batch:010d}")
+
+
+def _is_late(path: Path, batch: int) -> bool:
+    return path.name.startswith(f"spend.spend.late-0000-{batch:010d}")
+
+
+def _nothing() -> None:
+    pass
+
+
+def _wrap(
+    owner: type,
+    method: str,
+    here: Callable[..., bool],
+    *,
+    before: Callable[[], None] = _nothing,
+    after: Callable[[], None] = _nothing,
+) -> None:
+    original = getattr(owner, method)
+
+    def wrapped(self: Any, *arguments: Any) -> Any:
+        chosen = here(*arguments)
+        if chosen:
+            before()
+        result = original(self, *arguments)
+        if chosen:
+            after()
+        return result
+
+    setattr(owner, method, wrapped)
+
+
+PartWriter = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def _break_parts(batch: int, broken: Callable[[str], Callable[[PartWriter], PartWriter]]) -> None:
+    original = files._part_writer
+
+    def part_writer(staging: str, format: Any) -> PartWriter:
+        writer = original(staging, format)
+        return broken(staging)(writer) if _is_main(Path(staging), batch) else writer
+
+    files._part_writer = part_writer
+
+
+def _half_part(marker: str, group: int) -> Callable[[PartWriter], PartWriter]:
+    """A task that dies with half of its rows in the file."""
+
+    def breaking(writer: PartWriter) -> PartWriter:
+        def half(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                if batch.num_rows > 1:
+                    yield from writer(iter([batch.slice(0, batch.num_rows // 2)]))
+                    crash(marker, group)
+
+        return half
+
+    return breaking
+
+
+def _second_part(staging: str, marker: str, group: int) -> Callable[[PartWriter], PartWriter]:
+    """The task of partition 1 dies as soon as the file of partition 0 is complete."""
+
+    def breaking(writer: PartWriter) -> PartWriter:
+        def second(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            if context is None or context.partitionId() == 0:
+                yield from writer(batches)
+                return
+            list(batches)
+            deadline = time.monotonic() + PART_PATIENCE
+            while time.monotonic() < deadline:
+                for part in Path(staging).glob("part-00000-*"):
+                    try:
+                        pq.read_metadata(part)
+                    except (OSError, pa.ArrowInvalid):
+                        continue
+                    crash(marker, group)
+                time.sleep(0.02)
+            raise TimeoutError("the other task's file never became complete")
+
+        return second
+
+    return breaking
+
+
+def main() -> None:
+    """Run to the end of the data, or to the failpoint."""
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("root", type=Path)
+    arguments.add_argument("--size", default="1 minute")
+    arguments.add_argument("--files-per-batch", type=int, default=1)
+    arguments.add_argument("--master", default="local[2]")
+    arguments.add_argument("--failpoint")
+    arguments.add_argument("--batch", type=int, default=0)
+    arguments.add_argument("--marker", default="")
+    given = arguments.parse_args()
+    if given.failpoint is not None:
+        install(given.failpoint, given.batch, given.marker)
+    spark = hr.spark_session("recovery", master=given.master, quick_start=True)
+    spend.run(
+        checkpoint=given.root / "checkpoint",
+        mode=hr.available_now(drain=True),
+        spark=spark,
+        root=str(given.root),
+        size=given.size,
+        files_per_batch=given.files_per_batch,
+    )
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
