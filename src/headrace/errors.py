@@ -36,6 +36,6 @@ def authors_line() -> str | None:
     """The innermost line of the call stack that belongs to the author, as ``file:line: code``."""
     for frame in reversed(traceback.extract_stack()):
         path = str(Path(frame.filename).resolve())
-        if not path.startswith(_PACKAGE) and "site-packages" not in path and not path.startswith("<"):
+        if not frame.filename.startswith("<") and not path.startswith(_PACKAGE) and "site-packages" not in path:
             return f"{Path(frame.filename).name}:{frame.lineno}: {frame.line}"
     return None

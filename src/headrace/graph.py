@@ -24,15 +24,23 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _IN_PLAN = re.compile(r"headrace\.(source|step)\.([A-Za-z][A-Za-z0-9_]*)")
 
 
-class SourceFrame(Protocol):
-    """A frame that comes straight from a source."""
+class Origin(Protocol):
+    """Where a frame comes straight from, so that a step behind it can read there, without a hop in between."""
 
     @property
-    def name(self) -> str:
-        """The source's name."""
+    def stream(self) -> DataFrame:
+        """What the node hands on before it is made rows of the frame."""
 
-    def timed(self, strategy: Any) -> DataFrame:
-        """The same source with its time declared."""
+    @property
+    def read(self) -> Any:
+        """How a task makes rows of the stream."""
+
+    @property
+    def label(self) -> str:
+        """The name under which plans show the node when it is read in the same function."""
+
+    def timed(self, strategy: Any) -> DataFrame | None:
+        """The same frame with its time declared; None when it does not come from a source."""
 
 
 class Step(Protocol):
@@ -109,16 +117,16 @@ class Graph:
     sources: dict[str, SourceNode] = field(default_factory=dict)
     steps: dict[str, StepNode] = field(default_factory=dict)
     flows: dict[str, FlowNode] = field(default_factory=dict)
-    _source_frames: dict[int, tuple[DataFrame, SourceFrame]] = field(default_factory=dict)
+    _origins: dict[int, tuple[DataFrame, Origin]] = field(default_factory=dict)
 
-    def register_frame(self, frame: DataFrame, source: SourceFrame) -> DataFrame:
-        """Remember that this very DataFrame comes straight from a source."""
-        self._source_frames[id(frame)] = (frame, source)
+    def register_frame(self, frame: DataFrame, origin: Origin) -> DataFrame:
+        """Remember that this very DataFrame comes straight from a source or a step."""
+        self._origins[id(frame)] = (frame, origin)
         return frame
 
-    def source_of(self, frame: DataFrame) -> SourceFrame | None:
-        """The source that this very DataFrame comes straight from, if it does."""
-        entry = self._source_frames.get(id(frame))
+    def origin_of(self, frame: DataFrame) -> Origin | None:
+        """Where this very DataFrame comes straight from, with nothing of the author's in between."""
+        entry = self._origins.get(id(frame))
         return None if entry is None else entry[1]
 
     def add_source(self, node: SourceNode) -> None:

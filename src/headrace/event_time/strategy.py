@@ -69,16 +69,16 @@ class TimeStrategy:
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The same source with its time declared; the frame must come straight from a source."""
-        graph = active_graph()
-        source = graph.source_of(frame)
-        if source is None:
+        origin = active_graph().origin_of(frame)
+        timed = None if origin is None else origin.timed(self)
+        if timed is None:
             raise DefinitionError(
                 "EVENT_TIME_NOT_AT_SOURCE",
                 f"hr.{self.kind}_time({self.column!r}) was given a frame that does not come straight from a source, so "
                 "rows that a filter removed could not move time. Apply it right after hr.read_...(...), "
                 "before your own where and select.",
             )
-        return source.timed(self)
+        return timed
 
     def __repr__(self) -> str:
         if self.kind != "event":

@@ -13,9 +13,8 @@ from pyspark.sql.types import StructField, StructType
 from headrace.errors import DefinitionError
 from headrace.graph import TIME_TAG, SideOutput, Step, StepNode, active_graph
 from headrace.schemas import from_arrow, polars_schema, spark_schema
-from headrace.sources.source import Source
 from headrace.wheel.operator import Operator
-from headrace.wheel.spark import lower
+from headrace.wheel.spark import packed, rows_of_blobs, turned, unpacked
 from headrace.wheel.task import Task
 
 if TYPE_CHECKING:
@@ -44,14 +43,12 @@ def place(step: Step, bind: Callable[[Mapping[str, pl.DataType], str], Operator]
             "Give each source a step of its own.",
         )
     operator = bind(polars_schema(frame.schema), time.name)
-    name = f"headrace.step.{step.name}"
-    origin = graph.source_of(frame)
     output = _tagged(spark_schema(operator.output_schema), "window", f"step.{step.name}")
-    if isinstance(origin, Source):
-        # Nothing of the author's in between: gate and pack run as one function in one worker.
-        placed = lower(origin.raw, origin.gate.read, operator, output, graph.reports, name=f"{origin.label}+{name}")
-    else:
-        placed = lower(frame, _rows, operator, output, graph.reports, name=name)
+    # With nothing of the author's in between, what reads the frame's origin and pack are one function in one worker.
+    origin = graph.origin_of(frame) or AuthorsFrame(frame)
+    name = f"{origin.label}headrace.step.{step.name}"
+    blobs = turned(packed(origin.stream, origin.read, operator, graph.reports, name=name), operator, graph.reports)
+    placed = graph.register_frame(unpacked(blobs, output), StepOrigin(blobs))
     late = operator.late_schema
     graph.add_step(
         StepNode(step, (time.metadata[TIME_TAG],), tuple(placed.columns), {} if late is None else {"late": late})
@@ -59,8 +56,36 @@ def place(step: Step, bind: Callable[[Mapping[str, pl.DataType], str], Operator]
     return Outputs(placed, SideOutput(step.name, "late", placed))
 
 
-def _rows(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
-    return (from_arrow(batch) for batch in batches)
+@dataclass(frozen=True, slots=True)
+class AuthorsFrame:
+    """A frame that the author has shaped: its rows are read as Spark hands them over."""
+
+    stream: DataFrame
+    label: str = ""
+
+    @staticmethod
+    def read(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
+        """Rows as Spark hands them over."""
+        return (from_arrow(batch) for batch in batches)
+
+    def timed(self, strategy: object) -> None:
+        """Not a source."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepOrigin:
+    """The output of a step before it is made rows: a step right behind it reads the blobs."""
+
+    stream: DataFrame
+    label: str = ""
+
+    @staticmethod
+    def read(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
+        """The rows of the blobs."""
+        return rows_of_blobs(batches)
+
+    def timed(self, strategy: object) -> None:
+        """Not a source."""
 
 
 def _tagged(schema: StructType, column: str, node: str) -> StructType:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 GENERATION = 0
 WATCH_SECONDS = 0.05
+KEPT_TICKS = 100
 
 
 class Flow:
@@ -125,7 +126,8 @@ class Flow:
         """Ask for a batch though no row has come."""
         for name in self.node.sources:
             folder = self._graph.sources[name].ticks
-            for old in folder.iterdir():
+            # A batch that runs again needs its tick, so only long finished ones leave.
+            for old in sorted(folder.glob("*.tick"))[:-KEPT_TICKS]:
                 old.unlink(missing_ok=True)
             # Spark passes over empty files.
             write_durably(folder / f"{time.time_ns()}.tick", "tick")

@@ -75,7 +75,8 @@ def read_files(
     struct = parse_ddl(schema)
     called = name or re.sub(r"\W", "_", Path(location.rstrip("/")).name)
     reader = spark.readStream.format("binaryFile").schema(FILES)
-    reader = reader.option("recursiveFileLookup", "true")
+    # Spark forgets, and would pass over, files older than this against the newest one.
+    reader = reader.option("recursiveFileLookup", "true").option("maxFileAge", "365d")
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
     columns = Columns(polars_schema(struct), frozenset(field.name for field in struct.fields if not field.nullable))

@@ -40,9 +40,19 @@ class Source:
         return self.gate.source
 
     @property
+    def stream(self) -> DataFrame:
+        """What Spark hands to tasks."""
+        return self.raw
+
+    @property
+    def read(self) -> Any:
+        """Rows that pass the gate."""
+        return self.gate.read
+
+    @property
     def label(self) -> str:
         """The name under which plans show the source."""
-        return f"headrace.source.{self.name}"
+        return f"headrace.source.{self.name}+"
 
     def frame(self) -> DataFrame:
         """The source's rows as a DataFrame, registered as coming straight from here."""
@@ -53,7 +63,7 @@ class Source:
             for rows in gate.read(batches, current_task(reports)):
                 yield from arrow_batches(rows, schema)
 
-        gating.__name__ = self.label
+        gating.__name__ = self.label.rstrip("+")
         return graph.register_frame(self.raw.mapInArrow(gating, schema), self)
 
     def timed(self, strategy: TimeStrategy) -> DataFrame:

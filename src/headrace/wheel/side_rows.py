@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,9 @@ def write_side_rows(task: Task, node: str, output: str, frames: Sequence[pl.Data
     folder = Path(task.side_folder) / str(task.record.batch) / node / output
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{task.partition}-{task.attempt}.arrow"
-    rows.write_ipc(file, compat_level=pl.CompatLevel.oldest())
+    unfinished = folder / f".{uuid.uuid4().hex}"
+    rows.write_ipc(unfinished, compat_level=pl.CompatLevel.oldest())
+    unfinished.replace(file)
     return [(str(file), rows.height)]
 
 

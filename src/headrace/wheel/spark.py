@@ -54,33 +54,40 @@ class WheelProcessor(StatefulProcessor):
         """Nothing to release: the cache outlives the batch."""
 
 
-def lower(
-    frame: DataFrame,
-    read: Read,
-    operator: Operator,
-    output: StructType,
-    reports: Accumulator[dict[Any, Any]],
-    *,
-    name: str,
+def packed(
+    frame: DataFrame, read: Read, operator: Operator, reports: Accumulator[dict[Any, Any]], *, name: str
 ) -> DataFrame:
-    """A step's place in the plan: ``frame`` read into rows, packed, turned and unpacked."""
+    """Rows of a frame as blobs by key group; ``name`` is what plans show."""
 
     def packing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = current_task(reports)
         yield from _record_batches(pack(read(batches, task), operator, task))
 
-    def unpacking(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for blob in batch.column(0):
-                yield from arrow_batches(decode([blob.as_py()]), output)
-
     packing.__name__ = name
-    unpacking.__name__ = f"unpack_{operator.name}"
-    packed = frame.mapInArrow(packing, BLOB_SCHEMA)
-    turned = packed.groupBy("key_group").transformWithState(
-        WheelProcessor(operator, reports), "blob BINARY", "Append", "None"
-    )
-    return turned.mapInArrow(unpacking, output)
+    return frame.mapInArrow(packing, BLOB_SCHEMA)
+
+
+def turned(blobs: DataFrame, operator: Operator, reports: Accumulator[dict[Any, Any]]) -> DataFrame:
+    """Blobs through the state of their key groups; the results as blobs."""
+    processor = WheelProcessor(operator, reports)
+    return blobs.groupBy("key_group").transformWithState(processor, "blob BINARY", "Append", "None")
+
+
+def unpacked(blobs: DataFrame, schema: StructType) -> DataFrame:
+    """The rows of blobs."""
+
+    def unpacking(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in rows_of_blobs(batches):
+            yield from arrow_batches(rows, schema)
+
+    return blobs.mapInArrow(unpacking, schema)
+
+
+def rows_of_blobs(batches: Iterator[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
+    """In a task: the rows of every blob."""
+    for batch in batches:
+        for blob in batch.column(0):
+            yield decode([blob.as_py()])
 
 
 def _record_batches(blobs: Iterable[Blob]) -> Iterator[pa.RecordBatch]:
