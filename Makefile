@@ -14,7 +14,7 @@ demo: setup ## run the demonstration
 	.venv/bin/headrace demo
 
 test: lint ## check style, types and layers, then run the tests
-	$(PYTHON) -m pytest -m "not spark_all"
+	$(PYTHON) -m pytest
 
 test-spark: setup ## run every timeline on real Spark
 	$(PYTHON) -m pytest tests/timelines --engine=spark
