@@ -7,7 +7,8 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -119,12 +120,10 @@ class Pipeline:
         """Run until the end, or until Ctrl-C or SIGTERM, which let the running batch finish."""
         running = self.start(checkpoint=checkpoint, mode=mode, spark=spark, **parameters)
         stop = threading.Event()
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: stop.set())
-        while not running.wait(0.2):
-            if stop.is_set():
-                running.stop()
+        with _on_signal(stop):
+            while not running.wait(0.2):
+                if stop.is_set():
+                    running.stop()
 
     def check(self, *, spark: SparkSession | None = None, **parameters: Any) -> list[Finding]:
         """What is wrong or worth knowing about the definition. No data is read."""
@@ -144,6 +143,21 @@ class Pipeline:
     def _looked_at(self, spark: SparkSession | None, parameters: dict[str, Any]) -> Graph:
         with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
             return self.define(_session(self.name, spark), Path(folder), **parameters)
+
+
+@contextmanager
+def _on_signal(stop: threading.Event) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM set an event instead of killing the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: stop.set()) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _session(name: str, given: SparkSession | None) -> SparkSession:

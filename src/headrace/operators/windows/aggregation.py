@@ -74,7 +74,7 @@ class WindowAggregation:
         placed = canonical(rows, self.key).with_columns(self.windows.start(time).alias(START))
         accepted, late = placed, rows.clear()
         if edge.late > BEGINNING:
-            over = placed.select(self._over(edge.late)).to_series()
+            over = placed.select(self._over(edge.late) | self._is_correction()).to_series()
             if over.any():
                 accepted, late = placed.filter(~over), rows.filter(over)
         partials: dict[str, pl.Expr] = {}
@@ -136,6 +136,16 @@ class WindowAggregation:
     def _over(self, bound: int) -> pl.Expr:
         """Whether a window takes no rows any more at this bound."""
         return self._end() + self.lateness.correctable <= bound
+
+    def _is_correction(self) -> pl.Expr:
+        """Whether a row is an earlier step's correction, which is late for this step whatever window it falls into.
+
+        The first result has been taken in already, so an open window would count both.
+        """
+        follows_windows = isinstance(self.schema[self.time], pl.Struct) and "pane" in self.schema
+        if not follows_windows or self.lateness.correctable:
+            return pl.lit(False)
+        return pl.col("pane") == "late"
 
     def _merging(self) -> dict[str, pl.Expr]:
         merging: dict[str, pl.Expr] = {}
