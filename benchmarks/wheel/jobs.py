@@ -15,7 +15,6 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 import headrace as hr
 from benchmarks.wheel.inputs import FILES_PER_BATCH, OUT_OF_ORDER, SCHEMA
 
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 STATE_STORE = "spark.sql.streaming.stateStore"
 DELAY = f"{OUT_OF_ORDER // 1_000_000} seconds"
@@ -70,9 +69,7 @@ def counting(spark: SparkSession, folder: str, sink: hr.Sink) -> None:
 def run_headrace(spark: SparkSession, order: Order, done: Callable[[], None]) -> None:
     """Headrace."""
     sink = Discard(order.take, done)
-    counting.run(
-        checkpoint=order.checkpoint, mode=hr.available_now(), spark=spark, folder=str(order.folder), sink=sink
-    )
+    counting.run(checkpoint=order.checkpoint, mode=hr.available_now(), spark=spark, folder=str(order.folder), sink=sink)
 
 
 class CountAndSum(StatefulProcessor):
@@ -124,7 +121,11 @@ def run_python_state(spark: SparkSession, order: Order, done: Callable[[], None]
 
 def run_native(spark: SparkSession, order: Order, done: Callable[[], None]) -> None:
     """Spark's own aggregation, compiled on the JVM."""
-    counts = _read(spark, order).groupBy(F.window("ts", "1 hour"), "k").agg(F.count("*").alias("n"), F.sum("v").alias("total"))
+    counts = (
+        _read(spark, order)
+        .groupBy(F.window("ts", "1 hour"), "k")
+        .agg(F.count("*").alias("n"), F.sum("v").alias("total"))
+    )
     _run(counts.select("k", F.col("window.end").alias("end"), "n", "total"), order)
 
 
@@ -154,5 +155,6 @@ RUNS: Mapping[str, Callable[[SparkSession, Order, Callable[[], None]], None]] = 
 SETTINGS: Mapping[str, dict[str, str]] = {
     "headrace": {},
     "python_state": {},
-    "native": {},
+    # Much faster for aggregations than RocksDB, as long as the state fits into the driver's memory.
+    "native": {f"{STATE_STORE}.providerClass": IN_MEMORY, f"{STATE_STORE}.checkpointFormatVersion": "1"},
 }

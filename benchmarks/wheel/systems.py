@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,14 +15,12 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.wheel.inputs import Inputs
-
-SAMPLE_SECONDS = 0.25
+SAMPLE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A system and what it is given: of how many keys one, how many of the batches."""
+    """A system and how it is run; ``share`` says of how many keys it is given one."""
 
     name: str
     share: int = 1
@@ -36,20 +33,25 @@ class Measured:
 
     seconds: tuple[float, ...]
     """Trigger time of each batch that had rows."""
-    durations: dict[int, dict[str, int]]
     start: float | None
     """Seconds from the start of the process to the first result."""
     memory: int
     """The most bytes that all processes of the run held together."""
     digest: list[str] | None
 
-    def steady(self, batches: tuple[int, ...], *, share: int, skip: int = 1) -> float:
-        """Rows a second after the first batches."""
-        measured = len(self.seconds)
-        return sum(batches[skip:measured]) / share / sum(self.seconds[skip:])
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What is watched in a run besides the time of its batches; watching costs, so it is off in timed runs."""
+
+    digest: bool = False
+    memory: bool = False
 
 
-def run(system: System, folder: Path, inputs: Inputs, *, digest: bool = False, timeout: int = 900) -> Measured:
+TIME_ONLY = Watch()
+
+
+def run(system: System, folder: Path, batches: int, watch: Watch = TIME_ONLY, *, timeout: int = 900) -> Measured:
     """Run a system once over the files of a folder, with a fresh process and a fresh checkpoint."""
     work = Path(tempfile.mkdtemp(prefix="run-", dir=folder.parent))
     order = {
@@ -59,28 +61,31 @@ def run(system: System, folder: Path, inputs: Inputs, *, digest: bool = False, t
         "result": str(work / "result.json"),
         "share": system.share,
         "settings": {"spark.local.dir": str(work / "spark"), **system.settings},
-        "digest": digest,
+        "digest": watch.digest,
     }
     try:
         began = time.time()
         command = [sys.executable, "-m", "benchmarks.wheel.measured_run", json.dumps(order)]
         with (work / "output.txt").open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-            memory = _Memory(process.pid)
+            memory = _Memory(process.pid) if watch.memory else None
             try:
                 status = process.wait(timeout)
             finally:
                 process.kill()
-                memory.stop()
+                if memory is not None:
+                    memory.stop()
         if status != 0:
             raise RuntimeError(f"{system.name} failed:\n{(work / 'output.txt').read_text()[-3000:]}")
         result = json.loads((work / "result.json").read_text())
     finally:
         shutil.rmtree(work, ignore_errors=True)
     durations = {int(batch): values for batch, values in result["durations"].items()}
-    seconds = tuple(durations[batch]["triggerExecution"] / 1000 for batch in range(len(inputs.batches)))
+    if os.environ.get("BENCH_DEBUG"):
+        print(system.name, durations, file=sys.stderr)
+    seconds = tuple(durations[batch]["triggerExecution"] / 1000 for batch in range(batches))
     start = None if result["first_result"] is None else result["first_result"] - began
-    return Measured(seconds, durations, start, memory.most, result["digest"])
+    return Measured(seconds, start, 0 if memory is None else memory.most, result["digest"])
 
 
 class _Memory:
@@ -112,13 +117,3 @@ def _held(process: psutil.Process) -> int:
         return int(process.memory_full_info().pss)
     except (psutil.Error, OSError):
         return 0
-
-
-def median_rate(runs: list[float]) -> float:
-    """The median of several runs."""
-    return statistics.median(runs)
-
-
-def cores() -> int:
-    """Cores of this machine."""
-    return os.cpu_count() or 1

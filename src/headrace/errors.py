@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from pathlib import Path
 
-_PACKAGE = str(Path(__file__).resolve().parent)
+_NOT_THE_AUTHORS = (str(Path(__file__).resolve().parent), str(Path(sysconfig.get_path("stdlib")).resolve()))
 
 
 class HeadraceError(Exception):
@@ -36,6 +37,7 @@ def authors_line() -> str | None:
     """The innermost line of the call stack that belongs to the author, as ``file:line: code``."""
     for frame in reversed(traceback.extract_stack()):
         path = str(Path(frame.filename).resolve())
-        if not frame.filename.startswith("<") and not path.startswith(_PACKAGE) and "site-packages" not in path:
+        ours = path.startswith(_NOT_THE_AUTHORS) or "site-packages" in path
+        if not ours and not frame.filename.startswith("<"):
             return f"{Path(frame.filename).name}:{frame.lineno}: {frame.line}"
     return None

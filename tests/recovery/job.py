@@ -39,9 +39,7 @@ def spend(spark: SparkSession, root: str, size: str, files_per_batch: int) -> No
         .late(hr.side_output())
         .outputs(payments)
     )
-    hr.write(
-        "spend", (windows.main, hr.to_files(f"{root}/out/main")), (windows.late, hr.to_files(f"{root}/out/late"))
-    )
+    hr.write("spend", (windows.main, hr.to_files(f"{root}/out/main")), (windows.late, hr.to_files(f"{root}/out/late")))
 
 
 def crash(marker: str, group: int) -> None:

@@ -13,7 +13,7 @@ import polars as pl
 from headrace.observe.committed import commits, rows_of
 from headrace.observe.history import FILE
 
-LATEST = 12
+LATEST = 14
 
 
 @dataclass(slots=True)
@@ -47,8 +47,11 @@ class Feed:
     windows: Committed
     late: Committed
     dead: Committed
-    entries: list[dict[str, Any]] = field(default_factory=list)
+    batches: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """The history's entries; of a batch that ran again the later one."""
     reasons: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+    """What was wrong with the latest dead letter of each reason."""
     _read: int = 0
 
     @classmethod
@@ -57,9 +60,14 @@ class Feed:
         return cls(
             flow,
             Committed(folder / "windows", ("window", "shop")),
-            Committed(folder / "late", ("late_by",)),
+            Committed(folder / "late", ("at",)),
             Committed(flow / "dead_letters", ("position",)),
         )
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        """The history's entries, oldest first."""
+        return list(self.batches.values())
 
     def look(self) -> None:
         """Take in what has happened since the last look."""
@@ -68,6 +76,7 @@ class Feed:
         dead = self.dead.look()
         if not dead.is_empty():
             self.reasons.update(dead["reason"].to_list())
+            self.examples |= dict(dead.sort("position").select("reason", "detail").rows())
         self._look_at_history()
 
     def _look_at_history(self) -> None:
@@ -79,4 +88,4 @@ class Feed:
             text = stream.read()
         whole = text[: text.rfind(b"\n") + 1]
         self._read += len(whole)
-        self.entries += [json.loads(line) for line in whole.splitlines()]
+        self.batches |= {entry["batch"]: entry for entry in map(json.loads, whole.splitlines())}

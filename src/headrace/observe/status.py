@@ -13,6 +13,7 @@ from rich.table import Table
 from headrace.event_time.strategy import BEGINNING, END, EPOCH
 from headrace.observe import history
 
+WIDE = 124
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -79,30 +80,39 @@ def total(entries: list[dict[str, Any]], kind: str, number: str, *, of: str | No
     return sum(numbers[number] for numbers in named)
 
 
-def status_table(flows: list[FlowStatus]) -> Table:
-    """The table of ``headrace status``."""
-    table = Table(title_justify="left", header_style="bold")
-    table.add_column("flow", style="cyan", no_wrap=True)
-    for column in ("batch", "read", "dead", "late", "out"):
-        table.add_column(column, justify="right")
-    table.add_column("watermark (UTC)", no_wrap=True)
-    for column in ("lag", "seconds", "state rows", "state size"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for flow in flows:
-        table.add_row(
-            flow.flow,
-            f"{flow.batch:,}",
-            f"{flow.read:,}",
-            f"[red]{flow.dead:,}[/]" if flow.dead else "0",
-            f"[yellow]{flow.late:,}[/]" if flow.late else "0",
-            f"{flow.out:,}",
-            shown_moment(flow.watermark),
-            "-" if flow.lag is None else shown_length(flow.lag),
-            f"{flow.seconds:.2f}",
-            f"{flow.state_rows:,}",
-            shown_size(flow.state_bytes),
-        )
+def status_table(flows: list[FlowStatus], *, width: int = WIDE) -> Table:
+    """The table of ``headrace status``: a line for each flow, or a column where lines would be too long."""
+    named = {flow.flow: _shown(flow) for flow in flows}
+    numbers = list(_shown(flows[0])) if flows else []
+    table = Table(header_style="bold")
+    if width >= WIDE:
+        table.add_column("flow", style="cyan", no_wrap=True)
+        for number in numbers:
+            table.add_column(number, justify="right", no_wrap=True)
+        for name, shown in named.items():
+            table.add_row(name, *shown.values())
+        return table
+    table.add_column("flow", style="bold")
+    for name in named:
+        table.add_column(name, justify="right", header_style="bold cyan")
+    for number in numbers:
+        table.add_row(number, *(shown[number] for shown in named.values()))
     return table
+
+
+def _shown(flow: FlowStatus) -> dict[str, str]:
+    return {
+        "batch": f"{flow.batch:,}",
+        "read": f"{flow.read:,}",
+        "dead": f"[red]{flow.dead:,}[/]" if flow.dead else "0",
+        "late": f"[yellow]{flow.late:,}[/]" if flow.late else "0",
+        "out": f"{flow.out:,}",
+        "watermark (UTC)": shown_moment(flow.watermark),
+        "lag": "-" if flow.lag is None else shown_length(flow.lag),
+        "seconds": f"{flow.seconds:.2f}",
+        "state rows": f"{flow.state_rows:,}",
+        "state size": shown_size(flow.state_bytes),
+    }
 
 
 def shown_moment(moment: int) -> str:

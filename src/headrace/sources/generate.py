@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ORIGIN = "generator"
+ROWS_OF_A_TASK = 100_000
 CATCHES_UP_AFTER = timedelta(hours=12)
 
 
@@ -39,7 +40,7 @@ class Generator(Protocol):
         """The declared columns, as Spark writes them."""
 
     def lines(self, indices: Integers, *, start: datetime, rate: float) -> pl.DataFrame:
-        """The rows with these indices as JSON in the column ``line``, ``rate`` a second of event time from ``start``."""
+        """The rows with these indices as JSON in a column ``line``, ``rate`` a second of event time from ``start``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def generate(
     start: datetime | None = None,
     speed: float = 1.0,
 ) -> DataFrame:
-    """The rows of a generator, ``rate`` a second by the clock; with ``speed=60`` a second brings a minute of event time.
+    """The rows of a generator, ``rate`` a second; with ``speed=60`` each second brings a minute of event time.
 
     A row depends only on the generator, its number and ``start``. Without ``start`` the stream begins now, or, with a
     speed above 1, so far in the past that event time catches up with the clock only after twelve hours; the checkpoint
@@ -94,15 +95,17 @@ def generate(
     if rate < 1 or speed <= 0:
         raise DefinitionError(
             "GENERATOR_TOO_SLOW",
-            f"generator {called!r}: rate={rate} and speed={speed} bring no rows. Give a rate of 1 or more rows a second "
-            "and a speed above 0, as in rate=1000, speed=60.",
+            f"generator {called!r}: rate={rate} and speed={speed} bring no rows. Give a rate of 1 or more rows a "
+            "second and a speed above 0, as in rate=1000, speed=60.",
         )
     graph = active_graph()
     begins = _stored_start(graph.checkpoint / "generators" / f"{called}.json", start, speed)
     struct = parse_ddl(generator.schema)
     columns = Columns(polars_schema(struct), frozenset(field.name for field in struct.fields if not field.nullable))
     gate = Gate(called, GeneratorReader(generator, JsonLines(columns), begins, rate / speed), None)
-    raw = spark.readStream.format("rate").option("rowsPerSecond", rate).load()
+    # Spark deals numbers out in turn, so few tasks: rows that follow each other decode in one piece.
+    counter = spark.readStream.format("rate").option("rowsPerSecond", rate)
+    raw = counter.option("numPartitions", 1 + rate // ROWS_OF_A_TASK).load()
     folder = graph.checkpoint / "ticks" / called
     fingerprint: dict[str, object] = {
         "kind": "generator",

@@ -63,7 +63,9 @@ def _blobs(pending: list[pl.DataFrame], operator: Operator, task: Task, sequence
     filled = [partials for partials in pending if not partials.is_empty()]
     if not filled:
         return
-    merged = filled[0] if len(filled) == 1 else operator.merge(pl.concat(filled))
-    grouped = merged.with_columns(group_of_rows(merged, operator.key))
+    partials = pl.concat(filled)
+    grouped = partials.with_columns(group_of_rows(partials, operator.key))
     for (group,), part in grouped.partition_by("key_group", as_dict=True, include_key=False).items():
-        yield Blob(int(group), task.partition, sequence, encode(part))
+        # Merged by key group, not all at once: with many keys a small hash table is several times faster.
+        merged = part if len(filled) == 1 else operator.merge(part)
+        yield Blob(int(group), task.partition, sequence, encode(merged))

@@ -132,8 +132,10 @@ class Pages:
 
     def _write_delta(self, applied: Applied, old: Directory, stamp: str) -> Directory:
         upserts = applied.upserts.with_columns(pl.lit(False).alias(REMOVED))
-        removed = applied.removed.with_columns(pl.lit(True).alias(REMOVED))
-        blob = encode(pl.concat([upserts, removed], how="diagonal"))
+        if not applied.removed.is_empty():
+            removed = applied.removed.with_columns(pl.lit(True).alias(REMOVED))
+            upserts = pl.concat([upserts, removed], how="diagonal")
+        blob = encode(upserts)
         self._entries.updateValue((DELTA + old.deltas,), (blob,))
         return Directory(stamp, base=old.base, deltas=old.deltas + 1, size=old.size + len(blob))
 

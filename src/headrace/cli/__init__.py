@@ -1,0 +1,5 @@
+"""The command ``headrace``."""
+
+from headrace.cli.application import app
+
+__all__ = ["app"]

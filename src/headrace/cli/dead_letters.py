@@ -1,0 +1,103 @@
+"""``headrace dead-letters``: the rows that could not be read, counted or shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import polars as pl
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headrace.cli.checkpoints import AsJson, Checkpoint, chosen_flows
+from headrace.cli.errors import Verbs
+from headrace.observe.committed import committed_rows
+
+RAW_CHARACTERS = 300
+NOTHING = "No dead letters."
+FlowName = Annotated[str | None, typer.Option("--flow", help="Only the dead letters of this flow.")]
+
+dead_letters = typer.Typer(cls=Verbs, help="Rows that could not be read, and why.", no_args_is_help=True)
+
+
+@dead_letters.command("list")
+def list_letters(checkpoint: Checkpoint, flow: FlowName = None, as_json: AsJson = False) -> None:
+    """Count dead letters by source and reason, with an example of each.
+
+    Example: headrace dead-letters list checkpoints/spend
+    """
+    counted = (
+        _letters(checkpoint, flow)
+        .group_by("flow", "source", "reason", maintain_order=True)
+        .agg(rows=pl.len(), detail=pl.col("detail").first(), example=pl.col("raw").first())
+        .sort("flow", "source", "rows", descending=[False, False, True])
+    )
+    rows = [{**row, "example": _text(row["example"])} for row in counted.to_dicts()]
+    if as_json:
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    table = Table(header_style="bold")
+    table.add_column("flow", no_wrap=True)
+    table.add_column("source", style="cyan", no_wrap=True)
+    table.add_column("reason", style="red", no_wrap=True)
+    table.add_column("rows", justify="right")
+    table.add_column("example", overflow="fold")
+    for row in rows:
+        example = Text(row["example"]).append(f"\n{row['detail']}", style="dim")
+        table.add_row(row["flow"], row["source"], row["reason"], f"{row['rows']:,}", example)
+    if rows:
+        Console().print(table)
+    else:
+        print(NOTHING)
+
+
+@dead_letters.command("show")
+def show_letters(
+    checkpoint: Checkpoint,
+    reason: Annotated[str | None, typer.Option("--reason", help="Only this reason, as NOT_JSON.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many, the newest.")] = 20,
+    flow: FlowName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show dead letters one by one: where each came from, why it is dead, and what it held.
+
+    Example: headrace dead-letters show checkpoints/spend --reason NOT_JSON --limit 5
+    """
+    letters = _letters(checkpoint, flow)
+    chosen = letters if reason is None else letters.filter(pl.col("reason") == reason)
+    rows = [_shown(row) for row in chosen.tail(limit).to_dicts()]
+    if as_json:
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    console = Console()
+    for row in rows:
+        place = Text(f"{row['origin']}:{row['position']}  ", style="cyan")
+        console.print(
+            place.append(row["reason"], style="red").append(f"  {row['detail']}", style="default"), soft_wrap=True
+        )
+        console.print(Text(f"    {row['raw']}"), soft_wrap=True)
+    if not rows:
+        print(NOTHING)
+
+
+def _letters(checkpoint: Path, flow: str | None) -> pl.DataFrame:
+    """All dead letters in the order in which their batches were read, with the flow of each."""
+    schema = {"flow": pl.String, "source": pl.String, "reason": pl.String, "detail": pl.String, "raw": pl.Binary}
+    frames = [pl.DataFrame(schema=schema)]
+    for name in chosen_flows(checkpoint, flow):
+        rows = committed_rows(checkpoint / name / "dead_letters")
+        if not rows.is_empty():
+            frames.append(rows.sort("batch", "origin", "position").with_columns(flow=pl.lit(name)))
+    return pl.concat(frames, how="diagonal")
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "raw": _text(row["raw"]), "read_at": row["read_at"].isoformat()}
+
+
+def _text(raw: bytes) -> str:
+    text = raw.decode(errors="backslashreplace")
+    return text if len(text) <= RAW_CHARACTERS else f"{text[:RAW_CHARACTERS]}... ({len(text)} characters)"

@@ -1,0 +1,71 @@
+"""``headrace run``."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from headrace.cli.targets import Parameters, Target, find_pipeline, read_parameters
+from headrace.errors import HeadraceError
+from headrace.observe.status import FlowStatus, shown_moment, status_table, statuses
+from headrace.runtime.modes import Mode, available_now, micro_batch
+
+TELL_SECONDS = 2.0
+
+
+def run(
+    target: Target,
+    checkpoint: Annotated[Path, typer.Option(help="Where the pipeline keeps its state; created if missing.")],
+    parameter: Parameters = None,
+    once: Annotated[bool, typer.Option("--available-now", help="Read what is there, then stop.")] = False,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="With --available-now: the end of the data is the end of time.")
+    ] = False,
+    interval: Annotated[str, typer.Option(help="How often to look for new rows.")] = "1 second",
+) -> None:
+    """Run a pipeline until Ctrl-C or SIGTERM, or over what is there now.
+
+    Example: headrace run jobs/spend.py:spend --checkpoint checkpoints/spend -p folder=in --available-now
+    """
+    pipeline, parameters = find_pipeline(target), read_parameters(parameter)
+    mode = _mode(once=once, drain=drain, interval=interval)
+    ended = threading.Event()
+    teller = threading.Thread(target=_tell, args=(checkpoint, ended), daemon=True)
+    teller.start()
+    try:
+        pipeline.run(checkpoint=checkpoint, mode=mode, **parameters)
+    finally:
+        ended.set()
+        teller.join()
+    console = Console()
+    console.print(status_table(statuses(checkpoint), width=console.width))
+
+
+def _mode(*, once: bool, drain: bool, interval: str) -> Mode:
+    if drain and not once:
+        raise HeadraceError(
+            "DRAIN_WITHOUT_END", "--drain closes every window at the end of the data. Add --available-now."
+        )
+    return available_now(drain=drain) if once else micro_batch(interval)
+
+
+def _tell(checkpoint: Path, ended: threading.Event) -> None:
+    """A line on standard error for each flow that has got further."""
+    told = {flow.flow: flow for flow in statuses(checkpoint)}
+    while not ended.wait(TELL_SECONDS):
+        for flow in statuses(checkpoint):
+            if told.get(flow.flow) != flow:
+                told[flow.flow] = flow
+                print(_line(flow), file=sys.stderr, flush=True)
+
+
+def _line(flow: FlowStatus) -> str:
+    return (
+        f"{flow.flow}: batch {flow.batch}, {flow.read:,} rows read, {flow.dead:,} dead, {flow.late:,} late, "
+        f"{flow.out:,} out, watermark {shown_moment(flow.watermark)}"
+    )

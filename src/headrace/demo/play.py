@@ -1,0 +1,107 @@
+"""Running the demonstration from a cold start to an account that adds up."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+
+from headrace.demo.account import account_table, balances
+from headrace.demo.feed import Feed
+from headrace.demo.plain import PlainLines
+from headrace.demo.quiet import standard_error_in
+from headrace.demo.screen import Screen
+from headrace.demo.takings import takings
+from headrace.errors import HeadraceError
+from headrace.runtime.modes import micro_batch
+from headrace.runtime.session import spark_session
+
+LOG = "spark.log"
+LOOK_SECONDS = 0.25
+FIRST_WINDOWS_WITHIN = 180.0
+
+
+def play(folder: Path, *, seconds: float | None, console: Console) -> bool:
+    """Run the demonstration in a folder for so long after its first windows (None: until Ctrl-C or SIGTERM).
+
+    Returns whether the account adds up.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpoint = folder / "checkpoint"
+    feed = Feed.of(folder, checkpoint / "takings")
+    screen = Screen(feed)
+    with standard_error_in(folder / LOG):
+        if console.is_terminal:
+            with Live(screen, console=console, refresh_per_second=4):
+                first = _run(folder, checkpoint, feed, screen, seconds, lambda: None)
+        else:
+            print(screen.doing, flush=True)
+            plain = PlainLines(feed)
+            first = _run(folder, checkpoint, feed, screen, seconds, plain.print_news)
+            plain.print_last()
+    lines = balances(feed)
+    adds_up = all(line.holds for line in lines)
+    console.print(account_table(lines))
+    verdict = "[green]Every row is accounted for.[/]" if adds_up else "[bold red]The account does not add up.[/]"
+    place = escape(str(checkpoint))
+    started = "" if first is None else f" First windows after {first:.1f} s."
+    console.print(
+        f"{verdict}{started} Results, checkpoint and Spark's log: {escape(str(folder))}",
+        soft_wrap=True,
+        highlight=False,
+    )
+    console.print(f"Look closer: [bold]headrace status {place}[/]", soft_wrap=True, highlight=False)
+    console.print(f"             [bold]headrace dead-letters list {place}[/]", soft_wrap=True, highlight=False)
+    return adds_up
+
+
+def _run(
+    folder: Path,
+    checkpoint: Path,
+    feed: Feed,
+    screen: Screen,
+    seconds: float | None,
+    tell: Callable[[], None],
+) -> float | None:
+    """Run the pipeline and look at it until the time is up; how long the first windows took, if any came."""
+    began = time.monotonic()
+    spark = spark_session("headrace-demo", master="local[2]", quick_start=True)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    screen.doing = "Spark is up; the first batches start its Python workers ..."
+    running = takings.start(
+        checkpoint=checkpoint, mode=micro_batch("500 milliseconds"), spark=spark, folder=str(folder)
+    )
+    first: float | None = None
+    before = _shown_before(feed)
+    while not stop.is_set() and not running.wait(LOOK_SECONDS):
+        feed.look()
+        tell()
+        elapsed = time.monotonic() - began
+        if first is None and feed.windows.rows > before:
+            first = elapsed
+        if first is None and elapsed > FIRST_WINDOWS_WITHIN:
+            running.stop()
+            raise HeadraceError(
+                "DEMO_WITHOUT_WINDOWS",
+                f"no window closed within {FIRST_WINDOWS_WITHIN:.0f} seconds. See {folder / LOG} for what Spark said.",
+            )
+        if first is not None and seconds is not None and elapsed > first + seconds:
+            break
+    running.stop()
+    feed.look()
+    spark.stop()
+    return first
+
+
+def _shown_before(feed: Feed) -> int:
+    """Windows that an earlier demonstration in the same folder has left."""
+    feed.look()
+    return feed.windows.rows

@@ -1,0 +1,228 @@
+"""Whole flows on Spark: several outputs, failing tasks and sinks, restarts in one process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import headrace as hr
+from headrace.observe import history
+from headrace.runtime.pipeline import Pipeline
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "id STRING, account STRING, amount BIGINT, at TIMESTAMP"
+ALL = hr.available_now(drain=True)
+Shape = Callable[[DataFrame], DataFrame]
+
+
+def _pipeline(place: Any, *sinks: Any, late: tuple[Any, ...] = (), before: Shape | None = None) -> Pipeline:
+    @hr.pipeline(name="spend")
+    def spend(spark: SparkSession) -> None:
+        payments = hr.read_files(
+            spark, place.landing, format="json", schema=SCHEMA, name="payments", files_per_batch=1
+        ).transform(hr.event_time("at"))
+        shaped = payments if before is None else payments.transform(before)
+        hourly = (
+            hr.tumbling("hourly", size="1 hour", key="account")
+            .agg(spent="sum(amount)", n="count(*)")
+            .late(hr.side_output())
+            .outputs(shaped)
+        )
+        beside = [(hourly.late, *late)] if late else []
+        hr.write("spend", (hourly.main, *sinks), *beside)
+
+    return spend
+
+
+def _land(place: Any) -> None:
+    place.land("1", ("1", "a", 5, "10:05:00"), ("2", "b", 1, "10:30:00"), "broken")
+    place.land("2", ("3", "a", 7, "10:50:00"), ("4", "a", 1, "11:30:00"))
+    place.land("3", ("5", "a", 9, "10:55:00"), ("6", "b", 2, "12:10:00"))
+
+
+EXPECTED = [("a", 10, 12, 2), ("a", 11, 1, 1), ("b", 10, 1, 1), ("b", 12, 2, 1)]
+"""account, hour, spent, number: payment 5 is late, because payment 4 had closed its hour."""
+
+
+def _windows(name: str) -> list[tuple[str, int, int, int]]:
+    rows = hr.memory(name)
+    return sorted((row["account"], row["window"]["start"].hour, row["spent"], row["n"]) for row in rows)
+
+
+def test_a_flow_with_several_outputs_runs_its_plan_once_and_ends_with_a_drain(place: Any, spark: SparkSession) -> None:
+    _land(place)
+    seen = place.root / "seen"
+    seen.mkdir()
+    folder = str(seen)
+
+    def counting(frame: DataFrame) -> DataFrame:
+        def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import os
+            import uuid
+
+            for batch in batches:
+                for identity in batch.column("id").to_pylist():
+                    with open(os.path.join(folder, f"{identity}-{uuid.uuid4().hex}"), "w"):
+                        pass
+                yield batch
+
+        return frame.mapInArrow(count, frame.schema)
+
+    out = hr.to_files(place.root / "out")
+    pipeline = _pipeline(
+        place,
+        *(out, hr.to_memory("first"), hr.to_memory("second")),
+        late=(hr.to_memory("late"), hr.to_files(place.root / "late")),
+        before=counting,
+    )
+    pipeline.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    assert _windows("first") == _windows("second") == EXPECTED
+    [late] = hr.memory("late")
+    assert (late["id"], late["late_by"].total_seconds()) == ("5", 35 * 60)
+    listed = [json.loads(file.read_text())["rows"] for file in (place.root / "out" / "_commits").iterdir()]
+    assert sum(listed) == len(EXPECTED)
+    assert sorted(file.name.split("-")[0] for file in seen.iterdir()) == ["1", "2", "3", "4", "5", "6"]
+    batches = history.read(place.checkpoint / "spend")
+    assert {len(entry["account"]["sinks"]) for entry in batches} >= {3, 5}
+    with pytest.raises(hr.HeadraceError) as raised:
+        pipeline.start(checkpoint=place.checkpoint, spark=spark)
+    assert str(raised.value) == (
+        f"[CHECKPOINT_DRAINED] flow 'spend': checkpoint '{place.checkpoint}/spend' was drained: all its windows were "
+        "closed at the end of time, so any further row would be late. Start with a new checkpoint."
+    )
+
+
+class Custom:
+    """A sink that keeps what it gets, and does one thing more that a test asks for."""
+
+    guarantee = "exactly_once"
+
+    def __init__(self, name: str, write: Callable[[DataFrame, hr.BatchIdentity, Any], hr.Written]) -> None:
+        self._kept = hr.to_memory(name)
+        self._write = write
+
+    def write(self, frame: DataFrame, batch: hr.BatchIdentity) -> hr.Written:
+        return self._write(frame, batch, self._kept)
+
+
+@pytest.mark.parametrize(
+    ("lie", "numbers"),
+    [
+        (hr.Written(3, 2), "out 3 != written 2 + already marked 0"),
+        (hr.Written(3, 3, already_marked=3), "out 3 != written 3 + already marked 3"),
+    ],
+)
+def test_a_sink_that_lies_in_its_numbers_makes_the_batch_fail(
+    lie: hr.Written, numbers: str, place: Any, spark: SparkSession
+) -> None:
+    _land(place)
+
+    def lying(frame: DataFrame, batch: hr.BatchIdentity, kept: Any) -> hr.Written:
+        kept.write(frame, batch)
+        return lie
+
+    with pytest.raises(hr.HeadraceError) as raised:
+        _pipeline(place, Custom("lying", lying)).run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    assert str(raised.value) == (
+        f"[ACCOUNT_BROKEN] flow 'spend', batch 0: sink of main: {numbers}. Nothing of this batch was committed; this "
+        "is a defect in Headrace or in a sink, please report it with these numbers."
+    )
+    assert not (place.checkpoint / "spend" / "spark" / "commits" / "0").exists()
+    assert history.read(place.checkpoint / "spend") == []
+
+
+def test_a_query_that_failed_is_started_again_in_the_same_process_without_its_uncommitted_state(
+    place: Any, spark: SparkSession
+) -> None:
+    """Workers live on between the two queries and still hold the state of the batch that was never committed."""
+    _land(place)
+    failures = []
+
+    def failing(frame: DataFrame, batch: hr.BatchIdentity, kept: Any) -> hr.Written:
+        written = kept.write(frame, batch)
+        if batch.batch == 1 and len(failures) < 2:
+            failures.append(batch)
+            raise ConnectionError("the sink is away")
+        return written
+
+    pipeline = _pipeline(place, Custom("restarted", failing))
+    for _ in range(2):
+        with pytest.raises(ConnectionError, match="the sink is away"):
+            pipeline.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    pipeline.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    assert _windows("restarted") == EXPECTED
+    kept = place.checkpoint / "spend" / "late" / "hourly" / "_commits"
+    assert [json.loads(file.read_text())["rows"] for file in kept.iterdir()] == [1]
+
+
+def test_a_task_that_fails_after_its_state_is_computed_is_tried_again_without_counting_twice(
+    place: Any, spark: SparkSession
+) -> None:
+    _land(place)
+    markers = str(place.root)
+
+    def failing_once(frame: DataFrame, batch: hr.BatchIdentity, kept: Any) -> hr.Written:
+        number = batch.batch
+
+        def fail_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import os
+
+            from pyspark import TaskContext
+
+            # All input is taken first, so the state of every key group has reached the worker's memory.
+            taken = list(batches)
+            marker = os.path.join(markers, f"{number}-{TaskContext.get().partitionId()}.failed")
+            if not os.path.exists(marker):
+                open(marker, "w").close()
+                raise RuntimeError("the first attempt fails")
+            yield from taken
+
+        return kept.write(frame.mapInArrow(fail_once, frame.schema), batch)
+
+    _pipeline(place, Custom("retried", failing_once)).run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    assert _windows("retried") == EXPECTED
+    batches = history.read(place.checkpoint / "spend")
+    assert len(list(place.root.glob("*.failed"))) == 2 * len(batches)
+    assert sum(entry["account"]["steps"]["hourly"]["accepted"] for entry in batches) == 5
+
+
+def test_a_second_pipeline_reads_only_what_the_first_has_listed(place: Any, spark: SparkSession) -> None:
+    _land(place)
+    out = place.root / "out"
+    _pipeline(place, hr.to_files(out)).run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    [some, *_] = [folder for folder in out.iterdir() if not folder.name.startswith("_")]
+    unlisted = out / "spend.main-0000-0000000099"
+    unlisted.mkdir()
+    for part in some.iterdir():
+        (unlisted / part.name).write_bytes(part.read_bytes())
+        (out / "_staging" / part.name).write_bytes(part.read_bytes())
+
+    @hr.pipeline(name="second")
+    def second(session: SparkSession) -> None:
+        schema = "account STRING, window STRUCT<start TIMESTAMP, end TIMESTAMP>, spent BIGINT, n BIGINT"
+        hr.write("copied", hr.read_files(session, out, format="parquet", schema=schema), hr.to_memory("copied"))
+
+    second.run(checkpoint=place.root / "second", mode=hr.available_now(), spark=spark)
+    assert _windows("copied") == EXPECTED
+
+
+def test_micro_batches_go_on_until_the_pipeline_is_stopped(place: Any, spark: SparkSession) -> None:
+    _land(place)
+    running = _pipeline(place, hr.to_memory("going on")).start(
+        checkpoint=place.checkpoint, mode=hr.micro_batch("200 milliseconds"), spark=spark
+    )
+    try:
+        for _ in range(600):
+            status = running.status()["spend"]
+            if (status is not None and len(_windows("going on")) == 3) or running.wait(0.1):
+                break
+    finally:
+        running.stop()
+    assert _windows("going on") == EXPECTED[:3]
+    assert history.read(place.checkpoint / "spend")[-1]["watermarks"]["payments"] > 0

@@ -1,0 +1,111 @@
+"""A crash at each named step of a batch: the batch that runs again gives the very rows it would have given.
+
+One job is crashed at one step in each of its batches and started again, now and then with another number of cores;
+every batch is then compared with the same batch of a job that nothing interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from headrace.sources.generator import Payments
+
+FILES = 9
+CRASHES = (
+    # step, batch, cores of the run that crashes there
+    ("after the batch record", 0, "local[2]"),
+    ("after the batch record", 1, "local[2]"),
+    ("after state", 2, "local[2]"),
+    ("mid sink write", 3, "local[2]"),
+    ("between two writers", 4, "local[2]"),
+    ("before sink commit", 5, "local[1]"),
+    ("after sink commit", 6, "local[3]"),
+    ("between two sinks' commits", 7, "local[2]"),
+    ("before the outcome", 8, "local[2]"),
+    ("before sink commit", 9, "local[2]"),
+)
+"""The last batch is the one that drains: it closes every window at the end of the data."""
+OUTPUTS = ("out/main", "out/late", "checkpoint/spend/dead_letters")
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def _filled(job: Any) -> Any:
+    payments = Payments(seed=4, accounts=30, late=0.1, delay="2 minutes", broken=0.1, duplicates=0.05)
+    truth = job.root / "truth.parquet"
+    job.write_input(
+        payments, truth=truth, rows=400 * FILES, files=FILES, start=datetime(2025, 1, 1, tzinfo=UTC), rate=10.0
+    )
+    return job
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(new_job: Callable[[str], Any]) -> Any:
+    """A job that ran from beginning to end."""
+    job = _filled(new_job("uninterrupted"))
+    assert job.run("--size", "20 seconds") == 0, job.said()
+    return job
+
+
+@pytest.fixture(scope="module")
+def crashed(new_job: Callable[[str], Any]) -> Any:
+    """The same job, crashed at every step in turn."""
+    job = _filled(new_job("crashed"))
+    for step, batch, master in CRASHES:
+        marker = job.root / f"{batch}.marker"
+        code = job.run(
+            *("--size", "20 seconds", "--master", master),
+            *("--failpoint", step, "--batch", str(batch), "--marker", str(marker)),
+        )
+        assert code == -9, f"{step!r} in batch {batch} did not crash: {job.said()}"
+        assert marker.exists(), f"the job died, but not {step!r}: {job.said()}"
+        assert not (job.log.parent / "spark" / "commits" / str(batch)).exists()
+    assert job.run("--size", "20 seconds") == 0, job.said()
+    return job
+
+
+def _rows(job: Any, output: str, batch: int | None = None) -> pl.DataFrame:
+    rows = job.listed(output)
+    if batch is not None:
+        rows = rows.filter(in_batch=batch)
+    # The clock differs between two runs, and the folder of the input does.
+    rows = rows.drop("read_at", "origin", strict=False)
+    return rows.sort([name for name, kind in rows.schema.items() if not kind.is_nested()] + ["in_batch"])
+
+
+@pytest.mark.parametrize(("step", "batch"), [(step, batch) for step, batch, _ in CRASHES])
+def test_a_batch_that_crashed_gives_the_rows_it_would_have_given(
+    step: str, batch: int, crashed: Any, uninterrupted: Any
+) -> None:
+    found = {output: _rows(crashed, output, batch) for output in OUTPUTS}
+    for output in OUTPUTS:
+        assert_frame_equal(found[output], _rows(uninterrupted, output, batch), check_exact=True)
+    assert sum(rows.height for rows in found.values()) > 20
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_ten_crashes_leave_no_trace_in_the_whole_output(output: str, crashed: Any, uninterrupted: Any) -> None:
+    expected = _rows(uninterrupted, output)
+    assert expected.height > 200
+    assert_frame_equal(_rows(crashed, output), expected, check_exact=True)
+
+
+def test_a_job_that_died_between_its_last_outcome_and_spark_s_commit_has_written_everything(
+    new_job: Callable[[str], Any], uninterrupted: Any
+) -> None:
+    job = _filled(new_job("drained"))
+    marker = job.root / "marker"
+    code = job.run(
+        "--size", "20 seconds", "--failpoint", "after the outcome", "--batch", str(FILES), "--marker", str(marker)
+    )
+    assert (code, marker.exists()) == (-9, True), job.said()
+    for output in OUTPUTS:
+        assert_frame_equal(_rows(job, output), _rows(uninterrupted, output), check_exact=True)
+    assert job.run("--size", "20 seconds") == 1
+    assert "[CHECKPOINT_DRAINED]" in job.said()

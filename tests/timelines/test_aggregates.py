@@ -1,0 +1,105 @@
+"""Aggregates of windows, over nulls too, whatever way the rows are split."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.testing import at, batch, crash, expect, row, timeline, watermark
+
+everything = (
+    hr.tumbling("everything", size="1 hour", key="account")
+    .agg(rows="count(*)", known="count(x)", total="sum(x)", least="min(x)", most="max(x)", mean="avg(x)")
+    .late(hr.side_output())
+)
+
+
+@pytest.mark.spark
+def test_aggregates_pass_over_nulls_and_count_star_does_not() -> None:
+    timeline(
+        everything,
+        at("10:05", account="a", x=4),
+        at("10:06", account="a", x=None),
+        at("10:06", account="none", x=None),
+        batch(),
+        at("10:07", account="a", x=-1, partition=1),
+        at("10:08", account="none", x=None),
+        at("10:08", account="a", x=None),
+        crash(),
+        batch(),
+        watermark("11:00"),
+        expect(
+            row(account="a", rows=4, known=2, total=3, least=-1, most=4, mean=1.5),
+            row(account="none", rows=2, known=0, total=None, least=None, most=None, mean=None),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        pytest.param([0.5, 1.5, None], {"known": 2, "total": 2.0, "least": 0.5, "most": 1.5, "mean": 1.0}, id="floats"),
+        pytest.param(
+            [1.0, float("nan")],
+            {"total": float("nan"), "least": 1.0, "most": float("nan"), "mean": float("nan")},
+            id="nan is the greatest",
+        ),
+        pytest.param(
+            [Decimal("0.10"), Decimal("0.20"), Decimal("0.31")],
+            {"total": Decimal("0.61"), "least": Decimal("0.10"), "mean": Decimal("0.203333")},
+            id="decimals are exact",
+        ),
+        pytest.param([2**62, 2**62, -(2**62)], {"total": 2**62, "most": 2**62}, id="sums may pass 64 bits on the way"),
+        pytest.param([2**62, 2**62], {"total": None, "mean": float(2**62)}, id="a sum beyond 64 bits is null"),
+    ],
+)
+def test_numbers_in_one_batch_and_in_many_give_the_same(values: list[Any], expected: dict[str, Any]) -> None:
+    rows = [at(f"10:0{place}", account="a", x=value) for place, value in enumerate(values)]
+    split = [element for each in rows for element in (each, batch())]
+    for elements in (rows, split):
+        timeline(everything, *elements, watermark("11:00"), expect(account="a", **expected))
+
+
+def test_text_and_dates_have_a_least_and_a_greatest() -> None:
+    step = hr.tumbling("ends", size="1 hour", key="account").agg(
+        first="min(name)", last="max(name)", earliest="min(day)", latest="max(day)"
+    )
+    timeline(
+        step.late(hr.drop()),
+        at("10:05", account="a", name="b", day=date(2026, 1, 2)),
+        batch(),
+        at("10:05", account="a", name="B", day=date(1969, 1, 2)),
+        at("10:05", account="a", name="ä", day=None),
+        at("10:05", account="a", name=None, day=None),
+        watermark("11:00"),
+        expect(account="a", first="B", last="ä", earliest=date(1969, 1, 2), latest=date(2026, 1, 2)),
+    )
+
+
+def test_an_aggregate_may_be_of_an_expression_over_the_row() -> None:
+    step = hr.tumbling("sums", size="1 hour", key="account").agg(
+        paid="sum(price * pieces)", large="count(CASE WHEN price > 5 THEN 1 END)"
+    )
+    timeline(
+        step.late(hr.drop()),
+        at("10:05", account="a", price=10.0, pieces=2),
+        at("10:06", account="a", price=1.0, pieces=3),
+        watermark("11:00"),
+        expect(account="a", paid=23.0, large=1),
+    )
+
+
+def test_an_aggregate_of_a_column_that_does_not_exist_is_refused_before_any_row_is_read() -> None:
+    step = hr.tumbling("sums", size="1 hour", key="account").agg(paid="sum(prise)").late(hr.drop())
+    with pytest.raises(hr.DefinitionError, match="prise"):
+        timeline(step, at("10:05", account="a", price=10))
+
+
+def test_a_sum_of_text_is_refused() -> None:
+    step = hr.tumbling("sums", size="1 hour", key="account").agg(paid="sum(account)").late(hr.drop())
+    with pytest.raises(hr.DefinitionError, match=r"\[AGGREGATE_TYPE\]"):
+        timeline(step, at("10:05", account="a"))

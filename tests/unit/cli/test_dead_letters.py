@@ -1,0 +1,57 @@
+"""``headrace dead-letters`` on a checkpoint made by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from headrace.cli import app
+
+RUNNER = CliRunner()
+
+
+def said(*arguments: str) -> list[dict[str, Any]]:
+    result = RUNNER.invoke(app, ["dead-letters", *arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    rows: list[dict[str, Any]] = json.loads(result.stdout)
+    return rows
+
+
+def test_letters_are_counted_by_source_and_reason_without_unfinished_batches(checkpoint: Path) -> None:
+    assert [(row["source"], row["reason"], row["rows"], row["example"]) for row in said("list", str(checkpoint))] == [
+        ("in", "NOT_JSON", 2, "broken"),
+        ("in", "NOT_UTF8", 1, '{"shop": "Caf\\xe9"}'),
+    ]
+
+
+def test_show_gives_the_newest_letters_with_their_place(checkpoint: Path) -> None:
+    rows = said("show", str(checkpoint), "--limit", "2")
+    assert [(row["position"], row["batch"]) for row in rows] == [(9, 0), (4, 1)]
+    assert rows[0]["origin"] == "file:/in/monday.json"
+    assert rows[0]["read_at"] == "2026-01-01T12:00:00+00:00"
+
+
+def test_show_can_be_asked_for_one_reason(checkpoint: Path) -> None:
+    assert {row["reason"] for row in said("show", str(checkpoint), "--reason", "NOT_JSON")} == {"NOT_JSON"}
+
+
+def test_raw_text_is_not_taken_for_markup(checkpoint: Path) -> None:
+    result = RUNNER.invoke(app, ["dead-letters", "show", str(checkpoint)], env={"COLUMNS": "160"})
+    assert result.exit_code == 0
+    assert '{"id": [bold]' in result.stdout
+
+
+def test_a_checkpoint_without_dead_letters_says_so(checkpoint: Path) -> None:
+    for commit in (checkpoint / "spend" / "dead_letters" / "_commits").iterdir():
+        commit.unlink()
+    result = RUNNER.invoke(app, ["dead-letters", "list", str(checkpoint)])
+    assert (result.exit_code, result.stdout) == (0, "No dead letters.\n")
+
+
+def test_an_unknown_flow_is_answered_with_those_that_exist(checkpoint: Path) -> None:
+    result = RUNNER.invoke(app, ["dead-letters", "list", str(checkpoint), "--flow", "sales"])
+    assert result.exit_code == 1
+    assert "Existing flows: spend." in result.stderr

@@ -1,0 +1,132 @@
+"""The watermark of one source, partition by partition."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import headrace as hr
+from headrace.errors import HeadraceError
+from headrace.event_time.strategy import BEGINNING, TimeStrategy
+from headrace.event_time.tracker import WHOLE, Partition, WatermarkTracker
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+
+
+def divided(**more: object) -> TimeStrategy:
+    return hr.event_time("at", partition="gateway", **more)  # type: ignore[arg-type]
+
+
+def test_before_the_first_row_there_is_no_watermark() -> None:
+    assert WatermarkTracker(hr.event_time("at")).watermark(clock=0) == BEGINNING
+    assert WatermarkTracker(divided()).watermark(clock=0) == BEGINNING
+
+
+def test_the_slowest_partition_decides_less_out_of_order() -> None:
+    tracker = WatermarkTracker(divided(out_of_order="1 second"))
+    tracker.observe({"north": 50 * SECOND, "south": 20 * SECOND})
+    assert tracker.watermark(clock=0) == 19 * SECOND
+
+
+def test_a_known_partition_without_rows_holds_everything_until_its_first_row() -> None:
+    tracker = WatermarkTracker(divided())
+    tracker.partitions["discovered"] = Partition()
+    tracker.observe({"north": 50 * SECOND})
+    assert tracker.watermark(clock=0) == BEGINNING
+    tracker.observe({"discovered": 10 * SECOND})
+    assert tracker.watermark(clock=0) == 10 * SECOND
+
+
+def test_a_known_partition_without_rows_holds_until_idle_has_passed() -> None:
+    tracker = WatermarkTracker(divided())
+    tracker.partitions["discovered"] = Partition()
+    tracker.pass_time(MINUTE - 1)
+    tracker.observe({"north": 50 * SECOND})
+    assert tracker.watermark(clock=0) == BEGINNING
+    tracker.pass_time(1)
+    assert tracker.watermark(clock=0) == 50 * SECOND
+
+
+def test_asking_for_the_watermark_after_a_wait_fixes_nothing() -> None:
+    tracker = WatermarkTracker(divided())
+    tracker.observe({"north": 50 * SECOND, "south": 20 * SECOND})
+    tracker.pass_time(MINUTE // 2)
+    tracker.observe({"north": 60 * SECOND})
+    assert tracker.watermark(clock=0, waited=MINUTE // 2) == 60 * SECOND
+    assert tracker.watermark(clock=0) == 20 * SECOND
+
+
+def test_a_fixed_watermark_never_goes_back() -> None:
+    tracker = WatermarkTracker(divided())
+    tracker.observe({"north": 50 * SECOND})
+    tracker.advance(tracker.watermark(clock=0))
+    tracker.observe({"south": 20 * SECOND})
+    assert tracker.watermark(clock=0) == 50 * SECOND
+    tracker.advance(5)
+    assert tracker.watermark(clock=0) == 50 * SECOND
+
+
+def test_older_rows_do_not_lower_a_partition() -> None:
+    tracker = WatermarkTracker(hr.event_time("at"))
+    tracker.observe({WHOLE: 50})
+    tracker.observe({WHOLE: 40})
+    assert tracker.watermark(clock=0) == 50
+
+
+def test_when_all_are_idle_it_holds_or_advances_to_the_highest_time() -> None:
+    for choice, expected in (("hold", BEGINNING), ("advance", 50 * SECOND)):
+        tracker = WatermarkTracker(divided(when_all_idle=choice, out_of_order="1 second"))
+        tracker.observe({"north": 50 * SECOND, "south": 20 * SECOND})
+        tracker.pass_time(MINUTE)
+        assert tracker.watermark(clock=0) == expected
+
+
+def test_a_silent_partition_is_forgotten_after_ten_times_idle() -> None:
+    tracker = WatermarkTracker(divided())
+    tracker.observe({"north": 50 * SECOND, "south": 20 * SECOND})
+    tracker.pass_time(10 * MINUTE - 1)
+    tracker.observe({"north": 60 * SECOND})
+    assert set(tracker.partitions) == {"north", "south"}
+    tracker.pass_time(1)
+    assert set(tracker.partitions) == {"north"}
+
+
+def test_the_one_partition_of_a_whole_source_is_never_forgotten() -> None:
+    tracker = WatermarkTracker(hr.event_time("at", when_all_idle="advance"))
+    tracker.observe({WHOLE: 50})
+    tracker.pass_time(1000 * MINUTE)
+    assert tracker.watermark(clock=0) == 50
+
+
+def test_forgotten_partitions_make_room_for_others() -> None:
+    tracker = WatermarkTracker(divided())
+    tracker.observe({str(number): 1 for number in range(10_000)})
+    with pytest.raises(HeadraceError, match=r"\[TOO_MANY_PARTITIONS\]"):
+        tracker.observe({"one more": 1})
+    tracker.pass_time(10 * MINUTE)
+    tracker.observe({"one more": 1})
+
+
+def test_a_restart_keeps_times_and_watermark_but_not_quiet_time() -> None:
+    tracker = WatermarkTracker(divided())
+    tracker.observe({"north": 50 * SECOND, "south": 20 * SECOND})
+    tracker.advance(tracker.watermark(clock=0))
+    tracker.pass_time(MINUTE - 1)
+    restarted = WatermarkTracker(divided())
+    restarted.restore(json.loads(json.dumps(tracker.to_json())))
+    assert restarted.watermark(clock=0) == 20 * SECOND
+    restarted.observe({"north": 60 * SECOND})
+    restarted.pass_time(MINUTE - 1)
+    assert restarted.watermark(clock=0) == 20 * SECOND
+    restarted.pass_time(1)
+    restarted.observe({"north": 60 * SECOND})
+    assert restarted.watermark(clock=0) == 60 * SECOND
+
+
+def test_with_processing_time_the_watermark_is_the_clock_and_does_not_go_back_with_it() -> None:
+    tracker = WatermarkTracker(hr.processing_time())
+    assert tracker.watermark(clock=70) == 70
+    tracker.advance(70)
+    assert tracker.watermark(clock=60) == 70

@@ -1,0 +1,59 @@
+"""The account: every row that came in is somewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.errors import HeadraceError
+from headrace.observe.account import account_of
+from headrace.sinks.sink import Written
+
+
+def reports(**changed: int) -> dict[str, dict[int, dict[str, Any]]]:
+    source = {"read": 6, "handed_on": 5, "dead": 1}
+    step = {"in": 5, "accepted": 3, "late": 2}
+    for name, value in changed.items():
+        target = source if name in source else step
+        target["in" if name == "taken" else name] = value
+    other = {"read": 1, "handed_on": 1, "dead": 0}
+    return {
+        "source.payments": {0: source, 1: other},
+        "step.hourly": {0: step},
+        "state.hourly": {7: {"due": None, "rows": 1, "bytes": 9}},
+    }
+
+
+def test_the_reports_of_all_parts_of_a_node_are_added_up() -> None:
+    account = account_of(reports(), {"main": Written(4, 3, already_marked=1)})
+    assert account.to_json() == {
+        "sources": {"payments": {"read": 7, "handed_on": 6, "dead": 1}},
+        "steps": {"hourly": {"in": 5, "accepted": 3, "late": 2}},
+        "sinks": {"main": {"out": 4, "written": 3, "already_marked": 1}},
+    }
+    account.check(flow="spend", batch=3)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"read": 8}, r"source payments: read 9 != handed on 6 \+ dead 1"),
+        ({"dead": 0}, r"source payments: read 7 != handed on 6 \+ dead 0"),
+        ({"taken": 4}, r"step hourly: in 4 != accepted 3 \+ late 2"),
+        ({"late": 3}, r"step hourly: in 5 != accepted 3 \+ late 3"),
+    ],
+)
+def test_one_row_too_many_or_too_few_breaks_the_account_with_its_numbers(changed: dict[str, int], said: str) -> None:
+    with pytest.raises(HeadraceError, match=rf"\[ACCOUNT_BROKEN\] flow 'spend', batch 3: {said}\. Nothing"):
+        account_of(reports(**changed), {}).check(flow="spend", batch=3)
+
+
+def test_a_sink_that_loses_a_row_breaks_the_account() -> None:
+    with pytest.raises(HeadraceError, match=r"sink of main: out 4 != written 3 \+ already marked 0"):
+        account_of(reports(), {"main": Written(4, 3)}).check(flow="spend", batch=3)
+
+
+def test_everything_that_is_broken_is_said_at_once() -> None:
+    with pytest.raises(HeadraceError, match="source payments: .*; step hourly: .*; sink of late: "):
+        account_of(reports(read=9, late=9), {"late": Written(1, 0)}).check(flow="spend", batch=3)

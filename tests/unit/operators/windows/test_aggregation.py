@@ -1,0 +1,165 @@
+"""The operator of window steps on plain frames."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import polars as pl
+import pytest
+
+import headrace as hr
+from headrace.event_time.lateness import Lateness
+from headrace.event_time.record import Edge
+from headrace.event_time.strategy import BEGINNING, END
+from headrace.operators.windows.aggregation import REVISION, START, WindowAggregation
+
+MOMENT = pl.Datetime("us", "UTC")
+SCHEMA = {"key": pl.String(), "x": pl.Int64(), "at": MOMENT}
+OPEN = Edge(BEGINNING, BEGINNING)
+
+
+def operator(late: Lateness | None = None) -> WindowAggregation:
+    """Windows of ten microseconds."""
+    step = hr.tumbling("tens", size="10 microseconds", key="key").agg(n="count(*)", total="sum(x)")
+    return step.late(late or hr.side_output()).bind(SCHEMA, "at")
+
+
+def rows(*given: tuple[str | None, int | None, int]) -> pl.DataFrame:
+    frame = pl.DataFrame(given, schema={"key": pl.String, "x": pl.Int64, "at": pl.Int64}, orient="row")
+    return frame.cast({"at": MOMENT})
+
+
+def empty(of: WindowAggregation) -> pl.DataFrame:
+    return pl.DataFrame(schema=of.state_schema)
+
+
+def emitted(frame: pl.DataFrame) -> list[tuple[Any, ...]]:
+    start = pl.col("window").struct.field("start").cast(pl.Int64)
+    return frame.select("key", start.alias("start"), "n", "total", "pane", "revision").rows()
+
+
+def test_rows_are_combined_by_key_and_window_before_they_travel() -> None:
+    combined = operator().combine(rows(("a", 1, 3), ("a", 2, 9), ("a", 4, 10), ("b", None, 3)), OPEN)
+    found = {row[:2]: row[2:] for row in combined.partials.rows()}
+    assert {place: int(n) for place, (n, _) in found.items()} == {("a", 0): 2, ("a", 10): 1, ("b", 0): 1}
+    assert combined.accepted == 4
+    assert combined.late.is_empty()
+    assert dict(combined.partials.schema) == operator().partial_schema
+
+
+def test_late_rows_are_set_aside_whole_with_how_late_they_are() -> None:
+    given = rows(("a", 1, 9), ("a", 2, 10), ("b", None, 3))
+    combined = operator().combine(given, Edge(late=12, fire=99))
+    assert combined.accepted == 1
+    assert combined.late.drop("late_by").equals(given.filter(pl.Series([True, False, True])))
+    assert combined.late["late_by"].to_list() == [timedelta(microseconds=3), timedelta(microseconds=9)]
+    assert dict(combined.late.schema) == operator().late_schema
+
+
+def test_lateness_is_judged_by_the_late_bound_alone() -> None:
+    assert operator().combine(rows(("a", 1, 9)), Edge(late=9, fire=END)).accepted == 1
+    assert operator().combine(rows(("a", 1, 9)), Edge(late=10, fire=10)).accepted == 0
+
+
+def test_with_corrections_a_row_is_late_only_when_its_window_takes_none_any_more() -> None:
+    correcting = operator(hr.update_for("5 microseconds"))
+    assert correcting.combine(rows(("a", 1, 9)), Edge(late=14, fire=14)).accepted == 1
+    assert correcting.combine(rows(("a", 1, 9)), Edge(late=15, fire=15)).accepted == 0
+
+
+def test_only_a_step_that_drops_has_no_late_output() -> None:
+    assert operator(hr.drop()).late_schema is None
+    assert operator(hr.update_for("1 second")).late_schema is not None
+
+
+def test_partials_of_the_same_window_merge() -> None:
+    of = operator()
+    one = of.combine(rows(("a", 1, 3), (None, 5, 3)), OPEN).partials
+    other = of.combine(rows(("a", 2, 4), (None, None, 3), ("a", 1, 11)), OPEN).partials
+    merged = of.merge(pl.concat([one, other]))
+    applied = of.apply(empty(of), merged, Edge(BEGINNING, END))
+    assert sorted(emitted(applied.output), key=str) == [
+        ("a", 0, 2, 3, "on_time", 0),
+        ("a", 10, 1, 1, "on_time", 0),
+        (None, 0, 2, 5, "on_time", 0),
+    ]
+
+
+def test_an_open_window_is_kept_and_written_as_changed() -> None:
+    of = operator()
+    partials = of.combine(rows(("a", 1, 3)), OPEN).partials
+    applied = of.apply(empty(of), partials, Edge(9, 9))
+    assert applied.output.is_empty()
+    assert applied.state.equals(applied.upserts)
+    assert applied.removed.is_empty()
+    assert applied.state[REVISION].to_list() == [None]
+    assert dict(applied.state.schema) == of.state_schema
+    assert of.due(applied.state) == 10
+
+
+def test_only_what_a_batch_touches_is_written() -> None:
+    of = operator()
+    many = of.combine(rows(*((f"k{number}", 1, 3) for number in range(20))), OPEN).partials
+    state = of.apply(empty(of), many, OPEN).state
+    applied = of.apply(state, of.combine(rows(("k7", 5, 4)), OPEN).partials, OPEN)
+    assert applied.upserts["key"].to_list() == ["k7"]
+    assert applied.state.height == 20
+    assert int(applied.state.filter(pl.col("key") == "k7")["total.sum"].item()) == 6
+
+
+def test_a_closing_window_leaves_the_state_and_is_named_as_removed() -> None:
+    of = operator()
+    state = of.apply(empty(of), of.combine(rows(("a", 1, 3), ("a", 2, 13)), OPEN).partials, OPEN).state
+    applied = of.apply(state, pl.DataFrame(schema=of.partial_schema), Edge(10, 10))
+    assert emitted(applied.output) == [("a", 0, 1, 1, "on_time", 0)]
+    assert applied.removed.rows() == [("a", 0)]
+    assert applied.state[START].to_list() == [10]
+    assert applied.upserts.is_empty()
+    assert of.due(applied.state) == 20
+
+
+def test_a_correctable_window_stays_until_its_corrections_end() -> None:
+    of = operator(hr.update_for("5 microseconds"))
+    nothing = pl.DataFrame(schema=of.partial_schema)
+    state = of.apply(empty(of), of.combine(rows(("a", 1, 3)), OPEN).partials, OPEN).state
+    closed = of.apply(state, nothing, Edge(10, 10))
+    assert closed.state[REVISION].to_list() == [0]
+    assert of.due(closed.state) == 15
+    assert of.apply(closed.state, nothing, Edge(14, 14)).removed.is_empty()
+    over = of.apply(closed.state, nothing, Edge(15, 15))
+    assert over.removed.rows() == [("a", 0)]
+    assert over.output.is_empty()
+    assert of.due(over.state) is None
+
+
+def test_a_window_that_closes_in_the_batch_of_its_late_row_is_emitted_first_and_then_corrected() -> None:
+    of = operator(hr.update_for("1 second"))
+    state = of.apply(empty(of), of.combine(rows(("a", 1, 3)), OPEN).partials, OPEN).state
+    edge = Edge(12, 12)
+    applied = of.apply(state, of.combine(rows(("a", 5, 4), ("b", 7, 4)), edge).partials, edge)
+    assert emitted(applied.output)[0] == ("a", 0, 1, 1, "on_time", 0)
+    assert sorted(emitted(applied.output)[1:]) == [("a", 0, 2, 6, "late", 1), ("b", 0, 1, 7, "late", 0)]
+
+
+def test_rows_of_an_earlier_step_have_the_time_of_their_windows_end_less_a_microsecond() -> None:
+    first = operator()
+    second = hr.tumbling("later", size="10 microseconds", key="key").agg(n="count(*)").late(hr.side_output())
+    bound = second.bind(first.output_schema, "window")
+    window = {"start": datetime(1970, 1, 1, tzinfo=UTC), "end": datetime(1970, 1, 1, 0, 0, 0, 10, UTC)}
+    result = pl.DataFrame(
+        [{"key": "a", "window": window, "n": 1, "total": 1, "pane": "on_time", "revision": 0}],
+        schema=first.output_schema,
+    )
+    assert bound.combine(result, OPEN).partials[START].to_list() == [0]
+    assert bound.combine(result, Edge(11, 11)).late["late_by"].to_list() == [timedelta(microseconds=2)]
+
+
+def test_a_state_of_nothing_is_never_due() -> None:
+    assert operator().due(empty(operator())) is None
+
+
+@pytest.mark.parametrize("name", ["window", "pane", "revision", "change", "key"])
+def test_a_result_may_not_take_the_name_of_a_key_or_of_what_every_window_has(name: str) -> None:
+    with pytest.raises(hr.DefinitionError, match=rf"\[RESULT_NAME_TAKEN\] window 'tens': result '{name}'"):
+        hr.tumbling("tens", size="1 hour", key="key").agg(**{name: "count(*)"})

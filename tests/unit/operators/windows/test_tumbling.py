@@ -1,0 +1,72 @@
+"""Tumbling windows as a value."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+import headrace as hr
+from headrace.errors import DefinitionError
+
+SCHEMA = {"account": pl.String(), "amount": pl.Float64(), "at": pl.Datetime("us", "UTC")}
+
+
+def test_every_method_returns_a_new_value() -> None:
+    bare = hr.tumbling("hourly", size="1 hour", key="account")
+    full = bare.agg(n="count(*)").late(hr.drop())
+    assert bare.aggregates == ()
+    assert bare.lateness is None
+    assert full == hr.tumbling("hourly", size="60 minutes", key=["account"]).agg(n="count(*)").late(hr.drop())
+
+
+def test_a_step_is_printed_as_it_is_written() -> None:
+    step = hr.tumbling("days", size="1 day", key=["a", "b"], time_zone="Europe/Berlin").agg(n="count(*)")
+    step = step.late(hr.update_for("1 hour"))
+    assert eval(repr(step), {"hr": hr}) == step
+    moved = hr.tumbling("hourly", size="1 hour", key="a", offset="-15 minutes").agg(n="count(*)").late(hr.drop())
+    assert eval(repr(moved), {"hr": hr}) == moved
+
+
+@pytest.mark.parametrize("offset", ["1 hour", "-1 hour", "2 hours"])
+def test_an_offset_stays_within_one_window(offset: str) -> None:
+    with pytest.raises(DefinitionError, match=r"\[WINDOW_OFFSET_TOO_LONG\] window 'hourly'"):
+        hr.tumbling("hourly", size="1 hour", key="account", offset=offset)
+
+
+@pytest.mark.parametrize(("size", "offset"), [("1 hour", None), ("36 hours", None), ("1 day", "1 hour")])
+def test_a_calendar_needs_whole_days(size: str, offset: str | None) -> None:
+    with pytest.raises(DefinitionError, match=r"\[CALENDAR_NEEDS_DAYS\] window 'days'"):
+        hr.tumbling("days", size=size, key="account", offset=offset, time_zone="Europe/Berlin")
+
+
+@pytest.mark.parametrize("zone", ["Middle/Earth", "", "../etc"])
+def test_a_time_zone_must_be_known(zone: str) -> None:
+    with pytest.raises(DefinitionError, match=r"\[TIME_ZONE_UNKNOWN\] window 'days'"):
+        hr.tumbling("days", size="1 day", key="account", time_zone=zone)
+
+
+def test_a_step_that_computes_nothing_is_refused() -> None:
+    with pytest.raises(DefinitionError, match=r"\[AGGREGATES_MISSING\] window 'hourly'"):
+        hr.tumbling("hourly", size="1 hour", key="account").late(hr.drop()).bind(SCHEMA, "at")
+
+
+def test_the_fingerprint_holds_what_state_depends_on_and_nothing_else() -> None:
+    step = hr.tumbling("hourly", size="1 hour", key="account").agg(n="count(*)")
+    assert step.late(hr.drop()).fingerprint == step.late(hr.update_for("1 hour")).fingerprint
+    for other in (
+        hr.tumbling("hourly", size="2 hours", key="account").agg(n="count(*)"),
+        hr.tumbling("hourly", size="1 hour", key=["account", "shop"]).agg(n="count(*)"),
+        hr.tumbling("hourly", size="1 hour", key="account", offset="1 minute").agg(n="count(*)"),
+        step.agg(n="count(amount)"),
+        step.agg(m="count(*)"),
+    ):
+        assert other.fingerprint != step.fingerprint
+
+
+def test_state_is_kept_as_long_as_corrections_are_taken() -> None:
+    step = hr.tumbling("hourly", size="1 hour", key="account").agg(n="count(*)")
+    assert [step.retention, step.late(hr.drop()).retention, step.late(hr.update_for("1 second")).retention] == [
+        0,
+        0,
+        1_000_000,
+    ]

@@ -1,0 +1,189 @@
+"""A checkpoint belongs to one definition: what would load state into the wrong step is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import headrace as hr
+from headrace.plan.identity import FILE, check_identity, identity_of
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "account STRING, shop STRING, amount DOUBLE, at TIMESTAMP, paid TIMESTAMP"
+Check = Callable[..., None]
+
+
+def _step(name: str, **changed: Any) -> Any:
+    chosen = {"size": "1 minute", "key": "account", "late": hr.side_output(), "agg": "sum(amount)"} | changed
+    window = hr.tumbling(name, size=chosen["size"], key=chosen["key"])
+    return window.agg(amount=chosen["agg"]).late(chosen["late"]).emit(hr.on_close())
+
+
+def _one(**changed: Any) -> list[Any]:
+    return [_step("minutely", **changed)]
+
+
+def _two() -> list[Any]:
+    return [_step("minutely"), _step("hourly", size="1 hour")]
+
+
+@pytest.fixture
+def check(spark: SparkSession, tmp_path: Path) -> Check:
+    """A function that defines a flow with these steps and compares it with the one checkpoint of the test."""
+    for folder in ("in", "other"):
+        (tmp_path / folder).mkdir()
+
+    def checking(
+        steps: list[Any],
+        *,
+        pipeline: str = "spend",
+        time: Any = None,
+        read: dict[str, Any] | None = None,
+        sink: Any = None,
+    ) -> None:
+        def define(session: SparkSession) -> None:
+            chosen = {"path": tmp_path / "in", "format": "json", "schema": SCHEMA, "name": "payments"} | (read or {})
+            frame = hr.read_files(session, **chosen).transform(time or hr.event_time("at"))
+            for step in steps:
+                frame = step(frame)
+            hr.write("totals", frame, sink or hr.to_files(tmp_path / "out"))
+
+        graph = hr.pipeline(name=pipeline)(define).define(spark, tmp_path / "checkpoint")
+        check_identity(tmp_path / "checkpoint" / "totals", identity_of(graph, graph.flows["totals"]))
+
+    return checking
+
+
+def test_the_same_definition_is_accepted_again(check: Check) -> None:
+    check(_two())
+    check(_two())
+
+
+def test_a_checkpoint_of_another_pipeline_is_refused(check: Check, tmp_path: Path) -> None:
+    check(_one())
+    with pytest.raises(hr.HeadraceError) as raised:
+        check(_one(), pipeline="audit")
+    assert str(raised.value) == (
+        f"[CHECKPOINT_OF_ANOTHER_PIPELINE] checkpoint '{tmp_path}/checkpoint/totals' was made with pipeline 'spend', "
+        "this is 'audit'. Give this pipeline a checkpoint of its own."
+    )
+
+
+def test_a_changed_size_is_refused_with_both_definitions_shown(check: Check, tmp_path: Path) -> None:
+    check(_one())
+    with pytest.raises(hr.HeadraceError) as raised:
+        check(_one(size="2 minutes"))
+    shown = "key='account').agg(amount='sum(amount)').emit(hr.on_close()).late(hr.side_output())"
+    assert str(raised.value) == (
+        f"[STEP_CHANGED] step 'minutely' has another size than the checkpoint '{tmp_path}/checkpoint/totals', so what "
+        f"it holds would be wrong. Stored: hr.tumbling('minutely', size='1 minute', {shown}. "
+        f"Now: hr.tumbling('minutely', size='2 minutes', {shown}. Take the change back, or start with a new checkpoint."
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "differing", "shown"),
+    [
+        (lambda: _one(key="shop"), "key", ("key='account'", "key='shop'")),
+        (lambda: _one(key=["account", "shop"]), "key", ("key='account'", "key=['account', 'shop']")),
+        (lambda: _one(agg="max(amount)"), "aggregates", ("'sum(amount)'", "'max(amount)'")),
+    ],
+    ids=["another key", "one more key", "another aggregate"],
+)
+def test_a_changed_step_is_refused_with_both_definitions_shown(
+    steps: Callable[[], list[Any]], differing: str, shown: tuple[str, str], check: Check
+) -> None:
+    check(_one())
+    with pytest.raises(
+        hr.HeadraceError, match=rf"^\[STEP_CHANGED\] step 'minutely' has another {differing} "
+    ) as raised:
+        check(steps())
+    stored, now = str(raised.value).split(" Now: ")
+    assert shown[0] in stored
+    assert shown[1] in now
+
+
+def test_swapped_steps_are_refused_with_both_orders_shown(check: Check) -> None:
+    check([_step("a"), _step("b")])
+    with pytest.raises(hr.HeadraceError) as raised:
+        check([_step("b"), _step("a")])
+    said = str(raised.value)
+    assert said.startswith("[STEP_CHANGED] ")
+    assert "holds the steps a, b, the pipeline now has b, a; state would be loaded into another step" in said
+    assert said.index("Stored: hr.tumbling('a'") < said.index("Now: hr.tumbling('b'")
+
+
+def test_an_inserted_step_is_refused(check: Check) -> None:
+    check(_one())
+    with pytest.raises(hr.HeadraceError, match="holds the steps minutely, the pipeline now has minutely, hourly"):
+        check(_two())
+
+
+def test_a_removed_step_is_refused(check: Check) -> None:
+    check(_two())
+    with pytest.raises(hr.HeadraceError, match="holds the steps minutely, hourly, the pipeline now has minutely;"):
+        check(_one())
+
+
+def test_another_source_is_refused_with_both_shown(check: Check) -> None:
+    check(_one())
+    with pytest.raises(hr.HeadraceError) as raised:
+        check(_one(), read={"name": "orders"})
+    said = str(raised.value)
+    assert said.startswith("[SOURCE_CHANGED] ")
+    assert "holds the sources payments, the pipeline now has orders" in said
+    assert said.index('Stored: {"name": "payments"') < said.index('Now: {"name": "orders"')
+
+
+@pytest.mark.parametrize(
+    ("changed", "differing"),
+    [
+        ({"read": {"path": "other"}}, "path"),
+        ({"read": {"schema": SCHEMA + ", note STRING"}}, "schema"),
+        ({"time": hr.event_time("paid")}, "time"),
+        ({"time": hr.event_time("at", partition="shop")}, "time"),
+    ],
+    ids=["another folder", "another schema", "another time column", "another partition"],
+)
+def test_a_changed_source_is_refused(changed: dict[str, Any], differing: str, check: Check, tmp_path: Path) -> None:
+    check(_one())
+    if "path" in changed.get("read", {}):
+        changed = {"read": {"path": tmp_path / "other"}}
+    with pytest.raises(hr.HeadraceError, match=rf"^\[SOURCE_CHANGED\] source 'payments' has another {differing} "):
+        check(_one(), **changed)
+
+
+def test_longer_corrections_are_accepted_and_shorter_ones_refused(check: Check) -> None:
+    check(_one())
+    check(_one(late=hr.update_for("1 minute")))
+    check(_one(late=hr.update_for("5 minutes")))
+    with pytest.raises(hr.HeadraceError, match=r"^\[STEP_CHANGED\] step 'minutely' has another late than") as raised:
+        check(_one(late=hr.update_for("1 minute")))
+    assert "hr.update_for('5 minutes')" in str(raised.value)
+
+
+def test_disorder_idleness_and_sinks_may_change(check: Check, tmp_path: Path) -> None:
+    check(_one())
+    file = tmp_path / "checkpoint" / "totals" / FILE
+    first = file.read_text()
+    check(_one(), time=hr.event_time("at", out_of_order="1 minute", idle=None, accept=hr.between(max_future=None)))
+    check(_one(), sink=hr.to_console())
+    check(_one(), read={"files_per_batch": 3})
+    assert file.read_text() == first
+
+
+def test_an_accepted_change_becomes_the_stored_definition(check: Check, tmp_path: Path) -> None:
+    check(_one())
+    check(_one(late=hr.update_for("1 minute")))
+    assert "hr.update_for('1 minute')" in (tmp_path / "checkpoint" / "totals" / FILE).read_text()
+
+
+def test_a_folder_without_identity_is_a_new_checkpoint(check: Check, tmp_path: Path) -> None:
+    check(_two())
+    (tmp_path / "checkpoint" / "totals" / FILE).unlink()
+    check(_one())

@@ -1,0 +1,92 @@
+"""A definition can be explained, drawn and checked without reading any data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import headrace as hr
+from headrace.runtime.pipeline import Pipeline
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def spend(tmp_path: Path) -> Pipeline:
+    """Hourly spend with corrections, its late rows and its console."""
+    (tmp_path / "in").mkdir()
+
+    @hr.pipeline
+    def spend(spark: SparkSession) -> None:
+        payments = hr.read_files(
+            spark, tmp_path / "in", format="json", schema="account STRING, at TIMESTAMP", name="payments"
+        ).transform(hr.event_time("at", out_of_order="10 seconds"))
+        hourly = (
+            hr.tumbling("hourly", size="1 hour", key="account")
+            .agg(n="count(*)")
+            .late(hr.update_for("5 minutes"))
+            .outputs(payments)
+        )
+        hr.write("spend", (hourly.main, hr.to_files("out"), hr.to_console()), (hourly.late, hr.to_memory("late")))
+
+    return spend
+
+
+def test_explain_tells_time_state_and_guarantees(spend: Pipeline, spark: SparkSession, tmp_path: Path) -> None:
+    assert spend.explain(spark=spark).splitlines() == [
+        "pipeline spend",
+        "  flow spend",
+        f"    source payments: {tmp_path}/in, hr.event_time('at', out_of_order='10 seconds')",
+        "      watermark: highest time seen - 10 seconds, one for the whole source; "
+        "more than 5 minutes ahead is a dead letter",
+        "    step hourly: hr.tumbling('hourly', size='1 hour', key='account').agg(n='count(*)')"
+        ".emit(hr.on_close()).late(hr.update_for('5 minutes'))",
+        "      reads source.payments; columns account, window, n, pane, revision",
+        "      state: a row for each key and open window, in 64 key groups, "
+        "removed 5 minutes after the window has closed",
+        "    main -> hr.to_files('out', format='parquet'): exactly_once",
+        "    main -> hr.to_console(): at_least_once",
+        "    hourly.late -> hr.to_memory('late'): exactly_once",
+        "    dead letters -> <checkpoint>/spend/dead_letters: exactly_once",
+    ]
+
+
+def test_draw_shows_every_output_of_a_step(spend: Pipeline, spark: SparkSession) -> None:
+    assert spend.draw(spark=spark).splitlines() == [
+        "flowchart LR",
+        '    source.payments[("payments")]',
+        '    step.hourly["hourly<br/>tumbling"]',
+        "    source.payments --> step.hourly",
+        "    step.hourly --> flow.spend.0[\"hr.to_files('out', format='parquet')\"]",
+        '    step.hourly --> flow.spend.1["hr.to_console()"]',
+        "    step.hourly -. late .-> flow.spend.hourly.late.0[\"hr.to_memory('late')\"]",
+    ]
+
+
+def test_check_warns_of_a_sink_that_may_show_a_batch_twice(spend: Pipeline, spark: SparkSession) -> None:
+    assert [(found.id, found.severity) for found in spend.check(spark=spark)] == [("SINK_AT_LEAST_ONCE", "warning")]
+
+
+def test_check_tells_what_becomes_of_late_rows_that_nobody_takes(spark: SparkSession, tmp_path: Path) -> None:
+    @hr.pipeline
+    def spend(session: SparkSession) -> None:
+        for flow, late in (("kept", hr.side_output()), ("lost", hr.drop())):
+            frame = hr.read_files(session, tmp_path, format="json", schema="k STRING, at TIMESTAMP", name=flow)
+            step = hr.tumbling(f"{flow}_hourly", size="1 hour", key="k").agg(n="count(*)").late(late)
+            hr.write(flow, frame.transform(hr.processing_time()).transform(step), hr.to_memory(flow))
+
+    found = {(finding.id, finding.step) for finding in spend.check(spark=spark)}
+    assert found == {
+        ("LATE_ROWS_IN_CHECKPOINT", "kept_hourly"),
+        ("LATE_ROWS_DROPPED", "lost_hourly"),
+        ("ARRIVAL_TIME_IN_WINDOW", "kept_hourly"),
+        ("ARRIVAL_TIME_IN_WINDOW", "lost_hourly"),
+    }
+
+
+def test_looking_leaves_nothing_behind(spend: Pipeline, spark: SparkSession, tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    spend.explain(spark=spark)
+    assert sorted(tmp_path.rglob("*")) == before

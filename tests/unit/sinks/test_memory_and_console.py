@@ -1,0 +1,52 @@
+"""The sinks of notebooks and tests."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+import headrace as hr
+
+pytestmark = pytest.mark.spark
+
+
+def test_memory_gives_rows_back_batch_after_batch(spark: SparkSession) -> None:
+    sink = hr.to_memory("batch after batch")
+    sink.write(spark.range(10, 12, 1, 1), hr.BatchIdentity("spend", 0, 10, "main"))
+    sink.write(spark.range(0, 2, 1, 1), hr.BatchIdentity("spend", 0, 9, "main"))
+    assert [row["id"] for row in hr.memory("batch after batch")] == [0, 1, 10, 11]
+
+
+def test_a_batch_that_runs_again_replaces_itself_in_memory(spark: SparkSession) -> None:
+    sink, batch = hr.to_memory("again"), hr.BatchIdentity("spend", 0, 0, "main")
+    for _ in range(2):
+        assert sink.write(spark.range(3), batch) == hr.Written(3, 3)
+    assert [row["id"] for row in hr.memory("again")] == [0, 1, 2]
+
+
+def test_memory_keeps_nested_rows_as_plain_dictionaries(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT named_struct('start', 1, 'end', 2) AS window")
+    hr.to_memory("nested").write(frame, hr.BatchIdentity("spend", 0, 0, "main"))
+    assert hr.memory("nested") == [{"window": {"start": 1, "end": 2}}]
+
+
+def test_the_console_prints_the_first_rows_and_how_many_there_are(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = hr.to_console(rows=2).write(spark.range(7, 12), hr.BatchIdentity("spend", 0, 4, "main"))
+    assert written == hr.Written(5, 5)
+    printed = capsys.readouterr().out
+    assert "spend main, batch 4, 5 rows" in " ".join(printed.split())
+    assert [number for number in ("7", "8", "9", "10", "11") if f" {number} " in printed] == ["7", "8"]
+
+
+def test_the_console_is_silent_about_a_batch_without_rows(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hr.to_console().write(spark.range(0), hr.BatchIdentity("spend", 0, 4, "main")) == hr.Written(0, 0)
+    assert capsys.readouterr().out == ""
+
+
+def test_only_what_has_a_guarantee_and_write_is_a_sink() -> None:
+    assert isinstance(hr.to_console(), hr.Sink)
+    assert not isinstance(object(), hr.Sink)

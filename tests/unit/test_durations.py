@@ -1,0 +1,71 @@
+"""Durations as authors write them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.durations import microseconds, positive_microseconds, spoken
+from headrace.errors import DefinitionError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1 microsecond", 1),
+        ("2 milliseconds", 2_000),
+        ("10 seconds", 10_000_000),
+        ("10seconds", 10_000_000),
+        ("1 Minute", 60_000_000),
+        ("1.5 hours", 5_400_000_000),
+        ("1 hour 30 minutes", 5_400_000_000),
+        ("1 hour, 30 minutes", 5_400_000_000),
+        ("  2 days  ", 172_800_000_000),
+        ("1 week", 604_800_000_000),
+        ("0 seconds", 0),
+        ("-5 minutes", -300_000_000),
+        (timedelta(days=1, microseconds=1), 86_400_000_001),
+        (timedelta(microseconds=-1), -1),
+    ],
+)
+def test_a_duration_is_whole_microseconds(text: str | timedelta, expected: int) -> None:
+    assert microseconds(text, argument="size") == expected
+
+
+@pytest.mark.parametrize("text", ["", "   ", "10", "minutes", "10 parsecs", "10 seconds or so", "1 hour -", "1:30"])
+def test_what_is_not_a_duration_is_refused_with_the_units_that_are(text: str) -> None:
+    with pytest.raises(DefinitionError, match=r"\[DURATION_UNREADABLE\] gap=.*units are microsecond, millisecond"):
+        microseconds(text, argument="gap")
+
+
+@pytest.mark.parametrize("text", ["0 seconds", "-1 second", timedelta(0)])
+def test_nothing_and_less_is_refused_where_a_length_is_needed(text: str | timedelta) -> None:
+    with pytest.raises(DefinitionError, match=r"\[DURATION_NOT_POSITIVE\] size=.*as in size='1 minute'"):
+        positive_microseconds(text, argument="size")
+
+
+def test_a_positive_duration_is_let_through() -> None:
+    assert positive_microseconds("1 microsecond", argument="size") == 1
+
+
+@pytest.mark.parametrize(
+    ("length", "words"),
+    [
+        (0, "0 seconds"),
+        (1, "1 microsecond"),
+        (90_000_000, "1 minute 30 seconds"),
+        (86_400_000_000, "1 day"),
+        (-300_000_000, "-5 minutes"),
+        (694_861_001_001, "1 week 1 day 1 hour 1 minute 1 second 1 millisecond 1 microsecond"),
+    ],
+)
+def test_a_length_is_said_in_the_authors_words(length: int, words: str) -> None:
+    assert spoken(length) == words
+
+
+@given(st.integers(0, 2**52))
+def test_what_is_said_is_read_as_the_same_length(length: int) -> None:
+    assert microseconds(spoken(length), argument="size") == length
