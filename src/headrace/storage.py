@@ -10,6 +10,9 @@ from urllib.parse import unquote, urlsplit
 
 from pyarrow import fs
 
+COMMITS = "_commits"
+"""In a folder that a sink writes: the subfolder whose files list what counts."""
+
 
 def local_path(path: str) -> Path | None:
     """The local path behind a plain path or ``file:`` address; None when another file system holds it.

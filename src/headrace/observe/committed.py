@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from headrace.sinks.files import COMMITS
+from headrace.storage import COMMITS
 
 
 def commits(folder: Path) -> list[Path]:

@@ -46,6 +46,7 @@ class Flow:
         self._clock = clock
         self._mode = mode
         self._drain = False
+        self._ticked = False
         self._busy = threading.Lock()
         self._stopping = threading.Event()
         self.failure: BaseException | None = None
@@ -54,6 +55,13 @@ class Flow:
             {name: graph.sources[name].time for name in node.sources if graph.sources[name].time is not None},
             {name: graph.steps[name].inputs for name in node.steps},
         )
+        endless = [name for name in node.sources if graph.sources[name].fingerprint["kind"] == "generator"]
+        if mode.drain and endless:
+            raise HeadraceError(
+                "DRAIN_WITHOUT_END",
+                f"flow {node.name!r}: drain=True closes every window at the end of the data, but source {endless[0]!r} "
+                "never ends. Use hr.available_now() or hr.micro_batch().",
+            )
         self.planner = Planner(topology, FileBatchLog(self.folder / "log"), clock, interval=mode.interval)
         if self.planner.drained:
             raise HeadraceError(
@@ -117,8 +125,10 @@ class Flow:
     def _tick_when_due(self) -> None:
         if self._busy.acquire(blocking=False):
             try:
-                if self.planner.wants_batch():
+                # One tick until the next batch: Spark may take seconds to plan it, and would read each further one.
+                if not self._ticked and self.planner.wants_batch():
                     self.tick()
+                    self._ticked = True
             finally:
                 self._busy.release()
 
@@ -135,6 +145,7 @@ class Flow:
     def _batch(self, frame: DataFrame, batch: int) -> None:
         """Run one batch; Spark commits it when this returns."""
         with self._busy:
+            self._ticked = False
             try:
                 self._run_batch(frame, batch)
             except BaseException as failure:

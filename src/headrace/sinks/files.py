@@ -17,12 +17,11 @@ import pyarrow.parquet as pq
 from headrace.errors import DefinitionError
 from headrace.schemas import from_arrow
 from headrace.sinks.sink import BatchIdentity, Guarantee, Written
-from headrace.storage import write_durably
+from headrace.storage import COMMITS, write_durably
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-COMMITS = "_commits"
 STAGING = "_staging"
 Format = Literal["parquet", "json"]
 

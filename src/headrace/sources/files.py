@@ -21,13 +21,12 @@ from headrace.sources.gate import Arrived, Gate
 from headrace.sources.json_lines import JsonLines
 from headrace.sources.parquet_files import ParquetFiles
 from headrace.sources.source import FILES, Source, add_source, add_ticks
-from headrace.storage import local_path, open_binary
+from headrace.storage import COMMITS, local_path, open_binary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Format = Literal["json", "csv", "parquet"]
-COMMITS = "_commits"
 
 
 @dataclass(frozen=True, slots=True)

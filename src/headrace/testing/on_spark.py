@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
 from pyspark.errors import StreamingQueryException
 
 from headrace.graph import Graph, SideOutput
+from headrace.observe.committed import commits, committed_rows
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import micro_batch
 from headrace.runtime.pipeline import Pipeline
 from headrace.runtime.session import spark_session
 from headrace.runtime.write import write
 from headrace.schemas import spark_schema
-from headrace.sinks.files import COMMITS
 from headrace.sinks.sink import BatchIdentity, Guarantee, Written
 from headrace.sources.files import read_files
 from headrace.sources.gate import DEAD_LETTERS
@@ -112,11 +110,8 @@ class SparkEngine:
 
     def _give_dead_letters(self) -> None:
         folder = self._flow.folder / DEAD_LETTERS
-        for commit in sorted((folder / COMMITS).glob("*.json")):
-            if commit.name not in self._read_commits:
-                self._read_commits.add(commit.name)
-                for file in json.loads(commit.read_text())["files"]:
-                    self._setting.give(DEAD_LETTERS, pl.read_parquet(folder / file).rows(named=True))
+        self._setting.give(DEAD_LETTERS, committed_rows(folder, but=self._read_commits).rows(named=True))
+        self._read_commits = {commit.name for commit in commits(folder)}
 
     def run(self, rows: Sequence[At]) -> None:
         """Drop rows (or a tick) and wait for the batch."""

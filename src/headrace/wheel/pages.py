@@ -51,6 +51,8 @@ class Directory:
     base: int = 0
     deltas: int = 0
     size: int = 0
+    earlier: tuple[str, ...] = ()
+    """The stamps before each delta, oldest first: a worker that was away needs only the deltas it has missed."""
     format: int = FORMAT
 
     def to_bytes(self) -> bytes:
@@ -67,7 +69,7 @@ class Directory:
                 f"the checkpoint's state has format {raw['format']}, this version of Headrace reads format {FORMAT}. "
                 "Use the version that wrote it.",
             )
-        return cls(**raw)
+        return cls(**{**raw, "earlier": tuple(raw["earlier"])})
 
 
 class Pages:
@@ -81,20 +83,39 @@ class Pages:
         self.directory: Directory | None = None
 
     def load(self) -> pl.DataFrame:
-        """The state, from the worker's memory when its stamp is the stored one, otherwise from the store."""
+        """The state: what the worker remembers with the deltas it has missed, otherwise all of it from the store."""
         stored = self._entries.getValue((DIRECTORY,))
         if stored is None:
             self._cache.drop(self._place)
             return pl.DataFrame(schema=dict(self._operator.state_schema))
         self.directory = Directory.from_bytes(bytes(stored[0]))
-        kept = self._cache.get(self._place, self.directory.stamp)
-        return self._read() if kept is None else kept
+        for missed, stamp in enumerate((self.directory.stamp, *reversed(self.directory.earlier))):
+            kept = self._cache.get(self._place, stamp)
+            if kept is not None:
+                return self._catch_up(kept, self.directory.deltas - missed, self.directory.deltas)
+        return self._read()
+
+    def _catch_up(self, kept: pl.DataFrame, known: int, deltas: int) -> pl.DataFrame:
+        missed: list[bytes] = []
+        for number in range(known, deltas):
+            stored = self._entries.getValue((DELTA + number,))
+            if stored is None:
+                raise HeadraceError(
+                    "STATE_INCOMPLETE",
+                    f"step {self._operator.name!r}, key group {self._place[2]}: the state lists {deltas} deltas, but "
+                    f"number {number} is not there, so results would be wrong. Restore the checkpoint from a copy.",
+                )
+            missed.append(bytes(stored[0]))
+        return self._patched(kept, missed)
 
     def _read(self) -> pl.DataFrame:
         entries = sorted((key[0], bytes(value[0])) for key, value in self._entries.iterator() if key[0] != DIRECTORY)
         base_blobs = [blob for number, blob in entries if number < DELTA]
         base = decode(base_blobs) if base_blobs else pl.DataFrame(schema=dict(self._operator.state_schema))
         delta_blobs = [blob for number, blob in entries if number >= DELTA]
+        return self._patched(base, delta_blobs)
+
+    def _patched(self, base: pl.DataFrame, delta_blobs: list[bytes]) -> pl.DataFrame:
         if not delta_blobs:
             return base
         identity = list(self._operator.identity)
@@ -137,7 +158,7 @@ class Pages:
             upserts = pl.concat([upserts, removed], how="diagonal")
         blob = encode(upserts)
         self._entries.updateValue((DELTA + old.deltas,), (blob,))
-        return Directory(stamp, base=old.base, deltas=old.deltas + 1, size=old.size + len(blob))
+        return Directory(stamp, old.base, old.deltas + 1, old.size + len(blob), (*old.earlier, old.stamp))
 
     def _clear(self, old: Directory, keep: int = 0) -> None:
         for number in range(keep, old.base):
