@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +82,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="names of the measurements to make")
     chosen = parser.parse_args()
     scale = QUICK if chosen.quick else FULL
+    # So that a stopped benchmark removes its files and ends the run it has started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     table = Table("case", "rows/s, median (lowest to highest)", "ratio", "goal", "", title="The wheel beside Spark")
     ratios: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="headrace-benchmark-") as folder:

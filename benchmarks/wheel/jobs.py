@@ -155,6 +155,6 @@ RUNS: Mapping[str, Callable[[SparkSession, Order, Callable[[], None]], None]] = 
 SETTINGS: Mapping[str, dict[str, str]] = {
     "headrace": {},
     "python_state": {},
-    # Much faster for aggregations than RocksDB, as long as the state fits into the driver's memory.
+    # Almost four times as fast as RocksDB at a million keys; see docs/design/2026-11-15-wheel-benchmark.md.
     "native": {f"{STATE_STORE}.providerClass": IN_MEMORY, f"{STATE_STORE}.checkpointFormatVersion": "1"},
 }

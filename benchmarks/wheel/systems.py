@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -81,8 +80,6 @@ def run(system: System, folder: Path, batches: int, watch: Watch = TIME_ONLY, *,
     finally:
         shutil.rmtree(work, ignore_errors=True)
     durations = {int(batch): values for batch, values in result["durations"].items()}
-    if os.environ.get("BENCH_DEBUG"):
-        print(system.name, durations, file=sys.stderr)
     seconds = tuple(durations[batch]["triggerExecution"] / 1000 for batch in range(batches))
     start = None if result["first_result"] is None else result["first_result"] - began
     return Measured(seconds, start, 0 if memory is None else memory.most, result["digest"])

@@ -17,7 +17,7 @@ from polars.testing import assert_frame_equal
 from headrace.demo.takings import PAYMENTS, SPEED
 from headrace.observe.committed import committed_rows
 
-EQUATION = re.compile(r"([\d,]+) [a-z ]+ = ([\d,]+) [a-z ]+(?: \+ ([\d,]+) [a-z ]+)?")
+EQUATION = re.compile(r"([\d,]+) [a-z]+ = ([\d,]+) [a-z]+(?: [a-z]+)?(?: \+ ([\d,]+) [a-z]+)?")
 
 
 def number(text: str) -> int:
@@ -46,7 +46,7 @@ def test_the_demonstration_ends_with_an_account_that_adds_up(
     assert "Every row is accounted for." in ended.stdout
     equations = [tuple(map(number, found)) for found in EQUATION.findall(ended.stdout)]
     assert len(equations) == 5
-    assert all(whole == first + second for whole, first, second in equations)
+    assert all(whole == first + second for whole, first, second in equations), equations
     (read, _, dead), (_, accepted, late), (windows, *_), _, _ = equations
     assert min(read, accepted, dead, windows) > 0
     assert committed_rows(folder / "windows").height == windows

@@ -17,10 +17,11 @@ from polars.testing import assert_frame_equal
 from headrace.sources.generator import Payments
 
 FILES = 9
+WAKE, DRAIN = FILES, FILES + 1
+"""After the files come a batch that closes what they made due, and one that closes every window at the end of time."""
 CRASHES = (
     # step, batch, cores of the run that crashes there
     ("after the batch record", 0, "local[2]"),
-    ("after the batch record", 1, "local[2]"),
     ("after state", 2, "local[2]"),
     ("mid sink write", 3, "local[2]"),
     ("between two writers", 4, "local[2]"),
@@ -28,9 +29,9 @@ CRASHES = (
     ("after sink commit", 6, "local[3]"),
     ("between two sinks' commits", 7, "local[2]"),
     ("before the outcome", 8, "local[2]"),
-    ("before sink commit", 9, "local[2]"),
+    ("after the outcome", WAKE, "local[2]"),
+    ("before sink commit", DRAIN, "local[2]"),
 )
-"""The last batch is the one that drains: it closes every window at the end of the data."""
 OUTPUTS = ("out/main", "out/late", "checkpoint/spend/dead_letters")
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -102,7 +103,7 @@ def test_a_job_that_died_between_its_last_outcome_and_spark_s_commit_has_written
     job = _filled(new_job("drained"))
     marker = job.root / "marker"
     code = job.run(
-        "--size", "20 seconds", "--failpoint", "after the outcome", "--batch", str(FILES), "--marker", str(marker)
+        "--size", "20 seconds", "--failpoint", "after the outcome", "--batch", str(DRAIN), "--marker", str(marker)
     )
     assert (code, marker.exists()) == (-9, True), job.said()
     for output in OUTPUTS:

@@ -96,6 +96,48 @@ def test_a_result_for_a_closed_window_of_the_next_step_leaves_by_its_late_output
     )
 
 
+def test_a_correction_is_late_for_the_next_step_though_its_window_there_is_open() -> None:
+    """The day has counted the hour's first result already, and would count the hour twice."""
+    timeline(
+        (hourly.late(hr.update_for("2 days")), daily.late(hr.side_output())),
+        at("10:05", account="a", amount=5.0),
+        watermark("11:00"),
+        at("10:30", account="a", amount=2.0),
+        at("10:30", account="new", amount=1.0),
+        batch(),
+        expect(
+            row(
+                account="a", window="10:00/11:00", spent=7.0, pane="late", revision=1, late_by=late_by("1 microsecond")
+            ),
+            row(
+                account="new",
+                window="10:00/11:00",
+                spent=1.0,
+                pane="late",
+                revision=0,
+                late_by=late_by("1 microsecond"),
+            ),
+            output="late",
+        ),
+        watermark("2026-01-02T00:00"),
+        expect(account="a", window=DAY, total=5.0, hours=1),
+    )
+
+
+def test_a_correction_that_the_next_step_drops_leaves_no_trace() -> None:
+    timeline(
+        (hourly.late(hr.update_for("2 days")), daily.late(hr.drop())),
+        at("10:05", account="a", amount=5.0),
+        watermark("11:00"),
+        at("10:30", account="a", amount=2.0),
+        crash(),
+        batch(),
+        watermark("2026-01-02T00:00"),
+        expect(account="a", window=DAY, total=5.0, hours=1),
+        expect(output="late"),
+    )
+
+
 def test_a_correction_corrects_the_next_step_when_that_still_takes_corrections() -> None:
     counted = hr.tumbling("counted", size="1 day", key="account").agg(results="count(*)", most="max(spent)")
     timeline(

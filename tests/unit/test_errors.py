@@ -23,8 +23,8 @@ def test_a_definition_error_is_a_headrace_error() -> None:
 def test_a_definition_error_ends_with_the_line_of_the_author() -> None:
     here = inspect.currentframe()
     assert here is not None
+    line = here.f_lineno + 2
     with pytest.raises(DefinitionError) as raised:
-        line = here.f_lineno + 1
         hr.tumbling("hourly", size="no time at all", key="account")
     code = 'hr.tumbling("hourly", size="no time at all", key="account")'
     assert str(raised.value).endswith(f"(at test_errors.py:{line}: {code})")

@@ -55,5 +55,5 @@ def test_a_sink_that_loses_a_row_breaks_the_account() -> None:
 
 
 def test_everything_that_is_broken_is_said_at_once() -> None:
-    with pytest.raises(HeadraceError, match="source payments: .*; step hourly: .*; sink of late: "):
+    with pytest.raises(HeadraceError, match=r"source payments: .*; step hourly: .*; sink of late: "):
         account_of(reports(read=9, late=9), {"late": Written(1, 0)}).check(flow="spend", batch=3)

@@ -203,6 +203,41 @@ def test_a_worker_that_holds_an_older_state_reads_the_store() -> None:
     assert stored.content(here)["k7/1.0"] == -1
 
 
+def test_a_worker_that_was_away_reads_only_the_deltas_it_has_missed() -> None:
+    stored, here, elsewhere = Stored(), StateCache(), StateCache()
+    stored.change(some(20), cache=elsewhere)
+    stored.change({("k1", 1.0): -1}, cache=here)
+    stored.change({("k2", 1.0): -2}, cache=elsewhere)
+    stored.change({("new", 1.0): 1}, removed=(("k3", 1.0),), cache=elsewhere)
+    expected = {**named(some(20)), "k1/1.0": -1, "k2/1.0": -2, "new/1.0": 1}
+    del expected["k3/1.0"]
+    assert stored.content() == expected
+    stored.entries.removeKey((BASE,))
+    stored.entries.removeKey((DELTA,))
+    assert stored.content(here) == expected
+
+
+def test_a_worker_that_was_away_while_deltas_were_folded_reads_the_new_base() -> None:
+    stored, here, elsewhere = Stored(), StateCache(), StateCache()
+    stored.change(some(20), cache=elsewhere)
+    stored.change({("k1", 1.0): -1}, cache=here)
+    stored.change(dict.fromkeys(some(20), 5), cache=elsewhere)
+    stored.change({("k2", 1.0): -2}, cache=elsewhere)
+    assert stored.directory().deltas == 1
+    assert stored.content(here) == {**dict.fromkeys(named(some(20)), 5), "k2/1.0": -2}
+
+
+def test_a_state_that_a_crash_took_back_is_not_caught_up_from() -> None:
+    stored, here = Stored(), StateCache()
+    stored.change(some(20), cache=StateCache())
+    before = stored.entries.copy()
+    stored.change({("k1", 1.0): -1}, cache=here)
+    stored.entries = before
+    stored.change({("k2", 1.0): -2}, cache=StateCache())
+    stored.change({("k3", 1.0): -3}, cache=StateCache())
+    assert stored.content(here) == {**named(some(20)), "k2/1.0": -2, "k3/1.0": -3}
+
+
 def test_a_worker_that_holds_the_stored_state_does_not_read_the_store() -> None:
     stored, cache = Stored(), StateCache()
     stored.change(some(10), cache=cache)

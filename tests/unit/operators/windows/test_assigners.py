@@ -13,8 +13,18 @@ from hypothesis import strategies as st
 from headrace.operators.windows.assigners import CalendarDays, FixedWindows, Windows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-ZONES = ["UTC", "Europe/Berlin", "America/New_York", "America/Havana", "Asia/Beirut", "Asia/Kolkata", "Australia/Lord_Howe",
-         "Pacific/Kiritimati", "America/Sao_Paulo", "Asia/Tehran"]  # fmt: skip
+ZONES = [
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "America/Havana",
+    "Asia/Beirut",
+    "Asia/Kolkata",
+    "Australia/Lord_Howe",
+    "Pacific/Kiritimati",
+    "America/Sao_Paulo",
+    "Asia/Tehran",
+]
 
 
 def bounds(windows: Windows, times: list[int]) -> list[tuple[int, int]]:

@@ -1,0 +1,169 @@
+"""Time as the planner decides it: edges, wake-ups, idle clocks, drains and restarts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+from headrace.event_time.batch_log import BatchLog, FileBatchLog, MemoryBatchLog
+from headrace.event_time.record import Edge
+from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
+from headrace.runtime.planner import Planner, Topology
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+advancing = hr.event_time("at", when_all_idle="advance", out_of_order="1 second")
+
+
+class ClockByHand:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1_000 * MINUTE
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def read(highest: int) -> dict[str, Any]:
+    return {"source.payments": {0: {"highest": {"": highest}}}}
+
+
+def holds(step: str, group: int, due: int | None) -> dict[str, Any]:
+    return {f"state.{step}": {group: {"due": due, "rows": 1, "bytes": 1}}}
+
+
+def new(
+    log: BatchLog | None = None,
+    clock: ClockByHand | None = None,
+    strategy: TimeStrategy | None = None,
+    interval: int = 0,
+) -> Planner:
+    topology = Topology(
+        {"payments": strategy or hr.event_time("at")}, {"hourly": ("source.payments",), "daily": ("step.hourly",)}
+    )
+    return Planner(topology, log or MemoryBatchLog(), clock or ClockByHand(), interval=interval)
+
+
+def test_a_steps_late_bound_is_what_the_step_before_it_fired_up_to_in_the_batch_before() -> None:
+    planner = new()
+    planner.conclude(planner.plan(0), read(10))
+    second = planner.plan(1)
+    assert second.edges == {"hourly": Edge(10, 10), "daily": Edge(BEGINNING, 10)}
+    planner.conclude(second, read(30))
+    assert planner.plan(2).edges == {"hourly": Edge(30, 30), "daily": Edge(10, 30)}
+
+
+def test_the_lowest_of_several_inputs_decides() -> None:
+    time = hr.event_time("at")
+    both = Topology({"left": time, "right": time}, {"joined": ("source.left", "source.right")})
+    planner = Planner(both, MemoryBatchLog(), ClockByHand())
+    highest = {"source.left": {0: {"highest": {"": 30}}}, "source.right": {0: {"highest": {"": 20}}}}
+    planner.conclude(planner.plan(0), highest)
+    assert planner.plan(1).edges == {"joined": Edge(20, 20)}
+
+
+def test_the_highest_time_of_all_tasks_counts() -> None:
+    planner = new()
+    reports = {"source.payments": {0: {"highest": {"": 30}}, 1: {"highest": {"": 10}}, 2: {"highest": {}}}}
+    planner.conclude(planner.plan(0), reports)
+    assert planner.plan(1).watermarks == {"payments": 30}
+
+
+def test_a_group_is_woken_exactly_when_the_watermark_reaches_what_is_due_in_it() -> None:
+    planner = new()
+    for group, due in ((3, 10), (4, 11), (5, None)):
+        planner.groups["hourly"][group] = {"due": due, "rows": 1, "bytes": 1}
+    planner.conclude(planner.plan(0), read(10))
+    assert planner.plan(1).wake == {"hourly": (3,), "daily": ()}
+
+
+def test_a_flow_wants_a_batch_only_while_something_is_due() -> None:
+    planner = new()
+    assert not planner.wants_batch()
+    planner.conclude(planner.plan(0), {**read(10), **holds("hourly", 3, 11)})
+    assert not planner.wants_batch()
+    planner.conclude(planner.plan(1), read(11))
+    assert planner.wants_batch()
+    planner.conclude(planner.plan(2), holds("hourly", 3, None))
+    assert not planner.wants_batch()
+
+
+def test_a_flow_wants_a_batch_once_idleness_makes_something_due() -> None:
+    clock = ClockByHand()
+    planner = new(clock=clock, strategy=advancing)
+    planner.conclude(planner.plan(0), {**read(5 * SECOND), **holds("hourly", 3, 5 * SECOND)})
+    clock.now += MINUTE - 1
+    assert not planner.wants_batch()
+    clock.now += 1
+    assert planner.wants_batch()
+    assert planner.plan(1).wake["hourly"] == (3,)
+
+
+def test_a_restart_takes_up_watermark_edges_and_due_groups_from_the_files_of_the_log(tmp_path: Path) -> None:
+    first = new(FileBatchLog(tmp_path))
+    first.conclude(first.plan(0), {**read(10), **holds("hourly", 3, 25), **holds("daily", 8, 25)})
+    first.conclude(first.plan(1), read(30))
+    record = new(FileBatchLog(tmp_path)).plan(2)
+    assert record.watermarks == {"payments": 30}
+    assert record.edges == {"hourly": Edge(30, 30), "daily": Edge(10, 30)}
+    assert record.wake == {"hourly": (3,), "daily": (8,)}
+
+
+def test_the_record_is_in_the_log_before_the_batch_runs_and_a_re_run_reads_it() -> None:
+    clock, log = ClockByHand(), MemoryBatchLog()
+    planned = new(log, clock).plan(0)
+    assert log.record(0) == planned
+    assert log.outcome(0) is None
+    clock.now += 99 * MINUTE
+    assert new(log, clock).plan(0) == planned
+
+
+def test_a_drain_is_the_end_of_time_and_only_done_when_its_batch_is() -> None:
+    log = MemoryBatchLog()
+    planner = new(log)
+    planner.conclude(planner.plan(0), {**read(10), **holds("hourly", 3, 10**15), **holds("daily", 4, None)})
+    record = planner.plan(1, drain=True)
+    assert record.watermarks == {"payments": END}
+    assert record.edges == {"hourly": Edge(END, END), "daily": Edge(BEGINNING, END)}
+    assert record.wake == {"hourly": (3,), "daily": ()}
+    assert not planner.drained
+    planner.conclude(record, {})
+    assert planner.drained
+    assert new(log).drained
+
+
+def test_idle_clocks_stand_still_while_a_batch_overruns() -> None:
+    clock = ClockByHand()
+    planner = new(clock=clock, strategy=advancing, interval=SECOND)
+    planner.conclude(planner.plan(0), read(10 * SECOND))
+    record = planner.plan(1)
+    clock.now += 10 * MINUTE
+    planner.conclude(record, {})
+    clock.now += MINUTE - 1
+    assert planner.plan(2).watermarks == {"payments": 9 * SECOND}
+    clock.now += 1
+    assert planner.plan(3).watermarks == {"payments": 10 * SECOND}
+
+
+def test_a_batch_within_its_interval_counts_as_waiting() -> None:
+    clock = ClockByHand()
+    planner = new(clock=clock, strategy=advancing, interval=10 * MINUTE)
+    planner.conclude(planner.plan(0), read(10 * SECOND))
+    record = planner.plan(1)
+    clock.now += MINUTE
+    planner.conclude(record, {})
+    assert planner.plan(2).watermarks == {"payments": 10 * SECOND}
+
+
+def test_idle_clocks_start_again_with_the_process() -> None:
+    clock, log = ClockByHand(), MemoryBatchLog()
+    planner = new(log, clock, advancing)
+    planner.conclude(planner.plan(0), read(10 * SECOND))
+    clock.now += 10 * MINUTE
+    again = new(log, clock, advancing)
+    clock.now += MINUTE - 1
+    assert again.plan(1).watermarks == {"payments": 9 * SECOND}
+    clock.now += 1
+    assert again.plan(2).watermarks == {"payments": 10 * SECOND}
