@@ -74,4 +74,4 @@ def spoken(length: int) -> str:
         count, rest = divmod(rest, size)
         if count:
             parts.append(f"{count} {unit}{'s' if count > 1 else ''}")
-    return ("-" if length < 0 else "") + " ".join(parts)
+    return " ".join(f"-{part}" for part in parts) if length < 0 else " ".join(parts)

@@ -62,6 +62,8 @@ class SourceNode:
     name: str
     fingerprint: Mapping[str, object]
     ticks: Path
+    cap: int | None = None
+    """How much a batch takes at most; a batch that took so much may have left something unread."""
     time: Any = None
     """The declared time strategy, or None for a source whose flows have no event time."""
 

@@ -140,7 +140,10 @@ def test_a_sink_that_lies_in_its_numbers_makes_the_batch_fail(
 def test_a_query_that_failed_is_started_again_in_the_same_process_without_its_uncommitted_state(
     place: Any, spark: SparkSession
 ) -> None:
-    """Workers live on between the two queries and still hold the state of the batch that was never committed."""
+    """Workers live on between the two queries and may hold the state of the batch that was never committed.
+
+    Which worker Spark chooses is chance; that such state is never used is proved in recovery/test_stale_cache.py.
+    """
     _land(place)
     failures = []
 
@@ -175,7 +178,7 @@ def test_a_task_that_fails_after_its_state_is_computed_is_tried_again_without_co
 
             from pyspark import TaskContext
 
-            # All input is taken first, so the state of every key group has reached the worker's memory.
+            # All input is taken first, so the state of every key group has been computed.
             taken = list(batches)
             marker = os.path.join(markers, f"{number}-{TaskContext.get().partitionId()}.failed")
             if not os.path.exists(marker):

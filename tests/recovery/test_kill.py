@@ -34,13 +34,13 @@ def survived(new_job: Callable[[str], Any], tmp_path_factory: pytest.TempPathFac
     chance = random.Random(5)
     starting = set(chance.sample(range(KILLS), WHILE_STARTING))
     for number in range(KILLS):
-        with job.running("--files-per-batch", "2") as process:
+        with job.running("--files-per-batch", "3") as process:
             if number in starting:
                 time.sleep(chance.uniform(0.5, 9))
             else:
                 _wait_for_a_moment(job, process, chance)
             assert process.poll() is None, f"the job ended before kill {number}: {job.said()}"
-    code = job.run("--files-per-batch", "2")
+    code = job.run("--files-per-batch", "3")
     assert code == 0, job.said()
     return job, pl.read_parquet(truth)
 

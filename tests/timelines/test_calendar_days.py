@@ -159,3 +159,31 @@ def test_without_a_time_zone_a_day_is_24_hours_of_utc() -> None:
         watermark("2026-03-30T00:00"),
         expect(shop="a", window="2026-03-29T00:00/2026-03-30T00:00", n=1),
     )
+
+
+def test_a_zone_that_left_out_a_whole_day_has_no_window_for_it() -> None:
+    """Samoa crossed the date line: the day after 29 December 2011 was the 31st."""
+    timeline(
+        hr.tumbling("daily", size="1 day", key="account", time_zone="Pacific/Apia").agg(n="count(*)").late(hr.drop()),
+        at("2011-12-30T09:59", account="a"),
+        at("2011-12-30T10:00", account="a"),
+        watermark("2012-01-05T00:00"),
+        expect(
+            row(account="a", window="2011-12-29T10:00/2011-12-30T10:00", n=1),
+            row(account="a", window="2011-12-30T10:00/2011-12-31T10:00", n=1),
+        ),
+    )
+
+
+def test_a_jump_of_a_quarter_of_an_hour_at_midnight_moves_the_beginning_of_the_day() -> None:
+    """Nepal set its clocks from midnight to a quarter past on 1 January 1986."""
+    timeline(
+        hr.tumbling("daily", size="1 day", key="account", time_zone="Asia/Kathmandu").agg(n="count(*)").late(hr.drop()),
+        at("1985-12-31T18:29", account="a"),
+        at("1985-12-31T18:30", account="a"),
+        watermark("1986-01-05T00:00"),
+        expect(
+            row(account="a", window="1985-12-30T18:30/1985-12-31T18:30", n=1),
+            row(account="a", window="1985-12-31T18:30/1986-01-01T18:15", n=1),
+        ),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import headrace as hr
-from headrace.testing import at, batch, crash, expect, late_by, row, timeline, watermark
+from headrace.testing import at, batch, clock, crash, expect, late_by, row, timeline, watermark
 
 hourly = hr.tumbling("hourly", size="1 hour", key="account").agg(spent="sum(amount)")
 daily = hr.tumbling("daily", size="1 day", key="account").agg(total="sum(spent)", hours="count(*)")
@@ -217,4 +217,25 @@ def test_a_chain_computes_its_watermark_from_the_source_alone() -> None:
         batch(),
         expect(account="a", window=DAY, total=10.0, hours=2),
         event_time=hr.event_time("at", out_of_order="10 minutes", accept=hr.between(max_future=None)),
+    )
+
+
+def test_a_correction_in_the_very_batch_that_emits_its_window_is_late_for_the_next_step() -> None:
+    """The first batch with a watermark closes the hour and corrects it; the day takes the first result only."""
+    timeline(
+        (hourly.late(hr.update_for("2 days")), daily.late(hr.side_output())),
+        at("10:05", account="a", amount=5.0),
+        at("11:30", account="a", amount=0.0),
+        batch(),
+        at("10:06", account="a", amount=1.0),
+        batch(),
+        expect(
+            account="a", spent=6.0, pane="late", revision=1, late_by=late_by("30 minutes 1 microsecond"), output="late"
+        ),
+        clock("2026-01-04T00:00"),
+        at("2026-01-03T00:00", account="a", amount=0.0),
+        batch(),
+        batch(),
+        expect(account="a", window="2026-01-01T00:00/2026-01-02T00:00", total=5.0, hours=2),
+        event_time=hr.event_time("at"),
     )

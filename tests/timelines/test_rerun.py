@@ -42,8 +42,6 @@ def test_a_batch_that_runs_again_is_judged_by_its_own_watermark_not_by_a_newer_o
         crash(),
         # The batch of 10:06 first runs again, at 10:30.
         watermark("12:00"),
-        expect(),
-        batch(),
         expect(account="a", window="10:00/11:00", spent=7.0),
         expect(output="late"),
     )

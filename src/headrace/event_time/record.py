@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from headrace.errors import HeadraceError
+
 FORMAT = 1
 
 
@@ -24,7 +26,7 @@ class Edge:
 class BatchRecord:
     """What was decided for a batch before it ran; a re-run reads it back and gives the same rows.
 
-    >>> record = BatchRecord(3, 0, {"payments": 5}, {"hourly": Edge(5, 5)}, {"hourly": (1, 2)}, False)
+    >>> record = BatchRecord(3, 0, {"payments": 5}, {"hourly": Edge(5, 5)}, {"hourly": (1, 2)}, drain=False)
     >>> BatchRecord.from_json(record.to_json()) == record
     True
     """
@@ -36,6 +38,8 @@ class BatchRecord:
     wake: Mapping[str, tuple[int, ...]]
     """Key groups of each step in which something is due, so they are called even without rows."""
     drain: bool
+    generation: int = 0
+    """Sinks' marks are compared by (flow, generation, batch)."""
 
     def to_json(self) -> str:
         """The record as one line of JSON."""
@@ -45,6 +49,12 @@ class BatchRecord:
     def from_json(cls, text: str) -> BatchRecord:
         """The record from its JSON."""
         raw = json.loads(text)
+        if raw["format"] != FORMAT:
+            raise HeadraceError(
+                "RECORD_FORMAT_UNKNOWN",
+                f"the checkpoint's log has format {raw['format']}, this version of Headrace reads format {FORMAT}. "
+                "Use the version that wrote it.",
+            )
         return cls(
             raw["batch"],
             raw["clock"],
@@ -52,4 +62,5 @@ class BatchRecord:
             {step: Edge(**edge) for step, edge in raw["edges"].items()},
             {step: tuple(groups) for step, groups in raw["wake"].items()},
             raw["drain"],
+            raw["generation"],
         )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from headrace.errors import HeadraceError
 from headrace.event_time.strategy import BEGINNING, TimeStrategy
 
 MOST_PARTITIONS = 10_000
 FORGOTTEN_AFTER = 10
 WHOLE = ""
 """The one partition of a source that is not divided."""
+OTHERS = "(others)"
+"""The partition that all values share which come when there are too many to track each."""
 
 
 @dataclass(slots=True)
@@ -38,6 +40,7 @@ class WatermarkTracker:
         self.strategy = strategy
         self.partitions: dict[str, Partition] = {} if strategy.partition is not None else {WHOLE: Partition()}
         self._watermark = BEGINNING
+        self._highest = BEGINNING
 
     def pass_time(self, elapsed: int) -> None:
         """Let the idle clocks of all partitions run."""
@@ -52,15 +55,11 @@ class WatermarkTracker:
     def observe(self, highest: Mapping[str, int]) -> None:
         """Take in the highest event time that a batch's rows brought to each partition."""
         for name, time in highest.items():
-            partition = self.partitions.setdefault(name, Partition())
+            known = name in self.partitions or len(self.partitions) < MOST_PARTITIONS
+            partition = self.partitions.setdefault(name if known else OTHERS, Partition())
             partition.highest = max(partition.highest, time)
             partition.quiet = 0
-        if len(self.partitions) > MOST_PARTITIONS:
-            raise HeadraceError(
-                "TOO_MANY_PARTITIONS",
-                f"column {self.strategy.partition!r} has brought more than {MOST_PARTITIONS} values, too many to keep "
-                "a watermark for each. Use a column with few values, as a gateway or a region.",
-            )
+            self._highest = max(self._highest, time)
 
     def watermark(self, *, clock: int, waited: int = 0) -> int:
         """The watermark if the flow had waited this much longer; fixes nothing until ``advance``."""
@@ -72,7 +71,7 @@ class WatermarkTracker:
             slowest = min(partition.highest for partition in active)
             candidate = slowest - self.strategy.out_of_order if slowest > BEGINNING else BEGINNING
         elif self.strategy.when_all_idle == "advance":
-            candidate = max((partition.highest for partition in self.partitions.values()), default=BEGINNING)
+            candidate = self._highest
         else:
             candidate = BEGINNING
         return max(self._watermark, candidate)
@@ -81,17 +80,16 @@ class WatermarkTracker:
         """Fix the watermark of a batch: later ones are never lower."""
         self._watermark = max(self._watermark, watermark)
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Any]:
         """What a restart needs; idle clocks start again at each start."""
         return {
             "watermark": self._watermark,
+            "highest": self._highest,
             "partitions": {name: partition.highest for name, partition in self.partitions.items()},
         }
 
-    def restore(self, saved: Mapping[str, object]) -> None:
+    def restore(self, saved: Mapping[str, Any]) -> None:
         """Take up the watermark and the partitions of an earlier run."""
-        self._watermark = saved["watermark"]  # type: ignore[assignment]
-        self.partitions |= {
-            name: Partition(highest)
-            for name, highest in saved["partitions"].items()  # type: ignore[attr-defined]
-        }
+        self._watermark = saved["watermark"]
+        self._highest = saved["highest"]
+        self.partitions |= {name: Partition(highest) for name, highest in saved["partitions"].items()}

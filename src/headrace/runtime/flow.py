@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-GENERATION = 0
 WATCH_SECONDS = 0.05
 KEPT_TICKS = 100
 
@@ -54,6 +53,7 @@ class Flow:
         topology = Topology(
             {name: graph.sources[name].time for name in node.sources if graph.sources[name].time is not None},
             {name: graph.steps[name].inputs for name in node.steps},
+            {name: cap for name in node.sources if (cap := graph.sources[name].cap) is not None},
         )
         endless = [name for name in node.sources if graph.sources[name].fingerprint["kind"] == "generator"]
         if mode.drain and endless:
@@ -160,30 +160,30 @@ class Flow:
         shutil.rmtree(side_folder, ignore_errors=True)
         text = property_text(record, flow=self.node.name, side_folder=str(side_folder))
         self._spark.sparkContext.setLocalProperty(PROPERTY, text)
-        written = self._write_main(frame, batch)
+        written = self._write_main(frame, record)
         computed = time.monotonic()
         reports = take(self._graph.reports.value, flow=self.node.name, batch=batch)
-        written |= self._write_side(reports, batch)
+        written |= self._write_side(reports, record)
         account = account_of(reports, written)
         account.check(flow=self.node.name, batch=batch)
         self.planner.conclude(record, reports)
         history.append(self.folder, self._entry(record, account, computed - began, time.monotonic() - began))
 
-    def _write_main(self, frame: DataFrame, batch: int) -> dict[str, Written]:
+    def _write_main(self, frame: DataFrame, record: BatchRecord) -> dict[str, Written]:
         sinks = self.node.main_sinks
         if not sinks:
             frame.write.format("noop").mode("overwrite").save()
             return {}
-        return self._write_all("main", sinks, frame, batch)
+        return self._write_all("main", sinks, frame, record)
 
-    def _write_side(self, reports: Reports, batch: int) -> dict[str, Written]:
+    def _write_side(self, reports: Reports, record: BatchRecord) -> dict[str, Written]:
         """Hand exactly the files that the tasks named to their sinks."""
         written: dict[str, Written] = {}
         for source in self.node.sources:
             sink = FileSink(str(self.folder / DEAD_LETTERS), "parquet")
             files = _named(reports, f"source.{source}", DEAD_LETTERS)
             output = f"{source}.{DEAD_LETTERS}"
-            written |= self._write_rows(output, (sink,), files, DEAD_LETTER_SCHEMA, batch, None)
+            written |= self._write_rows(output, (sink,), files, DEAD_LETTER_SCHEMA, record, None)
         for step in self.node.steps:
             for name, schema in self._graph.steps[step].side_outputs.items():
                 files = _named(reports, f"step.{step}", name)
@@ -192,31 +192,39 @@ class Flow:
                 ]
                 if not chosen:
                     sink = FileSink(str(self.folder / name / step), "parquet")
-                    written |= self._write_rows(f"{step}.{name}", (sink,), files, schema, batch, None)
+                    written |= self._write_rows(f"{step}.{name}", (sink,), files, schema, record, None)
                 for side, sinks in chosen:
-                    written |= self._write_rows(f"{step}.{name}", sinks, files, schema, batch, side.function)
+                    written |= self._write_rows(f"{step}.{name}", sinks, files, schema, record, side.function)
         return written
 
     def _write_rows(
-        self, output: str, sinks: Sequence[Sink], files: Mapping[str, int], schema: Any, batch: int, function: Any
+        self,
+        output: str,
+        sinks: Sequence[Sink],
+        files: Mapping[str, int],
+        schema: Any,
+        record: BatchRecord,
+        function: Any,
     ) -> dict[str, Written]:
         if not files:
             return {}
         frame = side_frame(self._spark, list(files), schema)
-        written = self._write_all(output, sinks, frame if function is None else function(frame), batch)
+        written = self._write_all(output, sinks, frame if function is None else function(frame), record)
         expected = sum(files.values())
         for name, sink in written.items():
             if function is None and sink.out != expected:
                 raise HeadraceError(
                     "SIDE_ROWS_LOST",
-                    f"flow {self.node.name!r}, batch {batch}: tasks kept {expected} rows for {name}, the sink got "
-                    f"{sink.out}. Nothing of this batch was committed.",
+                    f"flow {self.node.name!r}, batch {record.batch}: tasks kept {expected} rows for {name}, "
+                    f"the sink got {sink.out}. Nothing of this batch was committed.",
                 )
         return written
 
-    def _write_all(self, output: str, sinks: Sequence[Sink], frame: DataFrame, batch: int) -> dict[str, Written]:
+    def _write_all(
+        self, output: str, sinks: Sequence[Sink], frame: DataFrame, record: BatchRecord
+    ) -> dict[str, Written]:
         """Write to every sink, running the plan once: one sink is one action, several read what was kept."""
-        identity = BatchIdentity(self.node.name, GENERATION, batch, output)
+        identity = BatchIdentity(self.node.name, record.generation, record.batch, output)
         if len(sinks) == 1:
             return {output: sinks[0].write(frame, identity)}
         kept = frame.persist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.event_time.batch_log import BatchLog
@@ -24,6 +24,8 @@ class Topology:
     sources: Mapping[str, TimeStrategy]
     steps: Mapping[str, tuple[str, ...]]
     """The inputs of each step, as ``source.<name>`` or ``step.<name>``."""
+    caps: Mapping[str, int] = field(default_factory=dict)
+    """The most files that a batch takes of a source, where there is such a bound."""
 
 
 class Planner:
@@ -38,6 +40,7 @@ class Planner:
         self.groups: dict[str, dict[int, dict[str, Any]]] = {step: {} for step in topology.steps}
         self._fired = dict.fromkeys(topology.steps, BEGINNING)
         self.drained = False
+        self._unread: set[str] = set()
         self._planned_at = self._ended_at = clock()
         last = log.last_outcome()
         if last is not None:
@@ -62,9 +65,8 @@ class Planner:
 
     def _decide(self, batch: int, drain: bool) -> BatchRecord:
         now = self._clock()
-        waited = self._waited(now)
-        for tracker in self.trackers.values():
-            tracker.pass_time(waited)
+        for name, tracker in self.trackers.items():
+            tracker.pass_time(self._waited(name, now))
         self._planned_at = now
         watermarks = {name: END if drain else tracker.watermark(clock=now) for name, tracker in self.trackers.items()}
         edges = self._edges(watermarks)
@@ -72,8 +74,13 @@ class Planner:
         self._log.write_record(record)
         return record
 
-    def _waited(self, now: int) -> int:
-        """How long the idle clocks have run: they stand still while a batch overruns its interval."""
+    def _waited(self, source: str, now: int) -> int:
+        """How long the idle clocks of a source have run since the last batch was planned.
+
+        They stand still while a batch overruns its interval, and while the source may hold rows that were not read.
+        """
+        if source in self._unread:
+            return 0
         overran = self._ended_at - self._planned_at > self._interval
         return now - (self._ended_at if overran else self._planned_at)
 
@@ -101,8 +108,10 @@ class Planner:
     def wants_batch(self) -> bool:
         """Whether something is due now that no row would wake."""
         now = self._clock()
-        waited = self._waited(now)
-        watermarks = {name: tracker.watermark(clock=now, waited=waited) for name, tracker in self.trackers.items()}
+        watermarks = {
+            name: tracker.watermark(clock=now, waited=self._waited(name, now))
+            for name, tracker in self.trackers.items()
+        }
         return any(self._due(self._edges(watermarks)).values())
 
     def conclude(self, record: BatchRecord, reports: Reports) -> None:
@@ -113,6 +122,11 @@ class Planner:
                 for partition, time in report["highest"].items():
                     highest[partition] = max(time, highest.get(partition, BEGINNING))
             tracker.observe(highest)
+        self._unread = {
+            name
+            for name, cap in self._topology.caps.items()
+            if sum(report["origins"] for report in reports.get(f"source.{name}", {}).values()) >= cap
+        }
         for step in self._topology.steps:
             for group, report in reports.get(f"state.{step}", {}).items():
                 self.groups[step][group] = dict(report)

@@ -83,7 +83,7 @@ def read_files(
     raw = reader.load(f"{location.rstrip('/')}/{COMMITS}" if listed else location).select("path", "modificationTime")
     folder = active_graph().checkpoint / "ticks" / called
     fingerprint: dict[str, object] = {"kind": "files", "path": location, "format": format, "schema": schema}
-    return add_source(Source(add_ticks(raw, folder), gate, struct), fingerprint, folder)
+    return add_source(Source(add_ticks(raw, folder), gate, struct), fingerprint, folder, cap=files_per_batch)
 
 
 def _decoder(format: Format, columns: Columns) -> Decoder:

@@ -70,8 +70,10 @@ class Gate:
         read = handed_on = 0
         highest: dict[str, int] = {}
         dead: list[pl.DataFrame] = []
+        origins: set[str] = set()
         for chunk in chunks:
             rows = chunk.decoded.rows
+            origins.add(chunk.origin)
             read += rows.height + chunk.decoded.dead.height
             if not chunk.decoded.dead.is_empty():
                 dead.append(self._letters(chunk.decoded.dead, chunk.origin, task))
@@ -90,6 +92,7 @@ class Gate:
                 "read": read,
                 "handed_on": handed_on,
                 "dead": sum(rows for _, rows in files),
+                "origins": len(origins),
                 "highest": highest,
                 "side": {DEAD_LETTERS: files},
             },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,10 +15,17 @@ from headrace.durations import microseconds
 from headrace.testing.elements import Row
 from headrace.testing.moments import moment, shown, shown_window
 
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT)?\d{1,2}:\d\d(:\d\d(\.\d+)?)?Z?")
+
 
 def equal(expected: Sequence[Row], actual: Sequence[Mapping[str, Any]], key: Sequence[str]) -> bool:
     """Whether the rows are the same; the order of rows with different keys does not matter."""
-    return _by_key([row.columns for row in expected], key, None) == _by_key(actual, key, expected)
+    named = all(name in row.columns for row in expected for name in key)
+    wanted = _by_key([row.columns for row in expected], key if named else (), None)
+    found = _by_key(actual, key if named else (), expected)
+    if not named:
+        wanted, found = ({place: sorted(rows) for place, rows in side.items()} for side in (wanted, found))
+    return wanted == found
 
 
 def _by_key(
@@ -44,11 +52,13 @@ def plain(value: Any) -> str:
             return f"{value // timedelta(microseconds=1)} us"
         case bool():
             return repr(value)
-        case int() | float():
-            return repr(float(value)) if not math.isnan(value) else "nan"
+        case float() if value.is_integer() and (value or math.copysign(1, value) > 0):
+            return repr(int(value))
         case str() if "/" in value and _is_window(value):
             start, end = value.split("/")
             return f"{shown(moment(start))}/{shown(moment(end))}"
+        case str() if _TIME.fullmatch(value):
+            return shown(moment(value))
         case _:
             return repr(value)
 

@@ -47,6 +47,9 @@ class Engine(Protocol):
     def run(self, rows: Sequence[At]) -> None:
         """Run a batch; an empty one too."""
 
+    def finish(self) -> bool:
+        """Run the batch again that a crash interrupted, if there is one; whether there was."""
+
     def crash(self, rows: Sequence[At]) -> None:
         """Die while a batch of these rows runs (or between batches when there are none), and start again."""
 

@@ -100,13 +100,16 @@ class InlineEngine:
             self.planner.trackers[SOURCE] = by_hand
 
     def run(self, rows: Sequence[At]) -> None:
-        """Run a batch; first again the one that a crash interrupted, with the rows it had."""
-        if self._interrupted is not None:
-            again, self._interrupted = self._interrupted, None
-            self._run(again, commit=True)
-            if not rows:
-                return
+        """Run a batch."""
         self._run(rows, commit=True)
+
+    def finish(self) -> bool:
+        """Run the batch again that a crash interrupted, with the rows it had."""
+        if self._interrupted is None:
+            return False
+        again, self._interrupted = self._interrupted, None
+        self._run(again, commit=True)
+        return True
 
     def crash(self, rows: Sequence[At]) -> None:
         """Run a batch and lose all of it but its record; then start again."""

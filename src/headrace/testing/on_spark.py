@@ -115,13 +115,16 @@ class SparkEngine:
 
     def run(self, rows: Sequence[At]) -> None:
         """Drop rows (or a tick) and wait for the batch."""
-        if self._interrupted:
-            self._interrupted = False
-            self._advance()
-            if not rows:
-                return
         self._drop(rows)
         self._advance()
+
+    def finish(self) -> bool:
+        """Let Spark run the batch again that a crash interrupted."""
+        if not self._interrupted:
+            return False
+        self._interrupted = False
+        self._advance()
+        return True
 
     def crash(self, rows: Sequence[At]) -> None:
         """Let the batch fail after its state was computed, and start again."""

@@ -113,6 +113,7 @@ class _Player:
         for element in elements:
             self._lines.append(str(element))
             self._one(element)
+        self._engine.finish()
         if self._pending:
             self._run()
 
@@ -125,15 +126,20 @@ class _Player:
             case At():
                 self._pending.append(element)
             case Batch():
-                self._run()
+                finished = self._engine.finish()
+                if self._pending or not finished:
+                    self._run()
             case Clock():
                 self._setting.clock = element.time
             case Watermark():
+                self._engine.finish()
                 if self._pending:
                     self._run()
                 self._setting.watermark = max(self._setting.watermark, element.time)
                 self._engine.run([])
             case Crash():
+                if self._pending:
+                    self._engine.finish()
                 self._engine.crash(self._pending)
                 self._pending = []
             case Expect():

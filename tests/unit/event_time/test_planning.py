@@ -167,3 +167,22 @@ def test_idle_clocks_start_again_with_the_process() -> None:
     assert again.plan(1).watermarks == {"payments": 9 * SECOND}
     clock.now += 1
     assert again.plan(2).watermarks == {"payments": 10 * SECOND}
+
+
+def test_idle_clocks_stand_still_while_a_source_may_hold_rows_that_were_not_read() -> None:
+    clock = ClockByHand()
+    topology = Topology({"payments": advancing}, {"hourly": ("source.payments",)}, {"payments": 2})
+    planner = Planner(topology, MemoryBatchLog(), clock, interval=10 * MINUTE)
+
+    def run(batch: int, files: int) -> int:
+        record = planner.plan(batch)
+        planner.conclude(
+            record, {"source.payments": {0: {"highest": {"": 10 * SECOND} if batch == 0 else {}, "origins": files}}}
+        )
+        clock.now += 2 * MINUTE
+        return record.watermarks["payments"]
+
+    assert run(0, files=2) == BEGINNING
+    assert run(1, files=2) == 9 * SECOND
+    assert run(2, files=1) == 9 * SECOND
+    assert run(3, files=0) == 10 * SECOND

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 import headrace as hr
-from headrace.errors import HeadraceError
 from headrace.event_time.strategy import BEGINNING, TimeStrategy
 from headrace.event_time.tracker import WHOLE, Partition, WatermarkTracker
 
@@ -100,13 +97,27 @@ def test_the_one_partition_of_a_whole_source_is_never_forgotten() -> None:
     assert tracker.watermark(clock=0) == 50
 
 
+def test_values_beyond_ten_thousand_share_one_watermark() -> None:
+    tracker = WatermarkTracker(divided())
+    tracker.observe({str(number): 9 * SECOND for number in range(10_000)})
+    tracker.observe({"one more": 5 * SECOND, "and another": 7 * SECOND})
+    assert len(tracker.partitions) == 10_001
+    assert tracker.watermark(clock=0) == 7 * SECOND
+
+
 def test_forgotten_partitions_make_room_for_others() -> None:
     tracker = WatermarkTracker(divided())
     tracker.observe({str(number): 1 for number in range(10_000)})
-    with pytest.raises(HeadraceError, match=r"\[TOO_MANY_PARTITIONS\]"):
-        tracker.observe({"one more": 1})
     tracker.pass_time(10 * MINUTE)
     tracker.observe({"one more": 1})
+    assert list(tracker.partitions) == ["one more"]
+
+
+def test_all_idle_advances_to_the_highest_time_even_when_every_partition_is_forgotten() -> None:
+    tracker = WatermarkTracker(divided(when_all_idle="advance"))
+    tracker.observe({"north": 50 * SECOND, "south": 20 * SECOND})
+    tracker.pass_time(10 * MINUTE)
+    assert tracker.watermark(clock=0) == 50 * SECOND
 
 
 def test_a_restart_keeps_times_and_watermark_but_not_quiet_time() -> None:

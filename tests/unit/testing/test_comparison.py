@@ -38,17 +38,17 @@ def test_a_failing_expectation_prints_the_timeline_with_expected_and_actual_rows
         "watermark 10:30",
         "watermark 11:00",
         "expect 2 rows of main",
-        "┏━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓",
-        "┃   ┃ expected                                   ┃ actual                                     ┃",
-        "┡━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩",
-        "│ ! │ account='a', window=10:00/11:00, spent=6.0 │ account='a', window=10:00/11:00, spent=5.0 │",
-        "│   │ account='b', window=10:00/11:00, spent=1.0 │ account='b', window=10:00/11:00, spent=1.0 │",
-        "└───┴────────────────────────────────────────────┴────────────────────────────────────────────┘",
+        "┏━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓",
+        "┃   ┃ expected                                 ┃ actual                                   ┃",
+        "┡━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩",
+        "│ ! │ account='a', window=10:00/11:00, spent=6 │ account='a', window=10:00/11:00, spent=5 │",
+        "│   │ account='b', window=10:00/11:00, spent=1 │ account='b', window=10:00/11:00, spent=1 │",
+        "└───┴──────────────────────────────────────────┴──────────────────────────────────────────┘",
     ]
 
 
 def test_a_row_too_many_or_too_few_is_shown_against_nothing() -> None:
-    with pytest.raises(AssertionError, match=r"│ ! │ -  +│ account='a', window=10:00/11:00, spent=5.0"):
+    with pytest.raises(AssertionError, match=r"│ ! │ -  +│ account='a', window=10:00/11:00, spent=5"):
         timeline(hourly, at("10:05", account="a", amount=5.0), watermark("11:00"), expect(), engine="inline")
     with pytest.raises(AssertionError, match=r"│ ! │ account='b' +│ - +│"):
         timeline(hourly, at("10:05", account="a", amount=5.0), expect(account="b"), engine="inline")

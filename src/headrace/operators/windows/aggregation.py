@@ -10,7 +10,7 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
-from headrace.event_time.strategy import BEGINNING
+from headrace.event_time.strategy import END
 from headrace.expressions import Aggregate
 from headrace.operators.windows.assigners import Windows
 from headrace.wheel.key_hash import canonical
@@ -73,17 +73,18 @@ class WindowAggregation:
         time = self._time()
         placed = canonical(rows, self.key).with_columns(self.windows.start(time).alias(START))
         accepted, late = placed, rows.clear()
-        if edge.late > BEGINNING:
-            over = placed.select(self._over(edge.late) | self._is_correction()).to_series()
-            if over.any():
-                accepted, late = placed.filter(~over), rows.filter(over)
+        over = placed.select(self._over(edge.late) | self._is_correction()).to_series()
+        if over.any():
+            accepted, late = placed.filter(~over), rows.filter(over)
         partials: dict[str, pl.Expr] = {}
         for aggregate in self.aggregates:
             partials |= aggregate.partial(self.schema)
         by = self._telling(accepted)
         start = {} if START in by else {START: pl.col(START).first()}
         combined = accepted.group_by(by).agg(**start, **partials).select(self.partial_schema.keys())
-        how_late = (edge.late - time).cast(pl.Duration("us")).alias("late_by")
+        # At a drain the watermark is the end of time, from which no distance can be told.
+        watermark = pl.lit(edge.fire if edge.fire < END else edge.late, pl.Int64)
+        how_late = (watermark - time).cast(pl.Duration("us")).alias("late_by")
         return Combined(combined, late.with_columns(how_late), accepted.height)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:

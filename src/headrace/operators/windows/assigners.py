@@ -62,9 +62,11 @@ class CalendarDays:
 
     def _midnight(self, day: pl.Expr) -> pl.Expr:
         midnight = day.cast(pl.Date).cast(pl.Datetime("us"))
-        # Where clocks jump at midnight the day begins at one o'clock.
-        first = midnight.dt.replace_time_zone(self.zone, ambiguous="earliest", non_existent="null")
-        jumped = (midnight + pl.duration(hours=1)).dt.replace_time_zone(
-            self.zone, ambiguous="earliest", non_existent="null"
-        )
-        return pl.coalesce(first, jumped).dt.convert_time_zone("UTC").dt.epoch("us")
+        # Where clocks jump over midnight the day begins at the jump, 24 hours after the midnight before.
+        day_before = self._moment(midnight - pl.duration(days=1)) + 24 * HOUR
+        return pl.coalesce(self._moment(midnight), day_before)
+
+    def _moment(self, local: pl.Expr) -> pl.Expr:
+        """The moment at which clocks of the zone show a time; null when they never do."""
+        zoned = local.dt.replace_time_zone(self.zone, ambiguous="earliest", non_existent="null")
+        return zoned.dt.convert_time_zone("UTC").dt.epoch("us")

@@ -53,7 +53,7 @@ def test_late_rows_are_set_aside_whole_with_how_late_they_are() -> None:
     combined = operator().combine(given, Edge(late=12, fire=99))
     assert combined.accepted == 1
     assert combined.late.drop("late_by").equals(given.filter(pl.Series([True, False, True])))
-    assert combined.late["late_by"].to_list() == [timedelta(microseconds=3), timedelta(microseconds=9)]
+    assert combined.late["late_by"].to_list() == [timedelta(microseconds=90), timedelta(microseconds=96)]
     assert dict(combined.late.schema) == operator().late_schema
 
 
