@@ -50,8 +50,13 @@ def write_durably(file: Path, text: str) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     os.replace(unfinished, file)
-    folder = os.open(file.parent, os.O_RDONLY)
+    sync_folder(file.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make what was renamed into or out of a folder stay so after a crash of the machine."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)

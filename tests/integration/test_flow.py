@@ -130,7 +130,7 @@ def test_a_sink_that_lies_in_its_numbers_makes_the_batch_fail(
     with pytest.raises(hr.HeadraceError) as raised:
         _pipeline(place, Custom("lying", lying)).run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
     assert str(raised.value) == (
-        f"[ACCOUNT_BROKEN] flow 'spend', batch 0: sink of main: {numbers}. Nothing of this batch was committed; this "
+        f"[ACCOUNT_BROKEN] flow 'spend', batch 0: sink of main: {numbers}. Spark has not committed this batch; this "
         "is a defect in Headrace or in a sink, please report it with these numbers."
     )
     assert not (place.checkpoint / "spend" / "spark" / "commits" / "0").exists()

@@ -44,7 +44,7 @@ class Account:
         if broken:
             raise HeadraceError(
                 "ACCOUNT_BROKEN",
-                f"flow {flow!r}, batch {batch}: {'; '.join(broken)}. Nothing of this batch was committed; "
+                f"flow {flow!r}, batch {batch}: {'; '.join(broken)}. Spark has not committed this batch; "
                 "this is a defect in Headrace or in a sink, please report it with these numbers.",
             )
 

@@ -193,8 +193,9 @@ class Flow:
                 if not chosen:
                     sink = FileSink(str(self.folder / name / step), "parquet")
                     written |= self._write_rows(f"{step}.{name}", (sink,), files, schema, record, None)
-                for side, sinks in chosen:
-                    written |= self._write_rows(f"{step}.{name}", sinks, files, schema, record, side.function)
+                for number, (side, sinks) in enumerate(chosen):
+                    output = f"{step}.{name}" if number == 0 else f"{step}.{name}.{number}"
+                    written |= self._write_rows(output, sinks, files, schema, record, side.function)
         return written
 
     def _write_rows(
@@ -216,7 +217,7 @@ class Flow:
                 raise HeadraceError(
                     "SIDE_ROWS_LOST",
                     f"flow {self.node.name!r}, batch {record.batch}: tasks kept {expected} rows for {name}, "
-                    f"the sink got {sink.out}. Nothing of this batch was committed.",
+                    f"the sink got {sink.out}. Spark has not committed this batch.",
                 )
         return written
 

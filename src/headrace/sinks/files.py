@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from headrace.errors import DefinitionError
 from headrace.schemas import from_arrow
 from headrace.sinks.sink import BatchIdentity, Guarantee, Written
-from headrace.storage import COMMITS, write_durably
+from headrace.storage import COMMITS, sync_folder, write_durably
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -40,8 +40,11 @@ class FileSink:
 
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
         """Tasks write parts to a staging folder; the driver renames it and lists its files."""
-        root = Path(self.path)
-        name = f"{batch.flow}.{batch.output}-{batch.generation:04d}-{batch.batch:010d}"
+        root = Path(self.path).absolute()
+        writer = f"{batch.flow}.{batch.output}"
+        name = f"{writer}-{batch.generation:04d}-{batch.batch:010d}"
+        for left_over in (root / STAGING).glob(f"{writer}-*"):
+            shutil.rmtree(left_over, ignore_errors=True)
         staging = root / STAGING / f"{name}-{uuid.uuid4().hex}"
         parts = self.write_parts(frame, staging)
         out, rows = sum(part.out for part in parts), sum(part.rows for part in parts)
@@ -65,7 +68,9 @@ class FileSink:
         """Make a batch's folder appear as a whole; what an unlisted attempt left there is replaced."""
         if folder.exists():
             shutil.rmtree(folder)
+        sync_folder(staging)
         os.replace(staging, folder)
+        sync_folder(folder.parent)
 
     def commit(self, file: Path, listing: dict[str, Any]) -> None:
         """List a batch's files; from now on they count."""

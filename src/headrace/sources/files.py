@@ -70,6 +70,8 @@ def read_files(
         raise DefinitionError(
             "SOURCE_MISSING", f"folder {location!r} does not exist, so nothing could ever be read. Create it first."
         )
+    # Spark's process may have another working folder than this one.
+    place = location if local is None else str(local.absolute())
     listed = local is not None and (local / COMMITS).is_dir()
     struct = parse_ddl(schema)
     called = name or re.sub(r"\W", "_", Path(location.rstrip("/")).name)
@@ -80,7 +82,7 @@ def read_files(
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
     columns = Columns(polars_schema(struct), frozenset(field.name for field in struct.fields if not field.nullable))
     gate = Gate(called, FileReader(_decoder(format, columns), listed), None)
-    raw = reader.load(f"{location.rstrip('/')}/{COMMITS}" if listed else location).select("path", "modificationTime")
+    raw = reader.load(f"{place.rstrip('/')}/{COMMITS}" if listed else place).select("path", "modificationTime")
     folder = active_graph().checkpoint / "ticks" / called
     fingerprint: dict[str, object] = {"kind": "files", "path": location, "format": format, "schema": schema}
     return add_source(Source(add_ticks(raw, folder), gate, struct), fingerprint, folder, cap=files_per_batch)
