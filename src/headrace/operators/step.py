@@ -14,7 +14,7 @@ from headrace.errors import DefinitionError
 from headrace.graph import TIME_TAG, SideOutput, Step, StepNode, active_graph
 from headrace.schemas import from_arrow, polars_schema, spark_schema
 from headrace.wheel.operator import Operator
-from headrace.wheel.spark import packed, rows_of_blobs, turned, unpacked
+from headrace.wheel.spark import Read, packed, rows_of_blobs, turned, unpacked
 from headrace.wheel.task import Task
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ def place(step: Step, bind: Callable[[Mapping[str, pl.DataType], str], Operator]
     operator = bind(polars_schema(frame.schema), time.name)
     output = _tagged(spark_schema(operator.output_schema), "window", f"step.{step.name}")
     # With nothing of the author's in between, what reads the frame's origin and pack are one function in one worker.
-    origin = graph.origin_of(frame) or AuthorsFrame(frame)
+    origin = graph.origin_of(frame) or Stream(frame, _rows)
     name = f"{origin.label}headrace.step.{step.name}"
     blobs = turned(packed(origin.stream, origin.read, operator, graph.reports, name=name), operator, graph.reports)
-    placed = graph.register_frame(unpacked(blobs, output), StepOrigin(blobs))
+    placed = graph.register_frame(unpacked(blobs, output), Stream(blobs, _rows_of_blobs))
     late = operator.late_schema
     graph.add_step(
         StepNode(step, (time.metadata[TIME_TAG],), tuple(placed.columns), {} if late is None else {"late": late})
@@ -57,35 +57,23 @@ def place(step: Step, bind: Callable[[Mapping[str, pl.DataType], str], Operator]
 
 
 @dataclass(frozen=True, slots=True)
-class AuthorsFrame:
-    """A frame that the author has shaped: its rows are read as Spark hands them over."""
+class Stream:
+    """Where a step reads when it does not stand behind a source: the author's rows, or the blobs of another step."""
 
     stream: DataFrame
+    read: Read
     label: str = ""
-
-    @staticmethod
-    def read(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
-        """Rows as Spark hands them over."""
-        return (from_arrow(batch) for batch in batches)
 
     def timed(self, strategy: object) -> None:
         """Not a source."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepOrigin:
-    """The output of a step before it is made rows: a step right behind it reads the blobs."""
+def _rows(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
+    return (from_arrow(batch) for batch in batches)
 
-    stream: DataFrame
-    label: str = ""
 
-    @staticmethod
-    def read(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
-        """The rows of the blobs."""
-        return rows_of_blobs(batches)
-
-    def timed(self, strategy: object) -> None:
-        """Not a source."""
+def _rows_of_blobs(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
+    return rows_of_blobs(batches)
 
 
 def _tagged(schema: StructType, column: str, node: str) -> StructType:

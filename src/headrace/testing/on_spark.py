@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -157,5 +158,8 @@ class SparkEngine:
         unfinished.mkdir()
         for partition in sorted({row.partition for row in rows}):
             mine = [row for row in rows if row.partition == partition]
-            self._setting.frame(mine).write_parquet(unfinished / f"{self._dropped:06d}-{partition}.parquet")
+            file = unfinished / f"{self._dropped:06d}-{partition}.parquet"
+            self._setting.frame(mine).write_parquet(file)
+            arrived = self._setting.clock * 1000
+            os.utime(file, ns=(arrived, arrived))
         unfinished.rename(self._landing / f"{self._dropped:06d}")
