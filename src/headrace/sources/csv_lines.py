@@ -38,7 +38,7 @@ class CsvLines:
 
     >>> CsvLines(Columns({"id": pl.Int64()}), separator=";;")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    headrace.errors.DefinitionError: [CSV_SEPARATOR] separator=';;' is not one ASCII character. Give one, as in ','. ...
+    headrace.errors.DefinitionError: [CSV_SEPARATOR] separator=';;' is not one ASCII character. Give one, as in ','...
     """
 
     columns: Columns

@@ -45,7 +45,7 @@ def test_the_reports_of_all_parts_of_a_node_are_added_up() -> None:
     ],
 )
 def test_one_row_too_many_or_too_few_breaks_the_account_with_its_numbers(changed: dict[str, int], said: str) -> None:
-    with pytest.raises(HeadraceError, match=rf"\[ACCOUNT_BROKEN\] flow 'spend', batch 3: {said}\. Nothing"):
+    with pytest.raises(HeadraceError, match=rf"\[ACCOUNT_BROKEN\] flow 'spend', batch 3: {said}\. Spark has not"):
         account_of(reports(**changed), {}).check(flow="spend", batch=3)
 
 
