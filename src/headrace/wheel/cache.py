@@ -9,7 +9,7 @@ import polars as pl
 Place = tuple[str, str, int]
 """(flow, step, key group)"""
 
-MOST_BYTES = 1 << 30
+MOST_BYTES = 512 << 20
 
 
 class StateCache:
