@@ -129,6 +129,12 @@ def test_a_nested_column_is_refused() -> None:
         CsvLines(Columns({"tags": pl.List(pl.String())}))
 
 
+def test_blank_lines_at_the_end_of_a_chunk_are_no_rows(tmp_path: Path) -> None:
+    columns = Columns({"a": pl.String(), "b": pl.Int16(), "c": pl.Float64()})
+    decoded = decode(tmp_path / "part.csv", b"a,b,c\n,1,1\n\nx,1,1", CsvLines(columns, chunk_bytes=8))
+    assert (decoded.rows.height, decoded.dead.height) == (2, 0)
+
+
 FIELDS = st.sampled_from(["", "1", "x", '""', '"1"', '"a,b"', '"a""b"', '"', "2.5", "true", "99999", " "])
 
 
