@@ -46,6 +46,7 @@ class Flow:
         self._mode = mode
         self._drain = False
         self._ticked = False
+        self._closed = self._refused = False
         self._busy = threading.Lock()
         self._stopping = threading.Event()
         self.failure: BaseException | None = None
@@ -110,16 +111,20 @@ class Flow:
         return writer.option("checkpointLocation", str(self.folder / "spark")).trigger(**trigger).start()
 
     def _run(self, **trigger: Any) -> None:
+        self._closed = self._refused = False
         query = self.begin(**trigger)
         try:
             while query.isActive and not self._stopping.wait(WATCH_SECONDS):
                 if self._mode.kind == "micro_batch":
                     self._tick_when_due()
         finally:
+            # The batch that runs is finished first. Spark's stop waits for its thread, and that thread may be asking
+            # for the next batch, so the lock must be free again by then.
             with self._busy:
-                query.stop()
+                self._closed = True
+            query.stop()
         error = query.exception()
-        if error is not None:
+        if error is not None and not self._refused:
             raise self.failure or error
 
     def _tick_when_due(self) -> None:
@@ -145,6 +150,13 @@ class Flow:
     def _batch(self, frame: DataFrame, batch: int) -> None:
         """Run one batch; Spark commits it when this returns."""
         with self._busy:
+            if self._closed:
+                self._refused = True
+                raise HeadraceError(
+                    "FLOW_STOPPED",
+                    f"flow {self.node.name!r}: batch {batch} was not begun because the flow is stopping; "
+                    "the next start runs it.",
+                )
             self._ticked = False
             try:
                 self._run_batch(frame, batch)
