@@ -9,6 +9,7 @@ from headrace.runtime.modes import available_now, micro_batch
 from headrace.runtime.pipeline import pipeline
 from headrace.runtime.session import spark_session
 from headrace.runtime.write import write
+from headrace.secrets import secret
 from headrace.sinks.console import to_console
 from headrace.sinks.files import to_files
 from headrace.sinks.memory import memory, to_memory
@@ -16,6 +17,7 @@ from headrace.sinks.sink import BatchIdentity, Sink, Written
 from headrace.sources.files import read_files
 from headrace.sources.generate import generate
 from headrace.sources.generator import Payments
+from headrace.sources.kafka import read_kafka
 
 __all__ = [
     "BatchIdentity",
@@ -36,6 +38,8 @@ __all__ = [
     "pipeline",
     "processing_time",
     "read_files",
+    "read_kafka",
+    "secret",
     "side_output",
     "spark_session",
     "to_console",

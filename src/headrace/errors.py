@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sysconfig
 import traceback
 from pathlib import Path
 
 _NOT_THE_AUTHORS = (str(Path(__file__).resolve().parent), str(Path(sysconfig.get_path("stdlib")).resolve()))
+
+
+_REPORTED = re.compile(r"headrace\.errors\.\w+: \[([A-Z_]+)\] ([^\n]+)")
 
 
 class HeadraceError(Exception):
@@ -20,6 +24,16 @@ class HeadraceError(Exception):
     def __init__(self, id: str, message: str) -> None:
         super().__init__(f"[{id}] {message}")
         self.id = id
+
+
+def reported(error: BaseException) -> HeadraceError | None:
+    """The error of ours that another process reported, found in what Spark made of it.
+
+    >>> reported(RuntimeError("Traceback ...\\nheadrace.errors.HeadraceError: [FENCED] a newer driver writes.\\n"))
+    HeadraceError('[FENCED] a newer driver writes.')
+    """
+    found = _REPORTED.search(str(error))
+    return None if found is None else HeadraceError(found[1], found[2])
 
 
 class DefinitionError(HeadraceError):

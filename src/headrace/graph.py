@@ -64,6 +64,12 @@ class SourceNode:
     ticks: Path
     cap: int | None = None
     """How much a batch takes at most; a batch that took so much may have left something unread."""
+    divided: bool = False
+    """Whether the source has partitions of its own, each with a watermark."""
+    caps: Path | None = None
+    """Where a flow may say how many rows a batch takes; None for a source that cannot count ahead."""
+    prepare: Callable[[], None] | None = None
+    """Finds, before the first batch, what would stop the reading."""
     time: Any = None
     """The declared time strategy, or None for a source whose flows have no event time."""
 

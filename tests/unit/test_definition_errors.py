@@ -361,7 +361,7 @@ MISTAKES: list[tuple[Define, str]] = [
     ),
     (
         _not_a_sink,
-        "[NOT_A_SINK] flow 'rows': 'out' is not a sink. Use hr.to_files(...), hr.to_console(), hr.to_memory(...), "
+        "[NOT_A_SINK] flow 'rows': 'out' is not a sink. Use hr.to_files(...), hr.to_kafka(...) or another of hr.to_..., "
         "or a class with guarantee and write.",
     ),
     (_no_sink, "[SINK_MISSING] flow 'rows': an output has no sink. Add one, as hr.to_console()."),
@@ -372,8 +372,8 @@ MISTAKES: list[tuple[Define, str]] = [
     ),
     (
         _not_a_stream,
-        "[NOT_A_STREAM] flow 'rows': the frame does not come from a source of Headrace. Read it with one of "
-        "hr.read_files, hr.generate.",
+        "[NOT_A_STREAM] flow 'rows': the frame does not come from a source of Headrace. Read it with "
+        "hr.read_files, hr.read_kafka or another of hr.read_..., or hr.generate.",
     ),
     (
         _late_of_another_flow,

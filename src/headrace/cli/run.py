@@ -68,4 +68,5 @@ def _line(flow: FlowStatus) -> str:
     return (
         f"{flow.flow}: batch {flow.batch}, {flow.read:,} rows read, {flow.dead:,} dead, {flow.late:,} late, "
         f"{flow.out:,} out, watermark {shown_moment(flow.watermark)}"
+        + "".join(f", waiting: {sink}" for sink in flow.waiting)
     )

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from headrace.cli.checkpoints import AsJson, Checkpoint, flows_of
-from headrace.observe.status import status_table, statuses
+from headrace.observe.status import status_view, statuses
 
 LOOK_SECONDS = 1.0
 
@@ -31,12 +31,12 @@ def status(
         return
     console = Console()
     if not watch:
-        console.print(status_table(statuses(checkpoint), width=console.width))
+        console.print(status_view(statuses(checkpoint), width=console.width))
         return
-    with Live(status_table(statuses(checkpoint), width=console.width), console=console, auto_refresh=False) as live:
+    with Live(status_view(statuses(checkpoint), width=console.width), console=console, auto_refresh=False) as live:
         try:
             while True:
                 time.sleep(LOOK_SECONDS)
-                live.update(status_table(statuses(checkpoint), width=console.width), refresh=True)
+                live.update(status_view(statuses(checkpoint), width=console.width), refresh=True)
         except KeyboardInterrupt:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from headrace.errors import HeadraceError
 
@@ -40,6 +40,10 @@ class BatchRecord:
     drain: bool
     generation: int = 0
     """Sinks' marks are compared by (flow, generation, batch)."""
+    writers: Mapping[str, int] = field(default_factory=dict)
+    """Among how many writers the rows of each sink are dealt out."""
+    epoch: int = 0
+    """The lease of the driver that decided."""
 
     def to_json(self) -> str:
         """The record as one line of JSON."""
@@ -63,4 +67,6 @@ class BatchRecord:
             {step: tuple(groups) for step, groups in raw["wake"].items()},
             raw["drain"],
             raw["generation"],
+            raw["writers"],
+            raw["epoch"],
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,24 +36,33 @@ class WatermarkTracker:
     4000000
     """
 
-    def __init__(self, strategy: TimeStrategy) -> None:
+    def __init__(self, strategy: TimeStrategy, *, divided: bool = False) -> None:
         self.strategy = strategy
-        self.partitions: dict[str, Partition] = {} if strategy.partition is not None else {WHOLE: Partition()}
+        whole = strategy.partition is None and not divided
+        self.partitions: dict[str, Partition] = {WHOLE: Partition()} if whole else {}
+        self._unread: frozenset[str] = frozenset()
         self._watermark = BEGINNING
         self._highest = BEGINNING
 
+    def discover(self, names: Iterable[str]) -> None:
+        """Take note of partitions that the source has, though they may have no row yet."""
+        if self.strategy.partition is None:
+            for name in names:
+                self.partitions.setdefault(name, Partition())
+
     def pass_time(self, elapsed: int) -> None:
-        """Let the idle clocks of all partitions run."""
-        for partition in self.partitions.values():
-            partition.quiet += elapsed
+        """Let the idle clocks run, but not of partitions that have rows waiting to be read."""
+        for name, partition in self.partitions.items():
+            partition.quiet += elapsed if name not in self._unread else 0
         idle = self.strategy.idle
         if idle is not None and self.strategy.partition is not None:
             self.partitions = {
                 name: known for name, known in self.partitions.items() if known.quiet < FORGOTTEN_AFTER * idle
             }
 
-    def observe(self, highest: Mapping[str, int]) -> None:
-        """Take in the highest event time that a batch's rows brought to each partition."""
+    def observe(self, highest: Mapping[str, int], *, unread: Iterable[str] = ()) -> None:
+        """Take in the highest event time that a batch's rows brought to each partition, and which have more to read."""
+        self._unread = frozenset(unread)
         for name, time in highest.items():
             known = name in self.partitions or len(self.partitions) < MOST_PARTITIONS
             partition = self.partitions.setdefault(name if known else OTHERS, Partition())
@@ -66,7 +75,11 @@ class WatermarkTracker:
         if self.strategy.kind == "processing":
             return max(self._watermark, clock)
         idle = self.strategy.idle
-        active = [p for p in self.partitions.values() if idle is None or p.quiet + waited < idle]
+        active = [
+            partition
+            for name, partition in self.partitions.items()
+            if idle is None or partition.quiet + (waited if name not in self._unread else 0) < idle
+        ]
         if active:
             slowest = min(partition.highest for partition in active)
             candidate = slowest - self.strategy.out_of_order if slowest > BEGINNING else BEGINNING

@@ -14,7 +14,11 @@ Reports = Mapping[str, Mapping[int, Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Rows by node: ``read = handed_on + dead``, ``in = accepted + late``, ``out = written + already_marked``."""
+    """Rows by node, and what they add up to.
+
+    ``read = handed_on + dead``, ``in = accepted + late``,
+    ``out = written + already_marked + superseded + refused``.
+    """
 
     sources: Mapping[str, Mapping[str, int]]
     steps: Mapping[str, Mapping[str, int]]
@@ -37,9 +41,10 @@ class Account:
             if n["in"] != n["accepted"] + n["late"]
         ]
         broken += [
-            f"sink of {name}: out {n['out']} != written {n['written']} + already marked {n['already_marked']}"
+            f"sink of {name}: out {n['out']} != written {n['written']} + already marked {n['already_marked']} "
+            f"+ superseded {n['superseded']} + refused {n['refused']}"
             for name, n in self.sinks.items()
-            if n["out"] != n["written"] + n["already_marked"]
+            if n["out"] != n["written"] + n["already_marked"] + n["superseded"] + n["refused"]
         ]
         if broken:
             raise HeadraceError(
@@ -63,7 +68,13 @@ def account_of(reports: Reports, written: Mapping[str, Written]) -> Account:
         summed("source", ("read", "handed_on", "dead")),
         summed("step", ("in", "accepted", "late")),
         {
-            output: {"out": sink.out, "written": sink.rows, "already_marked": sink.already_marked}
+            output: {
+                "out": sink.out,
+                "written": sink.rows,
+                "already_marked": sink.already_marked,
+                "superseded": sink.superseded,
+                "refused": sink.refused,
+            }
             for output, sink in written.items()
         },
     )

@@ -8,10 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from rich.console import Group
+from rich.markup import escape
 from rich.table import Table
 
 from headrace.event_time.strategy import BEGINNING, END, EPOCH
 from headrace.observe import history
+from headrace.waiting import signs
 
 WIDE = 124
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -33,6 +36,8 @@ class FlowStatus:
     seconds: float
     state_rows: int
     state_bytes: int
+    waiting: tuple[str, ...] = ()
+    """The sinks that do not answer, and why."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for machines; the watermark is null before the first row and after the end of time."""
@@ -43,10 +48,10 @@ class FlowStatus:
 
 def statuses(checkpoint: Path) -> list[FlowStatus]:
     """The status of every flow that has run a batch."""
-    return [_status(history.read(checkpoint / flow)) for flow in history.flows(checkpoint)]
+    return [_status(history.read(checkpoint / flow), signs(checkpoint / flow)) for flow in history.flows(checkpoint)]
 
 
-def _status(entries: list[dict[str, Any]]) -> FlowStatus:
+def _status(entries: list[dict[str, Any]], waiting: list[dict[str, Any]]) -> FlowStatus:
     newest = entries[-1]
     watermark = min(newest["watermarks"].values(), default=BEGINNING)
     known = BEGINNING < watermark < END
@@ -62,6 +67,7 @@ def _status(entries: list[dict[str, Any]]) -> FlowStatus:
         newest["seconds"]["batch"],
         newest["state"]["rows"],
         newest["state"]["bytes"],
+        tuple(sorted({f"{sign['sink']} ({sign['reason']})" for sign in waiting})),
     )
 
 
@@ -80,8 +86,14 @@ def total(entries: list[dict[str, Any]], kind: str, number: str, *, of: str | No
     return sum(numbers[number] for numbers in named)
 
 
+def status_view(flows: list[FlowStatus], *, width: int = WIDE) -> Group:
+    """What ``headrace status`` shows: the table, and below it what a flow waits for."""
+    lines = [f"[yellow]{flow.flow} is waiting: {escape(sink)}[/]" for flow in flows for sink in flow.waiting]
+    return Group(status_table(flows, width=width), *lines)
+
+
 def status_table(flows: list[FlowStatus], *, width: int = WIDE) -> Table:
-    """The table of ``headrace status``: a line for each flow, or a column where lines would be too long."""
+    """A line for each flow, or a column where lines would be too long."""
     named = {flow.flow: _shown(flow) for flow in flows}
     numbers = list(_shown(flows[0])) if flows else []
     table = Table(header_style="bold")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.durations import spoken
 from headrace.graph import FlowNode, Graph
+from headrace.sinks.sink import Sink, TaskSink
 from headrace.wheel.key_groups import KEY_GROUPS
 
 
@@ -38,9 +39,14 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
             f"      state: a row for each key and open window, in {KEY_GROUPS} key groups, "
             f"removed {'when the window closes' if not kept else spoken(kept) + ' after the window has closed'}"
         )
-    for sink in flow.main_sinks:
-        lines.append(f"    main -> {sink!r}: {sink.guarantee}")
-    for side, sinks in flow.side_sinks:
-        lines += [f"    {side.step}.{side.name} -> {sink!r}: {sink.guarantee}" for sink in sinks]
+    lines += [line for sink in flow.main_sinks for line in _sink("main", sink)]
+    lines += [
+        line for side, sinks in flow.side_sinks for sink in sinks for line in _sink(f"{side.step}.{side.name}", sink)
+    ]
     lines.append(f"    dead letters -> <checkpoint>/{flow.name}/dead_letters: exactly_once")
     return lines
+
+
+def _sink(output: str, sink: Sink | TaskSink) -> list[str]:
+    lines = [f"    {output} -> {sink!r}: {sink.guarantee}"]
+    return [*lines, f"      {sink.why}"] if isinstance(sink, TaskSink) else lines

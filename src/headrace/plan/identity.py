@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import uuid
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +47,23 @@ def _step(graph: Graph, name: str) -> dict[str, Any]:
     }
 
 
-def check_identity(folder: Path, identity: dict[str, Any]) -> None:
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """What sinks know a flow by: an id made with its checkpoint, and how often it was restored since."""
+
+    id: str
+    generation: int
+
+
+def check_identity(folder: Path, identity: dict[str, Any]) -> Birth:
     """Write the identity of a new checkpoint; refuse a pipeline whose identity is not the stored one."""
     file = folder / FILE
     if not file.exists():
-        write_durably(file, json.dumps(identity, indent=2))
-        return
+        birth = Birth(f"{identity['flow']}-{uuid.uuid4().hex[:12]}", 0)
+        write_durably(file, json.dumps({**asdict(birth), **identity}, indent=2))
+        return birth
     stored = json.loads(file.read_text())
+    birth = Birth(stored["id"], stored["generation"])
     for name in ("format", "pipeline", "flow", "key_groups"):
         if stored[name] != identity[name]:
             raise HeadraceError(
@@ -61,8 +73,10 @@ def check_identity(folder: Path, identity: dict[str, Any]) -> None:
             )
     _compare("SOURCE_CHANGED", "source", stored["sources"], identity["sources"], folder)
     _compare("STEP_CHANGED", "step", stored["steps"], identity["steps"], folder)
-    if stored != identity:
-        write_durably(file, json.dumps(identity, indent=2))
+    now = {**asdict(birth), **identity}
+    if stored != now:
+        write_durably(file, json.dumps(now, indent=2))
+    return birth
 
 
 def _compare(error: str, what: str, stored: list[dict[str, Any]], given: list[dict[str, Any]], folder: Path) -> None:

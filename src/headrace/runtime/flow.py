@@ -5,25 +5,23 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, reported
 from headrace.event_time.batch_log import FileBatchLog
 from headrace.event_time.record import BatchRecord
 from headrace.graph import FlowNode, Graph
 from headrace.observe import history
 from headrace.observe.account import Account, account_of
 from headrace.plan.identity import check_identity, identity_of
+from headrace.runtime.lease import Lease
 from headrace.runtime.modes import Mode
-from headrace.runtime.offsets import brings_rows
-from headrace.runtime.planner import Clock, Planner, Reports, Topology
-from headrace.sinks.files import FileSink
-from headrace.sinks.sink import BatchIdentity, Sink, Written
-from headrace.sources.gate import DEAD_LETTER_SCHEMA, DEAD_LETTERS
+from headrace.runtime.offsets import brings_rows, partitions
+from headrace.runtime.outputs import Outputs
+from headrace.runtime.planner import Clock, Planner, Reports, Topology, Writing, unread
+from headrace.waiting import clear, signs
 from headrace.storage import write_durably
 from headrace.wheel.reports import take
-from headrace.wheel.side_rows import side_frame
 from headrace.wheel.task import PROPERTY, property_text
 
 if TYPE_CHECKING:
@@ -37,24 +35,29 @@ KEPT_TICKS = 100
 class Flow:
     """The driver's side of one ``hr.write``."""
 
-    def __init__(self, graph: Graph, node: FlowNode, spark: SparkSession, clock: Clock, mode: Mode) -> None:
+    def __init__(
+        self, graph: Graph, node: FlowNode, spark: SparkSession, clock: Clock, mode: Mode, lease: Lease
+    ) -> None:
         self.node = node
         self.folder = graph.checkpoint / node.name
         self._graph = graph
         self._spark = spark
         self._clock = clock
         self._mode = mode
+        self._lease = lease
         self._drain = False
         self._ticked = False
         self._closed = self._refused = False
         self._busy = threading.Lock()
         self._stopping = threading.Event()
         self.failure: BaseException | None = None
-        check_identity(self.folder, identity_of(graph, node))
+        birth = check_identity(self.folder, identity_of(graph, node))
+        self._outputs = Outputs(graph, node, spark, self.folder, birth, lease)
         topology = Topology(
             {name: graph.sources[name].time for name in node.sources if graph.sources[name].time is not None},
             {name: graph.steps[name].inputs for name in node.steps},
             {name: cap for name in node.sources if (cap := graph.sources[name].cap) is not None},
+            frozenset(name for name in node.sources if graph.sources[name].divided),
         )
         endless = [name for name in node.sources if graph.sources[name].fingerprint["kind"] == "generator"]
         if mode.drain and endless:
@@ -63,7 +66,9 @@ class Flow:
                 f"flow {node.name!r}: drain=True closes every window at the end of the data, but source {endless[0]!r} "
                 "never ends. Use hr.available_now() or hr.micro_batch().",
             )
-        self.planner = Planner(topology, FileBatchLog(self.folder / "log"), clock, interval=mode.interval)
+        writing = Writing(birth.generation, lease.epoch, self._outputs.writers)
+        log = FileBatchLog(self.folder / "log")
+        self.planner = Planner(topology, log, clock, interval=mode.interval, writing=writing)
         if self.planner.drained:
             raise HeadraceError(
                 "CHECKPOINT_DRAINED",
@@ -71,6 +76,15 @@ class Flow:
                 "end of time, so any further row would be late. Start with a new checkpoint.",
             )
         self._worker = threading.Thread(target=self._work, name=f"headrace-{node.name}", daemon=True)
+
+    def prepare(self) -> None:
+        """Reach every source and sink and find what is wrong with it, before the first batch."""
+        clear(self.folder)
+        for name in self.node.sources:
+            check = self._graph.sources[name].prepare
+            if check is not None:
+                check()
+        self._outputs.prepare()
 
     def start(self) -> None:
         """Start working in the background."""
@@ -115,17 +129,28 @@ class Flow:
         query = self.begin(**trigger)
         try:
             while query.isActive and not self._stopping.wait(WATCH_SECONDS):
+                self._lease.check()
                 if self._mode.kind == "micro_batch":
                     self._tick_when_due()
         finally:
-            # The batch that runs is finished first. Spark's stop waits for its thread, and that thread may be asking
-            # for the next batch, so the lock must be free again by then.
-            with self._busy:
-                self._closed = True
-            query.stop()
+            self._close(query)
         error = query.exception()
         if error is not None and not self._refused:
-            raise self.failure or error
+            raise self.failure or reported(error) or error
+
+    def _close(self, query: StreamingQuery) -> None:
+        """Finish the batch that runs, unless it waits for a sink, and stop.
+
+        Spark's stop waits for its thread, and that thread may be asking for the next batch: the lock must be free then.
+        """
+        while not self._busy.acquire(timeout=WATCH_SECONDS):
+            if signs(self.folder):
+                self._closed = self._refused = True
+                query.stop()
+                return
+        self._closed = True
+        self._busy.release()
+        query.stop()
 
     def _tick_when_due(self) -> None:
         if self._busy.acquire(blocking=False):
@@ -161,92 +186,33 @@ class Flow:
             try:
                 self._run_batch(frame, batch)
             except BaseException as failure:
-                self.failure = failure
+                if not self._refused:
+                    self.failure = reported(failure) or failure
                 raise
 
     def _run_batch(self, frame: DataFrame, batch: int) -> None:
         began = time.monotonic()
+        self._lease.check()
         drain = self._drain and not brings_rows(self.folder / "spark", batch)
-        record = self.planner.plan(batch, drain=drain)
+        record = self.planner.plan(batch, drain=drain, partitions=partitions(self.folder / "spark", batch))
         side_folder = self.folder / "side"
         shutil.rmtree(side_folder, ignore_errors=True)
         text = property_text(record, flow=self.node.name, side_folder=str(side_folder))
         self._spark.sparkContext.setLocalProperty(PROPERTY, text)
-        written = self._write_main(frame, record)
+        outputs = self._outputs.of(record, self.planner.marks)
+        outputs.write_main(frame)
         computed = time.monotonic()
         reports = take(self._graph.reports.value, flow=self.node.name, batch=batch)
-        written |= self._write_side(reports, record)
-        account = account_of(reports, written)
+        outputs.write_side(reports)
+        account = account_of(reports, outputs.written)
         account.check(flow=self.node.name, batch=batch)
-        self.planner.conclude(record, reports)
-        history.append(self.folder, self._entry(record, account, computed - began, time.monotonic() - began))
+        self._lease.check()
+        self.planner.conclude(record, reports, outputs.marks)
+        history.append(self.folder, self._entry(record, reports, account, computed - began, time.monotonic() - began))
 
-    def _write_main(self, frame: DataFrame, record: BatchRecord) -> dict[str, Written]:
-        sinks = self.node.main_sinks
-        if not sinks:
-            frame.write.format("noop").mode("overwrite").save()
-            return {}
-        return self._write_all("main", sinks, frame, record)
-
-    def _write_side(self, reports: Reports, record: BatchRecord) -> dict[str, Written]:
-        """Hand exactly the files that the tasks named to their sinks."""
-        written: dict[str, Written] = {}
-        for source in self.node.sources:
-            sink = FileSink(str(self.folder / DEAD_LETTERS), "parquet")
-            files = _named(reports, f"source.{source}", DEAD_LETTERS)
-            output = f"{source}.{DEAD_LETTERS}"
-            written |= self._write_rows(output, (sink,), files, DEAD_LETTER_SCHEMA, record, None)
-        for step in self.node.steps:
-            for name, schema in self._graph.steps[step].side_outputs.items():
-                files = _named(reports, f"step.{step}", name)
-                chosen = [
-                    (side, sinks) for side, sinks in self.node.side_sinks if (side.step, side.name) == (step, name)
-                ]
-                if not chosen:
-                    sink = FileSink(str(self.folder / name / step), "parquet")
-                    written |= self._write_rows(f"{step}.{name}", (sink,), files, schema, record, None)
-                for number, (side, sinks) in enumerate(chosen):
-                    output = f"{step}.{name}" if number == 0 else f"{step}.{name}.{number}"
-                    written |= self._write_rows(output, sinks, files, schema, record, side.function)
-        return written
-
-    def _write_rows(
-        self,
-        output: str,
-        sinks: Sequence[Sink],
-        files: Mapping[str, int],
-        schema: Any,
-        record: BatchRecord,
-        function: Any,
-    ) -> dict[str, Written]:
-        if not files:
-            return {}
-        frame = side_frame(self._spark, list(files), schema)
-        written = self._write_all(output, sinks, frame if function is None else function(frame), record)
-        expected = sum(files.values())
-        for name, sink in written.items():
-            if function is None and sink.out != expected:
-                raise HeadraceError(
-                    "SIDE_ROWS_LOST",
-                    f"flow {self.node.name!r}, batch {record.batch}: tasks kept {expected} rows for {name}, "
-                    f"the sink got {sink.out}. Spark has not committed this batch.",
-                )
-        return written
-
-    def _write_all(
-        self, output: str, sinks: Sequence[Sink], frame: DataFrame, record: BatchRecord
-    ) -> dict[str, Written]:
-        """Write to every sink, running the plan once: one sink is one action, several read what was kept."""
-        identity = BatchIdentity(self.node.name, record.generation, record.batch, output)
-        if len(sinks) == 1:
-            return {output: sinks[0].write(frame, identity)}
-        kept = frame.persist()
-        try:
-            return {f"{output}#{number}": sink.write(kept, identity) for number, sink in enumerate(sinks, 1)}
-        finally:
-            kept.unpersist()
-
-    def _entry(self, record: BatchRecord, account: Account, computing: float, whole: float) -> dict[str, Any]:
+    def _entry(
+        self, record: BatchRecord, reports: Reports, account: Account, computing: float, whole: float
+    ) -> dict[str, Any]:
         groups = [group for held in self.planner.groups.values() for group in held.values()]
         return {
             "flow": self.node.name,
@@ -255,10 +221,11 @@ class Flow:
             "watermarks": dict(record.watermarks),
             "partitions": {name: tracker.to_json()["partitions"] for name, tracker in self.planner.trackers.items()},
             "account": account.to_json(),
+            "unread": {name: sum(unread(reports, name).values()) for name in self.node.sources},
+            "lost": {
+                name: sum(report.get("lost", 0) for report in reports.get(f"source.{name}", {}).values())
+                for name in self.node.sources
+            },
             "seconds": {"compute": round(computing, 3), "batch": round(whole, 3)},
             "state": {"rows": sum(g["rows"] for g in groups), "bytes": sum(g["bytes"] for g in groups)},
         }
-
-
-def _named(reports: Reports, node: str, output: str) -> dict[str, int]:
-    return {file: rows for report in reports.get(node, {}).values() for file, rows in report["side"].get(output, ())}

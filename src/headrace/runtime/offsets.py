@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 
@@ -13,6 +14,12 @@ def brings_rows(spark_checkpoint: Path, batch: int) -> bool:
     offsets = _offsets(spark_checkpoint, batch)
     earlier = _offsets(spark_checkpoint, batch - 1) or ["-"] * len(offsets)
     return any(now != before and now != "-" for now, before in zip(offsets[::2], earlier[::2], strict=True))
+
+
+def partitions(spark_checkpoint: Path, batch: int) -> dict[str, list[str]]:
+    """The partitions of each source that has any, as a batch reads them."""
+    streams = [json.loads(line) for line in _offsets(spark_checkpoint, batch) if line.startswith('{"')]
+    return {stream["source"]: list(stream["positions"]) for stream in streams if "positions" in stream}
 
 
 def _offsets(spark_checkpoint: Path, batch: int) -> list[str]:

@@ -20,6 +20,7 @@ from headrace.plan.draw import mermaid
 from headrace.plan.explain import explanation
 from headrace.runtime.checkpoint import open_checkpoint
 from headrace.runtime.flow import Flow
+from headrace.runtime.lease import Renewal, take_lease
 from headrace.runtime.modes import Mode, micro_batch
 from headrace.runtime.planner import Clock
 from headrace.runtime.session import prepare, spark_session
@@ -39,9 +40,11 @@ def system_clock() -> int:
 class Running:
     """A pipeline that has been started."""
 
-    def __init__(self, graph: Graph, flows: list[Flow]) -> None:
-        self._graph = graph
+    def __init__(self, flows: list[Flow], renewal: Renewal) -> None:
         self._flows = flows
+        self._renewal = renewal
+        for flow in flows:
+            flow.prepare()
         for flow in flows:
             flow.start()
 
@@ -56,6 +59,7 @@ class Running:
             flow.stop()
         for flow in self._flows:
             flow.wait()
+        self._renewal.release()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all flows have ended; a flow that fails stops the others, and its failure is raised."""
@@ -67,8 +71,9 @@ class Running:
             if failed is not None and failed.failure is not None:
                 self.stop()
                 raise failed.failure
-            if deadline is not None and time.monotonic() > deadline:
-                return not waiting
+            if deadline is not None and time.monotonic() > deadline and waiting:
+                return False
+        self._renewal.release()
         return True
 
 
@@ -105,9 +110,15 @@ class Pipeline:
         """Start in the background; everything that can be wrong is found before the first batch."""
         folder = open_checkpoint(checkpoint)
         session = _session(self.name, spark)
-        graph = self.define(session, folder, **parameters)
-        chosen = mode or micro_batch()
-        return Running(graph, [Flow(graph, node, session, clock, chosen) for node in graph.flows.values()])
+        renewal = Renewal(take_lease(folder))
+        try:
+            graph = self.define(session, folder, **parameters)
+            chosen = mode or micro_batch()
+            nodes = graph.flows.values()
+            return Running([Flow(graph, node, session, clock, chosen, renewal.lease) for node in nodes], renewal)
+        except BaseException:
+            renewal.release()
+            raise
 
     def run(
         self,

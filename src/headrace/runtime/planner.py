@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,17 +26,41 @@ class Topology:
     """The inputs of each step, as ``source.<name>`` or ``step.<name>``."""
     caps: Mapping[str, int] = field(default_factory=dict)
     """The most files that a batch takes of a source, where there is such a bound."""
+    divided: frozenset[str] = frozenset()
+    """The sources that have partitions of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How a flow's rows are written: the checkpoint's generation, the driver's lease, the writers of each sink."""
+
+    generation: int = 0
+    epoch: int = 0
+    writers: Mapping[str, int] = field(default_factory=dict)
+
+
+WRITING_ALONE = Writing()
+Partitions = Mapping[str, Collection[str]]
+NO_PARTITIONS: Partitions = {}
+NO_MARKS: Mapping[str, Mapping[int, int]] = {}
 
 
 class Planner:
     """The time-keeper of one flow; a new one takes up where the log of the last one ended."""
 
-    def __init__(self, topology: Topology, log: BatchLog, clock: Clock, *, interval: int = 0) -> None:
+    def __init__(
+        self, topology: Topology, log: BatchLog, clock: Clock, *, interval: int = 0, writing: Writing = WRITING_ALONE
+    ) -> None:
         self._topology = topology
         self._log = log
         self._clock = clock
         self._interval = interval
-        self.trackers = {name: WatermarkTracker(strategy) for name, strategy in topology.sources.items()}
+        self._writing = writing
+        self.marks: dict[str, dict[int, int]] = {}
+        self.trackers = {
+            name: WatermarkTracker(strategy, divided=name in topology.divided)
+            for name, strategy in topology.sources.items()
+        }
         self.groups: dict[str, dict[int, dict[str, Any]]] = {step: {} for step in topology.steps}
         self._fired = dict.fromkeys(topology.steps, BEGINNING)
         self.drained = False
@@ -54,9 +78,20 @@ class Planner:
         }
         self._fired = outcome["fired"]
         self.drained = outcome["drained"]
+        if outcome["generation"] == self._writing.generation:
+            self.marks = {
+                sink: {int(writer): batch for writer, batch in marks.items()}
+                for sink, marks in outcome["marks"].items()
+            }
 
-    def plan(self, batch: int, *, drain: bool = False) -> BatchRecord:
-        """The record of a batch: the logged one when the batch runs again, otherwise decided and logged now."""
+    def plan(self, batch: int, *, drain: bool = False, partitions: Partitions = NO_PARTITIONS) -> BatchRecord:
+        """The record of a batch: the logged one when the batch runs again, otherwise decided and logged now.
+
+        ``partitions`` are those that each divided source has by now.
+        """
+        for name, found in partitions.items():
+            if name in self.trackers:
+                self.trackers[name].discover(found)
         logged = self._log.record(batch)
         record = self._decide(batch, drain) if logged is None else logged
         for name, watermark in record.watermarks.items():
@@ -70,7 +105,18 @@ class Planner:
         self._planned_at = now
         watermarks = {name: END if drain else tracker.watermark(clock=now) for name, tracker in self.trackers.items()}
         edges = self._edges(watermarks)
-        record = BatchRecord(batch, now, watermarks, edges, self._due(edges), drain)
+        writing = self._writing
+        record = BatchRecord(
+            batch,
+            now,
+            watermarks,
+            edges,
+            self._due(edges),
+            drain,
+            writing.generation,
+            writing.writers,
+            writing.epoch,
+        )
         self._log.write_record(record)
         return record
 
@@ -114,14 +160,16 @@ class Planner:
         }
         return any(self._due(self._edges(watermarks)).values())
 
-    def conclude(self, record: BatchRecord, reports: Reports) -> None:
-        """Take in what a batch's tasks said and log what the next batch starts from."""
+    def conclude(
+        self, record: BatchRecord, reports: Reports, marks: Mapping[str, Mapping[int, int]] = NO_MARKS
+    ) -> None:
+        """Take in what a batch's tasks and sinks said and log what the next batch starts from."""
         for name, tracker in self.trackers.items():
             highest: dict[str, int] = {}
             for report in reports.get(f"source.{name}", {}).values():
                 for partition, time in report["highest"].items():
                     highest[partition] = max(time, highest.get(partition, BEGINNING))
-            tracker.observe(highest)
+            tracker.observe(highest, unread=[partition for partition, rows in unread(reports, name).items() if rows])
         self._unread = {
             name
             for name, cap in self._topology.caps.items()
@@ -132,6 +180,8 @@ class Planner:
                 self.groups[step][group] = dict(report)
         self._fired = {step: edge.fire for step, edge in record.edges.items()}
         self.drained = record.drain
+        for sink, marked in marks.items():
+            self.marks.setdefault(sink, {}).update(marked)
         self._log.write_outcome(
             record.batch,
             {
@@ -139,6 +189,18 @@ class Planner:
                 "groups": self.groups,
                 "fired": self._fired,
                 "drained": self.drained,
+                "generation": record.generation,
+                "marks": self.marks,
             },
         )
         self._ended_at = self._clock()
+
+
+def unread(reports: Reports, source: str) -> dict[str, int]:
+    """How many rows wait in each partition of a source behind those that a batch has read."""
+    waiting: dict[str, int] = {}
+    for report in reports.get(f"source.{source}", {}).values():
+        for partition, rows in report.get("unread", {}).items():
+            # Several tasks may have read of one partition; the one that read furthest left the least.
+            waiting[partition] = min(rows, waiting.get(partition, rows))
+    return waiting

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import DefinitionError
 from headrace.graph import FlowNode, SideOutput, active_graph
-from headrace.sinks.sink import Sink
+from headrace.sinks.sink import Sink, TaskSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+AnySink = Sink | TaskSink
 
 
 def write(name: str, *outputs: Any) -> None:
@@ -25,15 +27,15 @@ def write(name: str, *outputs: Any) -> None:
             "FLOW_EMPTY",
             f"flow {name!r} writes nothing. Give it a frame and a sink, as in hr.write(name, frame, sink).",
         )
-    main: list[tuple[DataFrame, tuple[Sink, ...]]] = []
-    side: list[tuple[SideOutput, tuple[Sink, ...]]] = []
+    main: list[tuple[DataFrame, tuple[AnySink, ...]]] = []
+    side: list[tuple[SideOutput, tuple[AnySink, ...]]] = []
     for output, *sinks in pairs:
         for sink in sinks:
-            if not isinstance(sink, Sink):
+            if not isinstance(sink, Sink | TaskSink):
                 raise DefinitionError(
                     "NOT_A_SINK",
-                    f"flow {name!r}: {sink!r} is not a sink. Use hr.to_files(...), hr.to_console(), hr.to_memory(...), "
-                    "or a class with guarantee and write.",
+                    f"flow {name!r}: {sink!r} is not a sink. Use hr.to_files(...), hr.to_kafka(...) or another of "
+                    "hr.to_..., or a class with guarantee and write.",
                 )
         if not sinks:
             raise DefinitionError("SINK_MISSING", f"flow {name!r}: an output has no sink. Add one, as hr.to_console().")
@@ -58,13 +60,13 @@ def _check(
     frame: DataFrame,
     sources: tuple[str, ...],
     steps: tuple[str, ...],
-    side: list[tuple[SideOutput, tuple[Sink, ...]]],
+    side: list[tuple[SideOutput, tuple[AnySink, ...]]],
 ) -> None:
     if not frame.isStreaming or not sources:
         raise DefinitionError(
             "NOT_A_STREAM",
-            f"flow {name!r}: the frame does not come from a source of Headrace. Read it with one of hr.read_files, "
-            "hr.generate.",
+            f"flow {name!r}: the frame does not come from a source of Headrace. Read it with hr.read_files, "
+            "hr.read_kafka or another of hr.read_..., or hr.generate.",
         )
     for output, _ in side:
         if output.step not in steps:

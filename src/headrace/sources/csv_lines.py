@@ -76,7 +76,7 @@ class CsvLines:
                         names = self._header(lines.take(np.array([0], dtype=np.int64)).raw()[0])
                         lines = lines.take(np.arange(1, len(lines)))
                     if names is not None and len(lines) > 0:
-                        yield self._decode_lines(lines, names)
+                        yield self._decode(lines, names)
         except (OSError, ValueError) as error:
             yield unreadable(self.columns, str(error))
 
@@ -91,7 +91,11 @@ class CsvLines:
             )
         return names
 
-    def _decode_lines(self, lines: Lines, names: list[str]) -> Decoded:
+    def decode_lines(self, lines: Lines) -> Decoded:
+        """Lines whose fields stand in the order of the declared columns."""
+        return self._decode(lines, self.columns.names)
+
+    def _decode(self, lines: Lines, names: list[str]) -> Decoded:
         verdicts: dict[int, Verdict] = {}
         quoted, separators = _counts(lines, self.quote) > 0, _counts(lines, self.separator)
         too_large = lines.ends - lines.starts > self.max_row_bytes

@@ -26,6 +26,8 @@ BAD_TIMESTAMP = "BAD_TIMESTAMP"
 MISSING_VALUE = "MISSING_VALUE"
 TOO_LARGE = "TOO_LARGE"
 FILE_UNREADABLE = "FILE_UNREADABLE"
+NO_VALUE = "NO_VALUE"
+NOT_AVRO = "NOT_AVRO"
 NO_EVENT_TIME = "NO_EVENT_TIME"
 EVENT_TIME_IN_FUTURE = "EVENT_TIME_IN_FUTURE"
 EVENT_TIME_TOO_OLD = "EVENT_TIME_TOO_OLD"
@@ -42,6 +44,8 @@ REASONS: Mapping[str, str] = {
     MISSING_VALUE: "a column declared NOT NULL is null or absent",
     TOO_LARGE: "the line is longer than max_row_bytes; only its beginning is kept",
     FILE_UNREADABLE: "the file cannot be opened, breaks its format, or lacks a declared column; counts as one row",
+    NO_VALUE: "the message has a key but no value, as the tombstones of compacted topics",
+    NOT_AVRO: "the message is not a record of the given Avro schema, or a field does not fit its declared column",
     NO_EVENT_TIME: "the event time is null or absent",
     EVENT_TIME_IN_FUTURE: "the event time is further ahead of the clock than max_future",
     EVENT_TIME_TOO_OLD: "the event time is before not_before",

@@ -22,6 +22,7 @@ from headrace.sources.json_lines import JsonLines
 from headrace.sources.parquet_files import ParquetFiles
 from headrace.sources.source import FILES, Source, add_source, add_ticks
 from headrace.storage import COMMITS, local_path, open_binary
+from headrace.wheel.task import Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +37,7 @@ class FileReader:
     decoder: Decoder
     listed: bool
 
-    def read(self, raw: pl.DataFrame) -> Iterator[Arrived]:
+    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Arrived]:
         """Chunks of rows of each named file."""
         for path, modified in raw.drop_nulls("path").sort("path").rows():
             for file in self._listed(path) if self.listed else [path]:

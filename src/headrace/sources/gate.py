@@ -42,13 +42,20 @@ class Arrived:
 
     decoded: Decoded
     origin: str
-    arrived: int
+    arrived: int | pl.Series
+    """When, in microseconds: all of them, or each of the decoded rows."""
+    partition: str = WHOLE
+    """The source's own partition, where it has any: each has a watermark."""
+    unread: int = 0
+    """Rows of the partition that wait behind this chunk."""
+    lost: int = 0
+    """Rows in front of this chunk that the source no longer has."""
 
 
 class Reader(Protocol):
     """How tasks turn what Spark hands them (file names, positions) into rows."""
 
-    def read(self, raw: pl.DataFrame) -> Iterator[Arrived]:
+    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Arrived]:
         """The rows behind the names or positions of one frame."""
 
 
@@ -62,18 +69,21 @@ class Gate:
 
     def read(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
         """In a Spark task: the rows that pass."""
-        chunks = (arrived for batch in batches for arrived in self.reader.read(from_arrow(batch)))
+        chunks = (arrived for batch in batches for arrived in self.reader.read(from_arrow(batch), task))
         return self.admit(chunks, task)
 
     def admit(self, chunks: Iterable[Arrived], task: Task) -> Iterator[pl.DataFrame]:
         """Hand on good rows chunk by chunk; report counts, dead letters and the highest times at the end."""
-        read = handed_on = 0
+        read = handed_on = lost = 0
         highest: dict[str, int] = {}
+        unread: dict[str, int] = {}
         dead: list[pl.DataFrame] = []
         origins: set[str] = set()
         for chunk in chunks:
             rows = chunk.decoded.rows
             origins.add(chunk.origin)
+            lost += chunk.lost
+            unread[chunk.partition] = chunk.unread
             read += rows.height + chunk.decoded.dead.height
             if not chunk.decoded.dead.is_empty():
                 dead.append(self._letters(chunk.decoded.dead, chunk.origin, task))
@@ -81,7 +91,7 @@ class Gate:
                 rows, refused = self._judge(chunk, self.time, task)
                 if not refused.is_empty():
                     dead.append(self._letters(refused, chunk.origin, task))
-                self._raise_highest(highest, rows, self.time)
+                self._raise_highest(highest, rows, self.time, chunk.partition)
             handed_on += rows.height
             if not rows.is_empty():
                 yield rows.drop(POSITION)
@@ -92,7 +102,9 @@ class Gate:
                 "read": read,
                 "handed_on": handed_on,
                 "dead": sum(rows for _, rows in files),
+                "lost": lost,
                 "origins": len(origins),
+                "unread": unread,
                 "highest": highest,
                 "side": {DEAD_LETTERS: files},
             },
@@ -103,7 +115,8 @@ class Gate:
         rows = chunk.decoded.rows
         if time.kind != "event":
             moment = chunk.arrived if time.kind == "ingestion" else task.record.clock
-            return rows.with_columns(pl.lit(moment).cast(MOMENT).alias(time.column)), pl.DataFrame()
+            literal = pl.lit(moment, pl.Int64) if isinstance(moment, int) else pl.lit(moment)
+            return rows.with_columns(literal.cast(MOMENT).alias(time.column)), pl.DataFrame()
         event_time = pl.col(time.column).cast(pl.Int64)
         reasons = [pl.when(event_time.is_null()).then(pl.lit(NO_EVENT_TIME))]
         if time.accept.max_future is not None:
@@ -123,17 +136,17 @@ class Gate:
         )
         return rows.filter(reason.is_null()), letters
 
-    def _raise_highest(self, highest: dict[str, int], rows: pl.DataFrame, time: TimeStrategy) -> None:
+    def _raise_highest(self, highest: dict[str, int], rows: pl.DataFrame, time: TimeStrategy, partition: str) -> None:
         if rows.is_empty():
             return
         event_time = pl.col(time.column).cast(pl.Int64).max().alias("highest")
         if time.partition is None:
-            found = [(WHOLE, rows.select(event_time).item())]
+            found = [(partition, rows.select(event_time).item())]
         else:
             names = pl.col(time.partition).cast(pl.String).fill_null("null").alias("partition")
             found = rows.group_by(names).agg(event_time).rows()
-        for partition, newest in found:
-            highest[partition] = max(newest, highest.get(partition, newest))
+        for name, newest in found:
+            highest[name] = max(newest, highest.get(name, newest))
 
     def _letters(self, dead: pl.DataFrame, origin: str, task: Task) -> pl.DataFrame:
         return dead.select(

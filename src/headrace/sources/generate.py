@@ -20,9 +20,10 @@ from headrace.sources.decoding import Columns
 from headrace.sources.gate import Arrived, Gate
 from headrace.sources.generator import Integers
 from headrace.sources.json_lines import JsonLines
-from headrace.sources.lines import Lines
+from headrace.sources.messages import as_lines
 from headrace.sources.source import Source, add_source, add_ticks
 from headrace.storage import write_durably
+from headrace.wheel.task import Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +53,7 @@ class GeneratorReader:
     start: datetime
     rate: float
 
-    def read(self, raw: pl.DataFrame) -> Iterator[Arrived]:
+    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Arrived]:
         """The rows with these numbers; they arrived when Spark's counter says."""
         due = raw.drop_nulls("value").sort("value")
         if due.is_empty():
@@ -60,18 +61,8 @@ class GeneratorReader:
         indices = due["value"].to_numpy()
         lines = self.generator.lines(indices, start=self.start, rate=self.rate)["line"]
         newest = due.select(pl.col("timestamp").cast(pl.Int64).max()).item()
-        yield Arrived(self.decoder.decode_lines(joined(lines, indices)), ORIGIN, newest)
-
-
-def joined(lines: pl.Series, positions: Integers) -> Lines:
-    """Lines as a file would hold them, each with its position.
-
-    >>> joined(pl.Series([b"{}", b"[1]"]), np.array([4, 9])).raw()
-    [b'{}', b'[1]']
-    """
-    after = np.cumsum(lines.bin.size().cast(pl.Int64).to_numpy() + 1)
-    starts = np.concatenate(([0], after[:-1])).astype(np.int64)
-    return Lines(b"\n".join(lines.to_list()) + b"\n", starts, after - 1, positions.astype(np.int64))
+        decoded = self.decoder.decode_lines(as_lines(lines.to_list(), indices.astype(np.int64)))
+        yield Arrived(decoded, ORIGIN, newest)
 
 
 def generate(

@@ -127,7 +127,7 @@ def add_ticks(raw: DataFrame, folder: Path) -> DataFrame:
     return raw.union(ticks(raw.sparkSession, folder).select(nothing))
 
 
-def add_source(source: Source, fingerprint: dict[str, object], folder: Path, *, cap: int | None = None) -> DataFrame:
-    """Record a source in the active pipeline and return its rows."""
-    active_graph().add_source(SourceNode(source.name, fingerprint, folder, cap))
+def add_source(source: Source, fingerprint: dict[str, object], folder: Path, **traits: Any) -> DataFrame:
+    """Record a source in the active pipeline and return its rows; ``traits`` are further fields of its node."""
+    active_graph().add_source(SourceNode(source.name, fingerprint, folder, **traits))
     return source.frame()

@@ -64,7 +64,7 @@ class MapInMemory:
 class NothingToRead:
     """The reader of a gate whose rows are handed to it."""
 
-    def read(self, raw: pl.DataFrame) -> Iterator[Arrived]:
+    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Arrived]:
         """Nothing."""
         yield from ()
 

@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from headrace.graph import Graph, SideOutput
 from headrace.observe.committed import commits, committed_rows
 from headrace.runtime.flow import Flow
+from headrace.runtime.lease import take_lease
 from headrace.runtime.modes import micro_batch
 from headrace.runtime.pipeline import Pipeline
 from headrace.runtime.session import spark_session
@@ -68,6 +69,7 @@ class SparkEngine:
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-timeline-"))
         self._landing = self._folder / SOURCE
         self._landing.mkdir()
+        self._lease = take_lease(self._folder / "checkpoint")
         self._sink = TimelineSink(setting, "main")
         self._dropped = 0
         self._read_commits: set[str] = set()
@@ -90,9 +92,8 @@ class SparkEngine:
     def _start(self) -> None:
         pipeline = Pipeline(self._define, "timeline")
         graph: Graph = pipeline.define(self._spark, self._folder / "checkpoint")
-        self._flow = Flow(
-            graph, graph.flows["timeline"], self._spark, lambda: self._setting.clock, micro_batch("1 millisecond")
-        )
+        node, mode = graph.flows["timeline"], micro_batch("1 millisecond")
+        self._flow = Flow(graph, node, self._spark, lambda: self._setting.clock, mode, self._lease)
         if self._setting.by_hand:
             by_hand = WatermarkByHand(self._setting.strategy)
             by_hand.restore(self._flow.planner.trackers[SOURCE].to_json())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from headrace.event_time.strategy import BEGINNING, TimeStrategy
 from headrace.event_time.tracker import WatermarkTracker
@@ -15,7 +15,7 @@ class WatermarkByHand(WatermarkTracker):
         super().__init__(strategy)
         self.set_to = BEGINNING
 
-    def observe(self, highest: Mapping[str, int]) -> None:
+    def observe(self, highest: Mapping[str, int], *, unread: Iterable[str] = ()) -> None:
         """Rows do not move it."""
 
     def watermark(self, *, clock: int, waited: int = 0) -> int:

@@ -22,13 +22,18 @@ def write_side_rows(task: Task, node: str, output: str, frames: Sequence[pl.Data
     rows = pl.concat(frames) if frames else pl.DataFrame()
     if rows.is_empty():
         return []
-    folder = Path(task.side_folder) / str(task.record.batch) / node / output
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{task.partition}-{task.attempt}.arrow"
-    unfinished = folder / f".{uuid.uuid4().hex}"
+    file = f"{task.side_folder}/{task.record.batch}/{node}/{output}/{task.partition}-{task.attempt}.arrow"
+    write_rows(file, rows)
+    return [(file, rows.height)]
+
+
+def write_rows(path: str, rows: pl.DataFrame) -> None:
+    """Write rows to a side file that appears whole."""
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_name(f".{uuid.uuid4().hex}")
     rows.write_ipc(unfinished, compat_level=pl.CompatLevel.oldest())
     unfinished.replace(file)
-    return [(str(file), rows.height)]
 
 
 def side_frame(spark: SparkSession, files: Sequence[str], schema: Mapping[str, pl.DataType]) -> DataFrame:

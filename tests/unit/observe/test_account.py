@@ -30,7 +30,7 @@ def test_the_reports_of_all_parts_of_a_node_are_added_up() -> None:
     assert account.to_json() == {
         "sources": {"payments": {"read": 7, "handed_on": 6, "dead": 1}},
         "steps": {"hourly": {"in": 5, "accepted": 3, "late": 2}},
-        "sinks": {"main": {"out": 4, "written": 3, "already_marked": 1}},
+        "sinks": {"main": {"out": 4, "written": 3, "already_marked": 1, "superseded": 0, "refused": 0}},
     }
     account.check(flow="spend", batch=3)
 

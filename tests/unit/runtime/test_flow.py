@@ -1,12 +1,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from headrace.graph import FlowNode, Graph
 from headrace.runtime.flow import Flow
+from headrace.runtime.lease import take_lease
 from headrace.runtime.modes import micro_batch
+
+
+class NoSession:
+    """A session of which only a setting is asked."""
+
+    conf: Mapping[str, str] = {}
 
 
 class AsksOnceMore:
@@ -41,7 +49,7 @@ def test_a_batch_that_begins_while_the_flow_stops_is_refused_and_does_not_hold_t
 ) -> None:
     graph = Graph("p", tmp_path, None)  # type: ignore[arg-type]
     node = FlowNode("f", None, (), (), (), ())  # type: ignore[arg-type]
-    flow = Flow(graph, node, None, lambda: 0, micro_batch())  # type: ignore[arg-type]
+    flow = Flow(graph, node, NoSession(), lambda: 0, micro_batch(), take_lease(tmp_path))  # type: ignore[arg-type]
     query = AsksOnceMore(flow)
     monkeypatch.setattr(flow, "begin", lambda **_: query)
 

@@ -21,8 +21,9 @@ from headrace.observe import history
 from headrace.observe.committed import committed_rows
 from headrace.observe.status import total
 from headrace.sources.decoding import Columns
-from headrace.sources.generate import GeneratorReader, joined
+from headrace.sources.generate import GeneratorReader
 from headrace.sources.json_lines import JsonLines
+from headrace.sources.messages import as_lines
 
 TROUBLE = hr.Payments(shops=4, late=0.02, duplicates=0.05, broken=0.05, future=0.01)
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,9 +51,10 @@ def handed_out(indices: list[int | None]) -> pl.DataFrame:
 
 def test_any_share_of_the_numbers_gives_the_rows_with_these_numbers() -> None:
     reader = GeneratorReader(TROUBLE, JsonLines(COLUMNS), START, 10.0)
-    (arrived,) = reader.read(handed_out([5, None, 1, 900, 3]))
+    (arrived,) = reader.read(handed_out([5, None, 1, 900, 3]), cast(Any, None))
     indices = np.array([1, 3, 5, 900])
-    expected = JsonLines(COLUMNS).decode_lines(joined(TROUBLE.lines(indices, start=START, rate=10.0)["line"], indices))
+    lines = TROUBLE.lines(indices, start=START, rate=10.0)["line"].to_list()
+    expected = JsonLines(COLUMNS).decode_lines(as_lines(lines, indices))
     assert_frame_equal(arrived.decoded.rows, expected.rows)
     assert_frame_equal(arrived.decoded.dead, expected.dead)
     assert arrived.decoded.rows.height + arrived.decoded.dead.height == 4
@@ -60,7 +62,8 @@ def test_any_share_of_the_numbers_gives_the_rows_with_these_numbers() -> None:
 
 
 def test_a_tick_brings_no_rows() -> None:
-    assert list(GeneratorReader(TROUBLE, JsonLines(COLUMNS), START, 10.0).read(handed_out([None]))) == []
+    reader = GeneratorReader(TROUBLE, JsonLines(COLUMNS), START, 10.0)
+    assert list(reader.read(handed_out([None]), cast(Any, None))) == []
 
 
 @pytest.mark.parametrize(("rate", "speed"), [(0, 1.0), (10, 0.0), (10, -1.0)])

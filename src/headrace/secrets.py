@@ -1,0 +1,93 @@
+"""Passwords and keys: values that are named in a definition, found where they are used, and never shown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from headrace.errors import DefinitionError, HeadraceError
+
+HIDDEN = "***"
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Where a secret is to be found; only the place travels to tasks, each process reads the value itself."""
+
+    env: str | None = None
+    file: str | None = None
+
+    def reveal(self) -> str:
+        """The value, read now."""
+        if self.env is not None:
+            value = os.environ.get(self.env)
+            if value is None:
+                raise HeadraceError(
+                    "SECRET_MISSING",
+                    f"the environment has no variable {self.env!r}. Set it for the driver and for the executors.",
+                )
+            return value
+        try:
+            return Path(str(self.file)).read_text(encoding="utf-8").rstrip("\n")
+        except OSError as problem:
+            raise HeadraceError(
+                "SECRET_MISSING",
+                f"the secret's file {self.file!r} cannot be read ({problem.strerror}). It must be there for the "
+                "driver and for the executors.",
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"hr.secret(env={self.env!r})" if self.env is not None else f"hr.secret(file={self.file!r})"
+
+
+def secret(*, env: str | None = None, file: str | None = None) -> Secret:
+    """A secret in an environment variable or a file, for passwords and keys of sources and sinks.
+
+    >>> secret(env="PG_PASSWORD")
+    hr.secret(env='PG_PASSWORD')
+    """
+    if (env is None) == (file is None):
+        raise DefinitionError(
+            "SECRET_AMBIGUOUS",
+            f"hr.secret(env={env!r}, file={file!r}) must name one place. Give env='...' or file='...'.",
+        )
+    return Secret(env, file)
+
+
+def revealed(value: str | Secret) -> str:
+    """The plain value behind an option that may be a secret."""
+    return value.reveal() if isinstance(value, Secret) else value
+
+
+def without_password(url: str) -> str:
+    """An address for people: what stands between user and host, and a password in a DSN, is hidden.
+
+    >>> without_password("redis://:hunter2@127.0.0.1:6379/0")
+    'redis://:***@127.0.0.1:6379/0'
+    >>> without_password("host=db dbname=shop password=hunter2")
+    'host=db dbname=shop password=***'
+    """
+    if "://" not in url:
+        words = url.split()
+        return " ".join(f"password={HIDDEN}" if word.lower().startswith("password=") else word for word in words)
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:{HIDDEN}@{host}"))
+
+
+def shown_options(options: Mapping[str, str | Secret]) -> dict[str, str]:
+    """Options for people: secrets and whatever is called a password or key is hidden.
+
+    >>> shown_options({"sasl.username": "ann", "sasl.password": "hunter2"})
+    {'sasl.username': 'ann', 'sasl.password': '***'}
+    """
+    telling = ("password", "secret", "token", "key", "jaas")
+    return {
+        name: HIDDEN if isinstance(value, Secret) or any(word in name.lower() for word in telling) else value
+        for name, value in options.items()
+    }

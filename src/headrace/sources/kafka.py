@@ -1,0 +1,110 @@
+"""``hr.read_kafka``: rows of Kafka topics, each once, with a watermark for every partition."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from headrace.errors import DefinitionError
+from headrace.graph import active_graph
+from headrace.schemas import parse_ddl, polars_schema
+from headrace.secrets import Secret
+from headrace.sources.caps import FOLDER as CAPS
+from headrace.sources.decoding import Columns, type_name
+from headrace.sources.gate import Gate
+from headrace.sources.kafka_positions import Start, Subscription, Topics, start_text
+from headrace.sources.kafka_reader import METADATA, KafkaReader
+from headrace.sources.kafka_stream import FORMAT, KafkaSlices
+from headrace.sources.messages import VALUE, Format, message_decoder
+from headrace.sources.source import Source, add_source, add_ticks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RAW_SCHEMA = "value BINARY, _key BINARY, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"
+
+
+def read_kafka(
+    spark: SparkSession,
+    topic: str | Sequence[str],
+    *,
+    servers: str,
+    schema: str | None = None,
+    format: Format = "json",
+    pattern: bool = False,
+    start: Start = "earliest",
+    on_lost: Literal["fail", "count"] = "fail",
+    avro_schema: str | Mapping[str, Any] | None = None,
+    name: str | None = None,
+    options: Mapping[str, str | Secret] | None = None,
+) -> DataFrame:
+    """The rows of one or more topics; messages that cannot be read become dead letters with partition and offset.
+
+    ``schema`` declares the columns of a message's value, and may name beside them ``_key`` (BINARY or STRING),
+    ``_topic``, ``_partition``, ``_offset`` and ``_timestamp``, which Kafka itself knows; ``format="raw"`` has exactly
+    these and ``value``. ``start`` is ``"earliest"``, ``"latest"``, a moment, or offsets (``{"payments": {0: 17}}``),
+    and counts for a new checkpoint only. With ``pattern`` the topic is a regular expression. Partitions and topics that
+    appear while the flow runs are read from their beginning. Offsets that no longer exist stop the flow, or are counted
+    as lost with ``on_lost="count"``. Only committed transactions are read. ``options`` are those of librdkafka; a
+    password in them is an ``hr.secret(...)``.
+    """
+    topics = (topic,) if isinstance(topic, str) else tuple(topic)
+    if on_lost not in ("fail", "count"):
+        raise DefinitionError("ON_LOST_UNKNOWN", f"on_lost={on_lost!r} is not known. Use 'fail' or 'count'.")
+    if (schema is None) != (format == "raw"):
+        raise DefinitionError(
+            "SCHEMA_MISSING",
+            f"topic {topics[0]!r}: format={format!r} "
+            + (
+                "needs schema='...' with the columns of a message."
+                if schema is None
+                else "has columns of its own. Leave schema out."
+            ),
+        )
+    struct = parse_ddl(schema or RAW_SCHEMA)
+    declared = polars_schema(struct)
+    _check_metadata(topics[0], declared, {field.name: field.nullable for field in struct.fields})
+    value_columns = {column: kind for column, kind in declared.items() if column not in METADATA}
+    required = frozenset(field.name for field in struct.fields if not field.nullable)
+    called = name or re.sub(r"\W", "_", topics[0])
+    subscription = Subscription(servers, topics, pattern, start_text(start), on_lost, options or {})
+    decoder = message_decoder(format, Columns(value_columns, required), avro_schema=avro_schema)
+    graph = active_graph()
+    caps = graph.checkpoint / CAPS / called
+    spark.dataSource.register(KafkaSlices)
+    reader = spark.readStream.format(FORMAT).option("source", called).option("caps", str(caps))
+    raw = reader.option("subscription", subscription.to_json()).load()
+    gate = Gate(called, KafkaReader(subscription, decoder, declared), None)
+    folder = graph.checkpoint / "ticks" / called
+    fingerprint: dict[str, object] = {
+        "kind": "kafka",
+        "topics": list(topics),
+        "format": format,
+        "schema": schema or RAW_SCHEMA,
+    }
+    source = Source(add_ticks(raw, folder), gate, struct)
+    return add_source(
+        source, fingerprint, folder, divided=True, caps=caps, prepare=lambda: Topics(subscription).check()
+    )
+
+
+def _check_metadata(topic: str, declared: Mapping[str, Any], nullable: Mapping[str, bool]) -> None:
+    for column, kind in declared.items():
+        if column not in METADATA:
+            continue
+        allowed = ("BINARY", "STRING") if column == "_key" else (type_name(METADATA[column]),)
+        if type_name(kind) not in allowed:
+            raise DefinitionError(
+                "METADATA_TYPE",
+                f"topic {topic!r}: column {column!r} is filled by Kafka and is {' or '.join(allowed)}, "
+                f"declared {type_name(kind)}. Declare it so, or leave it out.",
+            )
+        if not nullable[column] and column == "_key":
+            raise DefinitionError(
+                "METADATA_TYPE", f"topic {topic!r}: a message may have no key. Declare _key without NOT NULL."
+            )
+    if all(column in METADATA for column in declared):
+        raise DefinitionError(
+            "SCHEMA_MISSING", f"topic {topic!r}: the schema names no column of the message itself, as {VALUE!r}."
+        )

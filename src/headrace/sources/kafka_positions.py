@@ -1,0 +1,205 @@
+"""Where a Kafka topic's partitions begin and end, and how much of them a batch takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from headrace.errors import DefinitionError, HeadraceError
+from headrace.event_time.strategy import instant
+from headrace.secrets import Secret, revealed
+
+PATIENCE_SECONDS = 15.0
+Positions = dict[str, int]
+"""The next offset of each ``topic/partition``."""
+Start = str | datetime | Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Which topics of which cluster, as text that travels to the processes that read."""
+
+    servers: str
+    topics: tuple[str, ...]
+    pattern: bool
+    start: str
+    """``earliest``, ``latest``, ``at <microseconds>``, or JSON of exact positions."""
+    on_lost: Literal["fail", "count"]
+    options: Mapping[str, str | Secret] = field(default_factory=dict)
+
+    def client_options(self) -> dict[str, Any]:
+        """The options of a librdkafka client, secrets revealed."""
+        given = {name: revealed(value) for name, value in self.options.items()}
+        return {"bootstrap.servers": self.servers, "log_level": 0, **given}
+
+    def to_json(self) -> str:
+        """The subscription as text; of a secret only its place is in it."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Subscription:
+        """The subscription from its text."""
+        raw = json.loads(text)
+        raw["topics"] = tuple(raw["topics"])
+        raw["options"] = {
+            name: Secret(**value) if isinstance(value, dict) else value for name, value in raw["options"].items()
+        }
+        return cls(**raw)
+
+    def __repr__(self) -> str:
+        return f"topic {' '.join(self.topics)} at {self.servers}"
+
+
+class Unanswered(Exception):
+    """The brokers do not answer now."""
+
+
+class Topics:
+    """Asks the brokers about the partitions of a subscription."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._client = AdminClient({"socket.timeout.ms": 10_000, **subscription.client_options()})
+
+    def initial(self) -> Positions:
+        """Where a new flow begins."""
+        names, start = self._partitions(), self._subscription.start
+        if start == "earliest":
+            return self.earliest(names)
+        if start == "latest":
+            return self._ask(names, OffsetSpec.latest())
+        if start.startswith("at "):
+            found = self._ask(names, OffsetSpec.for_timestamp(int(start.removeprefix("at ")) // 1000))
+            ends = self._ask([name for name, offset in found.items() if offset < 0], OffsetSpec.latest())
+            return {**found, **ends}
+        return {**self.earliest(names), **json.loads(start)}
+
+    def earliest(self, names: list[str] | None = None) -> Positions:
+        """The first offset that each partition still holds."""
+        return self._ask(self._partitions() if names is None else names, OffsetSpec.earliest())
+
+    def latest(self) -> Positions:
+        """The offset after the last row of each partition that no open transaction hides."""
+        return self._ask(self._partitions(), OffsetSpec.latest())
+
+    def check(self) -> None:
+        """Find before the first batch what would stop the reading."""
+        try:
+            self._partitions()
+        except Unanswered as problem:
+            raise HeadraceError(
+                "SOURCE_UNREACHABLE",
+                f"kafka {self._subscription!r} does not answer: {problem}. Start the brokers or correct servers=...",
+            ) from None
+
+    def _partitions(self) -> list[str]:
+        try:
+            known = self._client.list_topics(timeout=PATIENCE_SECONDS).topics
+        except KafkaException as problem:
+            raise Unanswered(problem.args[0].str()) from None
+        wanted = self._subscription.topics
+        if self._subscription.pattern:
+            chosen = sorted(name for name in known if any(re.fullmatch(topic, name) for topic in wanted))
+        else:
+            missing = [topic for topic in wanted if topic not in known]
+            if missing:
+                there = ", ".join(sorted(name for name in known if not name.startswith("__"))) or "none"
+                raise HeadraceError(
+                    "TOPIC_UNKNOWN",
+                    f"kafka at {self._subscription.servers} has no topic {missing[0]!r}. Topics there: {there}. Create "
+                    "it first, or correct the name.",
+                )
+            chosen = list(wanted)
+        return [f"{topic}/{number}" for topic in chosen for number in sorted(known[topic].partitions)]
+
+    def _ask(self, names: list[str], what: OffsetSpec) -> Positions:
+        if not names:
+            return {}
+        asked = {name: TopicPartition(*split(name)) for name in names}
+        answers = self._client.list_offsets(
+            dict.fromkeys(asked.values(), what),
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=PATIENCE_SECONDS,
+        )
+        try:
+            return {name: answers[partition].result().offset for name, partition in asked.items()}
+        except KafkaException as problem:
+            raise Unanswered(problem.args[0].str()) from None
+
+
+def split(name: str) -> tuple[str, int]:
+    """Topic and number of a partition.
+
+    >>> split("shop.payments/3")
+    ('shop.payments', 3)
+    """
+    topic, _, number = name.rpartition("/")
+    return topic, int(number)
+
+
+def start_text(start: Start) -> str:
+    """A start as text that a subscription carries.
+
+    >>> start_text({"payments": {0: 17}})
+    '{"payments/0": 17}'
+    """
+    if isinstance(start, str) and start in ("earliest", "latest"):
+        return start
+    if isinstance(start, Mapping):
+        return json.dumps({f"{topic}/{p}": offset for topic, part in start.items() for p, offset in part.items()})
+    if isinstance(start, datetime | str):
+        return f"at {instant(start, argument='start')}"
+    raise DefinitionError(
+        "START_UNKNOWN",
+        f"start={start!r} is not known. Use 'earliest', 'latest', a moment, or offsets, as in "
+        "{'payments': {0: 17}}.",
+    )
+
+
+def capped(start: Positions, latest: Positions, cap: int | None) -> Positions:
+    """Where a batch ends that takes at most ``cap`` rows, each partition its fair part of what it has waiting.
+
+    >>> capped({"t/0": 0, "t/1": 0}, {"t/0": 900, "t/1": 100}, 100)
+    {'t/0': 90, 't/1': 10}
+    """
+    waiting = {name: max(0, end - start.get(name, 0)) for name, end in latest.items()}
+    total = sum(waiting.values())
+    if cap is None or total <= cap:
+        return dict(latest)
+    return {
+        name: start.get(name, 0) + min(rows, max(1, rows * cap // total)) if rows > 0 else latest[name]
+        for name, rows in waiting.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Consecutive offsets of one partition, for one task."""
+
+    topic: str
+    partition: int
+    first: int
+    until: int
+
+
+def slices(start: Positions, end: Positions, *, largest: int) -> list[Slice]:
+    """What a batch reads, in pieces of at most ``largest`` offsets.
+
+    >>> [(piece.first, piece.until) for piece in slices({"t/0": 0}, {"t/0": 5}, largest=3)]
+    [(0, 3), (3, 5)]
+    """
+    found = []
+    for name, until in end.items():
+        topic, number = split(name)
+        # A partition that ends before it was left has been made anew: it is read from its beginning.
+        begin = start.get(name, 0) if start.get(name, 0) <= until else 0
+        for first in range(begin, until, largest):
+            found.append(Slice(topic, number, first, min(first + largest, until)))
+    return found

@@ -1,0 +1,183 @@
+"""Reads slices of Kafka partitions in tasks, with a consumer that lives as long as its worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from headrace.errors import HeadraceError
+from headrace.sources.decoding import POSITION, Decoded
+from headrace.sources.gate import MOMENT, Arrived
+from headrace.sources.kafka_positions import Slice, Subscription
+from headrace.sources.messages import MessageDecoder
+from headrace.waiting import Sign
+from headrace.wheel.task import Task
+
+AT_ONCE = 50_000
+POLL_SECONDS = 1.0
+TOLD_AFTER_SECONDS = 5.0
+METADATA: Mapping[str, pl.DataType] = {
+    "_key": pl.Binary(),
+    "_topic": pl.String(),
+    "_partition": pl.Int32(),
+    "_offset": pl.Int64(),
+    "_timestamp": MOMENT,
+}
+"""Columns that a schema may declare beside those of the value: what Kafka itself knows of a message."""
+
+_CONSUMERS: dict[str, Consumer] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaReader:
+    """Turns slices into rows."""
+
+    subscription: Subscription
+    decoder: MessageDecoder
+    columns: Mapping[str, pl.DataType]
+    """The declared columns in order, those of ``METADATA`` among them."""
+
+    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Arrived]:
+        """Chunks of rows of each slice."""
+        for row in raw.drop_nulls("topic").sort("topic", "partition", "first").rows():
+            piece = Slice(*row)
+            name = f"{piece.topic}/{piece.partition}"
+            sign = Sign(str(Path(task.side_folder).parent), f"source.{name.replace('/', '.')}", f"kafka topic {name}")
+            consuming = _Consuming(self.subscription, piece, sign)
+            lost = consuming.lost()
+            for messages in consuming.messages():
+                yield self._arrived(messages, name, consuming.unread, lost)
+                lost = 0
+            if lost:
+                yield self._arrived([], name, consuming.unread, lost)
+
+    def _arrived(self, messages: list[Message], name: str, unread: int, lost: int) -> Arrived:
+        offsets = np.fromiter(map(_offset, messages), np.int64, len(messages))
+        moments = np.fromiter((message.timestamp()[1] for message in messages), np.int64, len(messages)) * 1000
+        decoded = self.decoder.decode([message.value() for message in messages], offsets)
+        kept = np.searchsorted(offsets, decoded.rows[POSITION].to_numpy())
+        rows = decoded.rows.with_columns(self._metadata(messages, offsets, moments, kept))
+        rows = rows.select(*self.columns, POSITION)
+        arrived = pl.Series(moments[kept])
+        return Arrived(Decoded(rows, decoded.dead, decoded.lines), name, arrived, name, unread, lost)
+
+    def _metadata(self, messages: list[Message], offsets: Any, moments: Any, kept: Any) -> list[pl.Series]:
+        found: list[pl.Series] = []
+        for column in self.columns:
+            match column:
+                case "_key":
+                    keys = pl.Series(column, [message.key() for message in messages], dtype=pl.Binary)
+                    found.append(keys.gather(kept).cast(self.columns[column], strict=False))
+                case "_topic":
+                    found.append(pl.Series(column, [message.topic() for message in messages])[kept])
+                case "_partition":
+                    found.append(pl.Series(column, [message.partition() for message in messages], pl.Int32)[kept])
+                case "_offset":
+                    found.append(pl.Series(column, offsets[kept]))
+                case "_timestamp":
+                    found.append(pl.Series(column, moments[kept]).cast(MOMENT))
+        return found
+
+
+class _Consuming:
+    """One slice on its way from the broker; waits as long as the broker is away."""
+
+    def __init__(self, subscription: Subscription, piece: Slice, sign: Sign) -> None:
+        self._subscription = subscription
+        self._piece = piece
+        self._sign = sign
+        self._consumer = _consumer(subscription)
+        self._partition = TopicPartition(piece.topic, piece.partition, piece.first)
+        self.unread = 0
+
+    def lost(self) -> int:
+        """How many of the slice's rows are gone; a loud error unless the author accepts that."""
+        first, latest = self._bounds()
+        self.unread = max(0, latest - self._piece.until)
+        gone = max(0, min(first, self._piece.until) - self._piece.first)
+        if gone and self._subscription.on_lost == "fail":
+            raise HeadraceError(
+                "OFFSETS_LOST",
+                f"kafka {self._subscription!r}: {gone} rows from offset {self._piece.first} of partition "
+                f"{self._piece.partition} on are gone, the topic now begins at {first}. Restore them, start with a new "
+                "checkpoint, or accept the loss with on_lost='count'.",
+            )
+        return gone
+
+    def _bounds(self) -> tuple[int, int]:
+        while True:
+            try:
+                bounds: tuple[int, int] = self._consumer.get_watermark_offsets(
+                    self._partition, timeout=POLL_SECONDS * 5
+                )
+            except KafkaException as problem:
+                self._sign.set_up(problem.args[0].str())
+            else:
+                self._sign.take_down()
+                return bounds
+
+    def messages(self) -> Iterator[list[Message]]:
+        """The slice's messages in order, many at a time."""
+        self._consumer.assign([self._partition])
+        try:
+            heard = time.monotonic()
+            while True:
+                batch = self._consumer.consume(AT_ONCE, POLL_SECONDS)
+                ended = False
+                messages = []
+                for message in batch:
+                    error = message.error()
+                    if error is None:
+                        messages.append(message)
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        ended = _offset(message) >= self._piece.until
+                    elif not error.retriable() and error.fatal():
+                        raise KafkaException(error)
+                if batch:
+                    heard = time.monotonic()
+                    self._sign.take_down()
+                elif time.monotonic() - heard > TOLD_AFTER_SECONDS:
+                    self._sign.set_up("no answer")
+                if messages and _offset(messages[-1]) >= self._piece.until - 1:
+                    ended = True
+                    messages = [message for message in messages if _offset(message) < self._piece.until]
+                if messages:
+                    yield messages
+                if ended:
+                    return
+        finally:
+            self._consumer.unassign()
+            self._sign.take_down()
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None  # for the type checker: what a broker sends has one
+    return offset
+
+
+def _consumer(subscription: Subscription) -> Consumer:
+    """This worker's consumer for a cluster."""
+    key = subscription.to_json()
+    if key not in _CONSUMERS:
+        _CONSUMERS[key] = Consumer(
+            {
+                "group.id": "headrace",  # librdkafka asks for one; nothing is ever committed under it
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 50,
+                "fetch.message.max.bytes": 4 << 20,
+                "queued.max.messages.kbytes": 128 << 10,
+                **subscription.client_options(),
+            }
+        )
+    return _CONSUMERS[key]

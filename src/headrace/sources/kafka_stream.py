@@ -1,0 +1,108 @@
+"""Kafka as Spark sees it: a stream of slices of partitions, dealt out exactly once; tasks read what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+from headrace.errors import HeadraceError
+from headrace.sources.caps import cap_of
+from headrace.sources.kafka_positions import Positions, Slice, Subscription, Topics, Unanswered, capped, slices
+
+FORMAT = "headrace_kafka"
+SLICES = "topic STRING, partition INT, first BIGINT, until BIGINT"
+LARGEST_SLICE = 100_000
+
+
+class KafkaSlices(DataSource):
+    """Registered with Spark under its own name."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """One row for each slice."""
+        return SLICES
+
+    def streamReader(self, schema: Any) -> KafkaSliceReader:  # noqa: N802
+        """The stream of slices."""
+        return KafkaSliceReader(
+            self.options["source"], Subscription.from_json(self.options["subscription"]), Path(self.options["caps"])
+        )
+
+
+class SlicePartition(InputPartition):
+    """One slice for one task."""
+
+    def __init__(self, piece: Slice) -> None:
+        super().__init__((piece.topic, piece.partition, piece.first, piece.until))
+
+
+class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Decides how far each batch reads; Spark logs it before the batch runs."""
+
+    def __init__(self, source: str, subscription: Subscription, caps: Path) -> None:
+        self._source = source
+        self._subscription = subscription
+        self._caps = caps
+        self._asked: Topics | None = None
+        self._target: Positions | None = None
+
+    @property
+    def _topics(self) -> Topics:
+        # Spark pickles the reader, and a client cannot be.
+        if self._asked is None:
+            self._asked = Topics(self._subscription)
+        return self._asked
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_asked": None}
+
+    def _offset(self, positions: Positions) -> dict[str, Any]:
+        return {"source": self._source, "positions": positions}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a new flow begins."""
+        return self._offset(self._topics.initial())
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Remember what is there now."""
+        self._target = self._topics.latest()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """How far the next batch reads; as far as the last one while the brokers do not answer."""
+        positions: Positions = start["positions"]
+        try:
+            latest = self._target if self._target is not None else self._topics.latest()
+            if self._subscription.on_lost == "fail":
+                self._refuse_lost(positions, latest)
+        except Unanswered:
+            return start
+        return self._offset({**positions, **capped(positions, latest, cap_of(self._caps))})
+
+    def _refuse_lost(self, positions: Positions, latest: Positions) -> None:
+        first = self._topics.earliest([name for name in positions if name in latest])
+        for name, position in positions.items():
+            if name not in latest or not first[name] <= position <= latest[name]:
+                there = f"offsets {first[name]} to {latest[name]}" if name in latest else "no such partition any more"
+                raise HeadraceError(
+                    "OFFSETS_LOST",
+                    f"kafka {self._subscription!r}: the flow stands at offset {position} of {name}, the topic has "
+                    f"{there}. Rows are gone before they were read, or the topic was made anew. Restore them, start "
+                    "with a new checkpoint, or accept the loss with on_lost='count'.",
+                )
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One task for each slice."""
+        pieces = slices(start["positions"], end["positions"], largest=LARGEST_SLICE)
+        return [SlicePartition(piece) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """Only what to read: the gate's task reads it."""
+        yield partition.value
