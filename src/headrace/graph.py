@@ -43,6 +43,16 @@ class Origin(Protocol):
         """The same frame with its time declared; None when it does not come from a source."""
 
 
+class Feed(Protocol):
+    """Something that runs on the driver while the pipeline does."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """End."""
+
+
 class Step(Protocol):
     """A step as its author wrote it: a value with a name, comparable and printable."""
 
@@ -70,6 +80,8 @@ class SourceNode:
     """Where a flow may say how many rows a batch takes; None for a source that cannot count ahead."""
     prepare: Callable[[], None] | None = None
     """Finds, before the first batch, what would stop the reading."""
+    feed: Feed | None = None
+    """Brings rows to where the source reads them, for systems that cannot be asked for old rows."""
     time: Any = None
     """The declared time strategy, or None for a source whose flows have no event time."""
 

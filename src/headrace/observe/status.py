@@ -36,6 +36,8 @@ class FlowStatus:
     seconds: float
     state_rows: int
     state_bytes: int
+    unread: int = 0
+    """Rows that wait in the sources behind those read."""
     waiting: tuple[str, ...] = ()
     """The sinks that do not answer, and why."""
 
@@ -67,6 +69,7 @@ def _status(entries: list[dict[str, Any]], waiting: list[dict[str, Any]]) -> Flo
         newest["seconds"]["batch"],
         newest["state"]["rows"],
         newest["state"]["bytes"],
+        sum(newest.get("unread", {}).values()),
         tuple(sorted({f"{sign['sink']} ({sign['reason']})" for sign in waiting})),
     )
 
@@ -116,6 +119,7 @@ def _shown(flow: FlowStatus) -> dict[str, str]:
     return {
         "batch": f"{flow.batch:,}",
         "read": f"{flow.read:,}",
+        "unread": f"{flow.unread:,}",
         "dead": f"[red]{flow.dead:,}[/]" if flow.dead else "0",
         "late": f"[yellow]{flow.late:,}[/]" if flow.late else "0",
         "out": f"{flow.out:,}",

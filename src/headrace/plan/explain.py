@@ -48,5 +48,5 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
 
 
 def _sink(output: str, sink: Sink | TaskSink) -> list[str]:
-    lines = [f"    {output} -> {sink!r}: {sink.guarantee}"]
-    return [*lines, f"      {sink.why}"] if isinstance(sink, TaskSink) else lines
+    why = getattr(sink, "why", None)
+    return [f"    {output} -> {sink!r}: {sink.guarantee}", *([f"      {why}"] if why is not None else [])]

@@ -19,8 +19,9 @@ from headrace.runtime.modes import Mode
 from headrace.runtime.offsets import brings_rows, partitions
 from headrace.runtime.outputs import Outputs
 from headrace.runtime.planner import Clock, Planner, Reports, Topology, Writing, unread
-from headrace.waiting import clear, signs
+from headrace.runtime.throttle import Throttle
 from headrace.storage import write_durably
+from headrace.waiting import clear, signs
 from headrace.wheel.reports import take
 from headrace.wheel.task import PROPERTY, property_text
 
@@ -75,6 +76,7 @@ class Flow:
                 f"flow {node.name!r}: checkpoint {str(self.folder)!r} was drained: all its windows were closed at the "
                 "end of time, so any further row would be late. Start with a new checkpoint.",
             )
+        self._throttle = Throttle(mode, node.name, {name: graph.sources[name].caps for name in node.sources})
         self._worker = threading.Thread(target=self._work, name=f"headrace-{node.name}", daemon=True)
 
     def prepare(self) -> None:
@@ -208,7 +210,9 @@ class Flow:
         account.check(flow=self.node.name, batch=batch)
         self._lease.check()
         self.planner.conclude(record, reports, outputs.marks)
-        history.append(self.folder, self._entry(record, reports, account, computed - began, time.monotonic() - began))
+        whole = time.monotonic() - began
+        history.append(self.folder, self._entry(record, reports, account, computed - began, whole))
+        self._throttle.learn(rows=sum(source["read"] for source in account.sources.values()), seconds=whole)
 
     def _entry(
         self, record: BatchRecord, reports: Reports, account: Account, computing: float, whole: float
@@ -222,6 +226,7 @@ class Flow:
             "partitions": {name: tracker.to_json()["partitions"] for name, tracker in self.planner.trackers.items()},
             "account": account.to_json(),
             "unread": {name: sum(unread(reports, name).values()) for name in self.node.sources},
+            "cap": self._throttle.cap,
             "lost": {
                 name: sum(report.get("lost", 0) for report in reports.get(f"source.{name}", {}).values())
                 for name in self.node.sources

@@ -58,6 +58,8 @@ class Outputs:
             for sink in sinks:
                 if isinstance(sink, TaskSink):
                     self._prepare(sink, output, frame())
+                elif hasattr(sink, "prepare"):
+                    sink.prepare(frame())
 
     def _prepare(self, sink: TaskSink, output: str, frame: DataFrame) -> None:
         columns = polars_schema(frame.schema)

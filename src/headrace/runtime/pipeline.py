@@ -40,11 +40,14 @@ def system_clock() -> int:
 class Running:
     """A pipeline that has been started."""
 
-    def __init__(self, flows: list[Flow], renewal: Renewal) -> None:
+    def __init__(self, graph: Graph, flows: list[Flow], renewal: Renewal) -> None:
         self._flows = flows
         self._renewal = renewal
+        self._feeds = [source.feed for source in graph.sources.values() if source.feed is not None]
         for flow in flows:
             flow.prepare()
+        for feed in self._feeds:
+            feed.start()
         for flow in flows:
             flow.start()
 
@@ -59,6 +62,11 @@ class Running:
             flow.stop()
         for flow in self._flows:
             flow.wait()
+        self._end()
+
+    def _end(self) -> None:
+        for feed in self._feeds:
+            feed.stop()
         self._renewal.release()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -73,7 +81,7 @@ class Running:
                 raise failed.failure
             if deadline is not None and time.monotonic() > deadline and waiting:
                 return False
-        self._renewal.release()
+        self._end()
         return True
 
 
@@ -114,8 +122,8 @@ class Pipeline:
         try:
             graph = self.define(session, folder, **parameters)
             chosen = mode or micro_batch()
-            nodes = graph.flows.values()
-            return Running([Flow(graph, node, session, clock, chosen, renewal.lease) for node in nodes], renewal)
+            flows = [Flow(graph, node, session, clock, chosen, renewal.lease) for node in graph.flows.values()]
+            return Running(graph, flows, renewal)
         except BaseException:
             renewal.release()
             raise

@@ -14,14 +14,13 @@ def set_cap(folder: Path, flow: str, rows: int) -> None:
     write_durably(folder / flow, str(rows))
 
 
-def cap_of(folder: Path) -> int | None:
-    """The smallest cap that a flow has set; None while none has.
+def cap_of(folder: Path, flow: str = "[!.]*") -> int | None:
+    """The cap that a flow has set, or the smallest of all flows; None while none has.
 
     >>> cap_of(Path("nowhere")) is None
     True
     """
-    files = [file for file in folder.glob("[!.]*")] if folder.is_dir() else []
-    return min((int(file.read_text()) for file in files), default=None)
+    return min((int(file.read_text()) for file in folder.glob(flow)), default=None)
 
 
 def remove_cap(folder: Path, flow: str) -> None:

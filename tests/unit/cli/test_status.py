@@ -29,6 +29,7 @@ def test_a_batch_that_ran_again_is_counted_once(checkpoint: Path) -> None:
             "seconds": 1.25,
             "state_rows": 4,
             "state_bytes": 2048,
+            "unread": 0,
             "waiting": [],
         }
     ]

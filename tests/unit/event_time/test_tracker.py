@@ -141,3 +141,39 @@ def test_with_processing_time_the_watermark_is_the_clock_and_does_not_go_back_wi
     assert tracker.watermark(clock=70) == 70
     tracker.advance(70)
     assert tracker.watermark(clock=60) == 70
+
+
+def test_a_source_with_partitions_of_its_own_waits_for_each_of_them() -> None:
+    tracker = WatermarkTracker(hr.event_time("at"), divided=True)
+    tracker.discover(["t/0", "t/1"])
+    tracker.observe({"t/0": 50 * SECOND})
+    assert tracker.watermark(clock=0) == BEGINNING
+    tracker.observe({"t/1": 10 * SECOND})
+    assert tracker.watermark(clock=0) == 10 * SECOND
+
+
+def test_a_partition_discovered_later_holds_the_watermark_but_does_not_take_it_back() -> None:
+    tracker = WatermarkTracker(hr.event_time("at", idle="1 minute"), divided=True)
+    tracker.discover(["t/0"])
+    tracker.observe({"t/0": 50 * SECOND})
+    tracker.advance(tracker.watermark(clock=0))
+    tracker.discover(["t/0", "t/1"])
+    tracker.observe({"t/0": 90 * SECOND})
+    assert tracker.watermark(clock=0) == 50 * SECOND
+    assert tracker.watermark(clock=0, waited=MINUTE) == 50 * SECOND
+    tracker.pass_time(MINUTE)
+    tracker.observe({"t/0": 90 * SECOND})
+    assert tracker.watermark(clock=0) == 90 * SECOND
+
+
+def test_a_partition_with_rows_still_to_be_read_does_not_become_idle() -> None:
+    tracker = WatermarkTracker(hr.event_time("at", idle="1 minute"), divided=True)
+    tracker.observe({"t/0": 50 * SECOND, "t/1": 10 * SECOND}, unread=["t/1"])
+    tracker.pass_time(30 * SECOND)
+    tracker.observe({"t/0": 70 * SECOND}, unread=["t/1"])
+    tracker.pass_time(2 * MINUTE)
+    assert tracker.watermark(clock=0, waited=2 * MINUTE) == 10 * SECOND
+    tracker.observe({"t/0": 80 * SECOND})
+    tracker.pass_time(MINUTE)
+    tracker.observe({"t/0": 90 * SECOND})
+    assert tracker.watermark(clock=0) == 90 * SECOND

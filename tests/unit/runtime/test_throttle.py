@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+from headrace.runtime.pace import SMALLEST_CAP, Pace
+from headrace.runtime.throttle import Throttle
+from headrace.sources.caps import cap_of
+
+
+def test_batches_settle_at_the_target_whatever_the_speed() -> None:
+    for rate in (5_000, 50_000, 500_000):
+        pace = Pace(target=1.0, warm=2)
+        for _ in range(30):
+            pace.learn(rows=pace.cap, seconds=0.2 + pace.cap / rate)
+        assert 0.5 < 0.2 + pace.cap / rate < 1.0
+
+
+def test_a_sink_that_becomes_slow_makes_batches_smaller_and_one_that_recovers_larger_again() -> None:
+    pace = Pace(target=1.0, cap=50_000, warm=2)
+    for _ in range(10):
+        pace.learn(rows=pace.cap, seconds=0.1 + pace.cap / 5_000)
+    small = pace.cap
+    assert small < 5_000
+    for _ in range(10):
+        pace.learn(rows=pace.cap, seconds=0.1 + pace.cap / 100_000)
+    assert pace.cap > 10 * small
+
+
+def test_the_first_batches_of_a_process_and_small_ones_teach_nothing() -> None:
+    pace = Pace(target=1.0, cap=10_000)
+    pace.learn(rows=10_000, seconds=9.0)
+    pace.learn(rows=10_000, seconds=5.0)
+    pace.learn(rows=40, seconds=0.5)
+    assert pace.cap == 10_000
+
+
+def test_batches_stay_within_their_bounds() -> None:
+    pace = Pace(target=1.0, cap=10_000, largest=15_000, warm=2)
+    pace.learn(rows=10_000, seconds=0.1)
+    assert pace.cap == 15_000
+    for _ in range(20):
+        pace.learn(rows=pace.cap, seconds=60)
+    assert pace.cap == SMALLEST_CAP
+
+
+def test_the_sources_are_told(tmp_path: Path) -> None:
+    throttle = Throttle(hr.micro_batch("1 second", keep_up=True), "spend", {"payments": tmp_path})
+    assert cap_of(tmp_path) == throttle.cap == 10_000
+    for _ in range(3):
+        throttle.learn(rows=throttle.cap or 0, seconds=0.4)
+    assert cap_of(tmp_path) == throttle.cap == 20_000
+    again = Throttle(hr.micro_batch("1 second", keep_up=True), "spend", {"payments": tmp_path})
+    assert again.cap == 20_000
+    Throttle(hr.micro_batch(max_rows=70), "spend", {"payments": tmp_path})
+    assert cap_of(tmp_path) == 70
+    Throttle(hr.micro_batch(), "spend", {"payments": tmp_path})
+    assert cap_of(tmp_path) is None
+
+
+@pytest.mark.parametrize("mode", [hr.micro_batch(keep_up=True), hr.available_now(max_rows=5)])
+def test_a_source_that_cannot_count_ahead_refuses_a_bound_on_rows(mode: object) -> None:
+    with pytest.raises(hr.HeadraceError, match=r"\[MAX_ROWS_UNSUPPORTED\].*source 'landing'"):
+        Throttle(mode, "spend", {"landing": None})  # type: ignore[arg-type]
+
+
+def test_no_rows_at_all_is_no_bound() -> None:
+    with pytest.raises(hr.DefinitionError, match=r"\[MAX_ROWS_TOO_SMALL\]"):
+        hr.micro_batch(max_rows=0)
