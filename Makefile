@@ -2,12 +2,12 @@
 PYTHON := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-spark bench-wheel lint format lock clean
+.PHONY: help setup demo test test-spark bench-wheel lint format lock jars clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 
-setup: ## install Python packages, Java and Spark's class archive
+setup: ## install Python packages, Java, Spark's class archive, servers and their jars
 	@scripts/setup
 
 demo: setup ## run the demonstration
@@ -35,6 +35,9 @@ format: setup ## rewrite the code in the project's style
 lock: ## choose versions anew and write requirements.lock
 	scripts/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command "make lock" --group dev pyproject.toml --output-file requirements.lock
+
+jars: setup ## choose the jars of servers and connectors anew and write jars.toml
+	$(PYTHON) scripts/pin_jars.py
 
 clean: ## remove everything that set-up and runs have made
 	rm -rf .venv .venv-tools .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis \

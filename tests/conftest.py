@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.services import Service, running
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -19,11 +20,48 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="timelines: all of them inline; all of them on Spark; or (default) all inline, and on Spark as well "
         "those that are marked",
     )
+    parser.addoption("--kills", type=int, default=3, help="how often a job with a real sink is killed")
+    parser.addoption("--rows", type=int, default=40_000, help="how many events a job with a real sink gets")
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One local Spark session for the whole run; a failed task is tried again, as on a cluster."""
-    session = hr.spark_session("tests", master="local[2,3]", quick_start=True)
+    session = hr.spark_session("tests", master="local[2,3]", connectors=("kafka", "delta"), quick_start=True)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Service]:
+    """One Kafka broker for the whole run; tests use topics of their own."""
+    with running("kafka") as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Service]:
+    """One PostgreSQL for the whole run; tests use tables of their own."""
+    with running("postgres") as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Service]:
+    """One Redis for the whole run; tests use keys of their own."""
+    with running("redis") as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def mosquitto() -> Iterator[Service]:
+    """One MQTT broker for the whole run; tests use topics of their own."""
+    with running("mosquitto") as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def opensearch() -> Iterator[Service]:
+    """One OpenSearch for the whole run; tests use indices of their own."""
+    with running("opensearch") as service:
+        yield service

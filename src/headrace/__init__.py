@@ -12,7 +12,12 @@ from headrace.runtime.write import write
 from headrace.secrets import secret
 from headrace.sinks.console import to_console
 from headrace.sinks.files import to_files
+from headrace.sinks.http import to_http
+from headrace.sinks.kafka import to_kafka
 from headrace.sinks.memory import memory, to_memory
+from headrace.sinks.opensearch import to_opensearch
+from headrace.sinks.postgres import to_postgres
+from headrace.sinks.redis import to_redis
 from headrace.sinks.sink import BatchIdentity, Sink, Written
 from headrace.sources.files import read_files
 from headrace.sources.generate import generate
@@ -44,7 +49,12 @@ __all__ = [
     "spark_session",
     "to_console",
     "to_files",
+    "to_http",
+    "to_kafka",
     "to_memory",
+    "to_opensearch",
+    "to_postgres",
+    "to_redis",
     "tumbling",
     "update_for",
     "write",

@@ -38,21 +38,11 @@ def survived(new_job: Callable[[str], Any], tmp_path_factory: pytest.TempPathFac
             if number in starting:
                 time.sleep(chance.uniform(0.5, 9))
             else:
-                _wait_for_a_moment(job, process, chance)
+                job.wait_for_a_moment(process, chance)
             assert process.poll() is None, f"the job ended before kill {number}: {job.said()}"
     code = job.run("--files-per-batch", "3")
     assert code == 0, job.said()
     return job, pl.read_parquet(truth)
-
-
-def _wait_for_a_moment(job: Any, process: Any, chance: random.Random) -> None:
-    """Until one more batch has ended and the next one is anywhere between its beginning and its end."""
-    flow = job.log.parent
-    before = len(history.read(flow))
-    while len(batches := history.read(flow)) == before and process.poll() is None:
-        time.sleep(0.02)
-    # The first batches of a process take longest; the others tell how long the next one will take.
-    time.sleep(chance.uniform(0, 1.2) * min(entry["seconds"]["batch"] for entry in batches))
 
 
 def _by_id(rows: pl.DataFrame) -> pl.DataFrame:

@@ -361,8 +361,8 @@ MISTAKES: list[tuple[Define, str]] = [
     ),
     (
         _not_a_sink,
-        "[NOT_A_SINK] flow 'rows': 'out' is not a sink. Use hr.to_files(...), hr.to_kafka(...) or another of hr.to_..., "
-        "or a class with guarantee and write.",
+        "[NOT_A_SINK] flow 'rows': 'out' is not a sink. Use hr.to_files(...), hr.to_kafka(...) or another of "
+        "hr.to_..., or a class with guarantee and write.",
     ),
     (_no_sink, "[SINK_MISSING] flow 'rows': an output has no sink. Add one, as hr.to_console()."),
     (

@@ -11,6 +11,7 @@ from headrace.cli.draw import draw
 from headrace.cli.errors import Verbs
 from headrace.cli.explain import explain
 from headrace.cli.run import run
+from headrace.cli.services import services
 from headrace.cli.status import status
 
 app = typer.Typer(
@@ -24,3 +25,4 @@ app = typer.Typer(
 for verb in (demo, run, check, explain, draw, status):
     app.command()(verb)
 app.add_typer(dead_letters, name="dead-letters")
+app.add_typer(services, name="services")

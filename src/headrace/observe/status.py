@@ -50,7 +50,11 @@ class FlowStatus:
 
 def statuses(checkpoint: Path) -> list[FlowStatus]:
     """The status of every flow that has run a batch."""
-    return [_status(history.read(checkpoint / flow), signs(checkpoint / flow)) for flow in history.flows(checkpoint)]
+    everywhere = signs(checkpoint)
+    return [
+        _status(history.read(checkpoint / flow), everywhere + signs(checkpoint / flow))
+        for flow in history.flows(checkpoint)
+    ]
 
 
 def _status(entries: list[dict[str, Any]], waiting: list[dict[str, Any]]) -> FlowStatus:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 WATCH_SECONDS = 0.05
 KEPT_TICKS = 100
+CLAIMED_SECONDS = 20 * 3600.0
+"""Kafka forgets the marks of a writer that was quiet for days; a day at most passes between two renewals."""
 
 
 class Flow:
@@ -49,6 +51,7 @@ class Flow:
         self._drain = False
         self._ticked = False
         self._closed = self._refused = False
+        self._claimed = 0.0
         self._busy = threading.Lock()
         self._stopping = threading.Event()
         self.failure: BaseException | None = None
@@ -87,6 +90,7 @@ class Flow:
             if check is not None:
                 check()
         self._outputs.prepare()
+        self._claimed = time.monotonic()
 
     def start(self) -> None:
         """Start working in the background."""
@@ -134,11 +138,18 @@ class Flow:
                 self._lease.check()
                 if self._mode.kind == "micro_batch":
                     self._tick_when_due()
+                    self._claim_when_due()
         finally:
             self._close(query)
         error = query.exception()
         if error is not None and not self._refused:
-            raise self.failure or reported(error) or error
+            raise self.failure or reported(error) or self._understood(error) or error
+
+    def _understood(self, error: BaseException) -> HeadraceError | None:
+        """What the source that failed makes of a failure of Spark's own reading."""
+        readings = (self._graph.sources[name].understand for name in self.node.sources)
+        found = (understand(error) for understand in readings if understand is not None)
+        return next((problem for problem in found if problem is not None), None)
 
     def _close(self, query: StreamingQuery) -> None:
         """Finish the batch that runs, unless it waits for a sink, and stop.
@@ -161,6 +172,15 @@ class Flow:
                 if not self._ticked and self.planner.wants_batch():
                     self.tick()
                     self._ticked = True
+            finally:
+                self._busy.release()
+
+    def _claim_when_due(self) -> None:
+        """Renew the marks in sinks that forget those of quiet writers."""
+        if time.monotonic() - self._claimed > CLAIMED_SECONDS and self._busy.acquire(blocking=False):
+            try:
+                self._outputs.prepare()
+                self._claimed = time.monotonic()
             finally:
                 self._busy.release()
 

@@ -16,7 +16,7 @@ from headrace.plan.identity import Birth
 from headrace.runtime.lease import Lease
 from headrace.runtime.planner import Reports
 from headrace.schemas import polars_schema
-from headrace.sinks.delivery import Terms, deliver
+from headrace.sinks.delivery import Terms, deliver, flat_paths
 from headrace.sinks.files import FileSink
 from headrace.sinks.sink import BatchIdentity, Sink, TaskSink, Unreachable, Writer, Written
 from headrace.sources.gate import DEAD_LETTER_SCHEMA, DEAD_LETTERS
@@ -55,6 +55,14 @@ class Outputs:
     def prepare(self) -> None:
         """Let every sink find what is wrong, and claim it for this driver, before the first batch."""
         for output, sinks, frame in self._sinks():
+            targets = [sink.target for sink in sinks if isinstance(sink, TaskSink)]
+            twice = [target for target in targets if targets.count(target) > 1]
+            if twice:
+                raise DefinitionError(
+                    "SINK_TWICE",
+                    f"flow {self.node.name!r} writes its output {output!r} twice to {twice[0]}, where the second sink "
+                    "would find the marks of the first. Leave one out.",
+                )
             for sink in sinks:
                 if isinstance(sink, TaskSink):
                     self._prepare(sink, output, frame())
@@ -63,7 +71,7 @@ class Outputs:
 
     def _prepare(self, sink: TaskSink, output: str, frame: DataFrame) -> None:
         columns = polars_schema(frame.schema)
-        unknown = [column for column in sink.dealt_by if column not in columns]
+        unknown = [column for column in sink.dealt_by if column not in flat_paths(frame.schema)]
         if unknown:
             raise DefinitionError(
                 "COLUMN_UNKNOWN",
@@ -206,7 +214,7 @@ class BatchOutputs:
 
 def sink_key(output: str, sink: TaskSink) -> str:
     """What the batch log knows a sink by."""
-    return f"{output} > {sink.place}"
+    return f"{output} > {sink.target}"
 
 
 def _named(reports: Reports, node: str, output: str) -> dict[str, int]:

@@ -24,6 +24,7 @@ from headrace.runtime.lease import Renewal, take_lease
 from headrace.runtime.modes import Mode, micro_batch
 from headrace.runtime.planner import Clock
 from headrace.runtime.session import prepare, spark_session
+from headrace.waiting import clear
 from headrace.wheel.reports import reports_of
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class Pipeline:
         session = _session(self.name, spark)
         renewal = Renewal(take_lease(folder))
         try:
+            clear(folder)
             graph = self.define(session, folder, **parameters)
             chosen = mode or micro_batch()
             flows = [Flow(graph, node, session, clock, chosen, renewal.lease) for node in graph.flows.values()]

@@ -7,10 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError
+from headrace.runtime.connectors import connector_settings, require_connectors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,11 +53,13 @@ def spark_session(
     app: str = "headrace",
     *,
     master: str = "local[*]",
+    connectors: Sequence[str] = (),
     quick_start: bool = False,
     settings: dict[str, str] | None = None,
 ) -> SparkSession:
     """A session on this machine; ``quick_start`` trades peak speed for a faster first batch (demos, tests).
 
+    ``connectors`` (``"kafka"``, ``"delta"``) brings their jars, unless Spark or your settings have them already.
     A session of your own works too: Headrace makes the settings of its queries on it.
     """
     require_java()
@@ -70,12 +74,14 @@ def spark_session(
         "spark.sql.shuffle.partitions": str(cores),
         "spark.driver.extraJavaOptions": _java_options(quick_start),
         **(settings or {}),
+        **connector_settings(connectors, settings or {}),
     }
     builder: Any = SparkSession.builder
     for name, value in {"spark.app.name": app, "spark.master": master, **chosen}.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    require_connectors(session, connectors)
     return session
 
 

@@ -12,12 +12,13 @@ import pyarrow as pa
 
 from headrace.schemas import from_arrow
 from headrace.sinks.sink import BatchIdentity, Delivered, Share, TaskSink, Unreachable, Writer, Written
-from headrace.waiting import Sign
 from headrace.sources.gate import MOMENT
+from headrace.waiting import Sign
 from headrace.wheel.side_rows import write_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 _RESULT = (
@@ -65,8 +66,31 @@ def _dealt(frame: DataFrame, columns: tuple[str, ...], writers: int) -> DataFram
     """Each writer's rows in a partition with its number, whatever partitions they come from."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    chosen = [frame[f"`{column}`"] for column in columns or frame.columns]
+    paths = flat_paths(frame.schema)
+    chosen = [F.col(paths[column]) for column in columns] or [F.col(_quoted(column)) for column in frame.columns]
     return frame.repartitionById(writers, F.pmod(F.xxhash64(*chosen), F.lit(writers)).cast("int"))
+
+
+def flat_paths(schema: StructType, prefix: str = "", inside: str = "") -> dict[str, str]:
+    """How Spark writes each column and each field of a struct, by the name it has when it is flat.
+
+    >>> from headrace.schemas import parse_ddl
+    >>> flat_paths(parse_ddl("n INT, window STRUCT<start: DATE>"))
+    {'n': '`n`', 'window': '`window`', 'window_start': '`window`.`start`'}
+    """
+    from pyspark.sql.types import StructType
+
+    paths: dict[str, str] = {}
+    for field in schema.fields:
+        name, path = f"{prefix}{field.name}", f"{inside}{_quoted(field.name)}"
+        paths[name] = path
+        if isinstance(field.dataType, StructType):
+            paths |= flat_paths(field.dataType, f"{name}_", f"{path}.")
+    return paths
+
+
+def _quoted(column: str) -> str:
+    return f"`{column.replace('`', '``')}`"
 
 
 def _writing(

@@ -11,6 +11,8 @@ import polars as pl
 CHANGE = "change"
 """The column of a changelog that says what a row does to its key."""
 DELETE, BEFORE = "delete", "update_before"
+REFUSED = {"reason": pl.String(), "detail": pl.String(), "raw": pl.Binary()}
+"""The columns of rows that a sink cannot take."""
 
 
 def flat_schema(columns: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
@@ -78,3 +80,13 @@ def json_rows(rows: pl.DataFrame) -> list[bytes]:
     stream = BytesIO()
     readable.write_ndjson(stream)
     return stream.getvalue().rstrip(b"\n").split(b"\n")
+
+
+def refused_rows(rows: pl.DataFrame, reason: str, detail: str) -> pl.DataFrame:
+    """Rows that a sink cannot take, for the dead letters.
+
+    >>> refused_rows(pl.DataFrame({"n": [1]}), "KEY_NULL", "account is null").row(0)
+    ('KEY_NULL', 'account is null', b'{"n":1}')
+    """
+    raw = json_rows(rows)
+    return pl.DataFrame({"reason": [reason] * len(raw), "detail": [detail] * len(raw), "raw": raw}, schema=REFUSED)

@@ -111,8 +111,12 @@ class TaskSink(Protocol):
     """A place for results that tasks write to, each writer its share, connections kept in the worker."""
 
     @property
+    def target(self) -> str:
+        """What is written to, as in ``kafka topic 'alerts'``: the batch log knows the sink by it."""
+
+    @property
     def place(self) -> str:
-        """What and where, for people and without secrets, as in ``kafka topic 'alerts'``."""
+        """The target and its server's address, for people and without secrets."""
 
     @property
     def guarantee(self) -> Guarantee:
@@ -128,7 +132,7 @@ class TaskSink(Protocol):
 
     @property
     def dealt_by(self) -> tuple[str, ...]:
-        """The columns whose values choose a row's writer; none for the whole row."""
+        """The columns, flat ones too, whose values choose a row's writer; none for the whole row."""
 
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[Writer]) -> None:
         """On the driver before the first batch: reach the server, check that the columns fit, claim the epoch.

@@ -16,7 +16,7 @@ from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.strategy import instant
 from headrace.secrets import Secret, revealed
 
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 5.0
 Positions = dict[str, int]
 """The next offset of each ``topic/partition``."""
 Start = str | datetime | Mapping[str, Mapping[int, int]]
@@ -66,7 +66,7 @@ class Topics:
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
-        self._client = AdminClient({"socket.timeout.ms": 10_000, **subscription.client_options()})
+        self._client = AdminClient({"socket.timeout.ms": 5_000, **subscription.client_options()})
 
     def initial(self) -> Positions:
         """Where a new flow begins."""

@@ -125,36 +125,61 @@ class _Consuming:
 
     def messages(self) -> Iterator[list[Message]]:
         """The slice's messages in order, many at a time."""
-        self._consumer.assign([self._partition])
+        following = self._piece.first
+        self._assign(following)
+        heard = time.monotonic()
         try:
-            heard = time.monotonic()
-            while True:
-                batch = self._consumer.consume(AT_ONCE, POLL_SECONDS)
-                ended = False
-                messages = []
-                for message in batch:
-                    error = message.error()
-                    if error is None:
-                        messages.append(message)
-                    elif error.code() == KafkaError._PARTITION_EOF:
-                        ended = _offset(message) >= self._piece.until
-                    elif not error.retriable() and error.fatal():
-                        raise KafkaException(error)
-                if batch:
+            while following < self._piece.until:
+                messages, ended, broken = self._poll(following)
+                if messages:
+                    following = _offset(messages[-1]) + 1
+                    yield [message for message in messages if _offset(message) < self._piece.until]
+                if ended:
+                    return
+                if broken is not None:
+                    self._sign.set_up(broken)
+                    self._start_anew(following)
+                if messages:
                     heard = time.monotonic()
                     self._sign.take_down()
                 elif time.monotonic() - heard > TOLD_AFTER_SECONDS:
                     self._sign.set_up("no answer")
-                if messages and _offset(messages[-1]) >= self._piece.until - 1:
-                    ended = True
-                    messages = [message for message in messages if _offset(message) < self._piece.until]
-                if messages:
-                    yield messages
-                if ended:
-                    return
         finally:
             self._consumer.unassign()
             self._sign.take_down()
+
+    def _poll(self, following: int) -> tuple[list[Message], bool, str | None]:
+        """Messages from ``following`` on, whether the slice has ended, and what makes the consumer useless."""
+        messages: list[Message] = []
+        ended, broken = False, None
+        for message in self._consumer.consume(AT_ONCE, POLL_SECONDS):
+            error = message.error()
+            if error is None:
+                messages.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                # Behind the last row there may be marks of transactions, which are never handed over.
+                ended = _offset(message) >= self._piece.until
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET or error.fatal():
+                broken = error.str()
+        return [message for message in messages if _offset(message) >= following], ended, broken
+
+    def _start_anew(self, following: int) -> None:
+        """With a new consumer: after an outage the old one may not believe in the position it was given."""
+        first, latest = self._bounds()
+        if following < first or latest < self._piece.until:
+            raise HeadraceError(
+                "OFFSETS_LOST",
+                f"kafka {self._subscription!r}: offsets {following} to {self._piece.until} of partition "
+                f"{self._piece.partition} were there when the batch was planned, now there are {first} to {latest}. "
+                "The brokers have lost rows. Restore them, or start with a new checkpoint.",
+            )
+        self._consumer.unassign()
+        _forget(self._subscription)
+        self._consumer = _consumer(self._subscription)
+        self._assign(following)
+
+    def _assign(self, offset: int) -> None:
+        self._consumer.assign([TopicPartition(self._piece.topic, self._piece.partition, offset)])
 
 
 def _offset(message: Message) -> int:
@@ -173,7 +198,7 @@ def _consumer(subscription: Subscription) -> Consumer:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
+                "auto.offset.reset": "error",
                 "fetch.wait.max.ms": 50,
                 "fetch.message.max.bytes": 4 << 20,
                 "queued.max.messages.kbytes": 128 << 10,
@@ -181,3 +206,7 @@ def _consumer(subscription: Subscription) -> Consumer:
             }
         )
     return _CONSUMERS[key]
+
+
+def _forget(subscription: Subscription) -> None:
+    _CONSUMERS.pop(subscription.to_json()).close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from headrace.errors import HeadraceError
 from headrace.sources.caps import cap_of
 from headrace.sources.kafka_positions import Positions, Slice, Subscription, Topics, Unanswered, capped, slices
+from headrace.waiting import Sign
 
 FORMAT = "headrace_kafka"
 SLICES = "topic STRING, partition INT, first BIGINT, until BIGINT"
@@ -78,13 +80,26 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far the next batch reads; as far as the last one while the brokers do not answer."""
         positions: Positions = start["positions"]
-        try:
-            latest = self._target if self._target is not None else self._topics.latest()
-            if self._subscription.on_lost == "fail":
-                self._refuse_lost(positions, latest)
-        except Unanswered:
-            return start
-        return self._offset({**positions, **capped(positions, latest, cap_of(self._caps))})
+        while True:
+            try:
+                latest = self._target if self._target is not None else self._topics.latest()
+                if self._subscription.on_lost == "fail":
+                    self._refuse_lost(positions, latest)
+            except Unanswered as problem:
+                self._sign.set_up(str(problem))
+                # A client that was there during the outage may go on saying that partitions have no leader.
+                self._asked = None
+                # To say that there is nothing more would end a run over what is there.
+                if self._target is None:
+                    return start
+                time.sleep(1)
+            else:
+                self._sign.take_down()
+                return self._offset({**positions, **capped(positions, latest, cap_of(self._caps))})
+
+    @property
+    def _sign(self) -> Sign:
+        return Sign(str(self._caps.parent.parent), f"source.{self._source}", f"kafka {self._subscription!r}")
 
     def _refuse_lost(self, positions: Positions, latest: Positions) -> None:
         first = self._topics.earliest([name for name in positions if name in latest])

@@ -49,7 +49,16 @@ def test_json_over_several_lines_is_one_row() -> None:
 
 
 def test_what_is_no_json_object_is_a_dead_letter_with_its_offset() -> None:
-    payloads = [b'{"id":"a"}', b"", b"[1]", None, b'{"id":"a"} {"id":"b"}', b"\xff\xfe", b'{"n":1}', b'{"id":"z","n":"x"}']
+    payloads = [
+        b'{"id":"a"}',
+        b"",
+        b"[1]",
+        None,
+        b'{"id":"a"} {"id":"b"}',
+        b"\xff\xfe",
+        b'{"n":1}',
+        b'{"id":"z","n":"x"}',
+    ]
     decoded = _decoded("json", payloads)
     assert decoded.rows["id"].to_list() == ["a"]
     assert _dead(decoded) == {

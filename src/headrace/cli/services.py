@@ -1,0 +1,118 @@
+"""``headrace services``: real local servers for development and tests."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headrace.cli.checkpoints import AsJson
+from headrace.cli.errors import Verbs
+
+if TYPE_CHECKING:
+    from headrace.services import Service
+
+Folder = Annotated[Path, typer.Option("--folder", help="Where the servers keep their data.")]
+DEFAULT_FOLDER = Path(".headrace/services")
+STYLES = {"running": "green", "died": "red"}
+
+services = typer.Typer(
+    cls=Verbs,
+    help="Real local servers for development and tests: kafka, postgres, redis, mosquitto, opensearch.",
+    no_args_is_help=True,
+)
+
+
+@services.command()
+def up(
+    names: Annotated[list[str], typer.Argument(help="Which: kafka, postgres, redis, mosquitto, opensearch.")],
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Start servers, each on a free port of this machine that it keeps, and wait until they are ready.
+
+    Example: headrace services up kafka postgres redis
+    """
+    from headrace.services import service
+
+    console = Console()
+    wanted = [service(name, folder) for name in names]
+    for server in wanted:
+        began = time.monotonic()
+        with console.status(f"starting {server.name} (the first time may fetch it) ..."):
+            started = server.start()
+        how = f"started in {time.monotonic() - began:.1f} s" if started else "is already running"
+        print(f"{server.name} {how}: {server.url}")
+        if server.secret_file is not None:
+            print(f"  its password is in {server.secret_file}")
+
+
+@services.command()
+def down(
+    names: Annotated[list[str] | None, typer.Argument(help="Which; all in the folder when none is named.")] = None,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Stop servers; their data stays, and `up` brings them back on the same ports.
+
+    Example: headrace services down kafka
+    """
+    from headrace.services import service
+
+    for server in [service(name, folder) for name in names] if names else _present(folder):
+        with Console().status(f"stopping {server.name} ..."):
+            stopped = server.state != "absent" and server.stop()
+        print(f"{server.name} {'stopped' if stopped else 'was not running'}")
+
+
+@services.command()
+def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
+    """Show the servers of a folder: whether they run, and where they listen.
+
+    Example: headrace services status --json
+    """
+    found = _present(folder)
+    if as_json:
+        print(json.dumps([_shown(server) for server in found], indent=2))
+        return
+    if not found:
+        print(f"No servers in {folder}. Start some: headrace services up kafka")
+        return
+    table = Table(header_style="bold")
+    for column in ("name", "state", "pid"):
+        table.add_column(column, no_wrap=True)
+    for column in ("address", "folder"):
+        table.add_column(column, overflow="fold")
+    for server in found:
+        state = server.state
+        pid = "" if server.pid is None else str(server.pid)
+        style = STYLES.get(state, "default")
+        table.add_row(server.name, f"[{style}]{state}[/]", pid, server.address, _short(server.folder))
+    Console().print(table)
+
+
+def _present(folder: Path) -> list[Service]:
+    from headrace.services import SERVERS, service
+
+    every = [service(name, folder) for name in SERVERS]
+    return [server for server in every if server.state != "absent"]
+
+
+def _shown(server: Service) -> dict[str, object]:
+    return {
+        "name": server.name,
+        "state": server.state,
+        "address": server.address,
+        "url": server.url,
+        "pid": server.pid,
+        "folder": str(server.folder),
+        "password_file": None if server.secret_file is None else str(server.secret_file),
+    }
+
+
+def _short(folder: Path) -> str:
+    here = Path.cwd()
+    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)

@@ -1,0 +1,131 @@
+"""An Apache Kafka broker that is its own controller, from Maven's jars."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import subprocess
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from headrace.errors import HeadraceError
+from headrace.services.jars import jars
+from headrace.services.ports import ANY, HOST, is_free
+from headrace.services.programs import java
+from headrace.services.server import Command, Place
+
+# Quick to start and small: it is for development and tests, not for load.
+JAVA_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "CLIENTS",
+    "auto.create.topics.enable": "false",
+    "num.partitions": "1",
+    "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "transaction.max.timeout.ms": str(24 * 3600 * 1000),
+    # The marks of Headrace's sinks are group offsets, and those of an idle group would expire.
+    "offsets.retention.minutes": str(2**31 - 1),
+    "group.initial.rebalance.delay.ms": "0",
+    "log.retention.hours": "-1",
+    # After a crash the broker may only come back when the controller has given up its predecessor (default 9 seconds).
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+    "controlled.shutdown.enable": "false",
+    "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+}
+
+LOGGING = """\
+<Configuration status="ERROR">
+  <Appenders><Console name="log"><PatternLayout pattern="%d %p %c: %m%n"/></Console></Appenders>
+  <Loggers><Root level="WARN"><AppenderRef ref="log"/></Root></Loggers>
+</Configuration>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Kafka:
+    """A cluster of one broker."""
+
+    name: ClassVar[str] = "kafka"
+    # The second one is the controller's.
+    ports: ClassVar[tuple[range, ...]] = (ANY, ANY)
+    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+
+    def prepare(self, place: Place) -> None:
+        """Write the settings and format the store."""
+        broker, controller = place.ports
+        settings = {
+            **SETTINGS,
+            "listeners": f"CLIENTS://{HOST}:{broker},CONTROLLER://{HOST}:{controller}",
+            "advertised.listeners": f"CLIENTS://{HOST}:{broker}",
+            "controller.quorum.voters": f"1@{HOST}:{controller}",
+            "log.dirs": str(place.data),
+        }
+        (place.folder / "logging.xml").write_text(LOGGING)
+        _settings_file(place).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        format_store = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(_settings_file(place)))
+        outcome = subprocess.run(
+            [*_java(place), *format_store],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=place.folder,
+        )
+        if outcome.returncode != 0:
+            raise HeadraceError("SERVICE_FAILED", f"Kafka could not format its store: {outcome.stderr.strip()}")
+
+    def command(self, place: Place) -> Command:
+        """What to run."""
+        return Command((*_java(place), "kafka.Kafka", str(_settings_file(place))))
+
+    def is_ready(self, place: Place) -> bool:
+        """It answers with itself when asked for the cluster's brokers."""
+        # Cheaper than a client that nobody answers, which also writes its complaints to standard error.
+        if is_free(place.port):
+            return False
+        client = AdminClient({"bootstrap.servers": place.address, "log_level": 0})
+        try:
+            return len(client.list_topics(timeout=2).brokers) == 1
+        except KafkaException:
+            return False
+
+    def url(self, place: Place) -> str:
+        """How clients name it."""
+        return place.address
+
+    def dsn(self, place: Place) -> str:
+        """The same: it has no password."""
+        return self.url(place)
+
+    def secret_file(self, place: Place) -> Path | None:
+        """It has no password."""
+        return None
+
+
+def _settings_file(place: Place) -> Path:
+    return place.folder / "server.properties"
+
+
+def _java(place: Place) -> tuple[str, ...]:
+    logging = f"-Dlog4j2.configurationFile={place.folder / 'logging.xml'}"
+    classes = os.pathsep.join(str(jar) for jar in jars("kafka-broker"))
+    return (java(), *JAVA_OPTIONS, logging, "-cp", classes)

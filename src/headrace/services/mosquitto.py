@@ -1,0 +1,73 @@
+"""Mosquitto, an MQTT broker that keeps its queues in a file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from headrace.services.ports import ANY, HOST
+from headrace.services.programs import program
+from headrace.services.server import Command, Place
+
+# An MQTT 3.1.1 greeting with a clean session and an empty client name, and how its acceptance begins.
+GREETING = bytes.fromhex("100c 0004 4d515454 04 02 003c 0000")
+ACCEPTED = bytes.fromhex("20020000")
+
+
+@dataclass(frozen=True, slots=True)
+class Mosquitto:
+    """An MQTT broker that lets everybody on this machine in."""
+
+    name: ClassVar[str] = "mosquitto"
+    ports: ClassVar[tuple[range, ...]] = (ANY,)
+    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+
+    def prepare(self, place: Place) -> None:
+        """Write the settings."""
+        settings = {
+            "listener": f"{place.port} {HOST}",
+            "allow_anonymous": "true",
+            "persistence": "true",
+            "persistence_location": f"{place.data}/",
+            # After every change, so that a crash forgets no queued message.
+            "autosave_on_changes": "true",
+            "autosave_interval": "1",
+            "max_queued_messages": "0",
+        }
+        if os.geteuid() == 0:
+            # As root it would become a user of its own, who may not write here.
+            settings["user"] = "root"
+        _settings_file(place).write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+
+    def command(self, place: Place) -> Command:
+        """What to run."""
+        return Command((program("mosquitto", package="mosquitto"), "-c", str(_settings_file(place))))
+
+    def is_ready(self, place: Place) -> bool:
+        """It accepts a client."""
+        try:
+            with socket.create_connection((HOST, place.port), timeout=1) as connection:
+                connection.sendall(GREETING)
+                return connection.recv(4) == ACCEPTED
+        except OSError:
+            return False
+
+    def url(self, place: Place) -> str:
+        """How clients name it."""
+        return f"mqtt://{place.address}"
+
+    def dsn(self, place: Place) -> str:
+        """The same: it has no password."""
+        return self.url(place)
+
+    def secret_file(self, place: Place) -> Path | None:
+        """It has no password."""
+        return None
+
+
+def _settings_file(place: Place) -> Path:
+    return place.folder / "mosquitto.conf"

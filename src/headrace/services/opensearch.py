@@ -1,0 +1,84 @@
+"""OpenSearch: one node, from Maven's jars."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from headrace.services.jars import jars
+from headrace.services.ports import ANY, HOST
+from headrace.services.programs import java
+from headrace.services.server import Command, Place
+
+JAVA_OPTIONS = ("-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSearch:
+    """A cluster of one node, without passwords."""
+
+    name: ClassVar[str] = "opensearch"
+    # The runner takes no port for clients above 9299. The second one is for talk between nodes.
+    ports: ClassVar[tuple[range, ...]] = (range(8_300, 9_200), ANY)
+    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+
+    def prepare(self, place: Place) -> None:
+        """Write the settings."""
+        settings = {
+            "network.host": HOST,
+            "transport.port": str(place.ports[1]),
+            "discovery.type": "single-node",
+            # A development machine's disk is often nearly full, and then nothing could be written.
+            "cluster.routing.allocation.disk.threshold_enabled": "false",
+        }
+        _settings_folder(place).mkdir(exist_ok=True)
+        (_settings_folder(place) / "opensearch.yml").write_text(
+            "".join(f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
+        )
+
+    def command(self, place: Place) -> Command:
+        """What to run."""
+        classes = os.pathsep.join(str(jar) for jar in jars("opensearch"))
+        options = {
+            "basePath": str(place.data),
+            "confPath": str(_settings_folder(place)),
+            "clusterName": "headrace",
+            "numOfNode": "1",
+            # Nodes are numbered from 1, and each adds its number.
+            "baseHttpPort": str(place.port - 1),
+        }
+        arguments = [text for name, value in options.items() for text in (f"-{name}", value)]
+        runner = "org.codelibs.opensearch.runner.OpenSearchRunner"
+        return Command((java(), *JAVA_OPTIONS, "-cp", classes, runner, *arguments))
+
+    def is_ready(self, place: Place) -> bool:
+        """It says that all its indices can be read and written."""
+        connection = http.client.HTTPConnection(HOST, place.port, timeout=5)
+        try:
+            connection.request("GET", "/_cluster/health?wait_for_status=yellow&timeout=2s")
+            return connection.getresponse().status == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def url(self, place: Place) -> str:
+        """How clients name it."""
+        return f"http://{place.address}"
+
+    def dsn(self, place: Place) -> str:
+        """The same: it has no password."""
+        return self.url(place)
+
+    def secret_file(self, place: Place) -> Path | None:
+        """It has no password."""
+        return None
+
+
+def _settings_folder(place: Place) -> Path:
+    return place.folder / "config"

@@ -1,0 +1,139 @@
+"""PostgreSQL with logical decoding; reached over TCP with a password only."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+import signal
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import quote
+
+import psycopg
+
+from headrace.errors import HeadraceError
+from headrace.services.ports import ANY, HOST
+from headrace.services.programs import program
+from headrace.services.server import Command, Place
+
+USER = "headrace"
+DATABASE = "postgres"
+# PostgreSQL refuses to run as root; Debian's package brings this user for it.
+UNPRIVILEGED = "postgres"
+
+
+@dataclass(frozen=True, slots=True)
+class Postgres:
+    """A PostgreSQL server with one superuser, ``headrace``."""
+
+    name: ClassVar[str] = "postgres"
+    ports: ClassVar[tuple[range, ...]] = (ANY,)
+    # The kind of stop that does not wait until all clients have left.
+    stop_signal: ClassVar[signal.Signals] = signal.SIGINT
+
+    def prepare(self, place: Place) -> None:
+        """Create the cluster and the file with its password."""
+        initdb = _program("initdb")
+        user = _server_user()
+        if user is not None:
+            _require_way(place.data, user)
+            os.chown(place.data, user.pw_uid, user.pw_gid)
+        place.data.chmod(0o700)
+        password = secrets.token_urlsafe(24)
+        secret = _pgpass(place)
+        secret.unlink(missing_ok=True)
+        with open(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+            stream.write(f"{HOST}:{place.port}:*:{USER}:{password}\n")
+        with tempfile.NamedTemporaryFile("w", dir=place.folder) as given:
+            given.write(password)
+            given.flush()
+            if user is not None:
+                os.chown(given.name, user.pw_uid, user.pw_gid)
+            settings = ("--encoding=UTF8", "--locale=C", "--auth=scram-sha-256", "--no-sync")
+            outcome = subprocess.run(
+                [initdb, f"--pgdata={place.data}", f"--username={USER}", f"--pwfile={given.name}", *settings],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=place.folder,
+                user=None if user is None else user.pw_uid,
+                group=None if user is None else user.pw_gid,
+                extra_groups=None if user is None else [],
+            )
+        if outcome.returncode != 0:
+            raise HeadraceError("SERVICE_FAILED", f"initdb could not create {place.data}: {outcome.stderr.strip()}")
+
+    def command(self, place: Place) -> Command:
+        """What to run."""
+        settings = {
+            "listen_addresses": HOST,
+            "port": str(place.port),
+            "unix_socket_directories": "",
+            "wal_level": "logical",
+        }
+        options = [text for name, value in settings.items() for text in ("-c", f"{name}={value}")]
+        user = _server_user()
+        return Command((_program("postgres"), "-D", str(place.data), *options), None if user is None else user.pw_name)
+
+    def is_ready(self, place: Place) -> bool:
+        """It answers a query."""
+        try:
+            with psycopg.connect(self.url(place), connect_timeout=2) as connection:
+                connection.execute("select 1")
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def url(self, place: Place) -> str:
+        """How clients that use libpq (psql, psycopg) name it: the password stays in its file."""
+        return f"postgresql://{USER}@{place.address}/{DATABASE}?passfile={quote(str(_pgpass(place)))}"
+
+    def dsn(self, place: Place) -> str:
+        """The same with the password in it, for clients that do not use libpq."""
+        password = _pgpass(place).read_text().strip().rpartition(":")[2]
+        return f"postgresql://{USER}:{password}@{place.address}/{DATABASE}"
+
+    def secret_file(self, place: Place) -> Path | None:
+        """A password file as libpq reads it."""
+        return _pgpass(place)
+
+
+def _pgpass(place: Place) -> Path:
+    return place.folder / "pgpass"
+
+
+def _program(name: str) -> str:
+    # Debian keeps them out of PATH, one folder a version.
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name), reverse=True)
+    return program(name, package="postgresql", folders=os.pathsep.join(str(path) for path in versions))
+
+
+def _server_user() -> pwd.struct_passwd | None:
+    if os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam(UNPRIVILEGED)
+    except KeyError as error:
+        raise HeadraceError(
+            "SERVICE_USER",
+            f"PostgreSQL does not run as root, and there is no user {UNPRIVILEGED!r} to run it as. "
+            "Install Debian's package, which brings it: apt-get install postgresql",
+        ) from error
+
+
+def _require_way(data: Path, user: pwd.struct_passwd) -> None:
+    for folder in data.parents:
+        about = folder.stat()
+        owned = about.st_uid == user.pw_uid and about.st_mode & 0o100
+        grouped = about.st_gid == user.pw_gid and about.st_mode & 0o010
+        if not (owned or grouped or about.st_mode & 0o001):
+            raise HeadraceError(
+                "SERVICE_FOLDER",
+                f"PostgreSQL runs as the user {user.pw_name!r}, who may not enter {folder}. "
+                "Choose a folder that everybody may enter, as one below /var/tmp.",
+            )

@@ -1,0 +1,197 @@
+"""One real server on this machine, with its data and its process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headrace.errors import HeadraceError
+from headrace.services import launcher
+from headrace.services.ports import free_ports, is_free
+from headrace.services.processes import LOOK_SECONDS, Process
+from headrace.services.server import Place, Server
+from headrace.services.state import State, read_state
+
+READY_SECONDS = 120.0
+STOP_SECONDS = 20.0
+LOG_LINES = 15
+
+
+class Service:
+    """A server in a folder of its own; any process that knows the folder can ask for it, stop it or start it again."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self._server = server
+        self.folder = folder.absolute()
+
+    @property
+    def name(self) -> str:
+        """What kind of server it is."""
+        return self._server.name
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as ``127.0.0.1:20123``."""
+        return self._place().address
+
+    @property
+    def port(self) -> int:
+        """The port that clients use."""
+        return self._place().port
+
+    @property
+    def url(self) -> str:
+        """How clients name it; holds no secret."""
+        return self._server.url(self._place())
+
+    @property
+    def dsn(self) -> str:
+        """How clients name it, with its password if it has one: not for logs."""
+        return self._server.dsn(self._place())
+
+    @property
+    def secret_file(self) -> Path | None:
+        """The file with its password, if it has one; only its owner may read it."""
+        return self._server.secret_file(self._place())
+
+    @property
+    def pid(self) -> int | None:
+        """Its process; None when it does not run."""
+        process = self._process()
+        return None if process is None else process.pid
+
+    @property
+    def state(self) -> str:
+        """``running``, ``stopped``, ``died`` (it ended without being asked) or ``absent`` (never started).
+
+        >>> from headrace.services import service
+        >>> service("redis", Path("no/such/folder")).state
+        'absent'
+        """
+        known = read_state(self.folder)
+        if known is None:
+            return "absent"
+        if known.process is None:
+            return "stopped"
+        return "running" if known.process.is_alive() else "died"
+
+    def is_running(self) -> bool:
+        """Whether its process lives."""
+        return self._process() is not None
+
+    def start(self) -> bool:
+        """Start it, on the same port and with the same data as before, and return when it serves clients.
+
+        Returns False when it was running already.
+        """
+        with self._alone():
+            running = self._process()
+            if running is not None:
+                # Whoever started it may have been interrupted before it was ready.
+                self._wait_until_ready(self._place(), running)
+                return False
+            place = self._prepared()
+            self._require_ports(place)
+            process = self._launch(place)
+            try:
+                self._wait_until_ready(place, process)
+            except BaseException:
+                process.kill()
+                raise
+            return True
+
+    def stop(self) -> bool:
+        """Let it end in good order, by force when that takes too long; returns False when it was not running."""
+        with self._alone():
+            process = self._process()
+            if process is not None:
+                process.end(self._server.stop_signal, STOP_SECONDS)
+            known = read_state(self.folder)
+            if known is not None:
+                State(known.name, known.ports).write(self.folder)
+            return process is not None
+
+    def kill(self) -> None:
+        """End its processes at once, as a crash would (SIGKILL)."""
+        process = self._process()
+        if process is not None:
+            process.kill()
+
+    def _process(self) -> Process | None:
+        known = read_state(self.folder)
+        process = None if known is None else known.process
+        return process if process is not None and process.is_alive() else None
+
+    def _place(self) -> Place:
+        known = read_state(self.folder)
+        if known is None:
+            raise HeadraceError(
+                "SERVICE_NOT_STARTED", f"{self.name} was never started in {self.folder}. Start it first."
+            )
+        return Place(self.folder, known.ports)
+
+    def _prepared(self) -> Place:
+        known = read_state(self.folder)
+        if known is not None:
+            return Place(self.folder, known.ports)
+        place = Place(self.folder, free_ports(self._server.ports))
+        # Without a state a set-up may have been interrupted; what it left is not to be trusted.
+        if place.data.exists():
+            shutil.rmtree(place.data)
+        place.data.mkdir()
+        self._server.prepare(place)
+        State(self.name, place.ports).write(self.folder)
+        return place
+
+    def _require_ports(self, place: Place) -> None:
+        taken = [port for port in place.ports if not is_free(port)]
+        if taken:
+            raise HeadraceError(
+                "SERVICE_PORT_TAKEN",
+                f"another program listens on port {taken[0]}, which belongs to {self.name} in {self.folder}. "
+                "Stop that program, or remove the folder to start anew on another port.",
+            )
+
+    def _launch(self, place: Place) -> Process:
+        command = self._server.command(place)
+        # Forget the predecessor, whose id the new process could have been given.
+        State(self.name, place.ports).write(self.folder)
+        script = [sys.executable, "-I", "-S", launcher.__file__, str(self.folder), command.user or ""]
+        # Its own session: it outlives the terminal and the command that started it.
+        pid = os.posix_spawn(sys.executable, [*script, *command.arguments], os.environ, setsid=True)
+        while True:
+            known = read_state(self.folder)
+            if known is not None and known.process is not None and known.process.pid == pid:
+                return known.process
+            if os.waitpid(pid, os.WNOHANG)[0] == pid:
+                raise self._failed("could not be started")
+            time.sleep(LOOK_SECONDS)
+
+    def _wait_until_ready(self, place: Place, process: Process) -> None:
+        until = time.monotonic() + READY_SECONDS
+        while not self._server.is_ready(place):
+            if not process.is_alive():
+                raise self._failed("ended while it was starting")
+            if time.monotonic() > until:
+                raise self._failed(f"was not ready after {READY_SECONDS:.0f} seconds")
+            time.sleep(LOOK_SECONDS)
+
+    def _failed(self, how: str) -> HeadraceError:
+        log = self.folder / "log"
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        told = [line for line in lines if not line.startswith("\tat ")][-LOG_LINES:]
+        return HeadraceError("SERVICE_FAILED", "\n  ".join([f"{self.name} {how}. Its log {log} ends:", *told]))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Two commands at once do not start or stop one server twice."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield

@@ -1,0 +1,464 @@
+"""``hr.to_kafka`` and a real broker: what readers with read_committed see, whatever fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headrace.errors import HeadraceError
+from headrace.secrets import secret
+from headrace.services import Service, running
+from headrace.sinks import kafka_transactions
+from headrace.sinks.kafka import KafkaSink, to_kafka
+from headrace.sinks.kafka_transactions import Transactions
+from headrace.sinks.marks import Mark
+from headrace.sinks.sink import Delivered, Guarantee, Share, Unreachable, Writer
+
+PARTITIONS = 2
+
+# A worker of its own: each line of its input is a batch to write, each line of its output says what became of it.
+WORKER = """
+import json, sys
+import polars as pl
+from headrace.sinks.kafka import to_kafka
+from headrace.sinks.sink import Share, Writer
+
+servers, topic = sys.argv[1:]
+sink = to_kafka(topic, servers=servers, key="id")
+for line in sys.stdin:
+    batch, epoch, rows = json.loads(line)
+    frame = pl.DataFrame({"id": range(batch * 1000, batch * 1000 + rows)})
+    try:
+        share = Share(Writer(topic, "main", 0, epoch), 0, batch, batch - 1 if batch else None)
+        print(json.dumps(sink.deliver(frame, share).written), flush=True)
+    except Exception as problem:
+        print(json.dumps(str(problem)), flush=True)
+"""
+
+
+@pytest.fixture
+def topic(kafka: Service) -> str:
+    """A new topic, which is also the name of the flow that writes it."""
+    return _create(kafka, {})
+
+
+def _create(kafka: Service, settings: dict[str, str]) -> str:
+    name = f"topic-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": kafka.address, "log_level": 0})
+    for created in admin.create_topics([NewTopic(name, PARTITIONS, 1, config=settings)]).values():
+        created.result(30)
+    return name
+
+
+def _writer(topic: str, *, number: int = 0, epoch: int = 1) -> Writer:
+    return Writer(topic, "main", number, epoch)
+
+
+def _share(topic: str, batch: int, last: int | None, *, generation: int = 0, epoch: int = 1) -> Share:
+    return Share(_writer(topic, epoch=epoch), generation, batch, last)
+
+
+def _rows(first: int, count: int = 10) -> pl.DataFrame:
+    return pl.DataFrame({"id": range(first, first + count)})
+
+
+def _sink(kafka: Service, topic: str, **more: Any) -> KafkaSink:
+    sink = to_kafka(topic, servers=kafka.address, key="id", **more)
+    sink.prepare({"id": pl.Int64()}, [_writer(topic)])
+    return sink
+
+
+def _read(kafka: Service, topic: str, isolation: str = "read_committed") -> list[tuple[bytes | None, bytes | None]]:
+    reader = Consumer(
+        {
+            "bootstrap.servers": kafka.address,
+            "group.id": f"reader-{uuid.uuid4().hex}",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    reader.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    found: list[tuple[bytes | None, bytes | None]] = []
+    ended: set[int | None] = set()
+    until = time.monotonic() + 60
+    while len(ended) < PARTITIONS:
+        assert time.monotonic() < until, "the topic has no end: a transaction is open"
+        for message in reader.consume(10_000, timeout=1):
+            if message.error() is None:
+                found.append((message.key(), message.value()))
+            else:
+                ended.add(message.partition())
+    reader.close()
+    return found
+
+
+def _ids(kafka: Service, topic: str) -> list[int]:
+    return sorted(json.loads(value)["id"] for _, value in _read(kafka, topic) if value is not None)
+
+
+def _patiently(sink: KafkaSink, rows: pl.DataFrame, share: Share, missed: list[float]) -> Delivered:
+    """Deliver as the tasks do, and note when the broker was missed."""
+    while True:
+        try:
+            return sink.deliver(rows, share)
+        except Unreachable:
+            missed.append(time.monotonic())
+            time.sleep(0.2)
+
+
+@contextmanager
+def _worker(kafka: Service, topic: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", WORKER, kafka.address, topic]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _tell(worker: subprocess.Popen[str], batch: int, *, epoch: int = 1, rows: int = 1000) -> None:
+    assert worker.stdin is not None
+    worker.stdin.write(json.dumps([batch, epoch, rows]) + "\n")
+    worker.stdin.flush()
+
+
+def _heard(worker: subprocess.Popen[str]) -> Any:
+    assert worker.stdout is not None
+    return json.loads(worker.stdout.readline())
+
+
+def test_rows_arrive_with_their_keys_in_the_order_of_each_key(kafka: Service, topic: str) -> None:
+    sink = to_kafka(topic, servers=kafka.address, key="account")
+    rows = pl.DataFrame({"account": ["a", "b"] * 50, "n": range(100)})
+    sink.prepare(dict(rows.schema), [_writer(topic)])
+    assert sink.deliver(rows, _share(topic, 0, None)) == Delivered(100)
+    found = _read(kafka, topic)
+    for key, first in ((b"a", 0), (b"b", 1)):
+        values = [json.loads(value or b"") for name, value in found if name == key]
+        assert values == [{"account": key.decode(), "n": n} for n in range(first, 100, 2)]
+
+
+def test_raw_bytes_and_tombstones_arrive_as_they_are(kafka: Service, topic: str) -> None:
+    sink = to_kafka(topic, servers=kafka.address, format="raw", key="id")
+    rows = pl.DataFrame({"id": ["a", "b", None], "value": [b"\x00\xff", None, b""]})
+    sink.prepare(dict(rows.schema), [_writer(topic)])
+    assert sink.deliver(rows, _share(topic, 0, None)) == Delivered(3)
+    assert Counter(_read(kafka, topic)) == Counter([(b"a", b"\x00\xff"), (b"b", None), (None, b"")])
+
+
+def test_a_share_that_is_marked_is_not_written_again(kafka: Service, topic: str) -> None:
+    sink = _sink(kafka, topic)
+    assert sink.deliver(_rows(0), _share(topic, 0, None)) == Delivered(10)
+    assert sink.deliver(_rows(0), _share(topic, 0, None)) == Delivered(0, already_marked=10)
+    assert sink.deliver(_rows(10), _share(topic, 3, 0)) == Delivered(10)
+    assert sink.deliver(_rows(10), _share(topic, 3, 0)) == Delivered(0, already_marked=10)
+    assert _ids(kafka, topic) == list(range(20))
+
+
+def test_a_restart_finds_the_mark_and_a_new_generation_begins_at_batch_0(kafka: Service, topic: str) -> None:
+    sink = _sink(kafka, topic)
+    sink.deliver(_rows(0), _share(topic, 7, None))
+    sink.prepare({"id": pl.Int64()}, [_writer(topic, epoch=2)])
+    assert sink.deliver(_rows(0), _share(topic, 7, None, epoch=2)) == Delivered(0, already_marked=10)
+    assert sink.deliver(_rows(10), _share(topic, 0, None, generation=1, epoch=2)) == Delivered(10)
+    with pytest.raises(HeadraceError) as problem:
+        sink.deliver(_rows(20), _share(topic, 8, 7, epoch=2))
+    assert problem.value.id == "GENERATION_OLD"
+    assert _ids(kafka, topic) == list(range(20))
+
+
+def test_a_driver_of_an_older_epoch_writes_nothing_even_before_the_first_mark(kafka: Service, topic: str) -> None:
+    sink = _sink(kafka, topic)
+    sink.prepare({"id": pl.Int64()}, [_writer(topic, epoch=2)])
+    for attempt in (
+        lambda: sink.deliver(_rows(0), _share(topic, 0, None, epoch=1)),
+        lambda: sink.prepare({"id": pl.Int64()}, [_writer(topic, epoch=1)]),
+    ):
+        with pytest.raises(HeadraceError) as problem:
+            attempt()
+        assert problem.value.id == "FENCED"
+    assert sink.deliver(_rows(0), _share(topic, 0, None, epoch=2)) == Delivered(10)
+    assert _ids(kafka, topic) == list(range(10))
+
+
+def test_a_zombie_in_the_middle_of_its_transaction_cannot_commit(
+    kafka: Service, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = _sink(kafka, topic)
+    finish = kafka_transactions.finish
+
+    def taken_over(*arguments: Any) -> None:
+        monkeypatch.setattr(kafka_transactions, "finish", finish)
+        finish(*arguments)
+        sink.prepare({"id": pl.Int64()}, [_writer(topic, epoch=2)])
+
+    monkeypatch.setattr(kafka_transactions, "finish", taken_over)
+    with pytest.raises(HeadraceError) as problem:
+        sink.deliver(_rows(0), _share(topic, 0, None, epoch=1))
+    assert problem.value.id == "FENCED"
+    assert _ids(kafka, topic) == []
+    assert sink.deliver(_rows(0), _share(topic, 0, None, epoch=2)) == Delivered(10)
+    assert _ids(kafka, topic) == list(range(10))
+    assert len(_read(kafka, topic, "read_uncommitted")) == 20
+
+
+@pytest.mark.slow
+def test_a_frozen_worker_that_wakes_after_a_take_over_writes_nothing(kafka: Service, topic: str) -> None:
+    sink = _sink(kafka, topic)
+    with _worker(kafka, topic) as zombie:
+        _tell(zombie, 0)
+        assert _heard(zombie) == 1000
+        for epoch in (2, 3, 4):
+            batch = epoch - 1
+            _tell(zombie, batch, epoch=1, rows=1000)
+            os.kill(zombie.pid, signal.SIGSTOP)
+            sink.prepare({"id": pl.Int64()}, [_writer(topic, epoch=epoch)])
+            sink.deliver(_rows(batch * 1000, 1000), _share(topic, batch, batch - 1, epoch=epoch))
+            os.kill(zombie.pid, signal.SIGCONT)
+            answer = _heard(zombie)
+            # It may have been stopped after its commit: then its successor found the mark and wrote nothing.
+            assert answer == 1000 or answer.startswith("[FENCED]")
+    assert _ids(kafka, topic) == list(range(4000))
+
+
+def test_a_writer_that_moves_between_workers_writes_each_share_once(kafka: Service, topic: str) -> None:
+    _sink(kafka, topic)
+    with _worker(kafka, topic) as one, _worker(kafka, topic) as other:
+        for batch in range(8):
+            for worker in (one, other) if batch % 4 == 3 else ((one, other)[batch % 2],):
+                _tell(worker, batch)
+                assert _heard(worker) == (0 if worker is other and batch % 4 == 3 else 1000)
+    assert _ids(kafka, topic) == list(range(8000))
+
+
+def test_a_killed_worker_leaves_no_row_behind(kafka: Service, topic: str) -> None:
+    _sink(kafka, topic)
+    for pause in (0.9, 1.1, 1.3):
+        with _worker(kafka, topic) as worker:
+            _tell(worker, 0)
+            time.sleep(pause)
+    with _worker(kafka, topic) as worker:
+        _tell(worker, 0)
+        assert _heard(worker) in (0, 1000)
+    assert _ids(kafka, topic) == list(range(1000))
+
+
+def test_a_mark_that_was_removed_is_missed(kafka: Service, topic: str) -> None:
+    sink = _sink(kafka, topic)
+    sink.deliver(_rows(0), _share(topic, 4, None))
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    group = f"{_writer(topic).name}.{topic}"
+    admin.delete_consumer_groups([group])[group].result(30)
+    with pytest.raises(HeadraceError) as problem:
+        sink.deliver(_rows(10), _share(topic, 5, 4))
+    assert problem.value.id == "MARK_LOST"
+    sink.prepare({"id": pl.Int64()}, [_writer(topic, epoch=2)])
+    with pytest.raises(HeadraceError) as problem:
+        sink.deliver(_rows(10), _share(topic, 5, 4, epoch=2))
+    assert problem.value.id == "MARK_LOST"
+    assert _ids(kafka, topic) == list(range(10))
+
+
+def test_a_row_that_is_too_large_is_refused_each_time_and_the_others_arrive(kafka: Service, topic: str) -> None:
+    sink = to_kafka(topic, servers=kafka.address, key="id")
+    rows = pl.DataFrame({"id": [1, 2, 3], "pad": ["", "x" * 5_000_000, "y" * 999_000]})
+    sink.prepare(dict(rows.schema), [_writer(topic)])
+    for written, marked in ((2, 0), (0, 2)):
+        delivered = sink.deliver(rows, _share(topic, 0, None))
+        assert (delivered.written, delivered.already_marked) == (written, marked)
+        assert delivered.refused is not None
+        assert delivered.refused["reason"].to_list() == ["MESSAGE_TOO_LARGE"]
+    assert _ids(kafka, topic) == [1, 3]
+
+
+def test_a_topic_that_takes_less_than_the_sink_would_send_is_refused(kafka: Service) -> None:
+    topic = _create(kafka, {"max.message.bytes": "20000"})
+    with pytest.raises(HeadraceError, match="max_bytes=20000") as problem:
+        _sink(kafka, topic)
+    assert problem.value.id == "MESSAGE_LIMIT"
+    sink = _sink(kafka, topic, max_bytes=20_000)
+    rows = pl.DataFrame({"id": range(200)}).with_columns(pad=pl.Series([os.urandom(9_900) for _ in range(200)]))
+    delivered = sink.deliver(rows, _share(topic, 0, None))
+    assert delivered == Delivered(200)
+    assert _ids(kafka, topic) == list(range(200))
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+def test_a_message_that_the_broker_refuses_is_not_passed_over(kafka: Service, guarantee: Guarantee) -> None:
+    topic = _create(kafka, {"max.message.bytes": "20000"})
+    unprepared = to_kafka(topic, servers=kafka.address, format="raw", guarantee=guarantee)
+    rows = pl.DataFrame({"value": [b"small", os.urandom(50_000)]})
+    for _ in range(2):
+        with pytest.raises(HeadraceError) as problem:
+            unprepared.deliver(rows, _share(topic, 0, None))
+        assert problem.value.id == "SINK_REFUSED"
+    if guarantee == "exactly_once":
+        assert unprepared.deliver(rows.head(1), _share(topic, 0, None)) == Delivered(1)
+        assert _read(kafka, topic) == [(None, b"small")]
+
+
+def test_an_unknown_topic_is_named_with_those_that_exist(kafka: Service, topic: str) -> None:
+    with pytest.raises(HeadraceError, match=topic) as problem:
+        _sink(kafka, "nobody")
+    assert problem.value.id == "TOPIC_UNKNOWN"
+    with pytest.raises(HeadraceError) as problem:
+        to_kafka("nobody", servers=kafka.address, guarantee="at_least_once").deliver(
+            _rows(0), _share("nobody", 0, None)
+        )
+    assert problem.value.id == "TOPIC_UNKNOWN"
+
+
+@pytest.mark.slow
+def test_a_wrong_password_is_refused_and_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIGHT", "correct-horse")
+    monkeypatch.setenv("WRONG", "hunter2")
+    account = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "ann"}
+    with running("kafka", folder=tmp_path) as kafka:
+        servers = _demand_password(kafka, "ann", "correct-horse")
+        topic = _create(kafka, {})
+        sink = to_kafka(topic, servers=servers, key="id", options={**account, "sasl.password": secret(env="RIGHT")})
+        sink.prepare({"id": pl.Int64()}, [_writer(topic)])
+        assert sink.deliver(_rows(0), _share(topic, 0, None)) == Delivered(10)
+        wrong = to_kafka(topic, servers=servers, key="id", options={**account, "sasl.password": secret(env="WRONG")})
+        with pytest.raises(HeadraceError) as problem:
+            wrong.prepare({"id": pl.Int64()}, [_writer(topic)])
+        assert problem.value.id == "SINK_REFUSED"
+        with pytest.raises(HeadraceError) as problem:
+            wrong.deliver(_rows(0), _share(topic, 1, 0))
+        assert problem.value.id == "SINK_REFUSED"
+        for text in (str(problem.value), repr(wrong), wrong.place):
+            assert "hunter2" not in text
+
+
+def _demand_password(kafka: Service, user: str, password: str) -> str:
+    """Restart a broker with one more port, at which clients must name a user; returns that port's address."""
+    kafka.stop()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    file = kafka.folder / "server.properties"
+    settings = dict(line.split("=", 1) for line in file.read_text().splitlines())
+    settings["listeners"] += f",SECURE://127.0.0.1:{port}"
+    settings["advertised.listeners"] += f",SECURE://127.0.0.1:{port}"
+    settings["listener.security.protocol.map"] += ",SECURE:SASL_PLAINTEXT"
+    settings["sasl.enabled.mechanisms"] = "PLAIN"
+    settings["listener.name.secure.plain.sasl.jaas.config"] = (
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";'
+    )
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    kafka.start()
+    return f"127.0.0.1:{port}"
+
+
+def test_at_least_once_writes_each_time_and_leaves_no_mark(kafka: Service, topic: str) -> None:
+    sink = _sink(kafka, topic, guarantee="at_least_once")
+    for _ in range(2):
+        assert sink.deliver(_rows(0), _share(topic, 0, None)) == Delivered(10)
+    assert _ids(kafka, topic) == sorted([*range(10), *range(10)])
+
+
+def test_a_worker_keeps_the_clients_of_a_few_writers_only(kafka: Service, topic: str) -> None:
+    sink = to_kafka(topic, servers=kafka.address, key="id")
+    writers = [_writer(topic, number=number) for number in range(kafka_transactions.KEPT + 2)]
+    sink.prepare({"id": pl.Int64()}, writers)
+    for writer in writers:
+        sink.deliver(_rows(writer.number), Share(writer, 0, 0, None))
+    assert len(kafka_transactions._kept) <= kafka_transactions.KEPT
+    assert sink.deliver(_rows(0), Share(writers[0], 0, 0, None)) == Delivered(0, already_marked=10)
+
+
+@pytest.mark.slow
+def test_a_transaction_that_the_broker_gave_up_is_written_again(
+    kafka: Service, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = _sink(kafka, topic, options={"transaction.timeout.ms": "1000"})
+    finish, pauses = kafka_transactions.finish, [15.0]
+
+    def slow(*arguments: Any) -> None:
+        finish(*arguments)
+        # The broker looks for transactions that are too old every ten seconds.
+        time.sleep(pauses.pop() if pauses else 0)
+
+    monkeypatch.setattr(kafka_transactions, "finish", slow)
+    assert _patiently(sink, _rows(0), _share(topic, 0, None), []) == Delivered(10)
+    assert _ids(kafka, topic) == list(range(10))
+    assert len(_read(kafka, topic, "read_uncommitted")) == 20
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_killed_and_comes_back_has_every_row_once(kafka: Service, topic: str) -> None:
+    sink = _sink(kafka, topic)
+    written: list[int] = []
+    missed: list[float] = []
+
+    def write() -> None:
+        for batch in range(40):
+            share = _share(topic, batch, batch - 1 if batch else None)
+            written.append(_patiently(sink, _rows(batch * 20_000, 20_000), share, missed).written)
+
+    writing = threading.Thread(target=write, daemon=True)
+    writing.start()
+    while len(written) < 10:
+        time.sleep(0.01)
+    killed = time.monotonic()
+    kafka.kill()
+    time.sleep(8)
+    kafka.start()
+    writing.join(60)
+    assert not writing.is_alive()
+    assert missed[0] - killed < 10
+    assert _ids(kafka, topic) == list(range(800_000))
+
+
+@pytest.mark.slow
+def test_a_commit_whose_answer_is_lost_is_resolved_by_the_mark(
+    kafka: Service, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = _sink(kafka, topic)
+    write = Transactions.write
+    lose = True
+
+    def lost(self: Transactions, *arguments: Any) -> None:
+        nonlocal lose
+        write(self, *arguments)
+        if lose:
+            raise Unreachable("the answer was lost")
+
+    monkeypatch.setattr(Transactions, "write", lost)
+    for batch in range(5):
+        share = _share(topic, batch, batch - 1 if batch else None)
+        with pytest.raises(Unreachable):
+            sink.deliver(_rows(batch * 10), share)
+        assert sink.deliver(_rows(batch * 10), share) == Delivered(0, already_marked=10)
+    lose = False
+    assert sink.deliver(_rows(50), _share(topic, 5, 4)) == Delivered(10)
+    assert _ids(kafka, topic) == list(range(60))
+
+
+def test_the_mark_holds_epoch_rows_and_owner(kafka: Service, topic: str) -> None:
+    sink = _sink(kafka, topic)
+    sink.deliver(_rows(0), _share(topic, 2, None))
+    group = Consumer({"bootstrap.servers": kafka.address, "group.id": f"{_writer(topic).name}.{topic}"})
+    [position] = group.committed([TopicPartition(topic, 0)], timeout=10)
+    stored = kafka_transactions.read_stored(position)
+    assert stored is not None
+    assert (stored.epoch, stored.mark) == (1, Mark(1, 0, 2, 10))
+    assert json.loads(position.metadata or "").keys() == {"epoch", "rows", "owner", "at"}
