@@ -11,6 +11,7 @@ from headrace.runtime.session import spark_session
 from headrace.runtime.write import write
 from headrace.secrets import secret
 from headrace.sinks.console import to_console
+from headrace.sinks.delta import to_delta
 from headrace.sinks.files import to_files
 from headrace.sinks.http import to_http
 from headrace.sinks.kafka import to_kafka
@@ -19,10 +20,12 @@ from headrace.sinks.opensearch import to_opensearch
 from headrace.sinks.postgres import to_postgres
 from headrace.sinks.redis import to_redis
 from headrace.sinks.sink import BatchIdentity, Sink, Written
+from headrace.sources.delta import read_delta
 from headrace.sources.files import read_files
 from headrace.sources.generate import generate
 from headrace.sources.generator import Payments
 from headrace.sources.kafka import read_kafka
+from headrace.sources.mqtt import read_mqtt
 
 __all__ = [
     "BatchIdentity",
@@ -42,12 +45,15 @@ __all__ = [
     "on_close",
     "pipeline",
     "processing_time",
+    "read_delta",
     "read_files",
     "read_kafka",
+    "read_mqtt",
     "secret",
     "side_output",
     "spark_session",
     "to_console",
+    "to_delta",
     "to_files",
     "to_http",
     "to_kafka",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, HeadraceError
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -82,6 +82,8 @@ class SourceNode:
     """Finds, before the first batch, what would stop the reading."""
     feed: Feed | None = None
     """Brings rows to where the source reads them, for systems that cannot be asked for old rows."""
+    understand: Callable[[BaseException], HeadraceError | None] | None = None
+    """Puts a failure of Spark's own reading into words."""
     time: Any = None
     """The declared time strategy, or None for a source whose flows have no event time."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,10 +75,11 @@ def without_password(url: str) -> str:
         words = url.split()
         return " ".join(f"password={HIDDEN}" if word.lower().startswith("password=") else word for word in words)
     parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:{HIDDEN}@{host}"))
+    # Redis takes a password among the options behind the question mark too.
+    query = re.sub(r"(\w*password=)[^&]*", rf"\1{HIDDEN}", parts.query, flags=re.IGNORECASE)
+    user, host = parts.netloc.rpartition("@")[::2]
+    shown = parts.netloc if parts.password is None else f"{user.partition(':')[0]}:{HIDDEN}@{host}"
+    return urlunsplit(parts._replace(netloc=shown, query=query))
 
 
 def shown_options(options: Mapping[str, str | Secret]) -> dict[str, str]:

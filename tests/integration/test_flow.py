@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headrace as hr
 from headrace.observe import history
+from headrace.observe.committed import committed_rows
 from headrace.runtime.pipeline import Pipeline
 
 pytestmark = pytest.mark.spark
@@ -229,3 +230,18 @@ def test_micro_batches_go_on_until_the_pipeline_is_stopped(place: Any, spark: Sp
         running.stop()
     assert _windows("going on") == EXPECTED[:3]
     assert history.read(place.checkpoint / "spend")[-1]["watermarks"]["payments"] > 0
+
+
+def test_a_row_can_say_where_it_came_from(place: Any, spark: SparkSession) -> None:
+    _land(place)
+
+    @hr.pipeline
+    def told(spark: SparkSession) -> None:
+        rows = hr.read_files(spark, place.landing, format="json", schema="id STRING, _position STRING", name="rows")
+        hr.write("told", rows, hr.to_files(place.root / "out"))
+
+    told.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    found = committed_rows(place.root / "out")
+    files = sorted(file.as_uri().replace("file:///", "file:/") for file in place.landing.glob("*.json"))
+    assert found["_position"].n_unique() == found.height > 2
+    assert {position.rpartition(":")[0] for position in found["_position"]} == set(files)

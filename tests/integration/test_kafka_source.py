@@ -237,7 +237,8 @@ def test_what_kafka_knows_of_a_message_can_be_columns_and_time(
 
     @hr.pipeline
     def stamped(spark: SparkSession) -> None:
-        schema = "id STRING, _timestamp TIMESTAMP, _key STRING, _topic STRING, _partition INT, _offset BIGINT"
+        known = "_timestamp TIMESTAMP, _key STRING, _topic STRING, _partition INT, _offset BIGINT, _position STRING"
+        schema = f"id STRING, {known}"
         rows = hr.read_kafka(spark, topic.name, servers=topic.servers, schema=schema, name="rows")
         arrived = hr.read_kafka(spark, topic.name, servers=topic.servers, schema="id STRING", name="again")
         hr.write("stamped", rows.transform(hr.event_time("_timestamp")), hr.to_files(tmp_path / "out"))
@@ -251,6 +252,7 @@ def test_what_kafka_knows_of_a_message_can_be_columns_and_time(
         "_topic": topic.name,
         "_partition": 0,
         "_offset": 0,
+        "_position": f"{topic.name}/0:0",
     }
     assert committed_rows(tmp_path / "arrived").rows() == [("p1", NOON)]
 

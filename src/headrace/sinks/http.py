@@ -122,7 +122,8 @@ def to_http(
 ) -> HttpSink:
     """Post rows as JSON arrays of up to ``batch`` rows, at least once.
 
-    ``identity`` names the column that tells each row from all others, now and later. The header ``Headrace-Identity``
+    ``identity`` names the column that tells each row from all others, now and later: one of its own, or the source
+    position (``_position``, declared in the source's schema). The header ``Headrace-Identity``
     names it to the receiver; ``Idempotency-Key`` is the same for the same rows. After a lost connection, 429 or
     5xx a request is made again, ``retries`` times with growing pauses. A row that the server refuses for itself
     (another 4xx, or 500 to the end) becomes a dead letter; while the server cannot be reached the flow waits.

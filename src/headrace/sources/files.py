@@ -17,7 +17,7 @@ from headrace.graph import active_graph
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.sources.csv_lines import CsvLines
 from headrace.sources.decoding import Columns, Decoder
-from headrace.sources.gate import Arrived, Gate
+from headrace.sources.gate import ROW_POSITION, Arrived, Gate
 from headrace.sources.json_lines import JsonLines
 from headrace.sources.parquet_files import ParquetFiles
 from headrace.sources.source import FILES, Source, add_source, add_ticks
@@ -62,7 +62,8 @@ def read_files(
     """The rows of a landing folder, each file read once; rows that cannot be read become dead letters.
 
     A folder that ``hr.to_files`` writes is read by its commit list, so no row of an unfinished batch is seen. Files
-    must appear whole (written elsewhere and moved in). ``name`` identifies the source in the checkpoint and is the
+    must appear whole (written elsewhere and moved in). The schema may declare ``_position STRING``, which tells a row
+    from all others (its file and line). ``name`` identifies the source in the checkpoint and is the
     folder's name unless given.
     """
     location = os.fspath(path)
@@ -81,8 +82,10 @@ def read_files(
     reader = reader.option("recursiveFileLookup", "true").option("maxFileAge", "365d")
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
-    columns = Columns(polars_schema(struct), frozenset(field.name for field in struct.fields if not field.nullable))
-    gate = Gate(called, FileReader(_decoder(format, columns), listed), None)
+    required = frozenset(field.name for field in struct.fields if not field.nullable)
+    declared = polars_schema(struct)
+    tells_position = declared.pop(ROW_POSITION, None) is not None
+    gate = Gate(called, FileReader(_decoder(format, Columns(declared, required)), listed), None, tells_position)
     raw = reader.load(f"{place.rstrip('/')}/{COMMITS}" if listed else place).select("path", "modificationTime")
     folder = active_graph().checkpoint / "ticks" / called
     fingerprint: dict[str, object] = {"kind": "files", "path": location, "format": format, "schema": schema}

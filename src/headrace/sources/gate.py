@@ -23,6 +23,8 @@ from headrace.wheel.side_rows import write_side_rows
 from headrace.wheel.task import Task
 
 DEAD_LETTERS = "dead_letters"
+ROW_POSITION = "_position"
+"""A column that a schema may declare: where a row came from, ``<topic>/<partition>:<offset>`` or ``<file>:<line>``."""
 MOMENT = pl.Datetime("us", "UTC")
 DEAD_LETTER_SCHEMA = {
     "source": pl.String(),
@@ -66,6 +68,8 @@ class Gate:
     source: str
     reader: Reader
     time: TimeStrategy | None
+    tells_position: bool = False
+    """Whether rows have a column that says where they came from."""
 
     def read(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
         """In a Spark task: the rows that pass."""
@@ -93,6 +97,9 @@ class Gate:
                     dead.append(self._letters(refused, chunk.origin, task))
                 self._raise_highest(highest, rows, self.time, chunk.partition)
             handed_on += rows.height
+            if self.tells_position:
+                place = pl.concat_str(pl.lit(f"{chunk.origin}:"), pl.col(POSITION).cast(pl.String))
+                rows = rows.with_columns(place.alias(ROW_POSITION))
             if not rows.is_empty():
                 yield rows.drop(POSITION)
         files = write_side_rows(task, self.source, DEAD_LETTERS, dead)

@@ -6,13 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import polars as pl
+
 from headrace.errors import DefinitionError
 from headrace.graph import active_graph
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.secrets import Secret
 from headrace.sources.caps import FOLDER as CAPS
 from headrace.sources.decoding import Columns, type_name
-from headrace.sources.gate import Gate
+from headrace.sources.gate import ROW_POSITION, Gate
 from headrace.sources.kafka_positions import Start, Subscription, Topics, start_text
 from headrace.sources.kafka_reader import METADATA, KafkaReader
 from headrace.sources.kafka_stream import FORMAT, KafkaSlices
@@ -42,12 +44,12 @@ def read_kafka(
     """The rows of one or more topics; messages that cannot be read become dead letters with partition and offset.
 
     ``schema`` declares the columns of a message's value, and may name beside them ``_key`` (BINARY or STRING),
-    ``_topic``, ``_partition``, ``_offset`` and ``_timestamp``, which Kafka itself knows; ``format="raw"`` has exactly
-    these and ``value``. ``start`` is ``"earliest"``, ``"latest"``, a moment, or offsets (``{"payments": {0: 17}}``),
-    and counts for a new checkpoint only. With ``pattern`` the topic is a regular expression. Partitions and topics that
-    appear while the flow runs are read from their beginning. Offsets that no longer exist stop the flow, or are counted
-    as lost with ``on_lost="count"``. Only committed transactions are read. ``options`` are those of librdkafka; a
-    password in them is an ``hr.secret(...)``.
+    ``_topic``, ``_partition``, ``_offset`` and ``_timestamp``, which Kafka itself knows, and ``_position`` (STRING),
+    which tells a row from all others; ``format="raw"`` has ``value`` and Kafka's own. ``start`` is ``"earliest"``,
+    ``"latest"``, a moment, or offsets (``{"payments": {0: 17}}``), and counts for a new checkpoint only. With
+    ``pattern`` the topic is a regular expression. Partitions and topics that appear while the flow runs are read from
+    their beginning. Offsets that no longer exist stop the flow, or are counted as lost with ``on_lost="count"``. Only
+    committed transactions are read. ``options`` are those of librdkafka; a password in them is an ``hr.secret(...)``.
     """
     topics = (topic,) if isinstance(topic, str) else tuple(topic)
     if on_lost not in ("fail", "count"):
@@ -65,7 +67,8 @@ def read_kafka(
     struct = parse_ddl(schema or RAW_SCHEMA)
     declared = polars_schema(struct)
     _check_metadata(topics[0], declared, {field.name: field.nullable for field in struct.fields})
-    value_columns = {column: kind for column, kind in declared.items() if column not in METADATA}
+    read = {column: kind for column, kind in declared.items() if column != ROW_POSITION}
+    value_columns = {column: kind for column, kind in read.items() if column not in METADATA}
     required = frozenset(field.name for field in struct.fields if not field.nullable)
     called = name or re.sub(r"\W", "_", topics[0])
     subscription = Subscription(servers, topics, pattern, start_text(start), on_lost, options or {})
@@ -75,7 +78,7 @@ def read_kafka(
     spark.dataSource.register(KafkaSlices)
     reader = spark.readStream.format(FORMAT).option("source", called).option("caps", str(caps))
     raw = reader.option("subscription", subscription.to_json()).load()
-    gate = Gate(called, KafkaReader(subscription, decoder, declared), None)
+    gate = Gate(called, KafkaReader(subscription, decoder, read), None, tells_position=ROW_POSITION in declared)
     folder = graph.checkpoint / "ticks" / called
     fingerprint: dict[str, object] = {
         "kind": "kafka",
@@ -90,10 +93,11 @@ def read_kafka(
 
 
 def _check_metadata(topic: str, declared: Mapping[str, Any], nullable: Mapping[str, bool]) -> None:
+    known = {**METADATA, ROW_POSITION: pl.String()}
     for column, kind in declared.items():
-        if column not in METADATA:
+        if column not in known:
             continue
-        allowed = ("BINARY", "STRING") if column == "_key" else (type_name(METADATA[column]),)
+        allowed = ("BINARY", "STRING") if column == "_key" else (type_name(known[column]),)
         if type_name(kind) not in allowed:
             raise DefinitionError(
                 "METADATA_TYPE",
@@ -104,7 +108,7 @@ def _check_metadata(topic: str, declared: Mapping[str, Any], nullable: Mapping[s
             raise DefinitionError(
                 "METADATA_TYPE", f"topic {topic!r}: a message may have no key. Declare _key without NOT NULL."
             )
-    if all(column in METADATA for column in declared):
+    if all(column in known for column in declared):
         raise DefinitionError(
             "SCHEMA_MISSING", f"topic {topic!r}: the schema names no column of the message itself, as {VALUE!r}."
         )

@@ -18,6 +18,8 @@ from headrace.waiting import Sign
 FORMAT = "headrace_kafka"
 SLICES = "topic STRING, partition INT, first BIGINT, until BIGINT"
 LARGEST_SLICE = 100_000
+PATIENCE_SECONDS = 600.0
+"""How long a run over what is there waits for brokers that do not answer."""
 
 
 class KafkaSlices(DataSource):
@@ -80,6 +82,7 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far the next batch reads; as far as the last one while the brokers do not answer."""
         positions: Positions = start["positions"]
+        asked = time.monotonic()
         while True:
             try:
                 latest = self._target if self._target is not None else self._topics.latest()
@@ -92,6 +95,12 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 # To say that there is nothing more would end a run over what is there.
                 if self._target is None:
                     return start
+                if time.monotonic() - asked > PATIENCE_SECONDS:
+                    raise HeadraceError(
+                        "SOURCE_UNREACHABLE",
+                        f"kafka {self._subscription!r} has not answered for {PATIENCE_SECONDS:.0f} s: {problem}. Start "
+                        "the brokers, then this run again: it goes on where it is.",
+                    ) from None
                 time.sleep(1)
             else:
                 self._sign.take_down()
