@@ -5,5 +5,7 @@ import polars  # noqa: F401
 import pyarrow  # noqa: F401
 from pyspark import daemon
 
+import headrace  # noqa: F401
+
 if __name__ == "__main__":
     daemon.manager()
