@@ -276,7 +276,8 @@ def _in_delta(address: str, root: Path) -> pl.DataFrame:
             if "remove" in action:
                 files[action["remove"]["path"]] = False
     rows = pl.concat([pl.read_parquet(root / "table" / file) for file, there in files.items() if there])
-    return rows.with_columns(pl.col("window").struct.field("start").cast(pl.Int64).alias("start"))
+    start = pl.col("window").struct.field("start").cast(pl.Datetime("us", "UTC"))
+    return rows.with_columns(start.cast(pl.Int64).alias("start"))
 
 
 def _in_postgres(address: str, root: Path) -> pl.DataFrame:

@@ -44,7 +44,7 @@ def test_a_job_killed_at_any_moment_leaves_every_row_once(
     kind, address, _ = server
     kills, rows = request.config.getoption("--kills"), request.config.getoption("--rows")
     job = new_job(f"kills-{kind}", "sink_job.py")
-    files = max(24, kills + 10)
+    files = max(12, kills + 10)
     expected = prepared(job, kind, address, rows=rows, files=files)
     arguments = ("--sink", kind, "--address", address, "--rows-per-batch", str(rows // files + 1))
     chance = random.Random(kind)

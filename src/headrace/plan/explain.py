@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headrace.durations import spoken
 from headrace.graph import FlowNode, Graph
 from headrace.sinks.sink import Sink, TaskSink
@@ -19,14 +21,14 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
     lines = [f"  flow {flow.name}"]
     for name in flow.sources:
         source = graph.sources[name]
-        place = source.fingerprint.get("path", source.fingerprint["kind"])
-        lines.append(f"    source {name}: {place}, {source.time!r}")
+        lines.append(f"    source {name}: {_place(source.fingerprint)}, {source.time!r}")
         if source.time is not None and source.time.kind == "event":
             ahead = source.time.accept.max_future
             guard = (
                 "any time ahead is believed" if ahead is None else f"more than {spoken(ahead)} ahead is a dead letter"
             )
-            whole = "the whole source" if source.time.partition is None else f"each {source.time.partition}"
+            named = "each partition" if source.divided else "the whole source"
+            whole = named if source.time.partition is None else f"each {source.time.partition}"
             lines.append(
                 f"      watermark: highest time seen - {spoken(source.time.out_of_order)}, one for {whole}; {guard}"
             )
@@ -50,3 +52,10 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
 def _sink(output: str, sink: Sink | TaskSink) -> list[str]:
     why = getattr(sink, "why", None)
     return [f"    {output} -> {sink!r}: {sink.guarantee}", *([f"      {why}"] if why is not None else [])]
+
+
+def _place(source: Mapping[str, object]) -> str:
+    topics = source.get("topics")
+    return (
+        f"{source['kind']} {' '.join(topics)}" if isinstance(topics, list) else str(source.get("path", source["kind"]))
+    )

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MAIN = "main"
+EPOCHS_OF_A_GENERATION = 1_000_000
+"""More drivers than one checkpoint will ever have."""
 AnySink = Sink | TaskSink
 Shape = Callable[["DataFrame"], "DataFrame"]
 
@@ -40,6 +42,11 @@ class Outputs:
     folder: Path
     birth: Birth
     lease: Lease
+
+    @property
+    def epoch(self) -> int:
+        """The lease's epoch as sinks compare it: a restored checkpoint has a lease of its own, which begins at 1."""
+        return self.birth.generation * EPOCHS_OF_A_GENERATION + self.lease.epoch
 
     @property
     def writers(self) -> dict[str, int]:
@@ -79,7 +86,7 @@ class Outputs:
                 f"{', '.join(columns)}.",
             )
         count = self.writers[sink_key(output, sink)]
-        writers = [Writer(self.birth.id, output, number, self.lease.epoch) for number in range(count)]
+        writers = [Writer(self.birth.id, output, number, self.epoch) for number in range(count)]
         try:
             sink.prepare(columns, writers)
         except Unreachable as problem:
@@ -199,7 +206,7 @@ class BatchOutputs:
 
     def _write(self, output: str, sink: AnySink, frame: DataFrame) -> Written:
         flow, record = self.flow, self.record
-        batch = BatchIdentity(flow.node.name, record.generation, record.batch, output, flow.birth.id, flow.lease.epoch)
+        batch = BatchIdentity(flow.node.name, record.generation, record.batch, output, flow.birth.id, flow.epoch)
         if not isinstance(sink, TaskSink):
             flow.lease.check()
             return sink.write(frame, batch)

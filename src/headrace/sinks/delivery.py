@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -108,7 +109,8 @@ def _writing(
         writer = Writer(batch.id, batch.output, number, batch.epoch)
         share = Share(writer, batch.generation, batch.batch, terms.marks.get(number))
         delivered = _patiently(sink, rows, share, terms)
-        letters = f"{terms.side_folder}/{batch.batch}/sink.{batch.output}/{number}-{context.attemptNumber()}.arrow"
+        # Several sinks of one output have writers of the same number.
+        letters = f"{terms.side_folder}/{batch.batch}/sink.{batch.output}/{uuid.uuid4().hex}.arrow"
         refused = 0 if delivered.refused is None else delivered.refused.height
         if delivered.refused is not None and refused > 0:
             write_rows(letters, _letters(delivered.refused, sink.place, batch, terms.clock))

@@ -88,6 +88,8 @@ def _texts(column: pl.Series) -> list[Text | None]:
             return column.dt.to_string("%Y-%m-%dT%H:%M:%S%.6f").to_list()
         case pl.Datetime():
             return column.dt.convert_time_zone("UTC").dt.to_string("%Y-%m-%dT%H:%M:%S%.fZ").to_list()
+        case pl.Duration():
+            return column.dt.to_string("iso").to_list()
         case kind if kind.is_nested():
             opening = len('{"list":')
             texts = json_rows(column.alias("list").to_frame())

@@ -98,6 +98,8 @@ def _as_text(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
             return value.dt.to_string("%Y-%m-%dT%H:%M:%S%.6f")
         case pl.Datetime():
             return value.dt.convert_time_zone("UTC").dt.to_string("%Y-%m-%dT%H:%M:%S%.fZ")
+        case pl.Duration():
+            return value.dt.to_string("iso")
         case pl.Binary():
             return value.bin.encode("hex")
         case _:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import polars as pl
@@ -25,6 +25,7 @@ def test_values_of_every_kind_are_written_as_people_write_them() -> None:
             "day": [date(2026, 1, 1)],
             "at": [datetime(2026, 1, 1, 12, tzinfo=UTC)],
             "local": [datetime(2026, 1, 1, 12)],
+            "lasted": [timedelta(minutes=5)],
             "data": [b"\x00\xff"],
         }
     )
@@ -37,6 +38,7 @@ def test_values_of_every_kind_are_written_as_people_write_them() -> None:
         "day": "2026-01-01",
         "at": "2026-01-01T12:00:00Z",
         "local": "2026-01-01T12:00:00.000000",
+        "lasted": "PT5M",
         "data": "00ff",
     }
     assert {name: parse_template(f"<{{{name}}}>").render(rows).item() for name in rows.columns} == {

@@ -1,0 +1,156 @@
+"""A burst, and a sink that is too slow: batches keep their length, what waits stays in Kafka and is shown."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import DataFrame, SparkSession
+
+import headrace as hr
+from headrace.observe import history
+from headrace.runtime.pace import FIRST_CAP, WARM_AFTER
+from headrace.runtime.pipeline import Pipeline
+from headrace.services import Service
+from headrace.sinks.sink import Guarantee
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+PARTITIONS = 2
+TICK = 0.1
+
+
+class SlowSink:
+    """A sink that takes its time for every row."""
+
+    def __init__(self, seconds_a_row: float) -> None:
+        self.seconds_a_row = seconds_a_row
+        self.rows = 0
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """It keeps nothing."""
+        return "at_least_once"
+
+    def write(self, frame: DataFrame, batch: hr.BatchIdentity) -> hr.Written:
+        """Count the rows, slowly."""
+        rows = frame.count()
+        time.sleep(rows * self.seconds_a_row)
+        self.rows += rows
+        return hr.Written(rows, rows)
+
+
+class Feed:
+    """Fills a topic."""
+
+    def __init__(self, servers: str) -> None:
+        self.topic = f"t{uuid.uuid4().hex[:8]}"
+        admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(30)
+        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "log_level": 0})
+        self.rows = 0
+
+    def send(self, rows: int) -> None:
+        """Send so many rows at once."""
+        for number in range(self.rows, self.rows + rows):
+            self._producer.produce(self.topic, b'{"id": %d}' % number, partition=number % PARTITIONS)
+            self._producer.poll(0)
+        self.rows += rows
+        assert self._producer.flush(30) == 0
+
+    def steadily(self, rows_a_second: int, seconds: float) -> None:
+        """Send at an even rate."""
+        began, sent = time.monotonic(), 0
+        while (passed := time.monotonic() - began) < seconds:
+            due = int(rows_a_second * passed)
+            self.send(due - sent)
+            sent = due
+            time.sleep(TICK)
+
+
+@pytest.fixture
+def feed(kafka: Service) -> Feed:
+    """A topic of its own."""
+    return Feed(kafka.address)
+
+
+@pytest.fixture
+def run(tmp_path: Path, spark: SparkSession) -> Iterator[Callable[..., Path]]:
+    """Starts a pipeline in the background, and stops it at the end; gives the folder of its flow."""
+    started = []
+
+    def start(pipeline: Pipeline, mode: Any) -> Path:
+        started.append(pipeline.start(checkpoint=tmp_path / "checkpoint", mode=mode, spark=spark))
+        return tmp_path / "checkpoint" / "counted"
+
+    yield start
+    for running in started:
+        running.stop()
+
+
+def _counting(servers: str, topic: str, sink: SlowSink) -> Pipeline:
+    @hr.pipeline(name="counting")
+    def counting(spark: SparkSession) -> None:
+        rows = hr.read_kafka(spark, topic, servers=servers, schema="id BIGINT", name="numbers")
+        hr.write("counted", rows, sink)
+
+    return counting
+
+
+def _until(done: Callable[[], bool], feed: Feed, *, rows_a_second: int = 0, seconds: float = 60) -> None:
+    """Go on sending until something is so."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline
+        feed.steadily(rows_a_second, 3 * TICK)
+
+
+def _read(entry: dict[str, Any]) -> int:
+    return int(entry["account"]["sources"]["numbers"]["read"])
+
+
+def test_a_burst_of_ten_times_the_load_waits_in_kafka_and_drains_while_batches_keep_their_length(
+    kafka: Service, feed: Feed, run: Callable[..., Path]
+) -> None:
+    target, load = 2.0, 1_500
+    # A batch of the whole burst would take 45,000 * 0.15 ms, which is more than three times the target.
+    sink = SlowSink(0.000_15)
+    flow = run(_counting(kafka.address, feed.topic, sink), hr.micro_batch("2 seconds", keep_up=True))
+    _until(lambda: len(history.read(flow)) > WARM_AFTER, feed, rows_a_second=load)
+    warm = len(history.read(flow))
+    feed.steadily(10 * load, 3)
+    _until(lambda: _drained(flow, sink, warm), feed, rows_a_second=load)
+    _until(lambda: sink.rows == feed.rows, feed)
+    batches = history.read(flow)[warm:]
+    assert max(entry["seconds"]["batch"] for entry in batches) <= 2 * target
+    assert max(entry["unread"]["numbers"] for entry in batches) > 10 * load
+    assert batches[-1]["unread"]["numbers"] == 0
+    assert all(_read(entry) <= entry["cap"] + PARTITIONS for entry in batches)
+    assert sum(_read(entry) for entry in history.read(flow)) == feed.rows
+
+
+def _drained(flow: Path, sink: SlowSink, warm: int) -> bool:
+    waiting = [entry["unread"]["numbers"] for entry in history.read(flow)[warm:]]
+    return bool(waiting) and max(waiting) > 0 and waiting[-1] == 0
+
+
+def test_a_slow_sink_makes_batches_smaller_and_nothing_is_lost(
+    kafka: Service, feed: Feed, run: Callable[..., Path]
+) -> None:
+    feed.send(45_000)
+    sink = SlowSink(0.000_2)
+    flow = run(_counting(kafka.address, feed.topic, sink), hr.micro_batch("500 milliseconds", keep_up=True))
+    _until(lambda: sink.rows == feed.rows, feed)
+    batches = history.read(flow)
+    caps = [entry["cap"] for entry in batches]
+    assert caps[: WARM_AFTER + 1] == [FIRST_CAP] * (WARM_AFTER + 1)
+    assert max(caps[-2:]) <= FIRST_CAP / 2
+    assert [_read(entry) for entry in batches[: WARM_AFTER + 1]] == [FIRST_CAP] * (WARM_AFTER + 1)
+    assert max(_read(entry) for entry in batches[-2:]) <= FIRST_CAP / 2
+    assert batches[-1]["unread"]["numbers"] == 0
