@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-spark bench-wheel lint format lock jars clean
+.PHONY: help setup demo test test-spark recovery bench-wheel bench-sinks lint format lock jars clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -19,8 +19,14 @@ test: lint ## check style, types and layers, then run the tests
 test-spark: setup ## run every timeline on real Spark
 	$(PYTHON) -m pytest tests/timelines --engine=spark
 
+recovery: setup ## kill jobs 50 times for each sink, over a million events, and print a table
+	$(PYTHON) -m pytest tests/recovery/test_sink_kills.py --kills=50 --rows=1000000
+
 bench-wheel: setup ## measure the wheel against Spark's own ways
 	$(PYTHON) -m benchmarks.wheel
+
+bench-sinks: setup ## measure the sinks against the plain ways of writing
+	$(PYTHON) -m benchmarks.sinks
 
 lint: setup ## check style, types and layers
 	$(PYTHON) -m ruff check .

@@ -369,6 +369,81 @@ def test_a_kafka_mark_that_has_expired_stops_the_flow(
     assert len(history.read(place.checkpoint / "copy")) == 1
 
 
+def test_a_topic_that_was_made_anew_has_lost_its_marks(
+    place: Any, kafka: Service, new_topic: Callable[..., str], spark: SparkSession
+) -> None:
+    topic = new_topic()
+    copy = _copying(place.landing, hr.to_kafka(topic, servers=kafka.address, writers=1))
+    place.land("1", ("1", "a", 5, "10:05:00"))
+    _run(copy, place.checkpoint, spark)
+    admin = AdminClient({"bootstrap.servers": kafka.address, "log_level": 0})
+    admin.delete_topics([topic])[topic].result(30)
+    while topic in admin.list_topics(timeout=30).topics:
+        time.sleep(0.1)
+    place.land("2", ("2", "a", 5, "10:05:00"))
+    with pytest.raises(hr.HeadraceError, match=r"\[TOPIC_UNKNOWN\]"):
+        _run(copy, place.checkpoint, spark)
+    new_topic()
+    with pytest.raises(hr.HeadraceError, match=r"\[MARK_LOST\]"):
+        _run(copy, place.checkpoint, spark)
+    assert _messages(kafka, topic) == []
+
+
+def test_sinks_and_the_number_of_their_writers_may_change_from_start_to_start(
+    place: Any,
+    name: str,
+    kafka: Service,
+    postgres: Service,
+    new_topic: Callable[..., str],
+    database: psycopg.Connection[Any],
+    spark: SparkSession,
+) -> None:
+    topic = new_topic()
+
+    def stream(**how: Any) -> Any:
+        return hr.to_kafka(topic, servers=kafka.address, key="id", **how)
+
+    table = hr.to_postgres(name, dsn=postgres.url)
+    starts: list[tuple[Any, ...]] = [
+        (stream(writers=1),),
+        (stream(writers=3), table),
+        (table,),
+        (stream(writers=1), table),
+        (stream(guarantee="at_least_once"),),
+        (stream(writers=2), table),
+    ]
+    for number, sinks in enumerate(starts):
+        ids = [f"{number}.{row}" for row in range(5)]
+        place.land(str(number), *[(identity, "a", 5, "10:05:00") for identity in ids])
+        _run(_copying(place.landing, *sinks), place.checkpoint, spark)
+    sent = sorted(row["id"] for row in _messages(kafka, topic))
+    assert sent == [f"{number}.{row}" for number in (0, 1, 3, 4, 5) for row in range(5)]
+    kept = sorted(row[0] for row in database.execute(f"select id from {name}"))  # type: ignore[arg-type]
+    assert kept == [f"{number}.{row}" for number in (1, 2, 3, 5) for row in range(5)]
+
+
+def test_a_new_checkpoint_is_a_new_flow_that_writes_everything_again(
+    place: Any,
+    name: str,
+    postgres: Service,
+    redis_server: Service,
+    database: psycopg.Connection[Any],
+    spark: SparkSession,
+) -> None:
+    sinks = (
+        hr.to_postgres(name, dsn=postgres.url),
+        hr.to_postgres(f"{name}_latest", dsn=postgres.url, upsert_on="id"),
+        hr.to_redis(redis_server.url, key=name + ":{id}"),
+    )
+    place.land("1", ("1", "a", 5, "10:05:00"))
+    for checkpoint in ("first", "second"):
+        _run(_copying(place.landing, *sinks), place.root / checkpoint, spark)
+        for output in ("main#1", "main#2", "main#3"):
+            assert _accounts(place.root / checkpoint / "copy", output)["written"] == 1
+    count = "select (select count(*) from {0}), (select count(*) from {0}_latest)"
+    assert database.execute(count.format(name)).fetchone() == (2, 1)  # type: ignore[arg-type]
+
+
 def test_empty_batches_leave_no_mark_and_break_nothing(
     place: Any,
     name: str,

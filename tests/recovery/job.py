@@ -82,11 +82,11 @@ def install(name: str, batch: int, marker: str) -> None:
 
 
 def _is_main(path: Path, batch: int) -> bool:
-    return path.name.startswith(f"spend.main-0000-{batch:010d}")
+    return f".main-0000-{batch:010d}" in path.name
 
 
 def _is_late(path: Path, batch: int) -> bool:
-    return path.name.startswith(f"spend.spend.late-0000-{batch:010d}")
+    return f".spend.late-0000-{batch:010d}" in path.name
 
 
 def _nothing() -> None:

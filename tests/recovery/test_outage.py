@@ -25,8 +25,8 @@ def test_a_server_killed_in_mid_run_is_waited_for(
     with running(kind) as service:
         address = getattr(service, {"kafka": "address", "postgres": "dsn", "redis": "url"}[kind])
         job = new_job(f"outage-{kind}", "sink_job.py")
-        expected = prepared(job, kind, address, rows=15_000, files=12)
-        with job.running("--sink", kind, "--address", address, "--rows-per-batch", "1300") as process:
+        expected = prepared(job, kind, address, rows=7_000, files=7)
+        with job.running("--sink", kind, "--address", address, "--rows-per-batch", "1050") as process:
             _until(lambda: len(history.read(job.log.parent)) >= 3, process, job, 120)
             service.kill()
             killed = time.monotonic()

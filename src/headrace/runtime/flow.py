@@ -180,8 +180,12 @@ class Flow:
         if time.monotonic() - self._claimed > CLAIMED_SECONDS and self._busy.acquire(blocking=False):
             try:
                 self._outputs.prepare()
-                self._claimed = time.monotonic()
+            except HeadraceError as problem:
+                # Marks live for days: the next renewal is early enough, and the next batch waits for the sink.
+                if problem.id != "SINK_UNREACHABLE":
+                    raise
             finally:
+                self._claimed = time.monotonic()
                 self._busy.release()
 
     def tick(self) -> None:

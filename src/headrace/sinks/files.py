@@ -41,7 +41,8 @@ class FileSink:
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
         """Tasks write parts to a staging folder; the driver renames it and lists its files."""
         root = Path(self.path).absolute()
-        writer = f"{batch.flow}.{batch.output}"
+        # By its own id, not its name: a new checkpoint must not take the batches of an old one for its own.
+        writer = f"{batch.id or batch.flow}.{batch.output}"
         name = f"{writer}-{batch.generation:04d}-{batch.batch:010d}"
         for left_over in (root / STAGING).glob(f"{writer}-*"):
             shutil.rmtree(left_over, ignore_errors=True)

@@ -62,8 +62,8 @@ class KafkaSink:
         return (
             "each writer's part of a batch and its mark are one Kafka transaction: readers with "
             "isolation.level=read_committed see that part once and as a whole (with writers=1 the whole batch); a mark "
-            "expires when its writer has no rows and no restart for offsets.retention.minutes (by default 7 days), "
-            "and the flow then stops with [MARK_LOST]"
+            "expires when the flow does not run for offsets.retention.minutes (by default 7 days), and the flow then "
+            "stops with [MARK_LOST]"
         )
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.errors import DefinitionError, HeadraceError
@@ -66,7 +66,14 @@ class Topics:
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
-        self._client = AdminClient({"socket.timeout.ms": 5_000, **subscription.client_options()})
+        self._refusals = refusals = list[str]()
+
+        def note(error: KafkaError) -> None:
+            if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+                refusals.append(error.str())
+
+        settings = {"socket.timeout.ms": 5_000, "error_cb": note, **subscription.client_options()}
+        self._client = AdminClient(settings)
 
     def initial(self) -> Positions:
         """Where a new flow begins."""
@@ -94,6 +101,13 @@ class Topics:
         try:
             self._partitions()
         except Unanswered as problem:
+            # A wrong password looks like silence; why it is silent comes by another way.
+            self._client.poll(0)
+            if self._refusals:
+                raise HeadraceError(
+                    "SOURCE_REFUSED",
+                    f"kafka {self._subscription!r} refuses: {self._refusals[-1]}. Mend the options.",
+                ) from None
             raise HeadraceError(
                 "SOURCE_UNREACHABLE",
                 f"kafka {self._subscription!r} does not answer: {problem}. Start the brokers or correct servers=...",

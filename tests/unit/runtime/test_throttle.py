@@ -29,6 +29,14 @@ def test_a_sink_that_becomes_slow_makes_batches_smaller_and_one_that_recovers_la
     assert pace.cap > 10 * small
 
 
+def test_where_an_empty_batch_takes_nearly_as_long_as_it_may_batches_still_catch_up() -> None:
+    pace = Pace(target=2.0, warm=2)
+    for _ in range(40):
+        pace.learn(rows=pace.cap, seconds=1.4 + pace.cap / 6_000)
+    assert pace.cap > 3_000
+    assert 1.4 + pace.cap / 6_000 < 2 * pace.target
+
+
 def test_the_first_batches_of_a_process_and_small_ones_teach_nothing() -> None:
     pace = Pace(target=1.0, cap=10_000)
     pace.learn(rows=10_000, seconds=9.0)
@@ -42,7 +50,7 @@ def test_batches_stay_within_their_bounds() -> None:
     pace.learn(rows=10_000, seconds=0.1)
     assert pace.cap == 15_000
     for _ in range(20):
-        pace.learn(rows=pace.cap, seconds=60)
+        pace.learn(rows=pace.cap, seconds=pace.cap / 10)
     assert pace.cap == SMALLEST_CAP
 
 

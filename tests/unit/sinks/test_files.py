@@ -99,3 +99,13 @@ def test_a_task_that_fails_while_it_writes_is_tried_again_and_counts_once(spark:
     assert hr.to_files(tmp_path / "out").write(frame, BATCH) == hr.Written(10, 10)
     assert Path(marker).exists()
     assert _listed(tmp_path / "out") == list(range(10))
+
+
+def test_a_flow_with_a_new_checkpoint_does_not_take_the_batches_of_an_old_one_for_its_own(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    sink = hr.to_files(tmp_path)
+    old, new = (hr.BatchIdentity("spend", 0, 0, "main", id=f"spend-{number}") for number in (1, 2))
+    assert sink.write(spark.range(3), old) == sink.write(spark.range(3), new) == hr.Written(3, 3)
+    assert sink.write(spark.range(3), new) == hr.Written(3, 0, already_marked=3)
+    assert len(list((tmp_path / "_commits").glob("*.json"))) == 2
