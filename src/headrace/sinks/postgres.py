@@ -12,6 +12,7 @@ import psycopg
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.secrets import HIDDEN, Secret
 from headrace.sinks.marks import already_written
+from headrace.sinks.postgres_binary import takes_binary
 from headrace.sinks.postgres_connection import Server, begin, parse_server
 from headrace.sinks.postgres_marks import Marks
 from headrace.sinks.postgres_rows import Target, put_all_but_refused
@@ -140,7 +141,8 @@ class PostgresSink:
         self, connection: psycopg.Connection[Any], changes: Changes, keyless: pl.DataFrame, key: tuple[str, ...]
     ) -> Delivered:
         """Take out and put in what the changes say, all but what the table refuses."""
-        target = Target(self.name.identifier, key)
+        existing = existing_columns(connection, self.name) or {}
+        target = Target(self.name.identifier, key, takes_binary(existing, changes.upserts.schema))
         # Deletes first: a row that takes another's place may be unique in more than the key.
         parts = [keyless, put_all_but_refused(connection, target.delete, changes.deletes)]
         parts.append(put_all_but_refused(connection, target.upsert if key else target.append, changes.upserts))

@@ -11,6 +11,7 @@ import polars as pl
 import psycopg
 from psycopg import sql
 
+from headrace.sinks.postgres_binary import binary_parts
 from headrace.sinks.postgres_connection import primary
 from headrace.sinks.shaping import REFUSED, refused_rows
 
@@ -27,10 +28,12 @@ class Target:
 
     table: sql.Identifier
     key: tuple[str, ...]
+    binary: bool = False
+    """Whether its columns take the binary form of our rows."""
 
     def append(self, connection: psycopg.Connection[Any], rows: pl.DataFrame) -> None:
         """Add rows."""
-        _copy(connection, self.table, rows)
+        self.copy(connection, self.table, rows)
 
     def upsert(self, connection: psycopg.Connection[Any], rows: pl.DataFrame) -> None:
         """Add rows, each in the place of the one with its key; no two may have the same."""
@@ -60,7 +63,17 @@ class Target:
             )
         )
         # In one order two sessions cannot lock each other's rows crosswise, and the index is walked once.
-        _copy(connection, _STAGE, rows.sort(self.key))
+        self.copy(connection, _STAGE, rows.sort(self.key))
+
+    def copy(self, connection: psycopg.Connection[Any], table: sql.Identifier, rows: pl.DataFrame) -> None:
+        """Add rows to this table or to one with its types."""
+        form, parts = ("binary", binary_parts(rows)) if self.binary else ("csv", csv_parts(rows))
+        statement = sql.SQL("copy {} ({}) from stdin with (format {})").format(
+            table, _names(rows.columns), sql.SQL(form)
+        )
+        with connection.cursor() as cursor, cursor.copy(statement) as copy:
+            for part in parts:
+                copy.write(part)
 
 
 Put = Callable[[psycopg.Connection[Any], pl.DataFrame], None]
@@ -122,13 +135,6 @@ def _element(value: pl.Expr, kind: Any) -> pl.Expr:
         escaped = text.str.replace_all("\\", "\\\\", literal=True).str.replace_all('"', '\\"', literal=True)
         text = pl.lit('"') + escaped + pl.lit('"')
     return text.fill_null("NULL")
-
-
-def _copy(connection: psycopg.Connection[Any], table: sql.Identifier, rows: pl.DataFrame) -> None:
-    statement = sql.SQL("copy {} ({}) from stdin with (format csv)").format(table, _names(rows.columns))
-    with connection.cursor() as cursor, cursor.copy(statement) as copy:
-        for part in csv_parts(rows):
-            copy.write(part)
 
 
 def _names(columns: Sequence[str]) -> sql.Composed:
