@@ -27,13 +27,17 @@ def run(
         bool, typer.Option("--drain", help="With --available-now: the end of the data is the end of time.")
     ] = False,
     interval: Annotated[str, typer.Option(help="How often to look for new rows.")] = "1 second",
+    max_rows: Annotated[int | None, typer.Option(help="The most rows of a source that a batch takes.")] = None,
+    keep_up: Annotated[
+        bool, typer.Option("--keep-up", help="Let batches take as many rows as they can within the interval.")
+    ] = False,
 ) -> None:
     """Run a pipeline until Ctrl-C or SIGTERM, or over what is there now.
 
     Example: headrace run jobs/spend.py:spend --checkpoint checkpoints/spend -p folder=in --available-now
     """
     pipeline, parameters = find_pipeline(target), read_parameters(parameter)
-    mode = _mode(once=once, drain=drain, interval=interval)
+    mode = _mode(once=once, drain=drain, interval=interval, max_rows=max_rows, keep_up=keep_up)
     ended = threading.Event()
     teller = threading.Thread(target=_tell, args=(checkpoint, ended), daemon=True)
     teller.start()
@@ -46,12 +50,21 @@ def run(
     console.print(status_table(statuses(checkpoint), width=console.width))
 
 
-def _mode(*, once: bool, drain: bool, interval: str) -> Mode:
+def _mode(*, once: bool, drain: bool, interval: str, max_rows: int | None, keep_up: bool) -> Mode:
     if drain and not once:
         raise HeadraceError(
             "DRAIN_WITHOUT_END", "--drain closes every window at the end of the data. Add --available-now."
         )
-    return available_now(drain=drain) if once else micro_batch(interval)
+    if keep_up and once:
+        raise HeadraceError(
+            "KEEP_UP_WITHOUT_INTERVAL",
+            "--keep-up fits batches to the interval, and --available-now has none. Use --max-rows.",
+        )
+    return (
+        available_now(drain=drain, max_rows=max_rows)
+        if once
+        else micro_batch(interval, max_rows=max_rows, keep_up=keep_up)
+    )
 
 
 def _tell(checkpoint: Path, ended: threading.Event) -> None:

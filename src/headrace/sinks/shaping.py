@@ -11,6 +11,7 @@ import polars as pl
 CHANGE = "change"
 """The column of a changelog that says what a row does to its key."""
 DELETE, BEFORE = "delete", "update_before"
+_FIRST_MOMENT, _LAST_MOMENT = -8_334_601_228_800_000_000, 8_210_266_876_799_999_999
 REFUSED = {"reason": pl.String(), "detail": pl.String(), "raw": pl.Binary()}
 """The columns of rows that a sink cannot take."""
 
@@ -71,15 +72,29 @@ def last_changes(rows: pl.DataFrame, key: Sequence[str]) -> Changes:
 def json_rows(rows: pl.DataFrame) -> list[bytes]:
     """Each row as a JSON object; times in ISO 8601, decimals as text, bytes in base 64.
 
+    A time beyond the years that can be written (about 262,000) is a number of microseconds.
+
     >>> json_rows(pl.DataFrame({"account": ["a"], "spent": [2.5]}))
     [b'{"account":"a","spent":2.5}']
     """
     if rows.is_empty():
         return []
-    readable = rows.with_columns(pl.selectors.binary().bin.encode("base64"))
+    readable = rows.with_columns(pl.selectors.binary().bin.encode("base64"), *_endless_times(rows))
     stream = BytesIO()
     readable.write_ndjson(stream)
     return stream.getvalue().rstrip(b"\n").split(b"\n")
+
+
+def _endless_times(rows: pl.DataFrame) -> list[pl.Series]:
+    """Columns that hold times no calendar has, as text."""
+    found = []
+    for times in rows.select(pl.selectors.datetime()).get_columns():
+        number = times.to_physical()
+        written = number.is_between(_FIRST_MOMENT, _LAST_MOMENT)
+        if not written.all():
+            text = times.set(~written, None).dt.to_string("iso:strict")
+            found.append(text.zip_with(written.fill_null(True), number.cast(pl.String)))
+    return found
 
 
 def refused_rows(rows: pl.DataFrame, reason: str, detail: str) -> pl.DataFrame:

@@ -115,3 +115,11 @@ def test_every_verb_about_dead_letters_has_help_with_an_example(verb: str) -> No
     result = RUNNER.invoke(app, ["dead-letters", verb, "--help"])
     assert result.exit_code == 0
     assert f"Example: headrace dead-letters {verb} " in result.stdout
+
+
+def test_batches_that_keep_up_need_an_interval(tmp_path: Path) -> None:
+    file = written(tmp_path, TWO_PIPELINES)
+    arguments = ["run", f"{file}:spend", "--checkpoint", str(tmp_path / "checkpoint"), "--available-now", "--keep-up"]
+    result = RUNNER.invoke(app, arguments)
+    assert result.exit_code == 1
+    assert "KEEP_UP_WITHOUT_INTERVAL" in result.stderr

@@ -103,3 +103,12 @@ def test_no_rows_are_refused_as_none() -> None:
     none = refused_rows(ROWS.clear(), "KEY_NULL", "account is null")
     assert none.is_empty()
     assert none.columns == ["reason", "detail", "raw"]
+
+
+def test_a_time_that_no_calendar_has_is_written_as_a_number() -> None:
+    times = pl.Series("at", [0, -(2**63) + 1, None]).cast(pl.Datetime("us", "UTC"))
+    assert [json.loads(row)["at"] for row in json_rows(times.to_frame())] == [
+        "1970-01-01T00:00:00.000000+00:00",
+        "-9223372036854775807",
+        None,
+    ]
