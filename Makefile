@@ -14,7 +14,7 @@ demo: setup ## run the demonstration
 	.venv/bin/headrace demo
 
 test: lint ## check style, types and layers, then run the tests
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest --numprocesses=2 --dist=loadfile
 
 test-spark: setup ## run every timeline on real Spark
 	$(PYTHON) -m pytest tests/timelines --engine=spark

@@ -95,6 +95,7 @@ class _Consuming:
         self._sign = sign
         self._consumer = _consumer(subscription)
         self._partition = TopicPartition(piece.topic, piece.partition, piece.first)
+        self._first = piece.first
         self.unread = 0
 
     def lost(self) -> int:
@@ -109,6 +110,7 @@ class _Consuming:
                 f"{self._piece.partition} on are gone, the topic now begins at {first}. Restore them, start with a new "
                 "checkpoint, or accept the loss with on_lost='count'.",
             )
+        self._first = self._piece.first + gone
         return gone
 
     def _bounds(self) -> tuple[int, int]:
@@ -125,7 +127,7 @@ class _Consuming:
 
     def messages(self) -> Iterator[list[Message]]:
         """The slice's messages in order, many at a time."""
-        following = self._piece.first
+        following = self._first
         self._assign(following)
         heard = time.monotonic()
         try:
