@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,7 +136,7 @@ class _Consuming:
                 messages, ended, broken = self._poll(following)
                 if messages:
                     following = _offset(messages[-1]) + 1
-                    yield [message for message in messages if _offset(message) < self._piece.until]
+                    yield messages[: bisect_left(messages, self._piece.until, key=_offset)]
                 if ended:
                     return
                 if broken is not None:
@@ -152,18 +153,19 @@ class _Consuming:
 
     def _poll(self, following: int) -> tuple[list[Message], bool, str | None]:
         """Messages from ``following`` on, whether the slice has ended, and what makes the consumer useless."""
-        messages: list[Message] = []
+        batch = self._consumer.consume(AT_ONCE, POLL_SECONDS)
+        messages = [message for message in batch if message.error() is None]
         ended, broken = False, None
-        for message in self._consumer.consume(AT_ONCE, POLL_SECONDS):
+        for message in batch if len(messages) < len(batch) else ():
             error = message.error()
             if error is None:
-                messages.append(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
+                continue
+            if error.code() == KafkaError._PARTITION_EOF:
                 # Behind the last row there may be marks of transactions, which are never handed over.
                 ended = _offset(message) >= self._piece.until
             elif error.code() == KafkaError._AUTO_OFFSET_RESET or error.fatal():
                 broken = error.str()
-        return [message for message in messages if _offset(message) >= following], ended, broken
+        return messages[bisect_left(messages, following, key=_offset) :], ended, broken
 
     def _start_anew(self, following: int) -> None:
         """With a new consumer: after an outage the old one may not believe in the position it was given."""
