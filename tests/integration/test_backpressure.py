@@ -53,7 +53,9 @@ class Feed:
         self.topic = f"t{uuid.uuid4().hex[:8]}"
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(30)
-        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "log_level": 0})
+        self._producer = Producer(
+            {"bootstrap.servers": servers, "linger.ms": 5, "enable.idempotence": True, "log_level": 0}
+        )
         self.rows = 0
 
     def send(self, rows: int) -> None:

@@ -35,7 +35,9 @@ class Topic:
 
     def produce(self, *rows: dict[str, Any] | bytes | None, partition: int = 0, **how: Any) -> None:
         """Send rows (or raw payloads) and wait until the broker has them."""
-        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 0, "log_level": 0})
+        producer = Producer(
+            {"bootstrap.servers": self.servers, "linger.ms": 0, "enable.idempotence": True, "log_level": 0}
+        )
         for row in rows:
             payload = json.dumps(row).encode() if isinstance(row, dict) else row
             producer.produce(self.name, payload, partition=partition, **how)

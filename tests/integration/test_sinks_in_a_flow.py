@@ -287,7 +287,9 @@ def test_a_message_of_5_megabytes_is_a_dead_letter_of_its_source(
     place: Any, kafka: Service, new_topic: Callable[..., str], spark: SparkSession
 ) -> None:
     topic = new_topic("in", **{"max.message.bytes": "8000000"})
-    producer = Producer({"bootstrap.servers": kafka.address, "message.max.bytes": 8_000_000, "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": kafka.address, "message.max.bytes": 8_000_000, "enable.idempotence": True, "log_level": 0}
+    )
     for identity, pad in (("1", ""), ("large", "x" * LARGE), ("3", "")):
         producer.produce(topic, json.dumps({"id": identity, "pad": pad}).encode(), partition=1)
     assert producer.flush(30) == 0

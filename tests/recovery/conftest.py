@@ -221,6 +221,7 @@ def _fill_topic(address: str, folder: Path) -> None:
     settings = {
         "bootstrap.servers": address,
         "linger.ms": 20,
+        "enable.idempotence": True,  # otherwise a request that is sent again changes the order of a partition's rows
         "queue.buffering.max.messages": 2_000_000,
         "log_level": 0,
     }

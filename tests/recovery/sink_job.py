@@ -37,7 +37,7 @@ def spend(spark: SparkSession, root: str, sink: str, address: str) -> None:
     else:
         folder = f"{root}/in"
         rows = hr.read_files(spark, folder, format="json", schema=Payments.schema, name="payments", files_per_batch=1)
-    timed = rows.transform(hr.event_time("at", out_of_order="1 minute", idle=IDLE))
+    timed = rows.transform(hr.event_time("at", out_of_order="2 minutes", idle=IDLE))
     windows = (
         hr.tumbling("spend", size="1 minute", key="account")
         .agg(spent="sum(amount)", payments="count(*)", first="min(id)", last="max(id)")

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from headrace.observe import history
 from headrace.services import running
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(7200)]
@@ -57,6 +58,8 @@ def test_a_job_killed_at_any_moment_leaves_every_row_once(
                 time.sleep(chance.uniform(0, 1.5))
             assert process.poll() is None, f"the job ended before kill {number}: {job.said()}"
     assert job.run(*arguments, timeout=1800) == 0, job.said()
+    late = sum(entry["account"]["steps"]["spend"]["late"] for entry in history.read(job.log.parent))
+    assert late == 0, "no row of the input is out of order by more than the bound"
     found = rows_in(kind, address, job.root)
     keys = found.select("account", "start")
     doubled = keys.height - keys.unique().height
