@@ -3,7 +3,21 @@
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.lateness import drop, side_output, update_for
 from headrace.event_time.strategy import between, event_time, ingestion_time, processing_time
-from headrace.operators.windows.emission import on_close
+from headrace.expressions.aggregates.accumulator import Accumulator
+from headrace.expressions.aggregates.collect import collect_list, collect_set
+from headrace.expressions.aggregates.ewm import ewm
+from headrace.expressions.aggregates.percentile import percentile
+from headrace.expressions.aggregates.top import top
+from headrace.expressions.aggregates.vector_accumulator import VectorAccumulator
+from headrace.operators.deduplicate import deduplicate
+from headrace.operators.windows.counting import counting
+from headrace.operators.windows.cumulating import cumulating
+from headrace.operators.windows.emission import after_rows, every, on_close, on_update, when
+from headrace.operators.windows.global_window import global_window
+from headrace.operators.windows.hopping import hopping
+from headrace.operators.windows.panes import accumulating, discarding, retracting
+from headrace.operators.windows.session import session
+from headrace.operators.windows.sliding import sliding
 from headrace.operators.windows.tumbling import tumbling
 from headrace.runtime.modes import available_now, micro_batch
 from headrace.runtime.pipeline import pipeline
@@ -28,29 +42,48 @@ from headrace.sources.kafka import read_kafka
 from headrace.sources.mqtt import read_mqtt
 
 __all__ = [
+    "Accumulator",
     "BatchIdentity",
     "DefinitionError",
     "HeadraceError",
     "Payments",
     "Sink",
+    "VectorAccumulator",
     "Written",
+    "accumulating",
+    "after_rows",
     "available_now",
     "between",
+    "collect_list",
+    "collect_set",
+    "counting",
+    "cumulating",
+    "deduplicate",
+    "discarding",
     "drop",
     "event_time",
+    "every",
+    "ewm",
     "generate",
+    "global_window",
+    "hopping",
     "ingestion_time",
     "memory",
     "micro_batch",
     "on_close",
+    "on_update",
+    "percentile",
     "pipeline",
     "processing_time",
     "read_delta",
     "read_files",
     "read_kafka",
     "read_mqtt",
+    "retracting",
     "secret",
+    "session",
     "side_output",
+    "sliding",
     "spark_session",
     "to_console",
     "to_delta",
@@ -61,7 +94,9 @@ __all__ = [
     "to_opensearch",
     "to_postgres",
     "to_redis",
+    "top",
     "tumbling",
     "update_for",
+    "when",
     "write",
 ]

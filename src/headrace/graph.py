@@ -64,6 +64,10 @@ class Step(Protocol):
     def fingerprint(self) -> Mapping[str, object]:
         """What must stay the same for the step's state to stay valid."""
 
+    @property
+    def holds(self) -> str:
+        """What the state holds and how long, in words."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceNode:

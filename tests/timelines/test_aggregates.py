@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.testing import at, batch, crash, expect, row, timeline, watermark
+from headrace.testing import at, batch, crash, expect, play, row, timeline, watermark
 
 everything = (
     hr.tumbling("everything", size="1 hour", key="account")
@@ -54,7 +54,6 @@ def test_aggregates_pass_over_nulls_and_count_star_does_not() -> None:
             id="decimals are exact",
         ),
         pytest.param([2**62, 2**62, -(2**62)], {"total": 2**62, "most": 2**62}, id="sums may pass 64 bits on the way"),
-        pytest.param([2**62, 2**62], {"total": None, "mean": float(2**62)}, id="a sum beyond 64 bits is null"),
     ],
 )
 def test_numbers_in_one_batch_and_in_many_give_the_same(values: list[Any], expected: dict[str, Any]) -> None:
@@ -62,6 +61,11 @@ def test_numbers_in_one_batch_and_in_many_give_the_same(values: list[Any], expec
     split = [element for each in rows for element in (each, batch())]
     for elements in (rows, split):
         timeline(everything, *elements, watermark("11:00"), expect(account="a", **expected))
+
+
+def test_a_sum_beyond_64_bits_is_an_error_with_its_key() -> None:
+    with pytest.raises(hr.HeadraceError, match=r"\[SUM_OVERFLOW\] step 'everything': total = .* for key 'a' is beyond"):
+        play(everything, at("10:00", account="a", x=2**62), at("10:01", account="a", x=2**62), watermark("11:00"))
 
 
 def test_text_and_dates_have_a_least_and_a_greatest() -> None:

@@ -122,19 +122,67 @@ def test_where_the_last_hour_of_a_day_comes_twice_the_day_has_25_hours() -> None
     )
 
 
-def test_several_days_are_counted_from_the_first_of_january_1970() -> None:
+def test_weeks_begin_on_mondays() -> None:
     timeline(
-        days("Europe/Berlin", "7 days"),
-        # 1970-01-01 was a Thursday, and so is 2026-03-26; the clocks change on the 29th.
-        at("2026-03-25T22:59:59.999999", shop="a"),
-        at("2026-03-25T23:00", shop="a"),
-        at("2026-04-01T21:59:59.999999", shop="a"),
-        watermark("2026-04-01T22:00"),
+        days("Europe/Berlin", "1 week"),
+        # 2026-03-23 is a Monday; the clocks change on the 29th.
+        at("2026-03-22T22:59:59.999999", shop="a"),
+        at("2026-03-22T23:00", shop="a"),
+        at("2026-03-29T21:59:59.999999", shop="a"),
+        watermark("2026-03-29T22:00"),
         expect(
-            row(shop="a", window="2026-03-18T23:00/2026-03-25T23:00", n=1),
-            row(shop="a", window="2026-03-25T23:00/2026-04-01T22:00", n=2),
+            row(shop="a", window="2026-03-15T23:00/2026-03-22T23:00", n=1),
+            row(shop="a", window="2026-03-22T23:00/2026-03-29T22:00", n=2),
         ),
     )
+
+
+def test_an_offset_moves_the_beginning_of_a_week_or_a_day() -> None:
+    sundays = hr.tumbling("weeks", size="1 week", key="shop", time_zone="Europe/Berlin", offset="-1 day")
+    timeline(
+        sundays.agg(n="count(*)").late(hr.side_output()),
+        at("2026-03-21T22:59:59.999999", shop="a"),
+        at("2026-03-21T23:00", shop="a"),
+        watermark("2026-03-29T00:00"),
+        expect(
+            row(shop="a", window="2026-03-14T23:00/2026-03-21T23:00", n=1),
+            row(shop="a", window="2026-03-21T23:00/2026-03-28T23:00", n=1),
+        ),
+    )
+    mornings = hr.tumbling("days", size="1 day", key="shop", time_zone="Europe/Berlin", offset="6 hours")
+    timeline(
+        mornings.agg(n="count(*)").late(hr.side_output()),
+        at("2026-03-28T05:00", shop="a"),
+        at("2026-03-29T03:59:59.999999", shop="a"),
+        at("2026-03-29T04:00", shop="a"),
+        watermark("2026-03-30T04:00"),
+        expect(
+            row(shop="a", window="2026-03-28T05:00/2026-03-29T04:00", n=2),
+            row(shop="a", window="2026-03-29T04:00/2026-03-30T04:00", n=1),
+        ),
+    )
+
+
+@pytest.mark.spark
+def test_months_are_as_long_as_the_calendar_says() -> None:
+    timeline(
+        days("Europe/Berlin", "1 month"),
+        at("2026-01-31T22:59:59.999999", shop="a"),
+        at("2026-01-31T23:00", shop="a"),
+        at("2026-02-28T22:59:59.999999", shop="a"),
+        at("2026-03-31T21:59:59.999999", shop="a"),
+        watermark("2026-03-31T22:00"),
+        expect(
+            row(shop="a", window="2025-12-31T23:00/2026-01-31T23:00", n=1),
+            row(shop="a", window="2026-01-31T23:00/2026-02-28T23:00", n=2),
+            row(shop="a", window="2026-02-28T23:00/2026-03-31T22:00", n=1),
+        ),
+    )
+
+
+def test_months_without_a_time_zone_are_refused() -> None:
+    with pytest.raises(hr.DefinitionError, match=r"\[CALENDAR_NEEDS_DAYS\] window 'm': size='1 month'"):
+        hr.tumbling("m", size="1 month", key="shop")
 
 
 def test_several_days_before_1970_are_counted_backwards() -> None:

@@ -122,7 +122,7 @@ def test_a_late_row_is_set_aside_as_it_came() -> None:
 
 
 def test_a_key_that_is_a_list_is_refused() -> None:
-    with pytest.raises(hr.DefinitionError, match=r"\[KEY_TYPE\] window 'per_hour': key column 'key'"):
+    with pytest.raises(hr.DefinitionError, match=r"\[KEY_TYPE\] step 'per_hour': key column 'key'"):
         timeline(per_hour("key"), at("10:05", key=[1]))
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headrace.errors import DefinitionError
 from headrace.expressions import Aggregate, parse_aggregate, parse_condition, parse_row_expression
 
+TIME = pl.lit(0, pl.Int64)
 SCHEMA: dict[str, pl.DataType] = {
     "account": pl.String(),
     "amount": pl.Float64(),
@@ -30,7 +31,7 @@ SCHEMA: dict[str, pl.DataType] = {
 
 def _aggregated(text: str, frame: pl.DataFrame) -> Any:
     aggregate = parse_aggregate(text, name="out")
-    return frame.select(**aggregate.partial(frame.schema)).select(aggregate.result(frame.schema)).item()
+    return frame.select(**aggregate.partial(frame.schema, TIME)).select(aggregate.result(frame.schema)).item()
 
 
 def test_an_expression_names_the_columns_it_reads_and_not_the_fields_in_them() -> None:
@@ -186,22 +187,10 @@ def test_a_value_of_one_row_is_not_an_aggregate(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "count(DISTINCT account)",
-        "count(account, amount)",
-        "sum(DISTINCT amount)",
-        "sum(amount) FILTER (WHERE amount > 1)",
-        "sum(amount) OVER ()",
-        "sum(amount) + 1",
-        "sum(amount) AS total",
-        "stddev(amount)",
-        "first(amount)",
-        "my_aggregate(amount)",
-        "max(amount, 2)",
-    ],
+    ["count(account, amount)", "sum(amount) OVER ()", "sum(amount) + 1", "sum(amount) AS total", "max(amount, 2)"],
 )
 def test_an_aggregate_that_is_not_listed_is_refused_with_the_list(text: str) -> None:
-    with pytest.raises(DefinitionError, match=r"count\(\*\), count\(x\), sum\(x\)") as failure:
+    with pytest.raises(DefinitionError, match=r"count\(\*\), count\(x\), count\(DISTINCT x\)") as failure:
         parse_aggregate(text, name="total")
     assert failure.value.id == "EXPRESSION_UNSUPPORTED"
 
@@ -225,7 +214,7 @@ def test_an_argument_of_the_wrong_type_is_named_with_its_type(text: str, dtype: 
 def test_partial_columns_are_called_after_the_aggregate() -> None:
     aggregate = parse_aggregate("avg(amount)", name="mean")
     assert aggregate.columns == {"amount"}
-    assert list(aggregate.partial(SCHEMA)) == ["mean.sum", "mean.count"]
+    assert list(aggregate.partial(SCHEMA, TIME)) == ["mean.sum", "mean.count"]
     assert aggregate.state_types(SCHEMA) == {"mean.sum": pl.Float64(), "mean.count": pl.Int64()}
 
 
@@ -252,7 +241,7 @@ def test_a_sum_that_overflows_on_the_way_and_comes_back_is_exact() -> None:
     assert _aggregated("sum(x)", frame) == large
 
 
-def test_a_sum_that_does_not_fit_its_type_is_null() -> None:
+def test_a_sum_that_does_not_fit_its_type_has_no_value() -> None:
     assert _aggregated("sum(x)", pl.DataFrame({"x": [2**63 - 1, 1]})) is None
     large = Decimal("9" * 38)
     frame = pl.DataFrame({"x": [large, Decimal(1)]}, schema={"x": pl.Decimal(38, 0)})
@@ -277,7 +266,7 @@ def test_the_average_of_decimals_rounds_half_away_from_zero() -> None:
 def _merged(aggregate: Aggregate, frame: pl.DataFrame, cuts: list[int]) -> Any:
     bounds = [0, *sorted(cuts), frame.height]
     pieces = [frame[start:end] for start, end in pairwise(bounds)]
-    partials = pl.concat([piece.select(**aggregate.partial(frame.schema)) for piece in pieces])
+    partials = pl.concat([piece.select(**aggregate.partial(frame.schema, TIME)) for piece in pieces])
     assert dict(partials.schema) == aggregate.state_types(frame.schema)
     state = partials.select(**aggregate.merge(frame.schema))
     assert dict(state.schema) == aggregate.state_types(frame.schema)

@@ -122,6 +122,7 @@ EXPRESSIONS = [
     ),
     *("UPPER(text)", "LOWER(text)", "LENGTH(text)", "LENGTH(other)", "s.a", "s.t.b", "`text`", "(x)", "s.a > 1"),
 ]
+SPREADS = ["stddev", "stddev_samp", "stddev_pop", "variance", "var_samp", "var_pop"]
 AGGREGATES = [
     "count(*)",
     "count(1)",
@@ -136,6 +137,13 @@ AGGREGATES = [
         for function in ("sum", "avg")
         for column in ("tiny", "small", "int", "float", "x", "dec", "wide")
     ),
+    *(f"count(DISTINCT {column})" for column in [*COMPARABLE, "text", "yes", "day", "at", "local", "bytes", "wait"]),
+    *(f"{function}({column})" for function in SPREADS for column in ("tiny", "small", "float", "x", "dec")),
+    *(f"{function}({column}, place)" for function in ("min_by", "max_by") for column in (*COMPARABLE, "text", "at")),
+    *("min_by(text, x + place)", "max_by(yes, CAST(place AS DOUBLE))", "min_by(place, place)"),
+    *(f"{aggregate} FILTER (WHERE yes)" for aggregate in ("count(*)", "sum(int)", "avg(dec)", "max(text)")),
+    *("count(DISTINCT text) FILTER (WHERE int > 0)", "stddev(small) FILTER (WHERE yes AND no)"),
+    *("min_by(x, place) FILTER (WHERE x IS NOT NULL)", "var_pop(x) FILTER (WHERE x < 10)"),
     *("sum(IF(x > 1, 1, 0))", "avg(small)", "max(x + y)", "sum(dec)", "min(s.a)", "max(bytes)", "min(wait)"),
 ]
 NAN, INFINITY = math.nan, math.inf
@@ -234,27 +242,83 @@ def test_every_aggregate_agrees_with_spark_however_the_rows_are_split(session: S
     frame = _frame().with_columns(grouped=groups)
     empty = pl.DataFrame({"grouped": [59]}, schema={"grouped": pl.Int32})
     frame = pl.concat([frame.filter(pl.col("grouped") != 59), empty], how="diagonal")
-    in_spark = _in_spark(session, frame, f"{DDL}, grouped INT")
-    columns = ", ".join(
-        f"{text.replace('avg(', 'try_avg(').replace('sum(', 'try_sum(')} AS `{position}`"
-        for position, text in enumerate(AGGREGATES)
-    )
-    in_spark.createOrReplaceTempView("aggregated")
-    answer = session.sql(f"SELECT grouped, {columns} FROM aggregated GROUP BY grouped ORDER BY grouped")
+    # Each row has a place of its own, so that min_by and max_by have no choice.
+    frame = frame.with_columns(place=(pl.int_range(pl.len()) * 77 % 1009).cast(pl.Int32))
+    answer = _aggregated_by_spark(session, frame, [_tried(text) for text in AGGREGATES])
     expected, types = pl.DataFrame(answer.toArrow()), polars_schema(answer.schema)
     wrong: list[str] = []
     for position, text in enumerate(AGGREGATES):
         aggregate, wanted = parse_aggregate(text, name="out"), expected[str(position)]
-        pieces = [frame[start : start + 50] for start in range(0, frame.height, 50)]
-        partials = [piece.group_by("grouped").agg(**aggregate.partial(frame.schema)) for piece in pieces]
-        merged = pl.concat(partials).group_by("grouped").agg(**aggregate.merge(frame.schema)).sort("grouped")
-        result = merged.select(aggregate.result(frame.schema))["out"]
+        result = _aggregated_by_us(frame, text)
         if not result.dtype == aggregate.result_type(frame.schema) == types[str(position)]:
             wrong.append(f"{text}: {result.dtype}, {aggregate.result_type(frame.schema)}, Spark {types[str(position)]}")
         for group, pair in enumerate(zip(result.to_list(), wanted.to_list(), strict=True)):
             if not _agree(*pair):
                 wrong.append(f"{text}: group {group} is {pair[0]!r}, in Spark {pair[1]!r}")
     assert wrong == []
+
+
+def _tried(text: str) -> str:
+    """The function that gives null where the plain one would stop the query."""
+    return text.replace("avg(", "try_avg(").replace("sum(", "try_sum(")
+
+
+def _aggregated_by_spark(session: SparkSession, frame: pl.DataFrame, texts: list[str]) -> DataFrame:
+    columns = ", ".join(f"{text} AS `{position}`" for position, text in enumerate(texts))
+    _in_spark(session, frame, f"{DDL}, grouped INT, place INT").createOrReplaceTempView("aggregated")
+    return session.sql(f"SELECT grouped, {columns} FROM aggregated GROUP BY grouped ORDER BY grouped")
+
+
+def _aggregated_by_us(frame: pl.DataFrame, text: str) -> pl.Series:
+    """The results by group; ``place`` is the event time."""
+    aggregate = parse_aggregate(text, name="out")
+    partial, merge = aggregate.partial(frame.schema, pl.col("place").cast(pl.Int64)), aggregate.merge(frame.schema)
+    pieces = [frame[start : start + 50] for start in range(0, frame.height, 50)]
+    partials = [piece.group_by("grouped").agg(**partial) for piece in pieces]
+    merged = pl.concat(partials).group_by("grouped").agg(**merge).sort("grouped")
+    return merged.select(aggregate.result(frame.schema))["out"]
+
+
+@pytest.mark.spark
+def test_first_and_last_are_sparks_over_rows_in_the_order_of_time(session: SparkSession) -> None:
+    frame = _frame().with_columns(
+        grouped=(pl.int_range(pl.len()) * 7 % 60).cast(pl.Int32),
+        place=(pl.int_range(pl.len()) * 77 % 1009).cast(pl.Int32),
+    )
+    columns = [*COMPARABLE, "text", "yes", "day", "at", "local", "bytes", "wait"]
+    texts = [f"{function}({column})" for function in ("first", "last") for column in columns]
+    # Spark takes rows as they come, so there they come in order.
+    in_order = _aggregated_by_spark(session, frame.sort("place"), texts)
+    expected, types = pl.DataFrame(in_order.toArrow()), polars_schema(in_order.schema)
+    for position, text in enumerate(texts):
+        result = _aggregated_by_us(frame, text)
+        assert result.dtype == types[str(position)], text
+        assert all(map(_agree, result.to_list(), expected[str(position)].to_list())), text
+
+
+@pytest.mark.spark
+def test_sketches_agree_with_spark_within_their_errors(session: SparkSession) -> None:
+    frame = _frame().with_columns(
+        grouped=(pl.int_range(pl.len()) % 4).cast(pl.Int32), place=pl.int_range(pl.len()).cast(pl.Int32)
+    )
+    # Sizes that are more than a factor of 10**19 apart are not kept apart.
+    sizes = [pl.col(name).cast(pl.Float64).abs() for name in ("x", "float", "wide")]
+    frame = frame.filter(size.is_between(1e-9, 1e9) | (size == 0) for size in sizes)
+    shares = "array(0.0, 0.25, 0.5, 0.9, 1.0)"
+    numbers = ["tiny", "small", "int", "long", "float", "x", "dec", "wide", "place"]
+    texts = [f"approx_percentile({column}, {shares})" for column in numbers]
+    texts += [f"percentile_approx({column}, 0.5) FILTER (WHERE place > 50)" for column in numbers]
+    texts += [f"approx_count_distinct({column})" for column in (*numbers, "text", "at", "day", "bytes")]
+    answer = _aggregated_by_spark(session, frame, texts)
+    expected, types = pl.DataFrame(answer.toArrow()), polars_schema(answer.schema)
+    for position, text in enumerate(texts):
+        result, wanted = _aggregated_by_us(frame, text), expected[str(position)]
+        assert result.dtype == types[str(position)], text
+        # Spark's percentiles are exact for so few values, and its counts within 5 %.
+        error = 0.07 if text.startswith("approx_count") else 0.01
+        for ours, theirs in zip(result.explode().to_list(), wanted.explode().to_list(), strict=True):
+            assert (ours is None) == (theirs is None), text
+            assert ours is None or abs(ours - theirs) <= abs(float(theirs)) * error, f"{text}: {ours}, {theirs}"
 
 
 def _agree(ours: Any, theirs: Any) -> bool:

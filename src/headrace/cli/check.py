@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -16,14 +18,19 @@ from headrace.cli.targets import Parameters, Target, find_pipeline, read_paramet
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
-def check(target: Target, parameter: Parameters = None, as_json: AsJson = False) -> None:
+RanIn = Annotated[
+    Path | None, typer.Option("--checkpoint", help="A checkpoint of the pipeline: also say what its runs have shown.")
+]
+
+
+def check(target: Target, parameter: Parameters = None, checkpoint: RanIn = None, as_json: AsJson = False) -> None:
     """Say what is wrong or worth knowing about a pipeline; no data is read, exit code 1 when something is wrong.
 
     Example: headrace check jobs/spend.py:spend -p folder=in
     """
     pipeline, parameters = find_pipeline(target), read_parameters(parameter)
     with looking_session(pipeline.name) as spark:
-        findings = pipeline.check(spark=spark, **parameters)
+        findings = pipeline.check(checkpoint=checkpoint, spark=spark, **parameters)
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:

@@ -7,19 +7,23 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from headrace.errors import HeadraceError
+from headrace.event_time.strategy import BEGINNING
 
 FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The two time bounds of a step's input in one batch.
+    """The time bounds of a step's input in one batch.
 
-    A row is on time when its time is at least ``late``; the step fires everything due up to ``fire``.
+    A row is on time when its time is at least ``late``; the step fires everything due up to ``fire``, and has fired
+    everything up to ``before`` in earlier batches. ``clock`` is the batch's processing time.
     """
 
     late: int
     fire: int
+    before: int = BEGINNING
+    clock: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,10 +105,18 @@ def number(text: str) -> Operand | None:
     return Operand(pl.lit(exact, dtype=dtype), dtype)
 
 
+def largest(dtype: pl.DataType) -> int:
+    """The largest number of an integer type.
+
+    >>> largest(pl.Int8())
+    127
+    """
+    return (1 << (_BITS[dtype] - 1)) - 1
+
+
 def fits(value: int, dtype: pl.DataType) -> bool:
     """Whether an integer lies in the range of an integer type."""
-    half = 1 << (_BITS[dtype] - 1)
-    return -half <= value < half
+    return -largest(dtype) - 1 <= value <= largest(dtype)
 
 
 def moment(text: str, dtype: pl.DataType) -> Operand | None:

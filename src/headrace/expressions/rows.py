@@ -53,13 +53,19 @@ def parse_row_expression(text: str) -> RowExpression:
 def parse_condition(text: str, schema: Schema | None = None) -> RowExpression:
     """Read a condition; with a schema its type is checked at once."""
     condition = parse_row_expression(text)
-    if schema is not None and condition.type(schema) not in (pl.Boolean(), pl.Null()):
+    if schema is not None:
+        check_condition(condition, schema)
+    return condition
+
+
+def check_condition(condition: RowExpression, schema: Schema) -> None:
+    """Refuse an expression that is neither true nor false of a row of the schema."""
+    dtype = condition.type(schema)
+    if dtype not in (pl.Boolean(), pl.Null()):
         raise DefinitionError(
             "CONDITION_TYPE",
-            f"'{text}' is {condition.type(schema)}, so it cannot be a condition. Write a comparison, "
-            "as in 'amount > 0'.",
+            f"'{condition.text}' is {dtype}, so it cannot be a condition. Write a comparison, as in 'amount > 0'.",
         )
-    return condition
 
 
 def read(text: str) -> exp.Expr:

@@ -16,7 +16,7 @@ Reports = Mapping[str, Mapping[int, Mapping[str, Any]]]
 class Account:
     """Rows by node, and what they add up to.
 
-    ``read = handed_on + dead``, ``in = accepted + late``,
+    ``read = handed_on + dead``, ``in = accepted + late + dropped``,
     ``out = written + already_marked + superseded + refused``.
     """
 
@@ -36,9 +36,9 @@ class Account:
             if n["read"] != n["handed_on"] + n["dead"]
         ]
         broken += [
-            f"step {name}: in {n['in']} != accepted {n['accepted']} + late {n['late']}"
+            f"step {name}: in {n['in']} != accepted {n['accepted']} + late {n['late']} + dropped {n['dropped']}"
             for name, n in self.steps.items()
-            if n["in"] != n["accepted"] + n["late"]
+            if n["in"] != n["accepted"] + n["late"] + n["dropped"] or n["accepted"] < 0
         ]
         broken += [
             f"sink of {name}: out {n['out']} != written {n['written']} + already marked {n['already_marked']} "
@@ -64,9 +64,15 @@ def account_of(reports: Reports, written: Mapping[str, Written]) -> Account:
             if node.startswith(f"{kind}.")
         }
 
+    steps = summed("step", ("in", "accepted", "late", "partly_late", "dropped"))
+    for name, told in summed("state", ("late", "dropped")).items():
+        # The state may find rows late or repeated that the map side had accepted.
+        steps[name]["accepted"] -= told["late"] + told["dropped"]
+        steps[name]["late"] += told["late"]
+        steps[name]["dropped"] += told["dropped"]
     return Account(
         summed("source", ("read", "handed_on", "dead")),
-        summed("step", ("in", "accepted", "late")),
+        steps,
         {
             output: {
                 "out": sink.out,

@@ -35,6 +35,9 @@ def place(step: Step, bind: Callable[[Mapping[str, pl.DataType], str], Operator]
     """Put a step behind a frame of the active pipeline."""
     graph = active_graph()
     time = graph.time_field(frame, step=step.name)
+    kind, given = time.metadata[TIME_TAG].split(".", 1)
+    if kind == "step":
+        check_input(step.name, graph.steps[given].step)
     sources, _ = graph.nodes_in(frame)
     if len(sources) > 1:
         raise DefinitionError(
@@ -43,7 +46,7 @@ def place(step: Step, bind: Callable[[Mapping[str, pl.DataType], str], Operator]
             "Give each source a step of its own.",
         )
     operator = bind(polars_schema(frame.schema), time.name)
-    output = _tagged(spark_schema(operator.output_schema), "window", f"step.{step.name}")
+    output = _tagged(spark_schema(operator.output_schema), operator.output_time, f"step.{step.name}")
     # With nothing of the author's in between, what reads the frame's origin and pack are one function in one worker.
     origin = graph.origin_of(frame) or Stream(frame, _rows)
     name = f"{origin.label}headrace.step.{step.name}"
@@ -54,6 +57,32 @@ def place(step: Step, bind: Callable[[Mapping[str, pl.DataType], str], Operator]
         StepNode(step, (time.metadata[TIME_TAG],), tuple(placed.columns), {} if late is None else {"late": late})
     )
     return Outputs(placed, SideOutput(step.name, "late", placed))
+
+
+def check_input(name: str, earlier: Step) -> None:
+    """A step takes the results of another only if none of them is replaced later."""
+    if getattr(earlier, "previews", False):
+        raise DefinitionError(
+            "PREVIEWS_INTO_STEP",
+            f"step {name!r} reads step {earlier.name!r}, which emits results that later ones replace, so they would be "
+            f"counted more than once. Let {earlier.name!r} emit with hr.on_close() alone and accumulating panes.",
+        )
+
+
+def check_key(name: str, key: tuple[str, ...], schema: Mapping[str, pl.DataType]) -> None:
+    """Key columns exist, and their values can be compared."""
+    for column in key:
+        if column not in schema:
+            raise DefinitionError(
+                "COLUMN_UNKNOWN",
+                f"step {name!r}: key column {column!r} does not exist. Existing columns: {', '.join(schema)}.",
+            )
+        if schema[column].is_nested():
+            raise DefinitionError(
+                "KEY_TYPE",
+                f"step {name!r}: key column {column!r} is {schema[column]}, which cannot be a key. "
+                "Use its fields or elements.",
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,13 +34,9 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
             )
     for name in flow.steps:
         node = graph.steps[name]
-        kept = getattr(node.step, "retention", 0)
         lines.append(f"    step {name}: {node.step!r}")
         lines.append(f"      reads {', '.join(node.inputs)}; columns {', '.join(node.columns)}")
-        lines.append(
-            f"      state: a row for each key and open window, in {KEY_GROUPS} key groups, "
-            f"removed {'when the window closes' if not kept else spoken(kept) + ' after the window has closed'}"
-        )
+        lines.append(f"      state: {node.step.holds}; in {KEY_GROUPS} key groups")
     lines += [line for sink in flow.main_sinks for line in _sink("main", sink)]
     lines += [
         line for side, sinks in flow.side_sinks for sink in sinks for line in _sink(f"{side.step}.{side.name}", sink)

@@ -13,6 +13,7 @@ from headrace.event_time.record import BatchRecord
 from headrace.graph import FlowNode, Graph
 from headrace.observe import history
 from headrace.observe.account import Account, account_of
+from headrace.observe.hot_keys import hot_keys
 from headrace.plan.identity import check_identity, identity_of
 from headrace.runtime.lease import Lease
 from headrace.runtime.modes import Mode
@@ -251,6 +252,7 @@ class Flow:
             "account": account.to_json(),
             "unread": {name: sum(unread(reports, name).values()) for name in self.node.sources},
             "cap": self._throttle.cap,
+            "hot_keys": hot_keys(reports),
             "lost": {
                 name: sum(report.get("lost", 0) for report in reports.get(f"source.{name}", {}).values())
                 for name in self.node.sources

@@ -154,7 +154,7 @@ class BatchOutputs:
             self._write_letters(f"{source}.{DEAD_LETTERS}", files)
         for step in flow.node.steps:
             for name, schema in flow.graph.steps[step].side_outputs.items():
-                files = _named(reports, f"step.{step}", name)
+                files = {**_named(reports, f"step.{step}", name), **_named(reports, f"state.{step}", name)}
                 chosen = [
                     (flow.side_name(number), side.function, sinks)
                     for number, (side, sinks) in enumerate(flow.node.side_sinks)

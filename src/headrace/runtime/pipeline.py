@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 from headrace.errors import DefinitionError
 from headrace.graph import Graph, check_name, defining
 from headrace.observe import history
+from headrace.observe.hot_keys import hot_key_findings
 from headrace.plan.check import Finding, findings
 from headrace.plan.draw import mermaid
 from headrace.plan.explain import explanation
@@ -146,10 +147,20 @@ class Pipeline:
                 if stop.is_set():
                     running.stop()
 
-    def check(self, *, spark: SparkSession | None = None, **parameters: Any) -> list[Finding]:
-        """What is wrong or worth knowing about the definition. No data is read."""
+    def check(
+        self,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        spark: SparkSession | None = None,
+        **parameters: Any,
+    ) -> list[Finding]:
+        """What is wrong or worth knowing about the definition, and with a checkpoint about how it has run.
+
+        No data is read.
+        """
         try:
-            return findings(self._looked_at(spark, parameters))
+            graph = self._looked_at(spark, parameters)
+            return [*findings(graph), *(hot_key_findings(graph, Path(checkpoint)) if checkpoint is not None else [])]
         except DefinitionError as error:
             return [Finding(error.id, "error", None, str(error))]
 

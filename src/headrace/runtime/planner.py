@@ -104,7 +104,7 @@ class Planner:
             tracker.pass_time(self._waited(name, now))
         self._planned_at = now
         watermarks = {name: END if drain else tracker.watermark(clock=now) for name, tracker in self.trackers.items()}
-        edges = self._edges(watermarks)
+        edges = self._edges(watermarks, now)
         writing = self._writing
         record = BatchRecord(
             batch,
@@ -130,7 +130,7 @@ class Planner:
         overran = self._ended_at - self._planned_at > self._interval
         return now - (self._ended_at if overran else self._planned_at)
 
-    def _edges(self, watermarks: Mapping[str, int]) -> dict[str, Edge]:
+    def _edges(self, watermarks: Mapping[str, int], clock: int) -> dict[str, Edge]:
         edges: dict[str, Edge] = {}
         for step, inputs in self._topology.steps.items():
             late, fire = [], []
@@ -138,7 +138,7 @@ class Planner:
                 kind, name = node.split(".", 1)
                 late.append(watermarks[name] if kind == "source" else self._fired[name])
                 fire.append(watermarks[name] if kind == "source" else edges[name].fire)
-            edges[step] = Edge(min(late), min(fire))
+            edges[step] = Edge(min(late), min(fire), self._fired[step], clock)
         return edges
 
     def _due(self, edges: Mapping[str, Edge]) -> dict[str, tuple[int, ...]]:
@@ -146,7 +146,7 @@ class Planner:
             step: tuple(
                 group
                 for group, values in self.groups[step].items()
-                if values["due"] is not None and values["due"] <= edge.fire
+                if _is_due(values["due"], edge.fire) or _is_due(values["due_clock"], edge.clock)
             )
             for step, edge in edges.items()
         }
@@ -158,7 +158,7 @@ class Planner:
             name: tracker.watermark(clock=now, waited=self._waited(name, now))
             for name, tracker in self.trackers.items()
         }
-        return any(self._due(self._edges(watermarks)).values())
+        return any(self._due(self._edges(watermarks, now)).values())
 
     def conclude(
         self, record: BatchRecord, reports: Reports, marks: Mapping[str, Mapping[int, int]] = NO_MARKS
@@ -177,7 +177,7 @@ class Planner:
         }
         for step in self._topology.steps:
             for group, report in reports.get(f"state.{step}", {}).items():
-                self.groups[step][group] = dict(report)
+                self.groups[step][group] = {name: report[name] for name in ("due", "due_clock", "rows", "bytes")}
         self._fired = {step: edge.fire for step, edge in record.edges.items()}
         self.drained = record.drain
         for sink, marked in marks.items():
@@ -194,6 +194,10 @@ class Planner:
             },
         )
         self._ended_at = self._clock()
+
+
+def _is_due(time: int | None, bound: int) -> bool:
+    return time is not None and time <= bound
 
 
 def unread(reports: Reports, source: str) -> dict[str, int]:

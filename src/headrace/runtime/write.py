@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import DefinitionError
 from headrace.graph import FlowNode, SideOutput, active_graph
+from headrace.sinks.shaping import CHANGE
 from headrace.sinks.sink import Sink, TaskSink
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def write(name: str, *outputs: Any) -> None:
         )
     sources, steps = graph.nodes_in(frame)
     _check(name, frame, sources, steps, side)
+    if main:
+        _check_changes(name, frame, steps, main[0][1])
     graph.add_flow(FlowNode(name, frame, main[0][1] if main else (), tuple(side), sources, steps))
 
 
@@ -80,6 +83,19 @@ def _check(
                 "OUTPUT_NOT_KEPT",
                 f"flow {name!r} writes output {output.name!r} of step {output.step!r}, which drops late rows. "
                 "Choose .late(hr.side_output()).",
+            )
+
+
+def _check_changes(name: str, frame: DataFrame, steps: tuple[str, ...], sinks: tuple[AnySink, ...]) -> None:
+    """A sink that only adds rows to a table cannot take back what a step takes back."""
+    taking_back = [step for step in steps if getattr(active_graph().steps[step].step, "takes_back", False)]
+    for sink in sinks:
+        if taking_back and CHANGE in frame.columns and not getattr(sink, "takes_changes", True):
+            raise DefinitionError(
+                "SINK_CANNOT_DELETE",
+                f"flow {name!r}: step {taking_back[-1]!r} may take results back, but {sink!r} only adds rows, so its "
+                "table would hold both. Give it upsert_on=[...] with the key and the window, or write to a log as "
+                "hr.to_kafka(...) or hr.to_files(...), where each row says its change.",
             )
 
 

@@ -51,6 +51,11 @@ class DeltaSink:
                 )
         check_fit(DeltaLog(frame.sparkSession, table_place(self.path)), self._columns(frame), self.partition_by)
 
+    @property
+    def takes_changes(self) -> bool:
+        """Only a row with a key can be taken back."""
+        return bool(self.upsert_on)
+
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
         """Run the frame once and commit its rows with the batch's mark, unless the table has that already."""
         table = DeltaTable(DeltaLog(frame.sparkSession, table_place(self.path)))

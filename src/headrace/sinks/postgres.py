@@ -73,6 +73,11 @@ class PostgresSink:
         """Where the writers' marks are."""
         return Marks(self.name.schema, self.name.name, self.place)
 
+    @property
+    def takes_changes(self) -> bool:
+        """Only a row with a key can be taken back."""
+        return bool(self.upsert_on)
+
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[Writer]) -> None:
         """Reach the server, create or check the table, claim the epoch for each writer."""
         kinds = flat_schema(columns)

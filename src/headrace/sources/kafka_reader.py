@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -17,11 +18,17 @@ from headrace.errors import HeadraceError
 from headrace.sources.decoding import POSITION, Decoded
 from headrace.sources.gate import MOMENT, Arrived
 from headrace.sources.kafka_positions import Slice, Subscription
+from headrace.sources.lines import Integers
 from headrace.sources.messages import MessageDecoder
 from headrace.waiting import Sign
 from headrace.wheel.task import Task
 
 AT_ONCE = 50_000
+"""How many messages are decoded together."""
+TAKEN_AT_ONCE = 2_000
+"""How many are taken over from librdkafka together: few, so that their objects use the same memory again and again."""
+FETCHED_AHEAD = 20_000
+"""How many lie ready at least: few, because what lies behind the end of a slice was fetched in vain."""
 POLL_SECONDS = 1.0
 TOLD_AFTER_SECONDS = 5.0
 METADATA: Mapping[str, pl.DataType] = {
@@ -53,38 +60,64 @@ class KafkaReader:
             sign = Sign(str(Path(task.side_folder).parent), f"source.{name.replace('/', '.')}", f"kafka topic {name}")
             consuming = _Consuming(self.subscription, piece, sign)
             lost = consuming.lost()
+            taken = _Taken()
             for messages in consuming.messages():
-                yield self._arrived(messages, name, consuming.unread, lost)
-                lost = 0
-            if lost:
-                yield self._arrived([], name, consuming.unread, lost)
+                taken.add(messages, keys="_key" in self.columns)
+                if len(taken) >= AT_ONCE:
+                    yield self._arrived(taken, piece, consuming.unread, lost)
+                    taken, lost = _Taken(), 0
+            if len(taken) or lost:
+                yield self._arrived(taken, piece, consuming.unread, lost)
 
-    def _arrived(self, messages: list[Message], name: str, unread: int, lost: int) -> Arrived:
-        offsets = np.fromiter(map(_offset, messages), np.int64, len(messages))
-        moments = np.fromiter((message.timestamp()[1] for message in messages), np.int64, len(messages)) * 1000
-        decoded = self.decoder.decode([message.value() for message in messages], offsets)
+    def _arrived(self, taken: _Taken, piece: Slice, unread: int, lost: int) -> Arrived:
+        offsets = np.array(taken.offsets, np.int64)
+        moments = np.array(taken.moments, np.int64) * 1000
+        decoded = self.decoder.decode(taken.values, offsets)
         kept = np.searchsorted(offsets, decoded.rows[POSITION].to_numpy())
-        rows = decoded.rows.with_columns(self._metadata(messages, offsets, moments, kept))
+        rows = decoded.rows.with_columns(self._metadata(taken, piece, offsets, moments, kept))
         rows = rows.select(*self.columns, POSITION)
+        name = f"{piece.topic}/{piece.partition}"
         arrived = pl.Series(moments[kept])
         return Arrived(Decoded(rows, decoded.dead, decoded.lines), name, arrived, name, unread, lost)
 
-    def _metadata(self, messages: list[Message], offsets: Any, moments: Any, kept: Any) -> list[pl.Series]:
-        found: list[pl.Series] = []
+    def _metadata(
+        self, taken: _Taken, piece: Slice, offsets: Integers, moments: Integers, kept: npt.NDArray[np.intp]
+    ) -> list[pl.Series | pl.Expr]:
+        found: list[pl.Series | pl.Expr] = []
         for column in self.columns:
             match column:
                 case "_key":
-                    keys = pl.Series(column, [message.key() for message in messages], dtype=pl.Binary)
+                    keys = pl.Series(column, taken.keys, dtype=pl.Binary)
                     found.append(keys.gather(kept).cast(self.columns[column], strict=False))
                 case "_topic":
-                    found.append(pl.Series(column, [message.topic() for message in messages])[kept])
+                    found.append(pl.lit(piece.topic).alias(column))
                 case "_partition":
-                    found.append(pl.Series(column, [message.partition() for message in messages], pl.Int32)[kept])
+                    found.append(pl.lit(piece.partition, pl.Int32).alias(column))
                 case "_offset":
                     found.append(pl.Series(column, offsets[kept]))
                 case "_timestamp":
                     found.append(pl.Series(column, moments[kept]).cast(MOMENT))
         return found
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What is needed of the messages of one partition."""
+
+    values: list[bytes | None] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    offsets: list[int | None] = field(default_factory=list)
+    moments: list[int] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def add(self, messages: list[Message], *, keys: bool) -> None:
+        self.values.extend(map(Message.value, messages))
+        self.offsets.extend(map(Message.offset, messages))
+        self.moments.extend(map(itemgetter(1), map(Message.timestamp, messages)))
+        if keys:
+            self.keys.extend(map(Message.key, messages))
 
 
 class _Consuming:
@@ -153,7 +186,8 @@ class _Consuming:
 
     def _poll(self, following: int) -> tuple[list[Message], bool, str | None]:
         """Messages from ``following`` on, whether the slice has ended, and what makes the consumer useless."""
-        batch = self._consumer.consume(AT_ONCE, POLL_SECONDS)
+        # Not more than the slice still has: librdkafka would wait for the others until the time is over.
+        batch = self._consumer.consume(min(TAKEN_AT_ONCE, self._piece.until - following), POLL_SECONDS)
         messages = [message for message in batch if message.error() is None]
         ended, broken = False, None
         for message in batch if len(messages) < len(batch) else ():
@@ -204,7 +238,9 @@ def _consumer(subscription: Subscription) -> Consumer:
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "error",
                 "fetch.wait.max.ms": 50,
-                "fetch.message.max.bytes": 4 << 20,
+                "queued.min.messages": FETCHED_AHEAD,
+                # By default nothing is fetched for a second when enough lies ready.
+                "fetch.queue.backoff.ms": 2,
                 "queued.max.messages.kbytes": 128 << 10,
                 **subscription.client_options(),
             }

@@ -14,10 +14,11 @@ import polars as pl
 
 from headrace.event_time.batch_log import MemoryBatchLog
 from headrace.observe.account import account_of
+from headrace.operators.step import check_input
 from headrace.runtime.planner import Planner, Topology
 from headrace.sinks.sink import Written
 from headrace.sources.decoding import DEAD_SCHEMA, POSITION, Decoded
-from headrace.sources.gate import DEAD_LETTERS, Arrived, Gate
+from headrace.sources.gate import Arrived, Gate
 from headrace.testing.elements import At
 from headrace.testing.engine import SOURCE, TIME, Setting
 from headrace.testing.time_by_hand import WatermarkByHand
@@ -144,12 +145,11 @@ class InlineEngine:
         for operator in self._operators:
             frames = self._step(operator, frames, task)
         main = [row for each in frames.values() for frame in each for row in frame.rows(named=True)]
-        side = {
-            f"{node.split('.', 1)[1]}.{output}": list(files)
-            for node, parts in reports.items()
-            for output in ("late", DEAD_LETTERS)
-            if (files := [file for part in parts.values() for file in part.get("side", {}).get(output, [])])
-        }
+        side: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+        for node, parts in reports.items():
+            for part in parts.values():
+                for output, files in part.get("side", {}).items():
+                    side[f"{node.split('.', 1)[1]}.{output}"] += files
         written = {name: Written(sum(n for _, n in files), sum(n for _, n in files)) for name, files in side.items()}
         account_of(reports, {"main": Written(len(main), len(main)), **written}).check(flow=FLOW, batch=record.batch)
         if commit:
@@ -190,7 +190,9 @@ def _bound(setting: Setting) -> list[Operator]:
     time = TIME if setting.strategy.kind == "event" else setting.strategy.column
     if setting.strategy.kind != "event":
         schema = {**schema, time: pl.Datetime("us", "UTC")}
-    for step in setting.steps:
+    for number, step in enumerate(setting.steps):
+        if number:
+            check_input(step.name, setting.steps[number - 1])
         operators.append(step.bind(schema, time))
-        schema, time = operators[-1].output_schema, "window"
+        schema, time = operators[-1].output_schema, operators[-1].output_time
     return operators

@@ -19,6 +19,10 @@ class Combined:
     late: pl.DataFrame
     """Late rows, whole; counted always, kept when the step keeps them."""
     accepted: int
+    partly_late: int = 0
+    """Accepted rows that came too late for some of their windows."""
+    dropped: int = 0
+    """Rows that the step's own rule removed here, as repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,18 @@ class Applied:
     removed: pl.DataFrame
     """Identities that are gone from the state."""
     output: pl.DataFrame
+    late: pl.DataFrame | None = None
+    """Late rows that only the state could tell; they were accepted on the map side."""
+    dropped: int = 0
+    """Accepted rows that the step's own rule removed, as repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """When a key group must be called though no row comes: by event time, by the clock, or not at all."""
+
+    event: int | None = None
+    clock: int | None = None
 
 
 class Operator(Protocol):
@@ -60,6 +76,10 @@ class Operator(Protocol):
         """Columns of the rows that are emitted."""
 
     @property
+    def output_time(self) -> str:
+        """The column of the output that holds its event time: a timestamp, or a window."""
+
+    @property
     def late_schema(self) -> Mapping[str, pl.DataType] | None:
         """Columns of the ``late`` output, or None when late rows are only counted."""
 
@@ -72,5 +92,5 @@ class Operator(Protocol):
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
         """State side: take the partial results in, fire what is due, forget what is over."""
 
-    def due(self, state: pl.DataFrame) -> int | None:
-        """The earliest time at which something in the state fires or is forgotten."""
+    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+        """The earliest time behind ``edge`` at which something in the state fires or is forgotten."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from headrace.wheel.codec import encode
+from headrace.wheel.hot_keys import KeySample
 from headrace.wheel.key_groups import group_of_rows
 from headrace.wheel.operator import Operator
 from headrace.wheel.side_rows import write_side_rows
@@ -32,12 +33,17 @@ def pack(frames: Iterable[pl.DataFrame], operator: Operator, task: Task) -> Iter
     edge = task.edge(operator.name)
     pending: list[pl.DataFrame] = []
     late: list[pl.DataFrame] = []
-    taken = accepted = too_late = sequence = 0
+    # The share of a hot key that is dealt out is made by the step and no column of the rows.
+    keys = KeySample(tuple(name for name in operator.key if not name.startswith("__")))
+    taken = accepted = too_late = partly_late = dropped = sequence = 0
     for frame in frames:
         combined = operator.combine(frame, edge)
+        keys.take(frame)
         taken += frame.height
         accepted += combined.accepted
         too_late += combined.late.height
+        partly_late += combined.partly_late
+        dropped += combined.dropped
         if operator.late_schema is not None:
             late.append(combined.late)
         pending.append(combined.partials)
@@ -54,6 +60,9 @@ def pack(frames: Iterable[pl.DataFrame], operator: Operator, task: Task) -> Iter
             "in": taken,
             "accepted": accepted,
             "late": too_late,
+            "partly_late": partly_late,
+            "dropped": dropped,
+            "keys": keys.report(),
             "side": {"late": write_side_rows(task, operator.name, "late", late)},
         },
     )

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def write_side_rows(task: Task, node: str, output: str, frames: Sequence[pl.DataFrame]) -> list[tuple[str, int]]:
+def write_side_rows(
+    task: Task, node: str, output: str, frames: Sequence[pl.DataFrame], *, part: str = "part"
+) -> list[tuple[str, int]]:
     """Write a task's side rows to a file of its own attempt; returns its name and number of rows, or nothing."""
     rows = pl.concat(frames) if frames else pl.DataFrame()
     if rows.is_empty():
         return []
-    file = f"{task.side_folder}/{task.record.batch}/{node}/{output}/{task.partition}-{task.attempt}.arrow"
+    file = f"{task.side_folder}/{task.record.batch}/{node}/{output}/{part}-{task.partition}-{task.attempt}.arrow"
     write_rows(file, rows)
     return [(file, rows.height)]
 

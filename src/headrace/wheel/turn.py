@@ -11,6 +11,7 @@ from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import Operator
 from headrace.wheel.pack import Blob
 from headrace.wheel.pages import MapState, Pages
+from headrace.wheel.side_rows import write_side_rows
 from headrace.wheel.task import Task
 
 
@@ -23,14 +24,22 @@ def turn(operator: Operator, entries: MapState, cache: StateCache, task: Task, b
     if len(filled) > 1:
         partials = operator.merge(partials)
     pages = Pages(entries, operator, cache, (task.flow, operator.name, group))
-    applied = operator.apply(pages.load(), partials, task.edge(operator.name))
+    edge = task.edge(operator.name)
+    applied = operator.apply(pages.load(), partials, edge)
     pages.store(applied)
+    due = operator.due(applied.state, edge)
+    late = [] if applied.late is None else [applied.late]
+    kept = late if operator.late_schema is not None else []
     task.report(
         f"state.{operator.name}",
         {
-            "due": operator.due(applied.state),
+            "due": due.event,
+            "due_clock": due.clock,
             "rows": applied.state.height,
             "bytes": 0 if pages.directory is None else pages.directory.size,
+            "late": sum(rows.height for rows in late),
+            "dropped": applied.dropped,
+            "side": {"late": write_side_rows(task, operator.name, "late", kept, part=f"group-{group}")},
         },
         part=group,
     )

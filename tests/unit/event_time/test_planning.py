@@ -7,7 +7,7 @@ from typing import Any
 
 import headrace as hr
 from headrace.event_time.batch_log import BatchLog, FileBatchLog, MemoryBatchLog
-from headrace.event_time.record import Edge
+from headrace.event_time.record import BatchRecord
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
 from headrace.runtime.planner import Planner, Topology
 
@@ -31,7 +31,7 @@ def read(highest: int) -> dict[str, Any]:
 
 
 def holds(step: str, group: int, due: int | None) -> dict[str, Any]:
-    return {f"state.{step}": {group: {"due": due, "rows": 1, "bytes": 1}}}
+    return {f"state.{step}": {group: {"due": due, "due_clock": None, "rows": 1, "bytes": 1}}}
 
 
 def new(
@@ -46,13 +46,30 @@ def new(
     return Planner(topology, log or MemoryBatchLog(), clock or ClockByHand(), interval=interval)
 
 
+def bounds(record: BatchRecord) -> dict[str, tuple[int, int, int]]:
+    return {step: (edge.late, edge.fire, edge.before) for step, edge in record.edges.items()}
+
+
+def test_a_group_is_woken_by_the_clock_when_what_is_due_in_it_is_due_by_the_clock() -> None:
+    clock = ClockByHand()
+    planner = new(clock=clock)
+    planner.conclude(planner.plan(0), read(10))
+    planner.groups["hourly"][5] = {"due": None, "due_clock": clock.now + 10, "rows": 1, "bytes": 1}
+    assert not planner.wants_batch()
+    clock.now += 10
+    assert planner.wants_batch()
+    record = planner.plan(1)
+    assert record.wake["hourly"] == (5,)
+    assert record.edges["hourly"].clock == clock.now
+
+
 def test_a_steps_late_bound_is_what_the_step_before_it_fired_up_to_in_the_batch_before() -> None:
     planner = new()
     planner.conclude(planner.plan(0), read(10))
     second = planner.plan(1)
-    assert second.edges == {"hourly": Edge(10, 10), "daily": Edge(BEGINNING, 10)}
+    assert bounds(second) == {"hourly": (10, 10, BEGINNING), "daily": (BEGINNING, 10, BEGINNING)}
     planner.conclude(second, read(30))
-    assert planner.plan(2).edges == {"hourly": Edge(30, 30), "daily": Edge(10, 30)}
+    assert bounds(planner.plan(2)) == {"hourly": (30, 30, 10), "daily": (10, 30, 10)}
 
 
 def test_the_lowest_of_several_inputs_decides() -> None:
@@ -61,7 +78,7 @@ def test_the_lowest_of_several_inputs_decides() -> None:
     planner = Planner(both, MemoryBatchLog(), ClockByHand())
     highest = {"source.left": {0: {"highest": {"": 30}}}, "source.right": {0: {"highest": {"": 20}}}}
     planner.conclude(planner.plan(0), highest)
-    assert planner.plan(1).edges == {"joined": Edge(20, 20)}
+    assert bounds(planner.plan(1)) == {"joined": (20, 20, BEGINNING)}
 
 
 def test_the_highest_time_of_all_tasks_counts() -> None:
@@ -74,7 +91,7 @@ def test_the_highest_time_of_all_tasks_counts() -> None:
 def test_a_group_is_woken_exactly_when_the_watermark_reaches_what_is_due_in_it() -> None:
     planner = new()
     for group, due in ((3, 10), (4, 11), (5, None)):
-        planner.groups["hourly"][group] = {"due": due, "rows": 1, "bytes": 1}
+        planner.groups["hourly"][group] = {"due": due, "due_clock": None, "rows": 1, "bytes": 1}
     planner.conclude(planner.plan(0), read(10))
     assert planner.plan(1).wake == {"hourly": (3,), "daily": ()}
 
@@ -107,7 +124,7 @@ def test_a_restart_takes_up_watermark_edges_and_due_groups_from_the_files_of_the
     first.conclude(first.plan(1), read(30))
     record = new(FileBatchLog(tmp_path)).plan(2)
     assert record.watermarks == {"payments": 30}
-    assert record.edges == {"hourly": Edge(30, 30), "daily": Edge(10, 30)}
+    assert bounds(record) == {"hourly": (30, 30, 10), "daily": (10, 30, 10)}
     assert record.wake == {"hourly": (3,), "daily": (8,)}
 
 
@@ -126,7 +143,7 @@ def test_a_drain_is_the_end_of_time_and_only_done_when_its_batch_is() -> None:
     planner.conclude(planner.plan(0), {**read(10), **holds("hourly", 3, 10**15), **holds("daily", 4, None)})
     record = planner.plan(1, drain=True)
     assert record.watermarks == {"payments": END}
-    assert record.edges == {"hourly": Edge(END, END), "daily": Edge(BEGINNING, END)}
+    assert bounds(record) == {"hourly": (END, END, BEGINNING), "daily": (BEGINNING, END, BEGINNING)}
     assert record.wake == {"hourly": (3,), "daily": ()}
     assert not planner.drained
     planner.conclude(record, {})

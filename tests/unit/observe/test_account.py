@@ -13,7 +13,7 @@ from headrace.sinks.sink import Written
 
 def reports(**changed: int) -> dict[str, dict[int, dict[str, Any]]]:
     source = {"read": 6, "handed_on": 5, "dead": 1}
-    step = {"in": 5, "accepted": 3, "late": 2}
+    step = {"in": 5, "accepted": 3, "late": 2, "partly_late": 1, "dropped": 0}
     for name, value in changed.items():
         target = source if name in source else step
         target["in" if name == "taken" else name] = value
@@ -21,7 +21,7 @@ def reports(**changed: int) -> dict[str, dict[int, dict[str, Any]]]:
     return {
         "source.payments": {0: source, 1: other},
         "step.hourly": {0: step},
-        "state.hourly": {7: {"due": None, "rows": 1, "bytes": 9}},
+        "state.hourly": {7: {"due": None, "rows": 1, "bytes": 9, "late": 0, "dropped": 0}},
     }
 
 
@@ -29,10 +29,21 @@ def test_the_reports_of_all_parts_of_a_node_are_added_up() -> None:
     account = account_of(reports(), {"main": Written(4, 3, already_marked=1)})
     assert account.to_json() == {
         "sources": {"payments": {"read": 7, "handed_on": 6, "dead": 1}},
-        "steps": {"hourly": {"in": 5, "accepted": 3, "late": 2}},
+        "steps": {"hourly": {"in": 5, "accepted": 3, "late": 2, "partly_late": 1, "dropped": 0}},
         "sinks": {"main": {"out": 4, "written": 3, "already_marked": 1, "superseded": 0, "refused": 0}},
     }
     account.check(flow="spend", batch=3)
+
+
+def test_rows_that_only_the_state_finds_late_or_repeated_are_taken_from_the_accepted() -> None:
+    told = reports()
+    told["state.hourly"][7] |= {"late": 1, "dropped": 2}
+    account = account_of(told, {})
+    assert account.steps["hourly"] == {"in": 5, "accepted": 0, "late": 3, "partly_late": 1, "dropped": 2}
+    account.check(flow="spend", batch=3)
+    told["state.hourly"][7] |= {"late": 2}
+    with pytest.raises(HeadraceError, match=r"in 5 != accepted -1 \+ late 4 \+ dropped 2"):
+        account_of(told, {}).check(flow="spend", batch=3)
 
 
 @pytest.mark.parametrize(
@@ -40,8 +51,8 @@ def test_the_reports_of_all_parts_of_a_node_are_added_up() -> None:
     [
         ({"read": 8}, r"source payments: read 9 != handed on 6 \+ dead 1"),
         ({"dead": 0}, r"source payments: read 7 != handed on 6 \+ dead 0"),
-        ({"taken": 4}, r"step hourly: in 4 != accepted 3 \+ late 2"),
-        ({"late": 3}, r"step hourly: in 5 != accepted 3 \+ late 3"),
+        ({"taken": 4}, r"step hourly: in 4 != accepted 3 \+ late 2 \+ dropped 0"),
+        ({"late": 3}, r"step hourly: in 5 != accepted 3 \+ late 3 \+ dropped 0"),
     ],
 )
 def test_one_row_too_many_or_too_few_breaks_the_account_with_its_numbers(changed: dict[str, int], said: str) -> None:

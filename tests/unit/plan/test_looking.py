@@ -44,8 +44,8 @@ def test_explain_tells_time_state_and_guarantees(spend: Pipeline, spark: SparkSe
         "    step hourly: hr.tumbling('hourly', size='1 hour', key='account').agg(n='count(*)')"
         ".emit(hr.on_close()).late(hr.update_for('5 minutes'))",
         "      reads source.payments; columns account, window, n, pane, revision",
-        "      state: a row for each key and open window, in 64 key groups, "
-        "removed 5 minutes after the window has closed",
+        "      state: a row for each key and open window, until the window closes and 5 minutes longer; "
+        "in 64 key groups",
         "    main -> hr.to_files('out', format='parquet'): exactly_once",
         "    main -> hr.to_console(): at_least_once",
         "    hourly.late -> hr.to_memory('late'): exactly_once",

@@ -35,7 +35,7 @@ def _planner(log: BatchLog, clock: Clock, strategy: TimeStrategy | None = None, 
 def _saw(time: int, *, due: int | None = None, group: int = 3) -> Reports:
     return {
         "source.payments": {0: {"highest": {"": time}}},
-        "state.minutely": {group: {"due": due, "rows": 1, "bytes": 10}},
+        "state.minutely": {group: {"due": due, "due_clock": None, "rows": 1, "bytes": 10}},
     }
 
 
@@ -66,8 +66,8 @@ def test_a_step_behind_a_step_judges_lateness_by_what_the_first_has_already_fire
     assert second.edges == {"minutely": Edge(9 * SECOND, 9 * SECOND), "hourly": Edge(BEGINNING, 9 * SECOND)}
     planner.conclude(second, _saw(20 * SECOND))
     assert planner.plan(2).edges == {
-        "minutely": Edge(19 * SECOND, 19 * SECOND),
-        "hourly": Edge(9 * SECOND, 19 * SECOND),
+        "minutely": Edge(19 * SECOND, 19 * SECOND, 9 * SECOND),
+        "hourly": Edge(9 * SECOND, 19 * SECOND, 9 * SECOND),
     }
 
 
@@ -86,7 +86,8 @@ def test_a_new_planner_takes_up_where_the_log_ended() -> None:
     planner.conclude(planner.plan(0), _saw(10 * SECOND, due=60 * SECOND))
     planner.conclude(planner.plan(1), {})
     again = _planner(log, clock)
-    assert again.groups == {"minutely": {3: {"due": 60 * SECOND, "rows": 1, "bytes": 10}}, "hourly": {}}
+    kept = {"due": 60 * SECOND, "due_clock": None, "rows": 1, "bytes": 10}
+    assert again.groups == {"minutely": {3: kept}, "hourly": {}}
     assert again.plan(2) == planner.plan(2)
 
 

@@ -13,12 +13,12 @@ import headrace as hr
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import BatchRecord, Edge
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.operators.windows.aggregation import WindowAggregation
 from headrace.testing.inline import MapInMemory
 from headrace.wheel import pack as module
 from headrace.wheel.cache import StateCache
 from headrace.wheel.codec import decode
 from headrace.wheel.key_groups import group_of_rows
+from headrace.wheel.operator import Operator
 from headrace.wheel.pack import Blob, pack
 from headrace.wheel.task import Task
 from headrace.wheel.turn import turn
@@ -26,7 +26,7 @@ from headrace.wheel.turn import turn
 SCHEMA = {"key": pl.String(), "x": pl.Float64(), "at": pl.Datetime("us", "UTC")}
 
 
-def operator(late: Lateness | None = None) -> WindowAggregation:
+def operator(late: Lateness | None = None) -> Operator:
     step = hr.tumbling("tens", size="10 microseconds", key="key").agg(n="count(*)", total="sum(x)")
     return step.late(late or hr.side_output()).bind(SCHEMA, "at")
 
@@ -90,7 +90,7 @@ def test_late_rows_are_written_by_the_task_and_named_in_its_report(tmp_path: Pat
     (report,) = here.said.values()
     assert (report["in"], report["accepted"], report["late"]) == (3, 1, 2)
     ((file, count),) = report["side"]["late"]
-    assert Path(file).relative_to(tmp_path) == Path("4/tens/late/2-1.arrow")
+    assert Path(file).relative_to(tmp_path) == Path("4/tens/late/part-2-1.arrow")
     assert count == 2
     assert sorted(pl.read_ipc(file)["key"].to_list()) == ["a", "b"]
     assert list(here.said) == [("spend", 4, "step.tens", 2)]
@@ -140,5 +140,14 @@ def test_a_woken_group_closes_its_windows_without_rows(tmp_path: Path) -> None:
     result = turn(operator(), entries, cache, closing.task(), list(pack([], operator(), closing.task())))
     assert result is not None
     assert decode([result]).select("key", "n", "pane").rows() == [("a", 1, "on_time")]
-    assert closing.said["spend", 4, "state.tens", group] == {"due": None, "rows": 0, "bytes": 0}
+    said = closing.said["spend", 4, "state.tens", group]
+    assert said == {
+        "due": None,
+        "due_clock": None,
+        "rows": 0,
+        "bytes": 0,
+        "late": 0,
+        "dropped": 0,
+        "side": {"late": []},
+    }
     assert list(entries.iterator()) == []

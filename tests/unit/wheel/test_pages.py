@@ -10,15 +10,14 @@ import pytest
 
 import headrace as hr
 from headrace.errors import HeadraceError
-from headrace.operators.windows.aggregation import WindowAggregation
 from headrace.testing.inline import MapInMemory
 from headrace.wheel import pages as module
 from headrace.wheel.cache import StateCache
-from headrace.wheel.operator import Applied
+from headrace.wheel.operator import Applied, Operator
 from headrace.wheel.pages import BASE, DELTA, DIRECTORY, MOST_DELTAS, Directory, Pages
 
 SCHEMA = {"key": pl.String(), "level": pl.Float64(), "at": pl.Datetime("us", "UTC")}
-OPERATOR: WindowAggregation = (
+OPERATOR: Operator = (
     hr.tumbling("n", size="1 hour", key=["key", "level"]).agg(n="count(*)").late(hr.side_output()).bind(SCHEMA, "at")
 )
 Key = tuple[str | None, float | None]
@@ -34,8 +33,8 @@ class Stored:
 
     @staticmethod
     def frame(rows: dict[Key, int]) -> pl.DataFrame:
-        values = [(key, level, 0, n, None) for (key, level), n in rows.items()]
-        return pl.DataFrame(values, schema=OPERATOR.state_schema, orient="row")
+        values = [{"key": key, "level": level, "__end": 0, "n.count": n} for (key, level), n in rows.items()]
+        return pl.DataFrame(values, schema=OPERATOR.state_schema)
 
     def pages(self, cache: StateCache | None = None) -> Pages:
         return Pages(self.entries, OPERATOR, cache or StateCache(), ("flow", "n", self.group))

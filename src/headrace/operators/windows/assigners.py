@@ -1,72 +1,168 @@
-"""Which window a time falls into: starts and ends as expressions over integer microseconds."""
+"""Which windows a time falls into: panes and ends as expressions over integer microseconds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import Protocol
 
 import polars as pl
 
-HOUR = 3_600_000_000
-
 
 class Windows(Protocol):
-    """Windows without overlap, each known by its start."""
+    """Windows ``[start, end)`` known by their end, and the panes that they share.
 
-    def start(self, time: pl.Expr) -> pl.Expr:
-        """The start of the window that a time falls into."""
+    A pane is a stretch of time that no window divides; rows are aggregated by pane, known by its end as well.
+    """
 
-    def end(self, start: pl.Expr) -> pl.Expr:
-        """The end of the window with this start."""
+    @property
+    def overlapping(self) -> bool:
+        """Whether a pane may belong to several windows; otherwise each pane is a window."""
+
+    def pane(self, time: pl.Expr) -> pl.Expr:
+        """The pane that a time falls into."""
+
+    def start(self, end: pl.Expr) -> pl.Expr:
+        """The start of a window."""
+
+    def first(self, pane: pl.Expr) -> pl.Expr:
+        """The first window, by its end, that holds a pane."""
+
+    def last(self, pane: pl.Expr) -> pl.Expr:
+        """The last window that holds a pane."""
+
+    def after(self, pane: pl.Expr, bound: int) -> pl.Expr:
+        """The first window that holds a pane and ends after a bound; null when there is none."""
+
+    def all(self, pane: pl.Expr) -> pl.Expr:
+        """Every window that holds a pane, as a list."""
 
 
-@dataclass(frozen=True, slots=True)
-class FixedWindows:
-    """Windows of one length, ``[start, end)``, aligned to the epoch and moved by an offset.
+class SeparateWindows:
+    """What is true of all windows that do not overlap: each is its own pane."""
+
+    overlapping = False
+
+    def first(self, pane: pl.Expr) -> pl.Expr:
+        """The only window."""
+        return pane
+
+    def last(self, pane: pl.Expr) -> pl.Expr:
+        """The only window."""
+        return pane
+
+    def after(self, pane: pl.Expr, bound: int) -> pl.Expr:
+        """The only window, if it ends after the bound."""
+        return pl.when(pane > bound).then(pane)
+
+    def all(self, pane: pl.Expr) -> pl.Expr:
+        """The only window."""
+        return pl.concat_list(pane)
+
+
+@dataclass(frozen=True)
+class FixedWindows(SeparateWindows):
+    """Windows of one length, aligned to the epoch and moved by an offset.
 
     >>> windows = FixedWindows(size=10, offset=3)
-    >>> pl.select(windows.start(pl.lit(12)), windows.end(pl.lit(3)).alias("end")).row(0)
-    (3, 13)
+    >>> pl.select(windows.pane(pl.lit(12)), windows.start(pl.lit(13)).alias("start")).row(0)
+    (13, 3)
     """
 
     size: int
     offset: int = 0
 
-    def start(self, time: pl.Expr) -> pl.Expr:
-        """The start of the window that a time falls into."""
-        return (time - self.offset) // self.size * self.size + self.offset
+    def pane(self, time: pl.Expr) -> pl.Expr:
+        """The end of the window that a time falls into."""
+        return ((time - self.offset) // self.size + 1) * self.size + self.offset
 
-    def end(self, start: pl.Expr) -> pl.Expr:
-        """The end of the window with this start."""
-        return start + self.size
+    def start(self, end: pl.Expr) -> pl.Expr:
+        """The start of the window with this end."""
+        return end - self.size
 
 
-@dataclass(frozen=True, slots=True)
-class CalendarDays:
-    """Windows of whole days as a time zone's calendar counts them: 23 or 25 hours when daylight saving changes."""
+@dataclass(frozen=True)
+class HoppingWindows:
+    """Windows of one length that begin every so often and overlap; their panes are the greatest common divisor long.
 
-    days: int
-    zone: str
+    >>> windows = HoppingWindows(size=10, every=4)
+    >>> pl.select(windows.all(windows.pane(pl.lit(9)))).item().to_list()
+    [10, 14, 18]
+    """
 
-    def start(self, time: pl.Expr) -> pl.Expr:
-        """Midnight of the day (or of the first of the days) that a time falls into."""
-        return self._midnight(self._day(time) // self.days * self.days)
+    size: int
+    every: int
+    offset: int = 0
+    overlapping = True
 
-    def end(self, start: pl.Expr) -> pl.Expr:
-        """Midnight after the last of the days."""
-        return self._midnight(self._day(start) + self.days)
+    def pane(self, time: pl.Expr) -> pl.Expr:
+        """The end of the pane that a time falls into."""
+        length = gcd(self.size, self.every)
+        return ((time - self.offset) // length + 1) * length + self.offset
 
-    def _day(self, time: pl.Expr) -> pl.Expr:
-        moment = time.cast(pl.Datetime("us")).dt.replace_time_zone("UTC").dt.convert_time_zone(self.zone)
-        return moment.dt.date().cast(pl.Int32)
+    def start(self, end: pl.Expr) -> pl.Expr:
+        """The start of the window with this end."""
+        return end - self.size
 
-    def _midnight(self, day: pl.Expr) -> pl.Expr:
-        midnight = day.cast(pl.Date).cast(pl.Datetime("us"))
-        # Where clocks jump over midnight the day begins at the jump, 24 hours after the midnight before.
-        day_before = self._moment(midnight - pl.duration(days=1)) + 24 * HOUR
-        return pl.coalesce(self._moment(midnight), day_before)
+    def first(self, pane: pl.Expr) -> pl.Expr:
+        """The first window that ends at or after the pane's end."""
+        return self._ending_from(pane)
 
-    def _moment(self, local: pl.Expr) -> pl.Expr:
-        """The moment at which clocks of the zone show a time; null when they never do."""
-        zoned = local.dt.replace_time_zone(self.zone, ambiguous="earliest", non_existent="null")
-        return zoned.dt.convert_time_zone("UTC").dt.epoch("us")
+    def last(self, pane: pl.Expr) -> pl.Expr:
+        """The last window that begins at or before the pane's beginning."""
+        beginning = pane - gcd(self.size, self.every)
+        return (beginning - self.offset) // self.every * self.every + self.offset + self.size
+
+    def after(self, pane: pl.Expr, bound: int) -> pl.Expr:
+        """The first window that holds a pane and ends after a bound."""
+        found = self._ending_from(pl.max_horizontal(pane, pl.lit(bound, pl.Int64) + 1))
+        return pl.when(self.last(pane) > bound).then(found)
+
+    def all(self, pane: pl.Expr) -> pl.Expr:
+        """Every window from the first to the last."""
+        return pl.int_ranges(self.first(pane), self.last(pane) + 1, step=self.every)
+
+    def _ending_from(self, time: pl.Expr) -> pl.Expr:
+        """The first end of a window at or after a time."""
+        moved = self.offset + self.size
+        return -((moved - time) // self.every) * self.every + moved
+
+
+@dataclass(frozen=True)
+class CumulatingWindows:
+    """Windows that begin together and end one step after the other, up to a full size; then all begin anew.
+
+    >>> windows = CumulatingWindows(step=5, size=15)
+    >>> pl.select(windows.all(windows.pane(pl.lit(7)))).item().to_list()
+    [10, 15]
+    """
+
+    step: int
+    size: int
+    offset: int = 0
+    overlapping = True
+
+    def pane(self, time: pl.Expr) -> pl.Expr:
+        """The end of the step that a time falls into."""
+        return ((time - self.offset) // self.step + 1) * self.step + self.offset
+
+    def start(self, end: pl.Expr) -> pl.Expr:
+        """The common start of the windows among which this one is."""
+        return (end - 1 - self.offset) // self.size * self.size + self.offset
+
+    def first(self, pane: pl.Expr) -> pl.Expr:
+        """The window that ends with the step."""
+        return pane
+
+    def last(self, pane: pl.Expr) -> pl.Expr:
+        """The window of full size."""
+        return self.start(pane) + self.size
+
+    def after(self, pane: pl.Expr, bound: int) -> pl.Expr:
+        """The first window that holds a step and ends after a bound."""
+        following = self.pane(pl.lit(bound, pl.Int64))
+        return pl.when(self.last(pane) > bound).then(pl.max_horizontal(pane, following))
+
+    def all(self, pane: pl.Expr) -> pl.Expr:
+        """Every window from the step's own to the full one."""
+        return pl.int_ranges(pane, self.last(pane) + 1, step=self.step)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.operators.windows.assigners import CalendarDays, FixedWindows, Windows
+from headrace.operators.windows.assigners import CumulatingWindows, FixedWindows, HoppingWindows, Windows
+from headrace.operators.windows.calendar import MONDAY, CalendarDays, CalendarMonths
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZONES = [
@@ -28,10 +29,8 @@ ZONES = [
 
 
 def bounds(windows: Windows, times: list[int]) -> list[tuple[int, int]]:
-    starts = pl.DataFrame({"time": times}, schema={"time": pl.Int64}).select(
-        windows.start(pl.col("time")).alias("start")
-    )
-    return starts.select("start", windows.end(pl.col("start")).alias("end")).rows()
+    ends = pl.DataFrame({"time": times}, schema={"time": pl.Int64}).select(windows.pane(pl.col("time")).alias("end"))
+    return ends.select(windows.start(pl.col("end")).alias("start"), "end").rows()
 
 
 @given(
@@ -89,3 +88,87 @@ def test_calendar_days_hold_their_times_and_follow_each_other_without_a_gap(
         assert start <= time < end
         assert bounds(windows, [start, end - 1, end])[:2] == [(start, end), (start, end)]
         assert bounds(windows, [end])[0][0] == end
+
+
+@given(
+    size=st.integers(1, 10**6),
+    hops=st.integers(1, 12),
+    share=st.floats(-0.999, 0.999),
+    times=st.lists(st.integers(-(10**15), 10**15), min_size=1, max_size=10),
+    bound=st.integers(-(10**15), 10**15),
+)
+def test_a_pane_knows_every_hopping_window_that_covers_its_times(
+    size: int, hops: int, share: float, times: list[int], bound: int
+) -> None:
+    every = max(1, size // hops)
+    offset = int(every * share)
+    windows = HoppingWindows(size, every, offset)
+    for time in times:
+        first = (time - offset - size) // every - 1
+        starts = [offset + number * every for number in range(first, first + hops * 3 + 6)]
+        covering = [start + size for start in starts if start <= time < start + size]
+        check_windows(windows, time, covering, bound)
+        check_windows(windows, time, covering, time + size // 2)
+
+
+@given(
+    step=st.integers(1, 10**5),
+    steps=st.integers(1, 12),
+    share=st.floats(-0.999, 0.999),
+    times=st.lists(st.integers(-(10**15), 10**15), min_size=1, max_size=10),
+    bound=st.integers(-(10**15), 10**15),
+)
+def test_a_step_knows_every_cumulating_window_that_covers_its_times(
+    step: int, steps: int, share: float, times: list[int], bound: int
+) -> None:
+    size = step * steps
+    offset = int(size * share)
+    windows = CumulatingWindows(step, size, offset)
+    for time in times:
+        begin = (time - offset) // size * size + offset
+        covering = [begin + number * step for number in range(1, steps + 1) if begin + number * step > time]
+        check_windows(windows, time, covering, bound)
+        check_windows(windows, time, covering, time + size // 2)
+        found = pl.select(windows.start(pl.Series(covering)))
+        assert set(found.to_series()) == {begin}
+
+
+def check_windows(windows: Windows, time: int, covering: list[int], bound: int) -> None:
+    pane = windows.pane(pl.lit(time, pl.Int64))
+    found = pl.select(
+        all=windows.all(pane), first=windows.first(pane), last=windows.last(pane), after=windows.after(pane, bound)
+    ).row(0)
+    later = [end for end in covering if end > bound]
+    assert found == (covering, covering[0], covering[-1], later[0] if later else None)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_weeks_begin_on_mondays_and_an_offset_moves_the_beginning_of_a_day(zone: str) -> None:
+    times = [
+        int((datetime(2025, 1, 1, tzinfo=UTC) + timedelta(hours=hour) - EPOCH).total_seconds()) * 1_000_000
+        for hour in range(0, 2 * 8760, 7)
+    ]
+    for time, (start, end) in zip(times, bounds(CalendarDays(7, zone, MONDAY), times), strict=True):
+        assert start <= time < end
+        for moment in (start, end):
+            shown = (EPOCH + timedelta(microseconds=moment)).astimezone(ZoneInfo(zone))
+            assert shown.weekday() == 0
+    for time, (start, end) in zip(times, bounds(CalendarDays(1, zone, offset=6 * 3_600_000_000), times), strict=True):
+        assert start <= time < end
+        for moment in (start, end):
+            shown = (EPOCH + timedelta(microseconds=moment)).astimezone(ZoneInfo(zone))
+            assert (shown.hour, shown.minute) == (6, 0)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("months", [1, 3, 12])
+def test_months_begin_at_the_first_moment_of_their_first_day(zone: str, months: int) -> None:
+    times = [
+        int((datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=hour) - EPOCH).total_seconds()) * 1_000_000
+        for hour in range(0, 2 * 8760, 11)
+    ]
+    for time, (start, end) in zip(times, bounds(CalendarMonths(months, zone), times), strict=True):
+        local = (EPOCH + timedelta(microseconds=time)).astimezone(ZoneInfo(zone)).date()
+        begun = (local.year * 12 + local.month - 1) // months * months
+        for month, moment in ((begun, start), (begun + months, end)):
+            assert moment == first_moment(date(month // 12, month % 12 + 1, 1), zone)

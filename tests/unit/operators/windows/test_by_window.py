@@ -12,14 +12,16 @@ import headrace as hr
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.operators.windows.aggregation import REVISION, START, WindowAggregation
+from headrace.operators.windows.by_window import REVISION
+from headrace.operators.windows.placing import END as WINDOW_END
+from headrace.wheel.operator import Due, Operator
 
 MOMENT = pl.Datetime("us", "UTC")
 SCHEMA = {"key": pl.String(), "x": pl.Int64(), "at": MOMENT}
 OPEN = Edge(BEGINNING, BEGINNING)
 
 
-def operator(late: Lateness | None = None) -> WindowAggregation:
+def operator(late: Lateness | None = None) -> Operator:
     """Windows of ten microseconds."""
     step = hr.tumbling("tens", size="10 microseconds", key="key").agg(n="count(*)", total="sum(x)")
     return step.late(late or hr.side_output()).bind(SCHEMA, "at")
@@ -30,7 +32,7 @@ def rows(*given: tuple[str | None, int | None, int]) -> pl.DataFrame:
     return frame.cast({"at": MOMENT})
 
 
-def empty(of: WindowAggregation) -> pl.DataFrame:
+def empty(of: Operator) -> pl.DataFrame:
     return pl.DataFrame(schema=of.state_schema)
 
 
@@ -42,7 +44,7 @@ def emitted(frame: pl.DataFrame) -> list[tuple[Any, ...]]:
 def test_rows_are_combined_by_key_and_window_before_they_travel() -> None:
     combined = operator().combine(rows(("a", 1, 3), ("a", 2, 9), ("a", 4, 10), ("b", None, 3)), OPEN)
     found = {row[:2]: row[2:] for row in combined.partials.rows()}
-    assert {place: int(n) for place, (n, _) in found.items()} == {("a", 0): 2, ("a", 10): 1, ("b", 0): 1}
+    assert {place: int(values[0]) for place, values in found.items()} == {("a", 10): 2, ("a", 20): 1, ("b", 10): 1}
     assert combined.accepted == 4
     assert combined.late.is_empty()
     assert dict(combined.partials.schema) == operator().partial_schema
@@ -95,7 +97,7 @@ def test_an_open_window_is_kept_and_written_as_changed() -> None:
     assert applied.removed.is_empty()
     assert applied.state[REVISION].to_list() == [None]
     assert dict(applied.state.schema) == of.state_schema
-    assert of.due(applied.state) == 10
+    assert of.due(applied.state, Edge(9, 9)) == Due(10)
 
 
 def test_only_what_a_batch_touches_is_written() -> None:
@@ -113,10 +115,10 @@ def test_a_closing_window_leaves_the_state_and_is_named_as_removed() -> None:
     state = of.apply(empty(of), of.combine(rows(("a", 1, 3), ("a", 2, 13)), OPEN).partials, OPEN).state
     applied = of.apply(state, pl.DataFrame(schema=of.partial_schema), Edge(10, 10))
     assert emitted(applied.output) == [("a", 0, 1, 1, "on_time", 0)]
-    assert applied.removed.rows() == [("a", 0)]
-    assert applied.state[START].to_list() == [10]
+    assert applied.removed.rows() == [("a", 10)]
+    assert applied.state[WINDOW_END].to_list() == [20]
     assert applied.upserts.is_empty()
-    assert of.due(applied.state) == 20
+    assert of.due(applied.state, Edge(10, 10)) == Due(20)
 
 
 def test_a_correctable_window_stays_until_its_corrections_end() -> None:
@@ -125,12 +127,12 @@ def test_a_correctable_window_stays_until_its_corrections_end() -> None:
     state = of.apply(empty(of), of.combine(rows(("a", 1, 3)), OPEN).partials, OPEN).state
     closed = of.apply(state, nothing, Edge(10, 10))
     assert closed.state[REVISION].to_list() == [0]
-    assert of.due(closed.state) == 15
-    assert of.apply(closed.state, nothing, Edge(14, 14)).removed.is_empty()
-    over = of.apply(closed.state, nothing, Edge(15, 15))
-    assert over.removed.rows() == [("a", 0)]
+    assert of.due(closed.state, Edge(10, 10)) == Due(15)
+    assert of.apply(closed.state, nothing, Edge(14, 14, before=10)).removed.is_empty()
+    over = of.apply(closed.state, nothing, Edge(15, 15, before=14))
+    assert over.removed.rows() == [("a", 10)]
     assert over.output.is_empty()
-    assert of.due(over.state) is None
+    assert of.due(over.state, Edge(15, 15)) == Due()
 
 
 def test_a_window_that_closes_in_the_batch_of_its_late_row_is_emitted_first_and_then_corrected() -> None:
@@ -151,15 +153,15 @@ def test_rows_of_an_earlier_step_have_the_time_of_their_windows_end_less_a_micro
         [{"key": "a", "window": window, "n": 1, "total": 1, "pane": "on_time", "revision": 0}],
         schema=first.output_schema,
     )
-    assert bound.combine(result, OPEN).partials[START].to_list() == [0]
+    assert bound.combine(result, OPEN).partials[WINDOW_END].to_list() == [10]
     assert bound.combine(result, Edge(11, 11)).late["late_by"].to_list() == [timedelta(microseconds=2)]
 
 
 def test_a_state_of_nothing_is_never_due() -> None:
-    assert operator().due(empty(operator())) is None
+    assert operator().due(empty(operator()), OPEN) == Due()
 
 
-@pytest.mark.parametrize("name", ["window", "pane", "revision", "change", "key"])
+@pytest.mark.parametrize("name", ["window", "pane", "revision", "change", "session_id", "key"])
 def test_a_result_may_not_take_the_name_of_a_key_or_of_what_every_window_has(name: str) -> None:
     with pytest.raises(hr.DefinitionError, match=rf"\[RESULT_NAME_TAKEN\] window 'tens': result '{name}'"):
         hr.tumbling("tens", size="1 hour", key="key").agg(**{name: "count(*)"})

@@ -1,0 +1,62 @@
+"""Where Headrace's time goes: one run with a clock on every part, which costs a little and is not compared."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.windows.parts_daemon import FOLDER
+from benchmarks.windows.systems import HEADRACE, Place, Source, run_on_spark
+
+DAEMON = {"spark.python.daemon.module": "benchmarks.windows.parts_daemon"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Seconds for a million rows after the warm-up."""
+
+    batch: dict[str, float]
+    """By the clock, of one batch after the other: what Spark says of its own parts."""
+    tasks: dict[str, float]
+    """By the clock, of all tasks together: two run at a time."""
+    processors: dict[str, float]
+    """Processor time by process."""
+    state: tuple[int, int]
+    """Rows and bytes of state after the last batch."""
+
+
+def measure_parts(kind: str, source: Source, place: Place) -> Parts:
+    """Run Headrace once."""
+    first, last = source.warm_up // source.batch, source.number // source.batch
+    millions = (last - first) * source.batch / 1_000_000
+    with place.work() as work:
+        notes = work / "parts"
+        notes.mkdir()
+        os.environ[FOLDER] = str(notes)
+        shown = run_on_spark(HEADRACE, kind, source, work, settings=DAEMON)
+        tasks = _tasks(notes, range(first, last))
+        history = (work / "checkpoint" / "windows" / "history.jsonl").read_text().splitlines()
+    batch: Counter[str] = Counter()
+    for number in range(first, last):
+        batch.update({part: took / 1000 for part, took in shown["durations"][str(number)].items()})
+    ended, began = shown["processors"][str(last - 1)], shown["processors"][str(first - 1)]
+    state = json.loads(history[last - 1])["state"]
+    return Parts(
+        {part: took / millions for part, took in batch.items()},
+        {part: took / millions for part, took in tasks.items()},
+        {process: (ended[process] - began[process]) / millions for process in ended},
+        (state["rows"], state["bytes"]),
+    )
+
+
+def _tasks(notes: Path, batches: range) -> Counter[str]:
+    spent: Counter[str] = Counter()
+    for file in notes.iterdir():
+        for line in file.read_text().splitlines():
+            noted = json.loads(line)
+            if noted.pop("batch") in batches:
+                spent.update(noted)
+    return spent

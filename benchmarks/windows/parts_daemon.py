@@ -1,0 +1,82 @@
+"""Headrace's Python daemon with a clock on every part of a task: Spark starts it when a run asks where time goes."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from pyspark import daemon
+
+import headrace.runtime.worker_daemon  # as Headrace's own: everything is loaded before workers are forked
+import headrace.wheel.pack
+import headrace.wheel.turn
+from headrace.operators.windows.by_pane import PaneAggregation
+from headrace.operators.windows.by_session import SessionAggregation
+from headrace.operators.windows.by_window import WindowAggregation
+from headrace.sources.gate import Gate
+from headrace.sources.kafka_reader import KafkaReader, _Consuming
+from headrace.wheel.pages import Pages
+from headrace.wheel.task import Task
+
+FOLDER = "HEADRACE_PARTS"
+_SPENT: Counter[str] = Counter()
+
+
+def _timed(owner: Any, name: str, part: str) -> None:
+    """Let a function add the time it takes to a part; none of these calls another one."""
+    function: Callable[..., Any] = getattr(owner, name)
+
+    @wraps(function)
+    def measured(*arguments: Any, **named: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return function(*arguments, **named)
+        finally:
+            _SPENT[part] += time.perf_counter() - began
+
+    setattr(owner, name, measured)
+
+
+def _reported(report: Callable[..., None]) -> Callable[..., None]:
+    """A report of a task is the moment to note what was spent since the last one."""
+
+    @wraps(report)
+    def reporting(task: Task, *arguments: Any, **named: Any) -> None:
+        report(task, *arguments, **named)
+        with (Path(os.environ[FOLDER]) / f"{os.getpid()}.jsonl").open("a") as notes:
+            notes.write(json.dumps({"batch": task.record.batch, **_SPENT}) + "\n")
+        _SPENT.clear()
+
+    return reporting
+
+
+def _watch() -> None:
+    _timed(_Consuming, "lost", "read")
+    _timed(_Consuming, "_poll", "read")
+    _timed(KafkaReader, "_arrived", "parse")
+    _timed(Gate, "_judge", "parse")
+    _timed(Gate, "_raise_highest", "parse")
+    for operator in (WindowAggregation, PaneAggregation, SessionAggregation):
+        _timed(operator, "combine", "combine")
+        _timed(operator, "apply", "apply")
+        _timed(operator, "due", "apply")
+    _timed(headrace.wheel.pack, "encode", "pack and unpack")
+    _timed(headrace.wheel.pack, "group_of_rows", "pack and unpack")
+    _timed(headrace.wheel.turn, "encode", "pack and unpack")
+    _timed(headrace.wheel.turn, "decode", "pack and unpack")
+    _timed(Pages, "load", "state")
+    _timed(Pages, "store", "state")
+    Task.report = _reported(Task.report)  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    _watch()
+    gc.freeze()
+    daemon.manager()

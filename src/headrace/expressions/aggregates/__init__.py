@@ -1,0 +1,6 @@
+"""Aggregates: SQL text, values of ``hr`` and the author's own, all split into partials that merge in any order."""
+
+from headrace.expressions.aggregates.aggregate import Aggregate
+from headrace.expressions.aggregates.parsing import parse_aggregate
+
+__all__ = ["Aggregate", "parse_aggregate"]

@@ -1,0 +1,31 @@
+"""An aggregate that has no name yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from headrace.expressions.aggregates.calculation import Calculation
+from headrace.expressions.rows import RowExpression, parse_condition
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Measure:
+    """What ``hr.percentile(...)`` and its like give; ``.agg(name=...)`` names it."""
+
+    text: str
+    """As the author wrote it, all defaults included."""
+    calculation: Calculation
+    condition: RowExpression | None = None
+
+    def where(self, condition: str) -> Measure:
+        """The same over those rows alone that meet a condition, as ``FILTER (WHERE ...)`` says it in SQL text.
+
+        >>> from headrace.expressions.aggregates.collect import collect_set
+        >>> collect_set("shop", at_most=5).where("amount > 0")
+        hr.collect_set('shop', at_most=5).where('amount > 0')
+        """
+        both = condition if self.condition is None else f"({self.condition.text}) AND ({condition})"
+        return replace(self, text=f"{self.text}.where({condition!r})", condition=parse_condition(both))
+
+    def __repr__(self) -> str:
+        return self.text

@@ -1,0 +1,149 @@
+"""Aggregates as authors write them: SQL text, values of ``hr``, or their own classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from headrace.errors import DefinitionError
+from headrace.expressions.aggregates.aggregate import Aggregate
+from headrace.expressions.aggregates.approximate_count import ApproximateCount
+from headrace.expressions.aggregates.authors_own import AuthorsOwn
+from headrace.expressions.aggregates.bounds import check_bound
+from headrace.expressions.aggregates.calculation import Calculation
+from headrace.expressions.aggregates.counts import Count, CountDistinct
+from headrace.expressions.aggregates.extremes import Extreme
+from headrace.expressions.aggregates.measure import Measure
+from headrace.expressions.aggregates.percentile import Percentile
+from headrace.expressions.aggregates.picks import Pick
+from headrace.expressions.aggregates.spread import Spread
+from headrace.expressions.aggregates.sums import Average, Sum
+from headrace.expressions.rows import RowExpression, is_listed, read, row_expression
+
+LISTED_AGGREGATES = (
+    "count(*), count(x), count(DISTINCT x), approx_count_distinct(x[, error]), sum(x), avg(x), min(x), max(x), "
+    "stddev(x), stddev_samp(x), stddev_pop(x), variance(x), var_samp(x), var_pop(x), first(x), last(x), min_by(x, y), "
+    "max_by(x, y), approx_percentile(x, p), approx_percentile(x, array(p, ...)), each with FILTER (WHERE ...) if "
+    "need be; and hr.percentile, hr.top, hr.collect_list, hr.collect_set, hr.ewm"
+)
+
+
+def parse_aggregate(given: object, *, name: str) -> Aggregate:
+    """Read one aggregate; its partial columns are called after ``name``.
+
+    >>> parse_aggregate("count(*) FILTER (WHERE amount > 0)", name="payments").columns
+    frozenset({'amount'})
+    """
+    if isinstance(given, str):
+        return _Text(given, name).aggregate()
+    if isinstance(given, AuthorsOwn):
+        given = given.measure()
+    if isinstance(given, Measure):
+        return Aggregate(name, given.text, given.calculation, given.condition)
+    shown = f"{given.__name__}, a class" if isinstance(given, type) else repr(given)
+    raise DefinitionError(
+        "AGGREGATE_EXPECTED",
+        f"aggregate '{name}' is {shown}. Write SQL text as in 'sum(amount)', a value as in hr.percentile('amount', "
+        "0.99), or your own accumulator with the columns that it reads, as in MyAccumulator('amount').",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """One aggregate's SQL text."""
+
+    text: str
+    name: str
+
+    def aggregate(self) -> Aggregate:
+        node, condition = read(self.text), None
+        while isinstance(node, exp.Paren):
+            node = node.this
+        if isinstance(node, exp.Filter):
+            where = node.expression.this
+            node, condition = node.this, row_expression(where, where.sql(dialect="spark"))
+        if is_listed(node):
+            raise DefinitionError(
+                "AGGREGATE_EXPECTED",
+                f"aggregate '{self.name}': '{self.text}' is a value of one row, not of a group of rows. Put it into "
+                f"one of {LISTED_AGGREGATES}.",
+            )
+        if isinstance(node, exp.ArrayAgg | exp.ArrayUniqueAgg):
+            function = "collect_list" if isinstance(node, exp.ArrayAgg) else "collect_set"
+            check_bound(None, argument="at_most", text=f"hr.{function}({node.this.sql(dialect='spark')!r})")
+        arguments, calculation = _FUNCTIONS.get(type(node), (frozenset(), None))
+        given = {key for key, value in node.args.items() if value and key != "big_int"}
+        if calculation is None or not given <= arguments:
+            raise self.unsupported()
+        return Aggregate(self.name, self.text, calculation(self, node), condition)
+
+    def argument(self, node: exp.Expr) -> RowExpression:
+        """An argument that is computed from the columns of each row."""
+        if isinstance(node, exp.Distinct | exp.Order):
+            raise self.unsupported()
+        argument = row_expression(node, node.sql(dialect="spark"))
+        if not argument.columns:
+            raise DefinitionError(
+                "EXPRESSION_UNSUPPORTED",
+                f"aggregate '{self.name}': '{self.text}' reads no column. Use count(*) to count rows.",
+            )
+        return argument
+
+    def number(self, node: exp.Expr) -> float:
+        """An argument that is written as a number."""
+        sign, literal = (-1, node.this) if isinstance(node, exp.Neg) else (1, node)
+        if not isinstance(literal, exp.Literal) or literal.is_string:
+            raise self.unsupported(f"'{node.sql(dialect='spark')}' must be a number as in 0.99. ")
+        return sign * float(literal.this)
+
+    def unsupported(self, reason: str = "") -> DefinitionError:
+        return DefinitionError(
+            "EXPRESSION_UNSUPPORTED",
+            f"aggregate '{self.name}': '{self.text}' is not one of the supported aggregates: {LISTED_AGGREGATES}. "
+            f"{reason}Use one of them alone; the name of the result is given outside the text.",
+        )
+
+
+def _count(text: _Text, node: exp.Expr) -> Calculation:
+    if isinstance(node.this, exp.Star | exp.Literal):
+        return Count(None)
+    if isinstance(node.this, exp.Distinct):
+        if len(node.this.expressions) != 1:
+            raise text.unsupported("Count the different values of one expression. ")
+        return CountDistinct(text.argument(node.this.expressions[0]))
+    return Count(text.argument(node.this))
+
+
+def _approximate_count(text: _Text, node: exp.Expr) -> Calculation:
+    error, argument = node.args.get("accuracy"), text.argument(node.this)
+    return ApproximateCount(argument) if error is None else ApproximateCount(argument, text.number(error))
+
+
+def _percentile(text: _Text, node: exp.Expr) -> Calculation:
+    share = node.args["quantile"]
+    several = isinstance(share, exp.Array)
+    shares = tuple(map(text.number, share.expressions if several else [share]))
+    return Percentile(text.argument(node.this), shares, several)
+
+
+_ONE, _TWO = frozenset({"this"}), frozenset({"this", "expression"})
+_FUNCTIONS: Mapping[type[exp.Expr], tuple[frozenset[str], Callable[[_Text, exp.Expr], Calculation]]] = {
+    exp.Count: (_ONE, _count),
+    exp.ApproxDistinct: (frozenset({"this", "accuracy"}), _approximate_count),
+    exp.Sum: (_ONE, lambda text, node: Sum(text.argument(node.this))),
+    exp.Avg: (_ONE, lambda text, node: Average(text.argument(node.this))),
+    exp.Min: (_ONE, lambda text, node: Extreme("min", text.argument(node.this))),
+    exp.Max: (_ONE, lambda text, node: Extreme("max", text.argument(node.this))),
+    exp.Stddev: (_ONE, lambda text, node: Spread("stddev", text.argument(node.this), sample=True, root=True)),
+    exp.StddevSamp: (_ONE, lambda text, node: Spread("stddev_samp", text.argument(node.this), sample=True, root=True)),
+    exp.StddevPop: (_ONE, lambda text, node: Spread("stddev_pop", text.argument(node.this), sample=False, root=True)),
+    exp.Variance: (_ONE, lambda text, node: Spread("variance", text.argument(node.this), sample=True, root=False)),
+    exp.VariancePop: (_ONE, lambda text, node: Spread("var_pop", text.argument(node.this), sample=False, root=False)),
+    exp.First: (_ONE, lambda text, node: Pick("first", "min", text.argument(node.this))),
+    exp.Last: (_ONE, lambda text, node: Pick("last", "max", text.argument(node.this))),
+    exp.ArgMin: (_TWO, lambda text, node: Pick("min_by", "min", *map(text.argument, (node.this, node.expression)))),
+    exp.ArgMax: (_TWO, lambda text, node: Pick("max_by", "max", *map(text.argument, (node.this, node.expression)))),
+    exp.ApproxQuantile: (frozenset({"this", "quantile"}), _percentile),
+}

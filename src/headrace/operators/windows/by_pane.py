@@ -1,0 +1,175 @@
+"""Overlapping windows that are emitted at their close: the panes they share are kept once, however many share them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from headrace.event_time.lateness import Lateness
+from headrace.event_time.record import Edge
+from headrace.operators.windows.aggregation import MOMENT, WINDOW, Aggregation
+from headrace.operators.windows.assigners import Windows
+from headrace.operators.windows.placing import END, Placing
+from headrace.wheel.operator import Applied, Combined, Due
+
+EMITTED, REVISION = "__emitted", "__revision"
+
+
+@dataclass(frozen=True)
+class PaneAggregation:
+    """Aggregates rows by key and pane, and panes into a window when it closes or is corrected.
+
+    A state row is a pane of a key with its partial aggregates or, where windows may be corrected, an emitted window
+    with its revision.
+    """
+
+    name: str
+    aggregation: Aggregation
+    windows: Windows
+    lateness: Lateness
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns."""
+        return self.aggregation.key
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """A pane or an emitted window of a key."""
+        return (*self.key, EMITTED, END)
+
+    @property
+    def output_time(self) -> str:
+        """A result's time is the last moment of its window."""
+        return "window"
+
+    @cached_property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        """Key, pane and partial aggregates."""
+        return {**self.aggregation.keys, END: pl.Int64(), **self.aggregation.states}
+
+    @cached_property
+    def state_schema(self) -> dict[str, pl.DataType]:
+        """Panes with partial aggregates, emitted windows with their revision."""
+        return {**self.partial_schema, EMITTED: pl.Boolean(), REVISION: pl.Int32()}
+
+    @cached_property
+    def output_schema(self) -> dict[str, pl.DataType]:
+        """Key, window, results, pane and revision."""
+        told = {"pane": pl.String(), "revision": pl.Int32()}
+        return {**self.aggregation.keys, "window": WINDOW, **self.aggregation.results, **told}
+
+    @cached_property
+    def late_schema(self) -> dict[str, pl.DataType] | None:
+        """The whole row, and how far its time was behind the watermark."""
+        return self.aggregation.late_schema if self.lateness.keeps_rows else None
+
+    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+        """Aggregate rows by pane; set those aside whose windows all take nothing any more."""
+        return self._placing.combine(rows, edge, {})
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Partials of the same pane become one."""
+        return partials.group_by(*self.key, END).agg(**self.aggregation.merged).select(self.partial_schema.keys())
+
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
+        """Close windows of which no row can be on time any more, take rows in, close the others, correct, forget."""
+        emitted = state.filter(pl.col(EMITTED))
+        panes = state.filter(~pl.col(EMITTED)) if not emitted.is_empty() else state
+        closed = self._closing(panes, edge.before, min(edge.late, edge.fire))
+        untouched, taken = self._take(panes, partials)
+        panes = pl.concat([untouched, taken])
+        closed = pl.concat([closed, self._closing(panes, max(edge.before, edge.late), edge.fire)])
+        outputs = [self._results(closed.with_columns(pl.lit(0, pl.Int32).alias(REVISION)), pane="on_time")]
+        fresh = self._revisions(closed.with_columns(pl.lit(0, pl.Int32).alias(REVISION)))
+        if self.lateness.correctable and not partials.is_empty():
+            corrected = self._corrected(panes, partials, pl.concat([emitted, fresh]), edge)
+            outputs.append(self._results(corrected, pane="late"))
+            revised = self._revisions(corrected)
+            fresh = pl.concat([fresh.join(revised, on=self.identity, how="anti", nulls_equal=True), revised])
+        if self.lateness.correctable:
+            emitted = emitted.join(fresh, on=self.identity, how="anti", nulls_equal=True)
+        else:
+            fresh = fresh.clear()
+        everything = pl.concat([panes, emitted, fresh])
+        over = everything.select(self._over(edge.fire)).to_series()
+        upserts = pl.concat([taken, fresh])
+        return Applied(
+            everything.filter(~over) if over.any() else everything,
+            upserts.filter(~self._over(edge.fire)),
+            everything.filter(over).select(self.identity),
+            pl.concat(outputs).sort("window", maintain_order=True),
+        )
+
+    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+        """The earliest close of a window that holds a pane, or the moment at which something is forgotten."""
+        if state.is_empty():
+            return Due()
+        following = self.windows.after(pl.col(END), edge.fire)
+        forgotten = self._last() + self.lateness.correctable
+        closes = pl.when(~pl.col(EMITTED)).then(following)
+        return Due(int(state.select(pl.coalesce(closes, forgotten).min()).item()))
+
+    @cached_property
+    def _placing(self) -> Placing:
+        return Placing(self.aggregation, self.windows, self.lateness)
+
+    def _last(self) -> pl.Expr:
+        """The last window that needs a state row."""
+        return pl.when(pl.col(EMITTED)).then(pl.col(END)).otherwise(self.windows.last(pl.col(END)))
+
+    def _over(self, fire: int) -> pl.Expr:
+        return self._last() + self.lateness.correctable <= fire
+
+    def _take(self, panes: pl.DataFrame, partials: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Merge partial results into the panes: those they do not touch, and the others."""
+        as_pane = (pl.lit(False).alias(EMITTED), pl.lit(None, pl.Int32).alias(REVISION))
+        fresh = partials.with_columns(*as_pane)
+        if panes.is_empty() or partials.is_empty():
+            return panes, fresh
+        by = [*self.key, END]
+        untouched = panes.join(partials, on=by, how="anti", nulls_equal=True)
+        touched = panes.join(partials, on=by, how="semi", nulls_equal=True)
+        merged = pl.concat([touched, fresh]).group_by(by).agg(**self.aggregation.merged)
+        return untouched, merged.with_columns(*as_pane).select(self.state_schema.keys())
+
+    def _closing(self, panes: pl.DataFrame, after: int, until: int) -> pl.DataFrame:
+        """The totals of all windows that hold one of these panes and end after one bound and not after another."""
+        concerned = panes.filter((self.windows.first(pl.col(END)) <= until) & (self.windows.last(pl.col(END)) > after))
+        windows = concerned.with_columns(self.windows.all(pl.col(END)).alias(END)).explode(END)
+        return self.merge(
+            windows.filter((pl.col(END) > after) & (pl.col(END) <= until)).select(self.partial_schema.keys())
+        )
+
+    def _corrected(
+        self, panes: pl.DataFrame, partials: pl.DataFrame, emitted: pl.DataFrame, edge: Edge
+    ) -> pl.DataFrame:
+        """The new totals of closed windows that this batch's rows belong to, with their next revision."""
+        by = [*self.key, END]
+        ends = partials.select(*self.key, self.windows.all(pl.col(END)).alias(END)).explode(END)
+        ends = ends.filter((pl.col(END) <= edge.late) & (pl.col(END) + self.lateness.correctable > edge.late)).unique()
+        if ends.is_empty():
+            return pl.DataFrame(schema={**self.partial_schema, REVISION: pl.Int32()})
+        earliest = ends.select(pl.col(END).min()).item() - 1
+        totals = self._closing(panes, earliest, edge.late).join(ends, on=by, how="semi", nulls_equal=True)
+        revisions = emitted.select(*by, REVISION)
+        known = totals.join(revisions, on=by, how="left", nulls_equal=True)
+        return known.with_columns((pl.col(REVISION).fill_null(-1) + 1).cast(pl.Int32).alias(REVISION))
+
+    def _revisions(self, windows: pl.DataFrame) -> pl.DataFrame:
+        """Emitted windows as state rows."""
+        nothing = (pl.lit(None, dtype).alias(name) for name, dtype in self.aggregation.states.items())
+        return windows.with_columns(*nothing, pl.lit(True).alias(EMITTED)).select(self.state_schema.keys())
+
+    def _results(self, windows: pl.DataFrame, *, pane: str) -> pl.DataFrame:
+        start = self.windows.start(pl.col(END))
+        bounds = pl.struct(start.cast(MOMENT).alias("start"), pl.col(END).cast(MOMENT).alias("end"))
+        return windows.select(
+            *self.key,
+            bounds.alias("window"),
+            *self.aggregation.result(windows),
+            pl.lit(pane).alias("pane"),
+            pl.col(REVISION).alias("revision"),
+        )

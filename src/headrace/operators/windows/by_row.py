@@ -1,0 +1,235 @@
+"""Sliding windows: for every row the aggregate of its key over the stretch of time that ends with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from headrace.event_time.lateness import Lateness
+from headrace.event_time.record import Edge
+from headrace.operators.windows.aggregation import CHANGE, MOMENT, WINDOW, Aggregation
+from headrace.operators.windows.emission import Emission
+from headrace.operators.windows.panes import Panes
+from headrace.operators.windows.row_windows import ARRIVAL, CHANGED, NEW, PLACE, REACHED, TIME, RowWindows
+from headrace.operators.windows.shares import EARLIEST, PANE, SUMS, Shares
+from headrace.wheel.key_hash import canonical
+from headrace.wheel.operator import Applied, Combined, Due
+
+REVISION = "__revision"
+GIVEN = "@given"
+"""Behind the name of a result: its value when the row was emitted last."""
+
+
+@dataclass(frozen=True)
+class RowAggregation:
+    """Aggregates ``(t - size, t]`` of a row's key for every row, and emits it beside the row's own columns.
+
+    A state row is a row, whole, with the number of its arrival in the key group. It stays while a row that may still
+    be emitted reaches back to it. Whether it has been emitted follows from its time, so most rows are written once;
+    written down is only what time does not tell: the revision of a row that was shown early or again, and the results
+    that it was given where they are taken back.
+    """
+
+    name: str
+    aggregation: Aggregation
+    size: int
+    emission: Emission
+    lateness: Lateness
+    panes: Panes
+    shares: Shares | None = None
+    """How the rows of a hot key are dealt to several key groups; the state then also has rows that stand for panes."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns, and the share of a key that is dealt out."""
+        return self.aggregation.key if self.shares is None else self.shares.key
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Rows are told apart by their arrival."""
+        return (ARRIVAL,)
+
+    @property
+    def output_time(self) -> str:
+        """The window ends with the row, so its last moment is the row's time."""
+        return "window"
+
+    @cached_property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        """Rows travel whole."""
+        return {**self.aggregation.schema, **({} if self.shares is None else self.shares.schema)}
+
+    @cached_property
+    def state_schema(self) -> dict[str, pl.DataType]:
+        """The row, its arrival, and what has been emitted of it."""
+        given = {f"{name}{GIVEN}": dtype for name, dtype in self.aggregation.results.items()}
+        kept = {**self.partial_schema, ARRIVAL: pl.Int64(), REVISION: pl.Int32()}
+        return {**kept, **given} if self._retracting else kept
+
+    @cached_property
+    def output_schema(self) -> dict[str, pl.DataType]:
+        """The row's own columns, window, results, pane and revision; the change where results are taken back."""
+        told = {"pane": pl.String(), "revision": pl.Int32(), **({"change": CHANGE} if self._retracting else {})}
+        return {**self._own, "window": WINDOW, **self.aggregation.results, **told}
+
+    @cached_property
+    def late_schema(self) -> dict[str, pl.DataType] | None:
+        """The whole row, and how far its time was behind the watermark."""
+        return self.aggregation.late_schema if self.lateness.keeps_rows else None
+
+    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+        """Set rows aside that come too late; the others cannot be combined, because each is emitted."""
+        aggregation = self.aggregation
+        over = aggregation.row_time + 1 + self.lateness.correctable <= edge.late
+        too_late = rows.select(over if self.lateness.correctable else over | aggregation.is_correction).to_series()
+        accepted = canonical(rows.filter(~too_late), aggregation.key).select(aggregation.schema.keys())
+        partials = accepted if self.shares is None else self.shares.dealt(accepted)
+        return Combined(partials, aggregation.late(rows.filter(too_late), edge), accepted.height)
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Rows stay as they are, in the order of their arrival."""
+        return partials
+
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
+        """Emit rows that late ones will correct, take the batch's rows in, emit and correct, forget what is over."""
+        following = 0 if state.is_empty() else int(state.select(pl.col(ARRIVAL).max()).item()) + 1
+        known, sums = self._apart(self._marked(state, new=False))
+        arrived = self._marked(self._numbered(partials, following), new=True)
+        first: int | None = arrived.select(pl.col(TIME).min()).item()
+        outputs = [self._no_output]
+        after = edge.before
+        if first is not None and first < edge.late:
+            known, shown = self._emit(known, sums, (after, edge.late), None)
+            outputs.append(shown)
+            after = edge.late
+        fresh, fresh_sums = self._apart(arrived)
+        if self.shares is not None:
+            sums = self.shares.taken(sums, fresh_sums)
+        rows, shown = self._emit(pl.concat([known, fresh]), sums, (after, edge.fire), first)
+        outputs.append(shown)
+        rows = pl.concat([rows, sums])
+        over = rows.select(self._forgotten <= edge.fire).to_series()
+        kept = rows.filter(~over) if over.any() else rows
+        return Applied(
+            kept.select(self.state_schema.keys()),
+            kept.filter(CHANGED).select(self.state_schema.keys()),
+            rows.filter(over & (rows[ARRIVAL] < following)).select(self.identity),
+            # Rows of one key leave in the order of time, and each behind what was given of it before.
+            pl.concat(outputs).sort(TIME, ARRIVAL, maintain_order=True).select(self.output_schema.keys()),
+        )
+
+    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+        """The earliest moment at which a row is emitted or forgotten."""
+        if state.is_empty():
+            return Due()
+        pending = pl.when(pl.col(TIME) >= edge.fire).then(pl.col(TIME) + 1)
+        return Due(int(self._timed(state).select(pl.coalesce(pending, self._forgotten).min()).item()))
+
+    @property
+    def _retracting(self) -> bool:
+        return self.panes.kind == "retracting"
+
+    @property
+    def _forgotten(self) -> pl.Expr:
+        """When no row that may still be emitted reaches back to a row."""
+        return pl.col(TIME) + self.size + self.lateness.correctable
+
+    @cached_property
+    def _windows(self) -> RowWindows:
+        return RowWindows(self.aggregation, {name: self.partial_schema[name] for name in self.key}, self.size)
+
+    @cached_property
+    def _own(self) -> dict[str, pl.DataType]:
+        """The row's own columns, without those that every window has."""
+        replaced = ("window", "pane", "revision", "change")
+        return {name: dtype for name, dtype in self.aggregation.schema.items() if name not in replaced}
+
+    @cached_property
+    def _no_output(self) -> pl.DataFrame:
+        return pl.DataFrame(schema={**self.output_schema, TIME: pl.Int64(), ARRIVAL: pl.Int64()})
+
+    def _timed(self, rows: pl.DataFrame) -> pl.DataFrame:
+        time = self.aggregation.row_time
+        if self.shares is not None:
+            time = pl.coalesce(time, pl.col(SUMS).struct.field(EARLIEST))
+        return rows.with_columns(time.alias(TIME))
+
+    def _marked(self, rows: pl.DataFrame, *, new: bool) -> pl.DataFrame:
+        return self._timed(rows).with_columns(pl.lit(new).alias(NEW), pl.lit(new).alias(CHANGED))
+
+    def _numbered(self, rows: pl.DataFrame, following: int) -> pl.DataFrame:
+        """Rows as they enter the state, numbered behind those that are in it."""
+        numbered = rows.with_columns(pl.int_range(following, following + rows.height, eager=True).alias(ARRIVAL))
+        nothing = (pl.lit(None, dtype).alias(name) for name, dtype in self.state_schema.items() if name not in numbered)
+        return numbered.with_columns(*nothing).select(self.state_schema.keys())
+
+    def _apart(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Rows, and those that stand for panes."""
+        if self.shares is None:
+            return rows, rows.clear()
+        stands_for_pane = rows[SUMS].is_not_null()
+        return rows.filter(~stands_for_pane), rows.filter(stands_for_pane)
+
+    def _emit(
+        self, rows: pl.DataFrame, sums: pl.DataFrame, closes: tuple[int, int], first: int | None
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Emit the rows that close, and those that new rows have changed; the rows after that, and what was emitted.
+
+        Rows close from the first of two bounds on and before the second: what is earlier has been closed, what is
+        later stays open. ``first`` is the time of the first new row.
+        """
+        after, until = closes
+        time = pl.col(TIME)
+        closing = (time >= after) & (time < until)
+        candidates = closing
+        if first is not None:
+            others = (time < after) | (time >= until) if self.emission.kind == "on_update" else time < after
+            candidates = closing | (others & (time >= first))
+        totals = self._windows.totals(rows, candidates)
+        if self.shares is not None and not sums.is_empty():
+            totals = totals.with_columns(self.shares.pane(time).alias(PANE))
+            totals = self._windows.with_more(totals, self.shares.beyond(totals, sums), on=(*self.key, PANE))
+        totals = totals.filter(closing | pl.col(REACHED))
+        if totals.is_empty():
+            return rows, self._no_output
+        shown = rows[totals[PLACE]]
+        results = totals.select(self.aggregation.result(totals))
+        once = pl.when((time < after) & ~pl.col(NEW)).then(0)
+        given_before = shown.select(pl.coalesce(pl.col(REVISION), once)).to_series()
+        pane = pl.when(time < after).then(pl.lit("late")).when(time < until).then(pl.lit("on_time"))
+        panes = shown.select(pane.otherwise(pl.lit("early")).alias("pane")).to_series()
+        output = self._output(shown, results, panes, given_before)
+        lasting = (panes != "on_time") | (self.lateness.correctable > 0) & shown[REVISION].is_not_null()
+        if self._retracting:
+            lasting = pl.repeat(True, shown.height, eager=True)
+        if not lasting.any():
+            return rows, output
+        given = results.select(pl.all().name.suffix(GIVEN)) if self._retracting else results.select()
+        revised = shown.with_columns((given_before.fill_null(-1) + 1).alias(REVISION), pl.lit(True).alias(CHANGED))
+        revised = revised.with_columns(given.iter_columns()).filter(lasting)
+        as_they_were = np.ones(rows.height, dtype=np.bool_)
+        as_they_were[totals[PLACE].filter(lasting).to_numpy()] = False
+        return pl.concat([rows.filter(pl.Series(as_they_were)), revised]), output
+
+    def _output(
+        self, shown: pl.DataFrame, results: pl.DataFrame, panes: pl.Series, given_before: pl.Series
+    ) -> pl.DataFrame:
+        start, end = (pl.col(TIME) - self.size + 1).cast(MOMENT), (pl.col(TIME) + 1).cast(MOMENT)
+        window = pl.struct(start.alias("start"), end.alias("end")).alias("window")
+        now = shown.select(*self._own, window, TIME, ARRIVAL).with_columns(
+            *results.iter_columns(), panes, (given_before.fill_null(-1) + 1).cast(pl.Int32).alias("revision")
+        )
+        if not self._retracting:
+            return now.select(self._no_output.columns)
+        first = pl.col("revision") == 0
+        change = pl.when(first).then(pl.lit("insert")).otherwise(pl.lit("update_after")).alias("change")
+        earlier = now.with_columns(
+            *(shown[f"{name}{GIVEN}"].alias(name) for name in self.aggregation.results),
+            (pl.col("revision") - 1).alias("revision"),
+            pl.lit("update_before").alias("change"),
+        ).filter(given_before.is_not_null())
+        columns = self._no_output.columns
+        return pl.concat([earlier.select(columns), now.with_columns(change).select(columns)])

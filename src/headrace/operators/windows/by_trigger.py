@@ -1,0 +1,274 @@
+"""Windows that a trigger fires: rows wait until event time has passed them, and are then taken in its order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from headrace.event_time.lateness import Lateness
+from headrace.event_time.record import Edge
+from headrace.operators.windows.aggregation import CHANGE, MOMENT, WINDOW, Aggregation
+from headrace.operators.windows.emission import Trigger, When
+from headrace.operators.windows.lives import (
+    ARRIVAL,
+    ASKED,
+    FIRES,
+    FIRST,
+    KEPT,
+    LIFE,
+    PIECE,
+    REVISION,
+    ROW,
+    TIME,
+    UNSEEN,
+    Lives,
+)
+from headrace.operators.windows.panes import Panes
+from headrace.wheel.key_hash import canonical
+from headrace.wheel.operator import Applied, Combined, Due
+
+END, PANE = "__end", "__pane"
+GIVEN = "@given"
+"""Behind the name of a column: its value when the key fired last."""
+
+
+@dataclass(frozen=True)
+class TriggerAggregation:
+    """Aggregates the rows of a key and emits when a trigger fires, and when the key's time to live is over.
+
+    A state row is a waiting row, or what is kept of a key: its partial aggregates (since it fired last, when panes
+    are discarding), its first and last time, and how often it has fired.
+    """
+
+    name: str
+    aggregation: Aggregation
+    trigger: Trigger
+    ttl: int | None
+    panes: Panes
+    lateness: Lateness
+    closing: bool = False
+    """Whether a firing closes the window, so that the next row begins another."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns."""
+        return self.aggregation.key
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """A key, or one of its waiting rows."""
+        return (*self.key, ARRIVAL)
+
+    @property
+    def output_time(self) -> str:
+        """A result's time is the last moment of its window."""
+        return "window"
+
+    @cached_property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        """Key, time, what the aggregates read of the row, and whether it meets the trigger's condition."""
+        return {**self.aggregation.keys, TIME: pl.Int64(), ROW: self._row, ASKED: pl.Boolean()}
+
+    @cached_property
+    def state_schema(self) -> dict[str, pl.DataType]:
+        """Waiting rows, and keys with their partial aggregates and what has been emitted of them."""
+        given = {END: pl.Int64(), **self.aggregation.states} if self._retracting else {}
+        return {
+            **self.partial_schema,
+            ARRIVAL: pl.Int64(),
+            FIRST: pl.Int64(),
+            UNSEEN: pl.Int64(),
+            REVISION: pl.Int32(),
+            **self.aggregation.states,
+            **{f"{name}{GIVEN}": dtype for name, dtype in given.items()},
+        }
+
+    @cached_property
+    def output_schema(self) -> dict[str, pl.DataType]:
+        """Key, window, results, pane and revision; the change where results are taken back."""
+        change = {"change": CHANGE} if self._retracting else {}
+        told = {"pane": pl.String(), "revision": pl.Int32(), **change}
+        return {**self.aggregation.keys, "window": WINDOW, **self.aggregation.results, **told}
+
+    @cached_property
+    def late_schema(self) -> dict[str, pl.DataType] | None:
+        """The whole row, and how far its time was behind the watermark."""
+        return self.aggregation.late_schema if self.lateness.keeps_rows else None
+
+    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+        """Rows that event time has already passed are late; the others travel one by one."""
+        aggregation = self.aggregation
+        late = rows.select((aggregation.row_time < edge.late) | aggregation.is_correction).to_series()
+        accepted = rows.filter(~late) if late.any() else rows
+        asked = pl.lit(None, pl.Boolean)
+        if isinstance(self.trigger, When):
+            asked = self.trigger.condition.to_polars(aggregation.schema).cast(pl.Boolean)
+        travelling = accepted.select(
+            *self.key,
+            aggregation.row_time.alias(TIME),
+            pl.struct(field.name for field in self._row.fields).alias(ROW),
+            asked.alias(ASKED),
+        )
+        return Combined(canonical(travelling, self.key), aggregation.late(rows.filter(late), edge), accepted.height)
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Rows stay as they are, in the order of their arrival."""
+        return partials
+
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
+        """Let rows wait, take those that event time has passed, fire, and forget keys that have fallen silent."""
+        arrived = self._numbered(state, partials)
+        kept = state.filter(pl.col(ARRIVAL) == KEPT)
+        waiting = state.filter(pl.col(ARRIVAL) != KEPT)
+        passed = pl.col(TIME) < edge.fire
+        taken = waiting.filter(passed)
+        untouched, touched = self._concerned(kept, pl.concat([taken, arrived.filter(passed)]), edge)
+        if touched.is_empty():
+            # The usual batch of a quiet watermark: nothing is taken and nothing is due.
+            return Applied(pl.concat([state, arrived]), arrived, state.clear().select(self.identity), self._no_output)
+        pieces = self._lives.cut(touched, edge)
+        if self.panes.kind != "discarding":
+            pieces = self._lives.running(pieces)
+        last = (pl.col(LIFE) != pl.col(LIFE).shift(-1)).fill_null(True)
+        over = (self._lives.ends(edge) <= edge.fire).fill_null(False)
+        fired = pl.col(FIRES).cum_sum().over(LIFE) + pl.col(REVISION).first().over(LIFE).fill_null(0)
+        start = pl.col(FIRST) if self.panes.kind == "discarding" else pl.col(FIRST).first().over(LIFE)
+        pieces = pieces.with_columns(fired.cast(pl.Int32).alias(REVISION), start.alias(FIRST))
+        emitted = self._emitted(pieces, last & over, edge)
+        living = self._living(pieces.filter(last & ~over), emitted)
+        gone = touched.filter(pl.col(ARRIVAL) == KEPT).join(living, on=self.identity, how="anti", nulls_equal=True)
+        still_waiting = arrived.filter(~passed)
+        return Applied(
+            pl.concat([untouched, living, waiting.filter(~passed), still_waiting]),
+            pl.concat([living, still_waiting]),
+            pl.concat([gone, taken]).select(self.identity),
+            self._results(emitted),
+        )
+
+    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+        """The earliest moment at which a row is taken, a key fires or a key is forgotten."""
+        if state.is_empty():
+            return Due()
+        earliest: int | None = state.select(self._lives.due(edge).min()).item()
+        return Due(earliest)
+
+    @property
+    def _retracting(self) -> bool:
+        return self.panes.kind == "retracting"
+
+    @cached_property
+    def _row(self) -> pl.Struct:
+        """The columns that the aggregates read."""
+        read = {self.aggregation.time}.union(*(aggregate.columns for aggregate in self.aggregation.aggregates))
+        return pl.Struct({name: dtype for name, dtype in self.aggregation.schema.items() if name in read})
+
+    @cached_property
+    def _lives(self) -> Lives:
+        return Lives(self.aggregation, self.trigger, self.ttl)
+
+    @cached_property
+    def _no_output(self) -> pl.DataFrame:
+        return pl.DataFrame(schema=self.output_schema)
+
+    def _numbered(self, state: pl.DataFrame, partials: pl.DataFrame) -> pl.DataFrame:
+        """Rows that arrive, as state rows, numbered behind those that wait already."""
+        following = KEPT + 1 if state.is_empty() else int(state.select(pl.col(ARRIVAL).max()).item()) + 1
+        return partials.with_columns(
+            pl.int_range(following, following + pl.len()).alias(ARRIVAL),
+            *(
+                pl.lit(None, dtype).alias(name)
+                for name, dtype in self.state_schema.items()
+                if name not in (*partials.columns, ARRIVAL)
+            ),
+        ).select(self.state_schema.keys())
+
+    def _concerned(self, kept: pl.DataFrame, rows: pl.DataFrame, edge: Edge) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The keys to which nothing happens; and the others, with the rows that are taken now."""
+        due = kept.select((self._lives.due(edge) <= edge.fire).fill_null(False)).to_series()
+        waked, quiet = kept.filter(due), kept.filter(~due)
+        if rows.is_empty() or quiet.is_empty():
+            return quiet, pl.concat([waked, rows])
+        keys = rows.select(*self.key, pl.lit(KEPT, pl.Int64).alias(ARRIVAL))
+        touched = quiet.join(keys, on=self.identity, how="semi", nulls_equal=True)
+        untouched = quiet.join(keys, on=self.identity, how="anti", nulls_equal=True)
+        return untouched, pl.concat([waked, touched, rows])
+
+    def _emitted(self, pieces: pl.DataFrame, over: pl.Expr, edge: Edge) -> pl.DataFrame:
+        """What leaves, by key and in order; when results are taken back also what was given before."""
+        columns = [PIECE, LIFE, *self.key, FIRST, END, *self.aggregation.states, PANE, REVISION]
+        firing = pieces.filter(FIRES).with_columns(
+            self._lives.fires_at.alias(END),
+            pl.lit("on_time" if self.closing else "early").alias(PANE),
+            (pl.lit(0, pl.Int32) if self.closing else pl.col(REVISION) - 1).alias(REVISION),
+        )
+        is_told = ~pl.col(FIRES) & (pl.col(UNSEEN) > 0) if self.panes.kind == "discarding" else pl.lit(True)
+        last = (
+            pieces.filter(over)
+            .filter(is_told)
+            .with_columns(
+                self._lives.ends(edge).alias(END),
+                pl.lit("on_time").alias(PANE),
+                (pl.lit(0, pl.Int32) if self.closing else pl.col(REVISION)).alias(REVISION),
+            )
+        )
+        found = [firing.select(columns), last.select(columns)]
+        if self._retracting:
+            before = pieces.filter(pl.col(f"{END}{GIVEN}").is_not_null()).with_columns(
+                *(pl.col(f"{name}{GIVEN}").alias(name) for name in (END, *self.aggregation.states)),
+                pl.lit(None, pl.String).alias(PANE),
+                (pl.col(REVISION) - pl.col(FIRES).cast(pl.Int32) - 1).alias(REVISION),
+            )
+            found.insert(0, before.select(columns))
+        return pl.concat(found).sort(PIECE, maintain_order=True)
+
+    def _living(self, pieces: pl.DataFrame, emitted: pl.DataFrame) -> pl.DataFrame:
+        """What is kept of keys whose life goes on, given the last piece of each."""
+        if self.closing:
+            pieces = pieces.filter(~pl.col(FIRES))
+        forgotten = [UNSEEN]
+        if self.panes.kind == "discarding":
+            forgotten += [FIRST, *self.aggregation.states]
+        if self._retracting:
+            given = emitted.group_by(LIFE).agg(
+                pl.col(name).last().alias(f"{name}{GIVEN}") for name in (END, *self.aggregation.states)
+            )
+            replaced = [name for name in given.columns if name != LIFE]
+            pieces = pieces.drop(replaced).join(given, on=LIFE, how="left")
+        return pieces.with_columns(
+            *(
+                pl.when(~pl.col(FIRES)).then(pl.col(name)).otherwise(0 if name == UNSEEN else None).alias(name)
+                for name in forgotten
+            ),
+            pl.lit(KEPT, pl.Int64).alias(ARRIVAL),
+            pl.lit(None, self._row).alias(ROW),
+            pl.lit(None, pl.Boolean).alias(ASKED),
+        ).select(self.state_schema.keys())
+
+    def _results(self, emitted: pl.DataFrame) -> pl.DataFrame:
+        """Emitted rows; when results are taken back, each behind the one that it replaces."""
+        if not self._retracting:
+            return self._shown(emitted)
+        number = "__number"
+        after = emitted.with_row_index(number).with_columns(
+            pl.when(pl.col(REVISION) == 0).then(pl.lit("insert")).otherwise(pl.lit("update_after")).alias("change")
+        )
+        replaced = pl.col(LIFE) == pl.col(LIFE).shift(-1)
+        before = after.with_columns(pl.col(PANE).shift(-1), pl.lit("update_before").alias("change")).filter(
+            replaced.fill_null(False)
+        )
+        given_now = after.filter(pl.col(PANE).is_not_null()).with_columns(pl.col(number) * 2)
+        both = pl.concat([before.with_columns(pl.col(number) * 2 + 1), given_now]).sort(number)
+        return self._shown(both, pl.col("change"))
+
+    def _shown(self, emitted: pl.DataFrame, *change: pl.Expr) -> pl.DataFrame:
+        window = pl.struct(pl.col(FIRST).cast(MOMENT).alias("start"), pl.col(END).cast(MOMENT).alias("end"))
+        return emitted.select(
+            *self.key,
+            window.alias("window"),
+            *self.aggregation.result(emitted),
+            pl.col(PANE).alias("pane"),
+            pl.col(REVISION).alias("revision"),
+            *change,
+        )

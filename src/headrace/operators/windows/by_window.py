@@ -1,0 +1,251 @@
+"""Fixed windows of any kind, each with a state row of its own: any emission, any panes, corrections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from headrace.event_time.lateness import Lateness
+from headrace.event_time.record import Edge
+from headrace.operators.windows.aggregation import CHANGE, MOMENT, WINDOW, Aggregation
+from headrace.operators.windows.assigners import Windows
+from headrace.operators.windows.emission import Emission
+from headrace.operators.windows.panes import Panes
+from headrace.operators.windows.placing import END, Placing
+from headrace.operators.windows.previews import PREVIEW_AT, UNSEEN, Previews
+from headrace.wheel.operator import Applied, Combined, Due
+
+REVISION, CHANGED = "__revision", "__changed"
+GIVEN = "@given"
+"""Behind the name of a partial column: its value when the window was emitted last."""
+
+
+@dataclass(frozen=True)
+class WindowAggregation:
+    """Aggregates rows by key and window; emits previews, the result at the close, and corrections while they may come.
+
+    A state row is one window of one key: its partial aggregates (since the last emission, when panes are discarding),
+    the revision last emitted (null before the first), the rows that no emission has shown, and when a preview is due.
+    """
+
+    name: str
+    aggregation: Aggregation
+    windows: Windows
+    emission: Emission
+    lateness: Lateness
+    panes: Panes
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns."""
+        return self.aggregation.key
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """A window of a key."""
+        return (*self.key, END)
+
+    @property
+    def output_time(self) -> str:
+        """A result's time is the last moment of its window."""
+        return "window"
+
+    @cached_property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        """Key, pane, rows and partial aggregates."""
+        return {**self.aggregation.keys, END: pl.Int64(), **self.aggregation.states, UNSEEN: pl.Int64()}
+
+    @cached_property
+    def state_schema(self) -> dict[str, pl.DataType]:
+        """Key, window, partial aggregates and what has been emitted of them."""
+        given = {f"{name}{GIVEN}": dtype for name, dtype in self.aggregation.states.items()} if self._retracting else {}
+        return {**self.partial_schema, REVISION: pl.Int32(), PREVIEW_AT: pl.Int64(), **given}
+
+    @cached_property
+    def output_schema(self) -> dict[str, pl.DataType]:
+        """Key, window, results, pane and revision; the change where results are taken back."""
+        change = {"change": CHANGE} if self._retracting else {}
+        told = {"pane": pl.String(), "revision": pl.Int32(), **change}
+        return {**self.aggregation.keys, "window": WINDOW, **self.aggregation.results, **told}
+
+    @cached_property
+    def late_schema(self) -> dict[str, pl.DataType] | None:
+        """The whole row, and how far its time was behind the watermark."""
+        return self.aggregation.late_schema if self.lateness.keeps_rows else None
+
+    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+        """Aggregate rows by pane; set those aside whose windows all take nothing any more."""
+        unseen = pl.len().cast(pl.Int64) if self._previews.count_rows else pl.lit(None, pl.Int64)
+        return self._placing.combine(rows, edge, {UNSEEN: unseen})
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Partials of the same pane become one."""
+        return partials.group_by(self.identity).agg(**self._merging).select(self.partial_schema.keys())
+
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
+        """Take rows in, show previews, close windows up to ``edge.fire``, correct closed ones, forget what is over.
+
+        Windows that were closed before this batch's rows (``end <= edge.late``) are emitted before any of them is
+        taken in, so such rows are corrections.
+        """
+        opened = partials
+        if self.windows.overlapping:
+            opened = self._spread(partials, edge)
+        corrections = opened.clear()
+        if self.lateness.correctable:
+            closed = opened.select(pl.col(END) <= edge.late).to_series()
+            opened, corrections = opened.filter(~closed), opened.filter(closed)
+        untouched, taken = self._take(state, opened, edge)
+        state = pl.concat([untouched, taken])
+        due = self._earliest(state, edge.before)
+        if corrections.is_empty() and not self._fires(state, due, edge):
+            # The usual batch: nothing is emitted and nothing is forgotten.
+            return Applied(state, taken, self._nothing.select(self.identity), self._no_output)
+        changed = pl.repeat(False, untouched.height, eager=True).append(pl.repeat(True, taken.height, eager=True))
+        return self._emit(state.with_columns(changed.alias(CHANGED)), corrections, edge)
+
+    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+        """The earliest end of an open window, preview, or moment at which a closed window is forgotten."""
+        if state.is_empty():
+            return Due()
+        return self._previews.due(state, self._earliest(state, edge.fire))
+
+    @property
+    def _retracting(self) -> bool:
+        return self.panes.kind == "retracting"
+
+    @cached_property
+    def _previews(self) -> Previews:
+        return Previews(self.emission)
+
+    @cached_property
+    def _placing(self) -> Placing:
+        return Placing(self.aggregation, self.windows, self.lateness)
+
+    @cached_property
+    def _merging(self) -> dict[str, pl.Expr]:
+        return {**self.aggregation.merged, UNSEEN: pl.col(UNSEEN).sum()}
+
+    @cached_property
+    def _nothing(self) -> pl.DataFrame:
+        return pl.DataFrame(schema=self.state_schema)
+
+    @cached_property
+    def _no_output(self) -> pl.DataFrame:
+        return pl.DataFrame(schema=self.output_schema)
+
+    def _spread(self, panes: pl.DataFrame, edge: Edge) -> pl.DataFrame:
+        """Every pane in each of its windows that still takes rows."""
+        spread = panes.with_columns(self.windows.all(pl.col(END)).alias(END)).explode(END)
+        return self.merge(spread.filter(pl.col(END) + self.lateness.correctable > edge.late))
+
+    def _take(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Merge partial results into the state: the windows they do not touch, and the others (perhaps a few more)."""
+        nothing_given = (
+            pl.lit(None, dtype).alias(name) for name, dtype in self.state_schema.items() if name not in partials.columns
+        )
+        fresh = partials.with_columns(*nothing_given).select(self.state_schema.keys())
+        untouched = state
+        if not state.is_empty() and not partials.is_empty():
+            untouched, touched = state.clear(), state
+            if 2 * partials.height < state.height:
+                by = self._placing.telling(state, partials)
+                untouched = state.join(partials, on=by, how="anti", nulls_equal=True)
+                touched = state.join(partials, on=by, how="semi", nulls_equal=True)
+            kept = {name: pl.col(name).drop_nulls().first() for name in self._nothing.columns if GIVEN in name}
+            marks = {REVISION: pl.col(REVISION).max(), PREVIEW_AT: pl.col(PREVIEW_AT).min(), **kept}
+            merged = pl.concat([touched, fresh]).group_by(self.identity).agg(**self._merging, **marks)
+            fresh = merged.select(self.state_schema.keys())
+        planned = self._previews.planned(self.windows.start(pl.col(END)), edge)
+        return untouched, fresh.with_columns(planned.alias(PREVIEW_AT))
+
+    def _earliest(self, state: pl.DataFrame, fired: int) -> int | None:
+        """The earliest moment at which a window closes or is forgotten, when those up to ``fired`` are closed."""
+        forgotten = pl.when(pl.col(END) > fired).then(0).otherwise(self.lateness.correctable)
+        earliest: int | None = state.select((pl.col(END) + forgotten).min()).item()
+        return earliest
+
+    def _fires(self, state: pl.DataFrame, due: int | None, edge: Edge) -> bool:
+        if due is not None and due <= edge.fire:
+            return True
+        return self.emission.previews and bool(state.select(self._previews.shown(pl.col(END), edge).any()).item())
+
+    def _emit(self, state: pl.DataFrame, corrections: pl.DataFrame, edge: Edge) -> Applied:
+        """Everything that a batch emits; ``CHANGED`` marks what is not stored yet."""
+        outputs = [self._no_output]
+        if self.emission.previews:
+            touched = pl.col(CHANGED) if self.emission.kind == "on_update" else pl.lit(True)
+            shown = state.select(self._previews.shown(pl.col(END), edge) & touched).to_series()
+            state, rows = self._show(state, shown, pane="early")
+            outputs += rows
+        closing = (pl.col(END) > edge.before) & (pl.col(END) <= edge.fire)
+        state, rows = self._show(state, state.select(closing).to_series(), pane="on_time")
+        outputs += rows
+        if not corrections.is_empty():
+            state, corrected = self._correct(state, corrections, edge)
+            state, rows = self._show(state, corrected, pane="late")
+            outputs += rows
+        over = state.select(pl.col(END) + self.lateness.correctable <= edge.fire).to_series()
+        kept = state.filter(~over)
+        return Applied(
+            kept.drop(CHANGED),
+            kept.filter(pl.col(CHANGED)).drop(CHANGED),
+            state.filter(over).select(self.identity),
+            # Windows of one key leave in the order of time, whatever order the state has them in.
+            pl.concat(outputs).sort("window", maintain_order=True),
+        )
+
+    def _correct(self, state: pl.DataFrame, corrections: pl.DataFrame, edge: Edge) -> tuple[pl.DataFrame, pl.Series]:
+        """The state with late rows merged into closed windows, and which windows they corrected."""
+        identity = list(self.identity)
+        _, taken = self._take(state.drop(CHANGED), corrections, edge)
+        corrected = taken.join(corrections, on=identity, how="semi", nulls_equal=True)
+        earlier = state.join(corrected, on=identity, how="anti", nulls_equal=True)
+        joined = pl.concat([earlier, corrected.with_columns(pl.lit(True).alias(CHANGED))])
+        are_corrected = pl.repeat(False, earlier.height, eager=True).append(
+            pl.repeat(True, corrected.height, eager=True)
+        )
+        return joined, are_corrected
+
+    def _show(self, state: pl.DataFrame, shown: pl.Series, *, pane: str) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+        """Emit windows; the state then knows what was given."""
+        if not shown.any():
+            return state, []
+        windows = state.filter(shown)
+        outputs = []
+        if self._retracting:
+            shown_before = windows.filter(pl.col(REVISION).is_not_null())
+            given = shown_before.with_columns(pl.col(f"{name}{GIVEN}").alias(name) for name in self.aggregation.states)
+            outputs.append(self._results(given, pane, change=pl.lit("update_before")))
+        revised = windows.with_columns((pl.col(REVISION).fill_null(-1) + 1).cast(pl.Int32).alias(REVISION))
+        first = pl.col(REVISION) == 0
+        change = pl.when(first).then(pl.lit("insert")).otherwise(pl.lit("update_after"))
+        outputs.append(self._results(revised, pane, change=change))
+        updates: dict[str, pl.Expr] = {
+            REVISION: (pl.col(REVISION).fill_null(-1) + 1).cast(pl.Int32),
+            UNSEEN: pl.lit(None, pl.Int64),
+            PREVIEW_AT: pl.lit(None, pl.Int64),
+            CHANGED: pl.lit(True),
+        }
+        if self._retracting:
+            updates |= {f"{name}{GIVEN}": pl.col(name) for name in self.aggregation.states}
+        if self.panes.kind == "discarding":
+            updates |= self.aggregation.nothing
+        state = state.with_columns(
+            pl.when(shown).then(value).otherwise(pl.col(name)).alias(name) for name, value in updates.items()
+        )
+        return state, outputs
+
+    def _results(self, windows: pl.DataFrame, pane: str, *, change: pl.Expr) -> pl.DataFrame:
+        start = self.windows.start(pl.col(END))
+        bounds = pl.struct(start.cast(MOMENT).alias("start"), pl.col(END).cast(MOMENT).alias("end"))
+        return windows.select(
+            *self.key,
+            bounds.alias("window"),
+            *self.aggregation.result(windows),
+            pl.lit(pane).alias("pane"),
+            pl.col(REVISION).alias("revision"),
+            *([change.alias("change")] if self._retracting else []),
+        )

@@ -1,0 +1,71 @@
+"""Cumulating windows as an author says them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.durations import Duration, microseconds, positive_microseconds, spoken
+from headrace.errors import DefinitionError
+from headrace.event_time.lateness import Lateness
+from headrace.graph import check_name
+from headrace.operators.windows.aggregation import Aggregation
+from headrace.operators.windows.assigners import CumulatingWindows
+from headrace.operators.windows.overlapping import OverlappingStep
+from headrace.operators.windows.window_step import Key, key_columns, said_key
+from headrace.wheel.operator import Operator
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Cumulating(OverlappingStep):
+    """Growing windows with a common beginning."""
+
+    step: int
+    size: int
+    offset: int
+
+    def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
+        return self._over(CumulatingWindows(self.step, self.size, self.offset), aggregation, lateness)
+
+    @property
+    def _shape(self) -> Mapping[str, object]:
+        return {
+            "kind": "cumulating",
+            "step": self.step,
+            "size": self.size,
+            "offset": self.offset,
+            "state": self._kept_by,
+        }
+
+    @property
+    def _said(self) -> Mapping[str, object]:
+        return {
+            "step": spoken(self.step),
+            "size": spoken(self.size),
+            "key": said_key(self.key),
+            "offset": spoken(self.offset) if self.offset else None,
+        }
+
+
+def cumulating(name: str, *, step: Duration, size: Duration, key: Key, offset: Duration | None = None) -> Cumulating:
+    """Windows that begin together and grow by a step up to a full size, as in "so far today, every hour".
+
+    >>> cumulating("so_far", step="1 hour", size="1 day", key="shop").agg(rows="count(*)")
+    hr.cumulating('so_far', step='1 hour', size='1 day', key='shop').agg(rows='count(*)').emit(hr.on_close())
+    """
+    check_name("step", name)
+    growth = positive_microseconds(step, argument="step")
+    length = positive_microseconds(size, argument="size")
+    moved = 0 if offset is None else microseconds(offset, argument="offset")
+    if length % growth:
+        raise DefinitionError(
+            "STEP_NOT_IN_SIZE",
+            f"window {name!r}: size={size!r} is not a whole number of steps of {step!r}. Choose a step that divides "
+            "the size.",
+        )
+    if not -length < moved < length:
+        raise DefinitionError(
+            "WINDOW_OFFSET_TOO_LONG",
+            f"window {name!r}: offset={offset!r} is not shorter than size={size!r}. Use the offset within one window.",
+        )
+    return Cumulating(name=name, key=key_columns(key), step=growth, size=length, offset=moved)

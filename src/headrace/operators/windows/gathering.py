@@ -1,0 +1,120 @@
+"""The map side of sessions: rows that are close to each other become one part, those that may be late travel whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from headrace.event_time.lateness import Lateness
+from headrace.event_time.record import Edge
+from headrace.operators.windows.aggregation import Aggregation
+from headrace.operators.windows.chains import CHAIN, FIRST, LAST, chained
+from headrace.operators.windows.previews import UNSEEN
+from headrace.wheel.key_hash import canonical
+from headrace.wheel.operator import Combined
+
+WHOLE = "__whole"
+"""The row of a part that may turn out late: a list, because one without elements costs nothing on the way."""
+_BOUNDS = {FIRST: pl.col(FIRST).min(), LAST: pl.col(LAST).max()}
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """Makes parts of sessions from rows, and fewer parts from many."""
+
+    aggregation: Aggregation
+    lateness: Lateness
+    within: int
+    """Rows of a key that are closer than this belong together whatever else comes."""
+    counting: bool
+    """Whether the rows of every part are counted, for emission before the close."""
+
+    @cached_property
+    def types(self) -> dict[str, pl.DataType]:
+        """A part without its row: key, times of the first and the last row, partial aggregates."""
+        counted = {UNSEEN: pl.Int64()} if self.counting else {}
+        return {**self.aggregation.keys, FIRST: pl.Int64(), LAST: pl.Int64(), **self.aggregation.states, **counted}
+
+    @cached_property
+    def schema(self) -> dict[str, pl.DataType]:
+        """A part as it travels."""
+        return {**self.types, WHOLE: pl.List(pl.Struct(self._whole_row))}
+
+    @cached_property
+    def merging(self) -> dict[str, pl.Expr]:
+        """Parts of a group made one."""
+        counted = {UNSEEN: pl.col(UNSEEN).sum()} if self.counting else {}
+        return {**_BOUNDS, **self.aggregation.merged, **counted}
+
+    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+        """Gather rows that are on time for certain; whether the others are late is for the state to tell."""
+        aggregation = self.aggregation
+        taken, late = rows, rows.clear()
+        if not self.lateness.correctable:
+            corrections = rows.select(aggregation.is_correction.fill_null(False)).to_series()
+            if corrections.any():
+                taken, late = rows.filter(~corrections), rows.filter(corrections)
+        timed = taken.with_columns(aggregation.row_time.alias(FIRST), aggregation.row_time.alias(LAST))
+        doubtful = timed.select(pl.col(FIRST) < edge.late).to_series()
+        if not doubtful.any():
+            parts = self._together(timed)
+        else:
+            parts = pl.concat([self._together(timed.filter(~doubtful)), self._apart(timed.filter(doubtful))])
+        return Combined(parts, aggregation.late(late, edge), taken.height)
+
+    def merge(self, parts: pl.DataFrame) -> pl.DataFrame:
+        """Parts of several frames; those with a row of their own stay as they are."""
+        apart = parts.select(pl.col(WHOLE).is_not_null()).to_series()
+        if not apart.any():
+            return self._gathered(parts, self.merging)
+        return pl.concat([self._gathered(parts.filter(~apart), self.merging), parts.filter(apart)])
+
+    def rows_of(self, parts: pl.DataFrame) -> pl.DataFrame:
+        """The rows that parts carry."""
+        return parts.select(pl.col(WHOLE).explode().struct.unnest())
+
+    @cached_property
+    def _partial(self) -> dict[str, pl.Expr]:
+        """Rows of a group made one part."""
+        counted = {UNSEEN: pl.len().cast(pl.Int64)} if self.counting else {}
+        return {**_BOUNDS, **self.aggregation.partial, **counted}
+
+    @property
+    def _whole_row(self) -> Mapping[str, pl.DataType]:
+        """What a late row must still have when it is found late: everything if it is kept, else just its time."""
+        schema = self.aggregation.schema
+        return schema if self.lateness.keeps_rows else {self.aggregation.time: schema[self.aggregation.time]}
+
+    def _together(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows that are close to each other as one part."""
+        aggregation = self.aggregation
+        read = {*aggregation.key, aggregation.time, FIRST, LAST}.union(
+            *(each.columns for each in aggregation.aggregates)
+        )
+        # What nothing reads need not be sorted.
+        rows = rows.select(name for name in rows.columns if name in read)
+        return self._gathered(canonical(rows, aggregation.key), self._partial)
+
+    def _gathered(self, parts: pl.DataFrame, aggregated: Mapping[str, pl.Expr]) -> pl.DataFrame:
+        if parts.is_empty():
+            return pl.DataFrame(schema=self.schema)
+        key = self.aggregation.key
+        nothing = pl.lit(None, self.schema[WHOLE]).alias(WHOLE)
+        span = parts.select(pl.col(LAST).max() - pl.col(FIRST).min()).item()
+        if key and span < self.within:
+            # All rows of a key belong together, so nothing need be sorted.
+            gathered = parts.group_by(key).agg(**aggregated)
+        else:
+            firsts = (pl.col(name).first() for name in key)
+            gathered = chained(parts, key, self.within).group_by(CHAIN).agg(*firsts, **aggregated)
+        return gathered.with_columns(nothing).select(self.schema.keys())
+
+    def _apart(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Every row a part of its own, with the row as it came."""
+        whole = pl.concat_list(pl.struct(self._whole_row.keys())).alias(WHOLE)
+        numbered = canonical(rows.with_columns(whole), self.aggregation.key).with_row_index(CHAIN)
+        firsts = (pl.col(name).first() for name in (*self.aggregation.key, WHOLE))
+        return numbered.group_by(CHAIN).agg(*firsts, **self._partial).select(self.schema.keys())

@@ -1,0 +1,37 @@
+"""Windows that share rows: kept by pane where each is emitted once, by window where each has a story of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.event_time.lateness import Lateness
+from headrace.operators.windows.aggregation import Aggregation
+from headrace.operators.windows.assigners import Windows
+from headrace.operators.windows.by_pane import PaneAggregation
+from headrace.operators.windows.by_window import WindowAggregation
+from headrace.operators.windows.panes import ACCUMULATING
+from headrace.operators.windows.window_step import WindowStep
+from headrace.wheel.operator import Operator
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class OverlappingStep(WindowStep):
+    """A kind of windows in which a row belongs to several."""
+
+    @property
+    def _kept_by(self) -> Literal["pane", "window"]:
+        """Previews and results that do not replace each other belong to single windows, not to what these share."""
+        return "window" if self.emission.previews or self.panes_kept != ACCUMULATING else "pane"
+
+    @property
+    def holds(self) -> str:
+        """What the state holds and how long, in words."""
+        if self._kept_by == "window":
+            return super().holds
+        return f"a row for each key and pane, {self._until('the last window that holds it')}"
+
+    def _over(self, windows: Windows, aggregation: Aggregation, lateness: Lateness) -> Operator:
+        if self._kept_by == "pane":
+            return PaneAggregation(self.name, aggregation, windows, lateness)
+        return WindowAggregation(self.name, aggregation, windows, self.emission, lateness, self.panes_kept)

@@ -1,0 +1,46 @@
+"""What a result says when a window is emitted again: everything so far, what is new, or what is taken back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Panes:
+    """How the results of one window relate to each other."""
+
+    kind: Literal["accumulating", "discarding", "retracting"]
+
+    def __repr__(self) -> str:
+        return f"hr.{self.kind}()"
+
+
+ACCUMULATING, DISCARDING, RETRACTING = Panes("accumulating"), Panes("discarding"), Panes("retracting")
+
+
+def accumulating() -> Panes:
+    """Each result holds everything so far and replaces the one before.
+
+    >>> accumulating()
+    hr.accumulating()
+    """
+    return ACCUMULATING
+
+
+def discarding() -> Panes:
+    """Each result holds only what has come since the one before; a reader adds them up.
+
+    >>> discarding()
+    hr.discarding()
+    """
+    return DISCARDING
+
+
+def retracting() -> Panes:
+    """Each result takes the one before back (``change = update_before``), then gives everything so far.
+
+    >>> retracting()
+    hr.retracting()
+    """
+    return RETRACTING

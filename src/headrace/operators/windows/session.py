@@ -1,0 +1,86 @@
+"""Session windows as an author says them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.durations import Duration, positive_microseconds, spoken
+from headrace.errors import DefinitionError
+from headrace.event_time.lateness import Lateness
+from headrace.graph import check_name
+from headrace.operators.windows.aggregation import Aggregation
+from headrace.operators.windows.by_session import SessionAggregation
+from headrace.operators.windows.panes import ACCUMULATING
+from headrace.operators.windows.revised_sessions import RevisedSessionAggregation
+from headrace.operators.windows.window_step import Key, WindowStep, key_columns, said_key
+from headrace.wheel.operator import Operator
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Session(WindowStep):
+    """Windows that grow while rows are close to each other."""
+
+    gap: int
+    max_length: int | None
+
+    def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
+        if self.max_length is not None and (self.takes_back or self.panes_kept != ACCUMULATING):
+            raise DefinitionError(
+                "SESSION_LENGTH_EMITTED_ONCE",
+                f"window {self.name!r}: with max_length a session is emitted once, when it is over, because a late row "
+                "may move every cut behind it. Leave max_length out, or use hr.on_close() without previews, "
+                "hr.accumulating(), and hr.side_output() or hr.drop().",
+            )
+        if self.takes_back:
+            return RevisedSessionAggregation(self.name, aggregation, self.gap, lateness, self.emission, self.panes_kept)
+        return SessionAggregation(self.name, aggregation, self.gap, lateness, self.max_length)
+
+    @property
+    def takes_back(self) -> bool:
+        """Sessions that may be emitted again may also merge, and then all but one are taken back."""
+        correctable = self.lateness is not None and self.lateness.correctable > 0
+        return super().takes_back or self.emission.previews or correctable
+
+    @property
+    def holds(self) -> str:
+        """What the state holds and how long, in words."""
+        more = "" if self.max_length is None else ", and one for each key and time that the watermark has not passed"
+        return f"a row for each key and open session, {self._until('the session')}{more}"
+
+    @property
+    def _shape(self) -> Mapping[str, object]:
+        return {
+            "kind": "session",
+            "gap": self.gap,
+            "max_length": self.max_length,
+            "state": "revised" if self.takes_back else "once",
+        }
+
+    @property
+    def _said(self) -> Mapping[str, object]:
+        return {
+            "gap": spoken(self.gap),
+            "key": said_key(self.key),
+            "max_length": None if self.max_length is None else spoken(self.max_length),
+        }
+
+
+def session(name: str, *, gap: Duration, key: Key, max_length: Duration | None = None) -> Session:
+    """Windows that go on while rows of a key are closer than a gap; exactly a gap apart, rows are two sessions.
+
+    With ``max_length`` no session holds a row that is so long or longer after its first one: that row begins another.
+
+    >>> session("visits", gap="30 minutes", key="visitor").agg(clicks="count(*)")
+    hr.session('visits', gap='30 minutes', key='visitor').agg(clicks='count(*)').emit(hr.on_close())
+    """
+    check_name("step", name)
+    silence = positive_microseconds(gap, argument="gap")
+    longest = None if max_length is None else positive_microseconds(max_length, argument="max_length")
+    if longest is not None and longest <= silence:
+        raise DefinitionError(
+            "SESSION_LENGTH_WITHIN_GAP",
+            f"window {name!r}: max_length={max_length!r} is not longer than gap={gap!r}, so the gap would never end a "
+            "session. Make max_length longer, or the gap shorter.",
+        )
+    return Session(name=name, key=key_columns(key), gap=silence, max_length=longest)

@@ -1,0 +1,91 @@
+"""Sliding windows as an author says them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from headrace.durations import Duration, positive_microseconds, spoken
+from headrace.errors import DefinitionError
+from headrace.event_time.lateness import Lateness
+from headrace.graph import check_name
+from headrace.operators.windows.aggregation import Aggregation
+from headrace.operators.windows.by_row import RowAggregation
+from headrace.operators.windows.emission import Emission
+from headrace.operators.windows.panes import Panes
+from headrace.operators.windows.shares import MOST_SHARES, Shares
+from headrace.operators.windows.window_step import Key, WindowStep, key_columns, said_key
+from headrace.wheel.operator import Operator
+
+EVERY_WINDOW_HAS = ("window", "pane", "revision", "change")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Sliding(WindowStep):
+    """A window for every row, which ends with the row."""
+
+    size: int
+    spread: int
+
+    def emit(self, emission: Emission) -> Self:
+        """Choose when rows are emitted: ``hr.on_close()``, or ``hr.on_update()`` for at once and again when changed."""
+        if isinstance(emission, Emission) and emission.early is not None:
+            raise DefinitionError(
+                "EMISSION_UNKNOWN",
+                f"window {self.name!r}: .emit({emission!r}) is not for sliding windows, each of which is complete when "
+                "time has passed its row. Use hr.on_close(), or hr.on_update() to have every row at once.",
+            )
+        return super().emit(emission)
+
+    def panes(self, panes: Panes) -> Self:
+        """Choose whether a row that is emitted again replaces the one before or takes it back first."""
+        if panes.kind == "discarding":
+            raise DefinitionError(
+                "PANES_UNKNOWN",
+                f"window {self.name!r}: .panes({panes!r}) is not for sliding windows: every row has an aggregate of "
+                "its own, and a part of it beside the row means nothing. Use hr.accumulating() or hr.retracting().",
+            )
+        return super().panes(panes)
+
+    def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
+        follows_windows = aggregation.schema[aggregation.time].is_nested()
+        taken = [] if follows_windows else [name for name in EVERY_WINDOW_HAS if name in aggregation.schema]
+        taken += [name for name in aggregation.results if name in aggregation.schema]
+        if taken:
+            raise DefinitionError(
+                "RESULT_NAME_TAKEN",
+                f"window {self.name!r}: the results of a sliding window stand beside the row's own columns, and "
+                f"{taken[0]!r} would be both. Choose another name for the result, or rename the column before.",
+            )
+        shares = Shares(aggregation, self.size, self.spread) if self.spread > 1 else None
+        return RowAggregation(self.name, aggregation, self.size, self.emission, lateness, self.panes_kept, shares)
+
+    @property
+    def _shape(self) -> Mapping[str, object]:
+        return {"kind": "sliding", "size": self.size, "spread": self.spread}
+
+    @property
+    def _said(self) -> Mapping[str, object]:
+        spread = self.spread if self.spread > 1 else None
+        return {"size": spoken(self.size), "key": said_key(self.key), "spread": spread}
+
+
+def sliding(name: str, *, size: Duration, key: Key, spread: int = 1) -> Sliding:
+    """For every row the aggregate of its key over ``(t - size, t]``, beside the row's own columns.
+
+    Rows with equal times see each other. ``key=None`` makes windows of all rows. ``spread`` deals the rows of every
+    key to so many shares that are worked on side by side, for keys with so many rows that one worker is not enough.
+
+    >>> sliding("recent", size="1 hour", key="account").agg(spent="sum(amount)")
+    hr.sliding('recent', size='1 hour', key='account').agg(spent='sum(amount)').emit(hr.on_close())
+    """
+    check_name("step", name)
+    length = positive_microseconds(size, argument="size")
+    if not 1 <= spread <= MOST_SHARES:
+        raise DefinitionError(
+            "SPREAD_OUT_OF_RANGE",
+            f"window {name!r}: spread={spread} is not between 1 and {MOST_SHARES}. Use 1 for keys that one worker can "
+            "carry, and for hot keys as many shares as there are cores.",
+        )
+    return Sliding(name=name, key=key_columns(key), size=length, spread=spread)

@@ -1,0 +1,78 @@
+"""What counting and global windows have in common as an author says them: a time to live, and no corrections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from headrace.durations import MICROSECONDS, Duration, positive_microseconds, spoken
+from headrace.errors import DefinitionError
+from headrace.event_time.lateness import Lateness
+from headrace.operators.windows.emission import ON_CLOSE
+from headrace.operators.windows.window_step import WindowStep, said_key
+
+LONGEST = 400_000 * MICROSECONDS["day"]
+"""A little more than a thousand years, so that no end of a window leaves the calendar."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TriggeredStep(WindowStep):
+    """A kind of windows whose rows are taken in the order of event time, until a key falls silent."""
+
+    ttl: int | None
+    """None for keys that are kept for ever."""
+
+    def late(self, lateness: Lateness) -> Self:
+        """Choose what happens to late rows; results cannot be corrected, because each follows from those before."""
+        if lateness.kind == "update_for":
+            raise DefinitionError(
+                "CORRECTIONS_IMPOSSIBLE",
+                f"window {self.name!r}: .late({lateness!r}) cannot be kept, because a late row would move every row "
+                "behind it into another window or firing. Use hr.drop() or hr.side_output(), and give "
+                "hr.event_time(...) an out_of_order that is long enough.",
+            )
+        return super().late(lateness)
+
+    @property
+    def holds(self) -> str:
+        """What the state holds and how long, in words."""
+        kept = "for ever" if self.ttl is None else f"until it has had no row for {spoken(self.ttl)}"
+        return f"rows until event time has passed them, and a row for each key {kept}"
+
+    @property
+    def _emits(self) -> str:
+        """How the author says when results leave."""
+        return ""
+
+    @property
+    def _lives(self) -> dict[str, object]:
+        """The author's words about keys and how long they live."""
+        ttl = None if self.ttl is None else spoken(self.ttl)
+        return {"key": said_key(self.key), "ttl": ttl, "keep_forever": True if ttl is None else None}
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace(f".emit({ON_CLOSE!r})", self._emits, 1)
+
+
+def time_to_live(name: str, ttl: Duration | None, keep_forever: bool) -> int | None:
+    """How long a silent key is kept; None for ever, which an author has to say.
+
+    >>> time_to_live("tens", "1 second", False)
+    1000000
+    """
+    if ttl is None and not keep_forever:
+        raise DefinitionError(
+            "TTL_MISSING",
+            f"window {name!r} does not say how long a key without rows is kept, so its state would grow without end. "
+            "Give ttl='1 day', or say keep_forever=True if the keys are few.",
+        )
+    if ttl is None:
+        return None
+    length = positive_microseconds(ttl, argument="ttl")
+    if keep_forever or length > LONGEST:
+        raise DefinitionError(
+            "TTL_CONTRADICTION",
+            f"window {name!r}: ttl={ttl!r} with keep_forever={keep_forever}. Give a ttl of at most a thousand years, "
+            "or keep_forever=True alone.",
+        )
+    return length

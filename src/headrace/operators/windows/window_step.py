@@ -1,0 +1,173 @@
+"""A window step as an author says it: what all kinds of windows have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+import polars as pl
+
+from headrace.durations import spoken
+from headrace.errors import DefinitionError
+from headrace.event_time.lateness import Lateness
+from headrace.expressions import Aggregate, parse_aggregate
+from headrace.operators.step import Outputs, check_key, place
+from headrace.operators.windows.aggregation import Aggregation
+from headrace.operators.windows.emission import ON_CLOSE, Emission
+from headrace.operators.windows.panes import ACCUMULATING, Panes
+from headrace.wheel.operator import Operator
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TAKEN = ("window", "pane", "revision", "change", "session_id")
+Key = str | Sequence[str] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowStep(ABC):
+    """A value that becomes an operator once ``agg`` and ``late`` are chosen."""
+
+    name: str
+    key: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...] = ()
+    emission: Emission = ON_CLOSE
+    lateness: Lateness | None = None
+    panes_kept: Panes = ACCUMULATING
+
+    def agg(self, **aggregates: object) -> Self:
+        """Name the results and give each an aggregate: SQL text as in ``spent="sum(amount)"``, or a value of ``hr``."""
+        for name in aggregates:
+            if name in (*TAKEN, *self.key):
+                raise DefinitionError(
+                    "RESULT_NAME_TAKEN",
+                    f"window {self.name!r}: result {name!r} has the name of a key or of a column every window has "
+                    f"({', '.join(TAKEN)}). Choose another name.",
+                )
+        parsed = tuple(parse_aggregate(given, name=name) for name, given in aggregates.items())
+        return replace(self, aggregates=parsed)
+
+    def emit(self, emission: Emission) -> Self:
+        """Choose when results are emitted; ``hr.on_close()`` unless said otherwise."""
+        if not isinstance(emission, Emission):
+            raise DefinitionError(
+                "EMISSION_UNKNOWN",
+                f"window {self.name!r}: .emit({emission!r}) is not for windows that close. Use hr.on_close(), "
+                f"hr.on_close(early={emission!r}) or hr.on_update().",
+            )
+        return replace(self, emission=emission)
+
+    def late(self, lateness: Lateness) -> Self:
+        """Choose what happens to late rows; there is no default."""
+        return replace(self, lateness=lateness)
+
+    def panes(self, panes: Panes) -> Self:
+        """Choose what a result says when a window is emitted again; ``hr.accumulating()`` unless said otherwise."""
+        return replace(self, panes_kept=panes)
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """The windows of a frame, for ``frame.transform(step)``."""
+        return self.outputs(frame).main
+
+    def outputs(self, frame: DataFrame) -> Outputs:
+        """The windows of a frame and, beside them, its late rows."""
+        return place(self, self.bind, frame)
+
+    def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
+        """The operator that runs over rows of this schema."""
+        if self.lateness is None:
+            raise DefinitionError(
+                "LATE_NOT_CHOSEN",
+                f"window {self.name!r} does not say what happens to late rows, so some would silently be lost. "
+                "Add .late(hr.drop()), .late(hr.side_output()) or .late(hr.update_for('5 minutes')).",
+            )
+        if not self.aggregates:
+            raise DefinitionError(
+                "AGGREGATES_MISSING",
+                f"window {self.name!r} computes nothing. Add .agg(...), as in .agg(rows='count(*)').",
+            )
+        check_key(self.name, self.key, schema)
+        aggregation = Aggregation(self.name, self.key, time, self.aggregates, dict(schema))
+        operator = self._operator(aggregation, self.lateness)
+        _ = operator.output_schema  # types of all aggregates are checked here, before any data is read
+        return operator
+
+    @abstractmethod
+    def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
+        """What runs."""
+
+    @property
+    @abstractmethod
+    def _shape(self) -> Mapping[str, object]:
+        """The kind, and what makes its windows what they are; part of the state's identity."""
+
+    @property
+    @abstractmethod
+    def _said(self) -> Mapping[str, object]:
+        """The author's own arguments, for the step's text."""
+
+    @property
+    def previews(self) -> bool:
+        """Whether results are emitted that a later one replaces or takes back, besides corrections."""
+        return self.emission.previews or self.takes_back
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether results may be taken back, so that rows carry a ``change``."""
+        return self.panes_kept.kind == "retracting"
+
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        """What must stay the same for the state to stay valid; ``late`` may only become longer."""
+        aggregates = {aggregate.name: aggregate.text for aggregate in self.aggregates}
+        return {**self._shape, "key": list(self.key), "panes": self.panes_kept.kind, "aggregates": aggregates}
+
+    @property
+    def retention(self) -> int:
+        """How long state is kept after a window has closed."""
+        return 0 if self.lateness is None else self.lateness.correctable
+
+    @property
+    def holds(self) -> str:
+        """What the state holds and how long, in words."""
+        return f"a row for each key and open window, {self._until('the window')}"
+
+    def _until(self, what: str) -> str:
+        """When a state row leaves, in words."""
+        return f"until {what} closes" + (f" and {spoken(self.retention)} longer" if self.retention else "")
+
+    def __repr__(self) -> str:
+        said = "".join(f", {name}={value!r}" for name, value in self._said.items() if value is not None)
+        aggregates = ", ".join(f"{aggregate.name}={_said(aggregate.text)}" for aggregate in self.aggregates)
+        chain = f".agg({aggregates})" if aggregates else ""
+        chain += f".emit({self.emission!r})"
+        chain += "" if self.lateness is None else f".late({self.lateness!r})"
+        chain += "" if self.panes_kept == ACCUMULATING else f".panes({self.panes_kept!r})"
+        return f"hr.{self._shape['kind']}({self.name!r}{said}){chain}"
+
+
+def key_columns(key: Key) -> tuple[str, ...]:
+    """The key columns as an author gives them: one, several, or none.
+
+    >>> key_columns("account"), key_columns(None)
+    (('account',), ())
+    """
+    if key is None:
+        return ()
+    return (key,) if isinstance(key, str) else tuple(key)
+
+
+def said_key(key: tuple[str, ...]) -> str | list[str] | None:
+    """The key columns as an author would write them.
+
+    >>> said_key(("account",))
+    'account'
+    """
+    return (key[0] if len(key) == 1 else list(key)) if key else None
+
+
+def _said(text: str) -> str:
+    """An aggregate as it stands in the author's code: SQL in quotes, a value of ``hr`` as it is."""
+    return text if text.startswith("hr.") else repr(text)

@@ -1,0 +1,115 @@
+"""Late rows correct tables: after all of them PostgreSQL and Delta hold what one computation over all rows gives."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+import headrace as hr
+from headrace.operators.windows.window_step import WindowStep
+from headrace.services import Service
+from tests.models import fixed_windows as model
+from tests.models.fixed_windows import MINUTE, Covering
+from tests.models.rows import Event
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "id STRING, account STRING, amount BIGINT, at TIMESTAMP"
+STEPS: dict[str, tuple[WindowStep, Covering, tuple[str, ...]]] = {
+    "tumbling": (
+        hr.tumbling("spend", size="10 minutes", key="account"),
+        model.tumbling(10 * MINUTE),
+        ("postgres", "delta"),
+    ),
+    "previews of hopping windows": (
+        hr.hopping("spend", size="10 minutes", every="5 minutes", key="account").emit(hr.on_update()),
+        model.hopping(10 * MINUTE, 5 * MINUTE),
+        ("postgres",),
+    ),
+    "retracting": (
+        hr.tumbling("spend", size="10 minutes", key="account").panes(hr.retracting()),
+        model.tumbling(10 * MINUTE),
+        ("postgres",),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_a_corrected_table_equals_the_batch_computation(
+    kind: str, place: Any, postgres: Service, spark: SparkSession
+) -> None:
+    window, covering, sinks = STEPS[kind]
+    step = window.agg(spent="sum(amount)", payments="count(*)").late(hr.update_for("3 hours"))
+    name, table = f"t{uuid.uuid4().hex[:8]}", place.root / "table"
+    chance = random.Random(5)
+    events = []
+    for file in range(3):
+        rows = []
+        for number in range(40):
+            # Up to two hours behind: most windows are closed when some of their rows come.
+            second = max(0, (file * 40 + number) * 60 - chance.randrange(7200))
+            account, amount = chance.choice("abc"), chance.randrange(100)
+            clock = f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
+            rows.append((f"{file}-{number}", account, amount, clock))
+            events.append(Event(account, 1_735_689_600_000_000 + second * 1_000_000, amount))
+        place.land(f"{file}", *rows)
+
+    @hr.pipeline(name="corrected")
+    def corrected(spark: SparkSession) -> None:
+        payments = hr.read_files(
+            spark, place.landing, format="json", schema=SCHEMA, name="payments", files_per_batch=1
+        ).transform(hr.event_time("at"))
+        key = ["account", "window"]
+        kinds = {
+            "postgres": hr.to_postgres(name, dsn=postgres.dsn, upsert_on=key),
+            "delta": hr.to_delta(str(table), upsert_on=key),
+        }
+        hr.write("spend", (payments.transform(step), *(kinds[sink] for sink in sinks)))
+
+    corrected.run(checkpoint=place.checkpoint, mode=hr.available_now(drain=True), spark=spark)
+    answer = model.answer(events, covering)
+    truth = {(account, start): (values[2], values[0]) for (account, start, _), values in answer.items()}
+    with psycopg.connect(postgres.dsn) as connection:
+        query = f'select account, extract(epoch from window_start) * 1000000, spent, payments, revision from "{name}"'
+        stored = connection.execute(query).fetchall()
+    assert _told(stored) == truth
+    assert any(row[4] > 0 for row in stored)
+    if "delta" not in sinks:
+        return
+    delta = spark.read.format("delta").load(str(table))
+    rows = delta.selectExpr("account", "unix_micros(window.start)", "spent", "payments", "revision").collect()
+    assert _told([tuple(row) for row in rows]) == truth
+
+
+def _told(rows: list[Any]) -> dict[tuple[str, int], tuple[int, int]]:
+    found = {(account, int(start)): (int(spent), payments) for account, start, spent, payments, _ in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_a_table_that_only_grows_is_refused_where_results_are_taken_back(
+    place: Any, postgres: Service, spark: SparkSession
+) -> None:
+    step = hr.tumbling("spend", size="1 hour", key="account").agg(n="count(*)").late(hr.side_output())
+
+    def pipeline(*sinks: Any) -> Callable[[SparkSession], None]:
+        def define(spark: SparkSession) -> None:
+            rows = hr.read_files(spark, place.landing, format="json", schema=SCHEMA, name="payments")
+            timed = rows.transform(hr.event_time("at"))
+            hr.write("spend", (timed.transform(step.panes(hr.retracting())), *sinks))
+
+        return define
+
+    table = hr.to_postgres("spend", dsn=postgres.dsn)
+    (finding,) = hr.pipeline(name="p")(pipeline(table)).check(spark=spark)
+    assert (finding.id, finding.severity) == ("SINK_CANNOT_DELETE", "error")
+    assert "upsert_on" in finding.message
+    keyed = hr.to_postgres("spend", dsn=postgres.dsn, upsert_on=["account", "window"])
+    found = hr.pipeline(name="p")(pipeline(keyed, hr.to_files(str(place.root / "out")))).check(spark=spark)
+    assert [each.severity for each in found] == ["note"]

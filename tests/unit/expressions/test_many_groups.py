@@ -1,0 +1,79 @@
+"""Many groups at once, in frames so large that Polars works in parallel."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+
+import polars as pl
+from pyspark import cloudpickle
+
+from headrace.expressions import parse_aggregate
+from tests.models.aggregates import ANSWERS, NUMBERS, Row
+from tests.unit.expressions.test_any_grouping import read, same
+
+ROWS, GROUPS, PIECES = 40_000, 3_000, 4
+
+
+def test_thousands_of_groups_have_the_answers_of_the_model() -> None:
+    chance = random.Random(5)
+    by_group: defaultdict[int, list[Row]] = defaultdict(list)
+    rows: list[tuple[int, int, float | None, str]] = []
+    for _ in range(ROWS):
+        value = None if chance.random() < 0.05 else chance.choice([0.0, -0.0, chance.uniform(-9, 9)])
+        group, row = (
+            chance.randrange(GROUPS),
+            Row(chance.randrange(50), value, f"a rather long name {chance.randrange(40)}"),
+        )
+        by_group[group].append(row)
+        rows.append((group, row.time, row.value, row.other))
+    frame = pl.DataFrame(rows, schema={"g": pl.Int64, "time": pl.Int64, "x": pl.Float64, "y": pl.String}, orient="row")
+    models = ANSWERS | NUMBERS
+    for text, model in models.items():
+        aggregate = read(text, "out")
+        pieces = [frame[start : start + ROWS // PIECES] for start in range(0, ROWS, ROWS // PIECES)]
+        partials = [piece.group_by("g").agg(**aggregate.partial(frame.schema, pl.col("time"))) for piece in pieces]
+        merged = pl.concat(partials).group_by("g").agg(**aggregate.merge(frame.schema))
+        found = dict(merged.select("g", aggregate.result(frame.schema)).rows())
+        assert found.keys() == by_group.keys()
+        wrong = [group for group, own in by_group.items() if not same(found[group], model(own))]
+        assert wrong == [], text
+
+
+def test_a_sum_of_integers_says_when_it_is_beyond_the_range() -> None:
+    frame = pl.DataFrame({"g": ["a", "a", "b", "b", "c", "d"], "x": [2**63 - 1, 1, -(2**63), -1, 2**63 - 1, None]})
+    aggregate = parse_aggregate("sum(x)", name="out")
+    partials = frame.group_by("g", maintain_order=True).agg(**aggregate.partial(frame.schema, pl.lit(0)))
+    overflowed = aggregate.overflowed(frame.schema)
+    assert overflowed is not None
+    assert partials.select(overflowed).to_series().to_list() == [True, True, False, False]
+    assert partials.select(aggregate.result(frame.schema)).to_series().to_list() == [None, None, 2**63 - 1, None]
+
+
+def test_other_aggregates_never_overflow() -> None:
+    schema = {"x": pl.Int64(), "y": pl.Float64(), "z": pl.Decimal(38, 2)}
+    for text in ("avg(x)", "count(*)", "sum(y)", "sum(z)", "max(x)"):
+        assert parse_aggregate(text, name="out").overflowed(schema) is None
+
+
+def test_variance_keeps_its_digits_far_from_zero() -> None:
+    values = [1e9 + value for value in (4.0, 7.0, 13.0, 16.0)]
+    frame = pl.DataFrame({"g": 0, "x": values * 1000})
+    aggregate = parse_aggregate("var_samp(x)", name="out")
+    pieces = [frame[start : start + 7] for start in range(0, frame.height, 7)]
+    partials = [piece.group_by("g").agg(**aggregate.partial(frame.schema, pl.lit(0))) for piece in pieces]
+    merged = pl.concat(partials).group_by("g").agg(**aggregate.merge(frame.schema))
+    found = merged.select(aggregate.result(frame.schema)).item()
+    assert abs(found / (22.5 * 4000 / 3999) - 1) < 1e-8
+
+
+def test_aggregates_and_their_expressions_travel_to_workers() -> None:
+    frame = pl.DataFrame({"g": [1, 1, 2], "time": [1, 2, 3], "x": [1.0, 2.0, 3.0], "y": ["a", "b", "c"]})
+    for text in (*ANSWERS, *NUMBERS, "approx_count_distinct(x)", "approx_percentile(x, 0.5)"):
+        aggregate = read(text, "out")
+        there = cloudpickle.loads(cloudpickle.dumps(aggregate))
+        assert there == aggregate
+        partial = cloudpickle.loads(cloudpickle.dumps(aggregate.partial(frame.schema, pl.col("time"))))
+        state = frame.group_by("g", maintain_order=True).agg(**partial)
+        expected = frame.group_by("g", maintain_order=True).agg(**there.partial(frame.schema, pl.col("time")))
+        assert state.select(aggregate.result(frame.schema)).equals(expected.select(there.result(frame.schema))), text

@@ -1,0 +1,281 @@
+"""What runs for sessions: parts that travel, what the state holds, and what it says has changed."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace as hr
+from headrace.event_time.record import Edge
+from headrace.event_time.strategy import BEGINNING
+from headrace.event_time.strategy import END as END_OF_TIME
+from headrace.operators.windows.by_session import SessionAggregation
+from headrace.operators.windows.chains import CHAIN, FIRST, LAST, chained, cut
+from headrace.operators.windows.gathering import WHOLE
+from headrace.operators.windows.revised_sessions import RevisedSessionAggregation
+from headrace.wheel.codec import decode, encode
+from headrace.wheel.operator import Applied
+from tests.models import session as model
+from tests.models.rows import Event
+
+SCHEMA = {"user": pl.String(), "amount": pl.Int64(), "at": pl.Datetime("us", "UTC")}
+plain = hr.session("s", gap="10 microseconds", key="user").agg(n="count(*)", total="sum(amount)")
+bounded = hr.session("s", gap="10 microseconds", key="user", max_length="25 microseconds").agg(n="count(*)")
+STEPS = {
+    "once": plain.late(hr.side_output()),
+    "dropping": plain.late(hr.drop()),
+    "bounded": bounded.late(hr.side_output()),
+    "corrected": plain.late(hr.update_for("30 microseconds")),
+    "previewed": plain.emit(hr.on_close(early=hr.after_rows(2))).late(hr.side_output()),
+    "discarding": plain.emit(hr.on_update()).panes(hr.discarding()).late(hr.update_for("30 microseconds")),
+    "retracting": plain.panes(hr.retracting()).late(hr.update_for("30 microseconds")),
+    "keyless": hr.session("s", gap="10 microseconds", key=None).agg(n="count(*)").late(hr.side_output()),
+}
+
+
+def bound(step: Any) -> Any:
+    return step.bind(SCHEMA, "at")
+
+
+def frame(*rows: tuple[str, int]) -> pl.DataFrame:
+    users, times = [row[0] for row in rows], [row[1] for row in rows]
+    return pl.DataFrame({"user": users, "amount": times, "at": times}, schema={**SCHEMA, "at": pl.Int64()}).cast(
+        {"at": SCHEMA["at"]}
+    )
+
+
+def edge(late: int, fire: int | None = None, before: int = BEGINNING) -> Edge:
+    return Edge(late, late if fire is None else fire, before)
+
+
+def nothing(operator: Any) -> pl.DataFrame:
+    return pl.DataFrame(schema=operator.state_schema)
+
+
+def parts(found: pl.DataFrame) -> list[tuple[Any, ...]]:
+    return found.select("user", FIRST, LAST, "n.count").sort("user", FIRST).rows()
+
+
+def test_rows_closer_than_the_gap_travel_as_one_part() -> None:
+    combined = bound(STEPS["once"]).combine(frame(("a", 1), ("b", 3), ("a", 10), ("a", 20), ("a", 29)), edge(BEGINNING))
+    assert parts(combined.partials) == [("a", 1, 10, 2), ("a", 20, 29, 2), ("b", 3, 3, 1)]
+    assert (combined.accepted, combined.late.height, combined.partials[WHOLE].null_count()) == (5, 0, 3)
+
+
+def test_rows_that_all_lie_within_the_gap_give_the_same_parts_without_being_sorted() -> None:
+    operator = bound(STEPS["once"])
+    rows = frame(("a", 9), ("b", 3), ("a", 1), ("b", 8))
+    wide = pl.concat([rows, frame(("z", 1000))])
+    near = operator.combine(rows, edge(BEGINNING)).partials
+    far = operator.combine(wide, edge(BEGINNING)).partials
+    assert parts(near) == [("a", 1, 9, 2), ("b", 3, 8, 2)] == parts(far)[:2]
+
+
+def test_with_a_greatest_length_only_rows_of_one_time_travel_as_one_part() -> None:
+    combined = bound(STEPS["bounded"]).combine(frame(("a", 1), ("a", 2), ("a", 1), ("b", 1)), edge(BEGINNING))
+    assert parts(combined.partials) == [("a", 1, 1, 2), ("a", 2, 2, 1), ("b", 1, 1, 1)]
+
+
+def test_rows_behind_the_watermark_travel_whole_and_alone() -> None:
+    operator = bound(STEPS["once"])
+    combined = operator.combine(frame(("a", 4), ("a", 4), ("a", 5), ("a", 6)), edge(5))
+    assert parts(combined.partials) == [("a", 4, 4, 1), ("a", 4, 4, 1), ("a", 5, 6, 2)]
+    whole = combined.partials.filter(pl.col(WHOLE).is_not_null())[WHOLE].to_list()
+    assert [[(row["user"], row["amount"]) for row in each] for each in whole] == [[("a", 4)], [("a", 4)]]
+    merged = operator.merge(pl.concat([combined.partials, combined.partials]))
+    assert parts(merged) == [("a", 4, 4, 1)] * 4 + [("a", 5, 6, 4)]
+
+
+def test_of_rows_that_are_only_counted_when_late_just_the_time_travels() -> None:
+    operator = bound(STEPS["dropping"])
+    assert operator.partial_schema[WHOLE] == pl.List(pl.Struct({"at": SCHEMA["at"]}))
+    partials = operator.combine(frame(("a", 4), ("a", 70)), edge(50)).partials
+    applied = operator.apply(nothing(operator), partials, edge(50))
+    assert applied.late is not None
+    assert applied.late.height == 1
+    assert operator.late_schema is None
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_frames_have_the_schemas_that_are_promised_also_after_a_journey(kind: str) -> None:
+    operator = bound(STEPS[kind])
+    rows = frame(("a", 4), ("a", 60), ("b", 61), ("a", 95))
+    for given_rows, bounds in ((rows, edge(50)), (rows.clear(), edge(50)), (rows, edge(BEGINNING))):
+        partials = operator.combine(given_rows, bounds).partials
+        assert dict(partials.schema) == dict(operator.partial_schema)
+        partials = decode([encode(partials)])
+        assert dict(operator.merge(partials).schema) == dict(operator.partial_schema)
+        applied = operator.apply(nothing(operator), partials, edge(50, 80, 50))
+        state = decode([encode(applied.state)])
+        assert dict(state.schema) == dict(operator.state_schema) == dict(applied.upserts.schema)
+        assert dict(applied.output.schema) == dict(operator.output_schema)
+        assert applied.removed.columns == list(operator.identity)
+        again = operator.apply(state, partials.clear(), edge(END_OF_TIME, END_OF_TIME, 80))
+        assert again.state.is_empty()
+
+
+def test_the_state_holds_one_row_for_each_open_session() -> None:
+    operator = bound(STEPS["once"])
+    chance = random.Random(1)
+    state = nothing(operator)
+    for start in range(0, 1000, 100):
+        rows = frame(*((chance.choice("abc"), start + chance.randrange(100)) for _ in range(500)))
+        partials = operator.combine(rows, edge(start)).partials
+        state = operator.apply(state, partials, edge(start, start, start - 100)).state
+        assert state.height == 3
+
+
+def test_with_a_greatest_length_rows_that_time_has_passed_are_one_row_of_the_state() -> None:
+    operator = bound(STEPS["bounded"])
+    partials = operator.combine(frame(*(("a", time) for time in range(60))), edge(BEGINNING)).partials
+    applied = operator.apply(nothing(operator), partials, edge(BEGINNING, 30))
+    # [0, 25) is over, [25, 30) is one row, and each time from 30 on is one.
+    assert applied.output["n"].to_list() == [25]
+    assert applied.state.sort(FIRST).select(FIRST, LAST).rows()[:2] == [(25, 29), (30, 30)]
+    assert applied.state.height == 1 + 30
+
+
+def test_due_is_the_next_end_and_then_the_moment_of_forgetting() -> None:
+    operator = bound(STEPS["corrected"])
+    assert operator.due(nothing(operator), edge(0)).event is None
+    state = operator.apply(
+        nothing(operator), operator.combine(frame(("a", 5), ("b", 20)), edge(0)).partials, edge(0)
+    ).state
+    assert operator.due(state, edge(0)).event == 15
+    state = operator.apply(state, nothing_came(operator), edge(15, 15, 0)).state
+    assert operator.due(state, edge(15)).event == 30
+    state = operator.apply(state, nothing_came(operator), edge(30, 30, 15)).state
+    assert operator.due(state, edge(30)).event == 45
+    state = operator.apply(state, nothing_came(operator), edge(45, 45, 30)).state
+    assert (state["user"].to_list(), operator.due(state, edge(45)).event) == (["b"], 60)
+
+
+def test_previews_by_the_clock_are_due_by_the_clock() -> None:
+    operator = bound(plain.emit(hr.on_close(early=hr.every("10 microseconds"))).late(hr.drop()))
+    at_23 = Edge(0, 0, 0, 23)
+    applied = operator.apply(nothing(operator), operator.combine(frame(("a", 5)), at_23).partials, at_23)
+    due = operator.due(applied.state, at_23)
+    assert (due.event, due.clock) == (15, 30)
+
+
+def nothing_came(operator: Any) -> pl.DataFrame:
+    return pl.DataFrame(schema=operator.partial_schema)
+
+
+def patched(operator: Any, state: pl.DataFrame, applied: Applied) -> list[tuple[Any, ...]]:
+    """The state as it is read back from what was stored."""
+    identity = list(operator.identity)
+    assert applied.upserts.select(identity).is_unique().all()
+    both = applied.upserts.join(applied.removed, on=identity, how="semi", nulls_equal=True)
+    assert both.is_empty()
+    kept = state.join(applied.removed, on=identity, how="anti", nulls_equal=True)
+    kept = kept.join(applied.upserts, on=identity, how="anti", nulls_equal=True)
+    return in_order(operator, pl.concat([kept, applied.upserts]))
+
+
+def in_order(operator: Any, state: pl.DataFrame) -> list[tuple[Any, ...]]:
+    return state.sort(list(operator.identity)).rows()
+
+
+batches_of_rows = st.lists(
+    st.tuples(
+        st.integers(0, 30),
+        st.integers(0, 15),
+        st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 150)), max_size=12),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@pytest.mark.parametrize("kind", STEPS)
+@settings(deadline=None, max_examples=25)
+@given(batches=batches_of_rows)
+def test_what_is_stored_is_the_state_and_nothing_is_due_that_was_not_done(
+    kind: str, batches: list[tuple[int, int, list[tuple[str, int]]]]
+) -> None:
+    operator = bound(STEPS[kind])
+    state = nothing(operator)
+    late, fire, counted, taken = 0, 0, 0, 0
+    for further, ahead, rows in batches:
+        before, late = fire, max(fire, late + further)
+        fire = late + ahead
+        bounds = Edge(late, fire, before)
+        combined = operator.combine(frame(*rows), bounds)
+        applied = operator.apply(state, combined.partials, bounds)
+        assert patched(operator, state, applied) == in_order(operator, applied.state)
+        assert applied.state.select(operator.identity).is_unique().all()
+        due = operator.due(applied.state, bounds).event
+        assert due is None or due > fire
+        # On time for a following step, or known as a correction.
+        ends = applied.output.filter(pl.col("pane") != "late")["window"].struct.field("end").cast(pl.Int64)
+        assert (ends - 1 >= before).all()
+        state = applied.state
+        counted += combined.accepted - (0 if applied.late is None else applied.late.height)
+        taken += applied.output["n"].sum() if operator.__class__ is SessionAggregation else 0
+    closing = operator.apply(state, nothing_came(operator), Edge(END_OF_TIME, END_OF_TIME, fire))
+    assert closing.state.is_empty()
+    if operator.__class__ is SessionAggregation:
+        assert taken + closing.output["n"].sum() == counted
+    else:
+        assert isinstance(operator, RevisedSessionAggregation)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    rows=st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(-100, 100)), min_size=1, max_size=40),
+    gap=st.integers(1, 30),
+    longer=st.integers(1, 40),
+)
+def test_chains_and_cuts_are_the_models_sessions(rows: list[tuple[str | None, int]], gap: int, longer: int) -> None:
+    given_parts = pl.DataFrame(
+        {"user": [key for key, _ in rows], FIRST: [time for _, time in rows], LAST: [time for _, time in rows]},
+        schema={"user": pl.String(), FIRST: pl.Int64(), LAST: pl.Int64()},
+    )
+    chains = chained(given_parts, ["user"], gap)
+    for found, length in ((chains, None), (cut(chains, gap + longer), gap + longer)):
+        groups = found.group_by("user", CHAIN).agg(pl.col(FIRST).sort()).rows()
+        wanted = [
+            (key, [event.time for event in session])
+            for key in {key for key, _ in rows}
+            for session in model.sessions((Event("", time, 0) for each, time in rows if each == key), gap, length)
+        ]
+        assert sorted(((key, times) for key, _, times in groups), key=str) == sorted(wanted, key=str)
+
+
+def test_a_part_within_another_does_not_end_a_chain_early() -> None:
+    long_and_short = pl.DataFrame({FIRST: [0, 5, 60], LAST: [55, 6, 60]})
+    assert chained(long_and_short, [], 10)[CHAIN].to_list() == [0, 0, 0]
+
+
+def test_a_chain_may_have_thousands_of_cuts() -> None:
+    times = pl.int_range(0, 1_000_000, 10, eager=True)
+    found = cut(chained(pl.DataFrame({FIRST: times, LAST: times}), [], 20), 100)
+    assert found.group_by(CHAIN).len()["len"].unique().to_list() == [10]
+    assert found[CHAIN].n_unique() == 10_000
+
+
+def test_the_definition_in_words_and_what_must_stay_the_same() -> None:
+    step = hr.session("s", gap="30 minutes", key=["a", "b"], max_length="4 hours").agg(n="count(*)").late(hr.drop())
+    said = "hr.session('s', gap='30 minutes', key=['a', 'b'], max_length='4 hours').agg(n='count(*)')"
+    assert repr(step) == f"{said}.emit(hr.on_close()).late(hr.drop())"
+    assert step.fingerprint == {
+        "kind": "session",
+        "gap": 1_800_000_000,
+        "max_length": 14_400_000_000,
+        "state": "once",
+        "key": ["a", "b"],
+        "panes": "accumulating",
+        "aggregates": {"n": "count(*)"},
+    }
+    assert STEPS["corrected"].fingerprint["state"] == "revised"
+    assert STEPS["once"].holds == "a row for each key and open session, until the session closes"
+    assert STEPS["corrected"].holds.endswith("until the session closes and 30 microseconds longer")
+    assert step.holds.endswith(
+        "until the session closes, and one for each key and time that the watermark has not passed"
+    )

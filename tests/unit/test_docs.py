@@ -1,0 +1,29 @@
+"""The Python examples of the documentation run, page by page, from top to bottom."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+TOLD = ("late-data.md", "deduplicate.md", "aggregates.md")
+PAGES = [*(DOCS / page for page in TOLD), *sorted((DOCS / "windows").glob("*.md"))]
+EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_the_examples_of_a_page_run(page: Path) -> None:
+    examples = EXAMPLE.findall(page.read_text())
+    assert examples
+    names: dict[str, object] = {"__name__": "example"}
+    for example in examples:
+        exec(compile(example, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    missing = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
+    assert missing == []
