@@ -196,7 +196,6 @@ def test_a_late_row_leaves_by_the_side_output_though_it_is_a_repeat() -> None:
     )
 
 
-@pytest.mark.spark
 def test_when_all_rows_are_late_nothing_leaves() -> None:
     timeline(
         once.late(hr.drop()),

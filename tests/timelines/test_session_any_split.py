@@ -58,7 +58,7 @@ def without_the_end(found: model.Answer) -> model.Answer:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(quickly_failing, max_examples=15)
+@settings(quickly_failing, max_examples=6)
 @given(seed=seeds, batches=places, crashes=places, partitions=st.integers(1, 4))
 def test_rows_within_the_bound_give_each_session_once(
     kind: str, seed: int, batches: set[int], crashes: set[int], partitions: int
@@ -86,7 +86,7 @@ EMISSIONS = [
 
 @pytest.mark.parametrize("kind", ["session", "keyless"])
 @pytest.mark.parametrize("panes", [hr.accumulating(), hr.discarding(), hr.retracting()], ids=repr)
-@settings(quickly_failing, max_examples=15)
+@settings(quickly_failing, max_examples=6)
 @given(
     seed=seeds,
     batches=places,
@@ -169,7 +169,7 @@ def together(rows: list[dict[str, Any]], panes: str) -> tuple[Any, ...]:
     )
 
 
-@settings(quickly_failing, max_examples=40)
+@settings(quickly_failing, max_examples=25)
 @given(
     batches=st.lists(st.tuples(st.integers(0, 40), st.lists(st.integers(0, 100), max_size=6)), min_size=1, max_size=8),
     late=st.sampled_from([hr.side_output(), hr.drop(), hr.update_for("20 seconds")]),

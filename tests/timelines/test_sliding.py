@@ -32,7 +32,6 @@ def test_a_row_sees_what_is_less_than_the_size_before_it_and_itself() -> None:
     )
 
 
-@pytest.mark.spark
 def test_a_result_has_all_columns_of_its_row_and_a_window_that_ends_with_it() -> None:
     played = play(aside, at("10:30", account="a", amount=1, note="whole"), watermark("10:31"))
     (result,) = played.main
@@ -95,7 +94,6 @@ def test_rows_of_one_key_leave_in_the_order_of_time_and_then_of_arrival() -> Non
     )
 
 
-@pytest.mark.spark
 def test_times_before_1970_are_times_like_any_other() -> None:
     timeline(
         aside,

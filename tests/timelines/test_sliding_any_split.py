@@ -60,7 +60,7 @@ def truth(step: Sliding, events: list[Any], without: Any = ()) -> model.Answer:
 
 
 @kinds
-@settings(quickly_failing, max_examples=8)
+@settings(quickly_failing, max_examples=5)
 @given(seed=seeds, pace=paces, batches=places, crashes=places, partitions=st.integers(1, 4))
 def test_rows_within_the_bound_are_each_emitted_once_with_the_models_answer(
     kind: str, seed: int, pace: int, batches: set[int], crashes: set[int], partitions: int
@@ -77,7 +77,7 @@ def test_rows_within_the_bound_are_each_emitted_once_with_the_models_answer(
 
 
 @kinds
-@settings(quickly_failing, max_examples=6)
+@settings(quickly_failing, max_examples=4)
 @given(seed=seeds, pace=paces, batches=places, crashes=places)
 def test_rows_that_are_not_late_have_the_models_answer_over_rows_that_are_not_late(
     kind: str, seed: int, pace: int, batches: set[int], crashes: set[int]
@@ -98,7 +98,7 @@ def test_rows_that_are_not_late_have_the_models_answer_over_rows_that_are_not_la
 
 @kinds
 @pytest.mark.parametrize("panes", [hr.accumulating(), hr.retracting()], ids=repr)
-@settings(quickly_failing, max_examples=6)
+@settings(quickly_failing, max_examples=4)
 @given(
     seed=seeds,
     pace=paces,
@@ -138,7 +138,7 @@ def told(rows: list[dict[str, Any]], panes: str) -> tuple[Any, ...]:
     return values(rows[-1])
 
 
-@settings(quickly_failing, max_examples=12)
+@settings(quickly_failing, max_examples=8)
 @given(
     seed=seeds,
     batches=places,

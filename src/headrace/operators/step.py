@@ -65,7 +65,8 @@ def check_input(name: str, earlier: Step) -> None:
         raise DefinitionError(
             "PREVIEWS_INTO_STEP",
             f"step {name!r} reads step {earlier.name!r}, which emits results that later ones replace, so they would be "
-            f"counted more than once. Let {earlier.name!r} emit with hr.on_close() alone and accumulating panes.",
+            f"counted more than once. Let {earlier.name!r} say everything once: windows that close with hr.on_close() alone "
+            "and accumulating panes, hr.global_window with hr.discarding().",
         )
 
 

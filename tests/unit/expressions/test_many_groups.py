@@ -67,13 +67,14 @@ def test_variance_keeps_its_digits_far_from_zero() -> None:
     assert abs(found / (22.5 * 4000 / 3999) - 1) < 1e-8
 
 
-def test_aggregates_and_their_expressions_travel_to_workers() -> None:
+def test_aggregates_travel_to_workers() -> None:
     frame = pl.DataFrame({"g": [1, 1, 2], "time": [1, 2, 3], "x": [1.0, 2.0, 3.0], "y": ["a", "b", "c"]})
-    for text in (*ANSWERS, *NUMBERS, "approx_count_distinct(x)", "approx_percentile(x, 0.5)"):
-        aggregate = read(text, "out")
-        there = cloudpickle.loads(cloudpickle.dumps(aggregate))
-        assert there == aggregate
-        partial = cloudpickle.loads(cloudpickle.dumps(aggregate.partial(frame.schema, pl.col("time"))))
-        state = frame.group_by("g", maintain_order=True).agg(**partial)
-        expected = frame.group_by("g", maintain_order=True).agg(**there.partial(frame.schema, pl.col("time")))
-        assert state.select(aggregate.result(frame.schema)).equals(expected.select(there.result(frame.schema))), text
+    for text in (*ANSWERS, *NUMBERS, "approx_count_distinct(x)", "approx_percentile(x, 0.5) FILTER (WHERE x > 1)"):
+        here = read(text, "out")
+        there = cloudpickle.loads(cloudpickle.dumps(here))
+        assert there == here
+        states = [
+            frame.group_by("g", maintain_order=True).agg(**aggregate.partial(frame.schema, pl.col("time")))
+            for aggregate in (here, there)
+        ]
+        assert states[0].select(here.result(frame.schema)).equals(states[1].select(there.result(frame.schema))), text

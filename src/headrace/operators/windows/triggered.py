@@ -8,7 +8,6 @@ from typing import Self
 from headrace.durations import MICROSECONDS, Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
-from headrace.operators.windows.emission import ON_CLOSE
 from headrace.operators.windows.window_step import WindowStep, said_key
 
 LONGEST = 400_000 * MICROSECONDS["day"]
@@ -50,8 +49,9 @@ class TriggeredStep(WindowStep):
         ttl = None if self.ttl is None else spoken(self.ttl)
         return {"key": said_key(self.key), "ttl": ttl, "keep_forever": True if ttl is None else None}
 
-    def __repr__(self) -> str:
-        return super().__repr__().replace(f".emit({ON_CLOSE!r})", self._emits, 1)
+    @property
+    def _corrects(self) -> bool:
+        return False
 
 
 def time_to_live(name: str, ttl: Duration | None, keep_forever: bool) -> int | None:

@@ -78,10 +78,11 @@ class WindowStep(ABC):
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         """The operator that runs over rows of this schema."""
         if self.lateness is None:
+            more = ", .late(hr.side_output()) or .late(hr.update_for('5 minutes'))"
             raise DefinitionError(
                 "LATE_NOT_CHOSEN",
                 f"window {self.name!r} does not say what happens to late rows, so some would silently be lost. "
-                "Add .late(hr.drop()), .late(hr.side_output()) or .late(hr.update_for('5 minutes')).",
+                f"Add .late(hr.drop()){more if self._corrects else ' or .late(hr.side_output())'}.",
             )
         if not self.aggregates:
             raise DefinitionError(
@@ -107,6 +108,16 @@ class WindowStep(ABC):
     @abstractmethod
     def _said(self) -> Mapping[str, object]:
         """The author's own arguments, for the step's text."""
+
+    @property
+    def _emits(self) -> str:
+        """How the author says when results leave."""
+        return f".emit({self.emission!r})"
+
+    @property
+    def _corrects(self) -> bool:
+        """Whether late rows may correct results."""
+        return True
 
     @property
     def previews(self) -> bool:
@@ -139,10 +150,10 @@ class WindowStep(ABC):
         return f"until {what} closes" + (f" and {spoken(self.retention)} longer" if self.retention else "")
 
     def __repr__(self) -> str:
-        said = "".join(f", {name}={value!r}" for name, value in self._said.items() if value is not None)
+        said = "".join(f", {name}={value!r}" for name, value in self._said.items() if value is not None or name == "key")
         aggregates = ", ".join(f"{aggregate.name}={_said(aggregate.text)}" for aggregate in self.aggregates)
         chain = f".agg({aggregates})" if aggregates else ""
-        chain += f".emit({self.emission!r})"
+        chain += self._emits
         chain += "" if self.lateness is None else f".late({self.lateness!r})"
         chain += "" if self.panes_kept == ACCUMULATING else f".panes({self.panes_kept!r})"
         return f"hr.{self._shape['kind']}({self.name!r}{said}){chain}"
