@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-spark recovery bench-wheel bench-sinks lint format lock jars clean
+.PHONY: help setup demo test test-spark recovery bench-wheel bench-sinks bench-windows lint format lock jars clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -27,6 +27,9 @@ bench-wheel: setup ## measure the wheel against Spark's own ways
 
 bench-sinks: setup ## measure the sinks against the plain ways of writing
 	$(PYTHON) -m benchmarks.sinks
+
+bench-windows: setup ## measure windows against Flink SQL and Spark's own
+	$(PYTHON) -m benchmarks.windows
 
 lint: setup ## check style, types and layers
 	$(PYTHON) -m ruff check .

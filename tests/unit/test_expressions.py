@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import DefinitionError
@@ -273,6 +273,7 @@ def _merged(aggregate: Aggregate, frame: pl.DataFrame, cuts: list[int]) -> Any:
     return state.select(aggregate.result(frame.schema)).item()
 
 
+@settings(deadline=None)
 @given(
     values=st.lists(st.none() | st.integers(-(10**38) + 1, 10**38 - 1), max_size=12),
     cuts=st.lists(st.integers(0, 12), max_size=4),
@@ -291,6 +292,7 @@ def test_any_split_of_the_rows_gives_the_same_decimals(
         assert result == (Decimal(total) if abs(total) < 10**38 else None)
 
 
+@settings(deadline=None)
 @given(
     values=st.lists(st.none() | st.sampled_from([0.0, -0.0, 1.0, -2.0, math.nan, math.inf, -math.inf]), max_size=8),
     cuts=st.lists(st.integers(0, 8), max_size=4),

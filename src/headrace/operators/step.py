@@ -65,8 +65,8 @@ def check_input(name: str, earlier: Step) -> None:
         raise DefinitionError(
             "PREVIEWS_INTO_STEP",
             f"step {name!r} reads step {earlier.name!r}, which emits results that later ones replace, so they would be "
-            f"counted more than once. Let {earlier.name!r} say everything once: windows that close with hr.on_close() alone "
-            "and accumulating panes, hr.global_window with hr.discarding().",
+            f"counted more than once. Let {earlier.name!r} say everything once: hr.on_close() and accumulating panes, "
+            "sessions also without update_for, hr.global_window with hr.discarding().",
         )
 
 

@@ -117,7 +117,16 @@ def test_a_condition_that_is_null_does_not_hold() -> None:
     frame = frame_of([(0, 1.0, 0, None), (0, 2.0, 0, True), (0, 4.0, 0, False)])
     assert value(parse_aggregate("sum(x) FILTER (WHERE good)", name="out"), frame) == 2.0
     assert value(parse_aggregate("count(*) FILTER (WHERE good)", name="out"), frame) == 1
-    assert value(parse_aggregate("count(*) FILTER (WHERE NULL)", name="out"), frame) == 0
+
+
+@pytest.mark.parametrize(("condition", "rows", "total"), [("NULL", 0, None), ("FALSE", 0, None), ("TRUE", 3, 7.0)])
+def test_a_condition_may_read_no_column(condition: str, rows: int, total: float | None) -> None:
+    frame = frame_of([(0, 1.0, 0, None), (0, 2.0, 0, True), (0, 4.0, 0, False)]).with_columns(g=pl.lit(1))
+    for text, expected in (("count(*)", rows), ("count(x)", rows), ("sum(x)", total)):
+        aggregate = parse_aggregate(f"{text} FILTER (WHERE {condition})", name="out")
+        assert value(aggregate, frame) == expected
+        grouped = frame.group_by("g").agg(**aggregate.partial(frame.schema, TIME))
+        assert grouped.select(aggregate.result(frame.schema)).item() == expected
 
 
 def test_a_condition_is_named_with_the_columns_that_it_reads() -> None:

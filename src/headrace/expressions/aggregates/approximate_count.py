@@ -54,7 +54,7 @@ class ApproximateCount:
         return {"sketch": together.map_batches(self.sketches.merge, pl.Binary(), is_elementwise=True)}
 
     def result(self, of: Binding) -> pl.Expr:
-        return of.state("sketch").map_batches(self.sketches.count, pl.Int64(), is_elementwise=True).fill_null(0)
+        return of.state("sketch").map_batches(self.sketches.count, pl.Int64(), is_elementwise=True)
 
     def result_type(self, of: Binding) -> pl.DataType:
         of.ordered(self.argument, "approx_count_distinct")

@@ -8,9 +8,10 @@ from typing import ClassVar
 import polars as pl
 
 from headrace.errors import DefinitionError
+from headrace.expressions.aggregates.arguments import parse_argument
 from headrace.expressions.aggregates.calculation import Calculation
 from headrace.expressions.aggregates.measure import Measure
-from headrace.expressions.rows import RowExpression, parse_row_expression
+from headrace.expressions.rows import RowExpression
 from headrace.schemas import parse_ddl, polars_schema
 
 
@@ -39,7 +40,7 @@ class AuthorsOwn:
             raise DefinitionError(
                 "ACCUMULATOR_INCOMPLETE", f"{kind}() reads nothing. Name columns, as in {kind}('amount')."
             )
-        self.arguments: tuple[RowExpression, ...] = tuple(map(parse_row_expression, values))
+        self.arguments: tuple[RowExpression, ...] = tuple(map(parse_argument, values))
 
     @property
     def kept_types(self) -> dict[str, pl.DataType]:

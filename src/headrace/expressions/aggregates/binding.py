@@ -76,7 +76,7 @@ class Rows:
     @property
     def count(self) -> pl.Expr:
         """How many rows count."""
-        number = pl.len() if self.condition is None else self.condition.sum()
+        number = pl.len() if self.condition is None else self.times.len()
         return number.cast(pl.Int64)
 
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from headrace.expressions.aggregates.arguments import parse_argument
 from headrace.expressions.aggregates.binding import Binding, Rows
 from headrace.expressions.aggregates.bounds import check_bound
 from headrace.expressions.aggregates.measure import Measure
 from headrace.expressions.aggregates.ordering import Ordering
-from headrace.expressions.rows import RowExpression, parse_row_expression
+from headrace.expressions.rows import RowExpression
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def collect_list(value: str, *, at_most: int | None = None) -> Measure:
     hr.collect_list('page', at_most=100)
     """
     bound = check_bound(at_most, argument="at_most", text=f"hr.collect_list({value!r})")
-    return Measure(f"hr.collect_list({value!r}, at_most={bound})", CollectedList(parse_row_expression(value), bound))
+    return Measure(f"hr.collect_list({value!r}, at_most={bound})", CollectedList(parse_argument(value), bound))
 
 
 def collect_set(value: str, *, at_most: int | None = None) -> Measure:
@@ -94,4 +95,4 @@ def collect_set(value: str, *, at_most: int | None = None) -> Measure:
     hr.collect_set('shop', at_most=20)
     """
     bound = check_bound(at_most, argument="at_most", text=f"hr.collect_set({value!r})")
-    return Measure(f"hr.collect_set({value!r}, at_most={bound})", CollectedSet(parse_row_expression(value), bound))
+    return Measure(f"hr.collect_set({value!r}, at_most={bound})", CollectedSet(parse_argument(value), bound))

@@ -34,8 +34,7 @@ class Count:
         return {"count": of.state("count").sum()}
 
     def result(self, of: Binding) -> pl.Expr:
-        # A pane that discards what it has shown has nothing until the next row comes.
-        return of.state("count").fill_null(0)
+        return of.state("count")
 
     def result_type(self, of: Binding) -> pl.DataType:
         return self.state_types(of)["count"]
@@ -62,7 +61,7 @@ class CountDistinct:
         return {"values": of.elements("values").unique().implode()}
 
     def result(self, of: Binding) -> pl.Expr:
-        return of.state("values").list.len().cast(pl.Int64).fill_null(0)
+        return of.state("values").list.len().cast(pl.Int64)
 
     def result_type(self, of: Binding) -> pl.DataType:
         of.ordered(self.argument, "count(DISTINCT ...)")

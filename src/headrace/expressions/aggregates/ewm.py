@@ -8,9 +8,10 @@ from math import log
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
+from headrace.expressions.aggregates.arguments import parse_argument
 from headrace.expressions.aggregates.binding import Binding, Rows
 from headrace.expressions.aggregates.measure import Measure
-from headrace.expressions.rows import RowExpression, parse_row_expression
+from headrace.expressions.rows import RowExpression
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,4 +61,4 @@ def ewm(value: str, *, half_life: Duration) -> Measure:
     """
     length = positive_microseconds(half_life, argument="half_life")
     text = f"hr.ewm({value!r}, half_life={spoken(length)!r})"
-    return Measure(text, WeightedMean(parse_row_expression(value), length))
+    return Measure(text, WeightedMean(parse_argument(value), length))

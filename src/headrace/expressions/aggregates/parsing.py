@@ -10,6 +10,7 @@ from sqlglot import exp
 from headrace.errors import DefinitionError
 from headrace.expressions.aggregates.aggregate import Aggregate
 from headrace.expressions.aggregates.approximate_count import ApproximateCount
+from headrace.expressions.aggregates.arguments import reads_nothing
 from headrace.expressions.aggregates.authors_own import AuthorsOwn
 from headrace.expressions.aggregates.bounds import check_bound
 from headrace.expressions.aggregates.calculation import Calculation
@@ -85,10 +86,7 @@ class _Text:
             raise self.unsupported()
         argument = row_expression(node, node.sql(dialect="spark"))
         if not argument.columns:
-            raise DefinitionError(
-                "EXPRESSION_UNSUPPORTED",
-                f"aggregate '{self.name}': '{self.text}' reads no column. Use count(*) to count rows.",
-            )
+            raise reads_nothing(f"aggregate '{self.name}': '{self.text}'")
         return argument
 
     def number(self, node: exp.Expr) -> float:

@@ -9,12 +9,13 @@ from functools import partial
 import polars as pl
 
 from headrace.errors import DefinitionError
+from headrace.expressions.aggregates.arguments import parse_argument
 from headrace.expressions.aggregates.binding import Binding, Rows
 from headrace.expressions.aggregates.extremes import extreme
 from headrace.expressions.aggregates.log_buckets import ENTRY, LogBuckets
 from headrace.expressions.aggregates.measure import Measure
 from headrace.expressions.operands import is_integer
-from headrace.expressions.rows import RowExpression, parse_row_expression
+from headrace.expressions.rows import RowExpression
 
 DEFAULT_ERROR = 0.01
 _LEAST_ERROR, _LARGEST_ERROR = 0.001, 0.25
@@ -106,6 +107,6 @@ def percentile(value: str, shares: float | Sequence[float], *, error: float = DE
     """
     several = isinstance(shares, Sequence)
     chosen = tuple(shares) if isinstance(shares, Sequence) else (shares,)
-    calculation = Percentile(parse_row_expression(value), chosen, several, error)
+    calculation = Percentile(parse_argument(value), chosen, several, error)
     said = list(chosen) if several else shares
     return Measure(f"hr.percentile({value!r}, {said!r}, error={error!r})", calculation)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import polars as pl
 
 from headrace.errors import DefinitionError
+from headrace.expressions.aggregates.arguments import parse_argument
 from headrace.expressions.aggregates.binding import Binding, Rows
 from headrace.expressions.aggregates.bounds import check_bound
 from headrace.expressions.aggregates.measure import Measure
 from headrace.expressions.aggregates.ordering import Ordering
-from headrace.expressions.rows import RowExpression, parse_row_expression
+from headrace.expressions.rows import RowExpression
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,6 @@ def top(value: str, *, n: int, of: str | None = None) -> Measure:
         raise DefinitionError(
             "TOP_OF_ITSELF", f"hr.top({value!r}, of={of!r}): each value would stand there twice. Leave of= out."
         )
-    arguments = tuple(parse_row_expression(text) for text in (value, of) if text is not None)
+    arguments = tuple(parse_argument(text) for text in (value, of) if text is not None)
     owner = "" if of is None else f", of={of!r}"
     return Measure(f"hr.top({value!r}, n={bound}{owner})", Top(arguments, bound))

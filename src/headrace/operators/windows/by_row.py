@@ -23,6 +23,24 @@ GIVEN = "@given"
 """Behind the name of a result: its value when the row was emitted last."""
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Rows that are emitted."""
+
+    places: pl.Series
+    """Where they are among all rows."""
+    rows: pl.DataFrame
+    results: pl.DataFrame
+    panes: pl.Series
+    before: pl.Series
+    """The revision that each was given last; null for those that are shown for the first time."""
+
+    @property
+    def revision(self) -> pl.Series:
+        """The revision that each gets."""
+        return (self.before.fill_null(-1) + 1).cast(pl.Int32).alias("revision")
+
+
 @dataclass(frozen=True)
 class RowAggregation:
     """Aggregates ``(t - size, t]`` of a row's key for every row, and emits it beside the row's own columns.
@@ -195,41 +213,47 @@ class RowAggregation:
         totals = totals.filter(closing | pl.col(REACHED))
         if totals.is_empty():
             return rows, self._no_output
-        shown = rows[totals[PLACE]]
-        results = totals.select(self.aggregation.result(totals))
+        given = rows[totals[PLACE]]
         once = pl.when((time < after) & ~pl.col(NEW)).then(0)
-        given_before = shown.select(pl.coalesce(pl.col(REVISION), once)).to_series()
         pane = pl.when(time < after).then(pl.lit("late")).when(time < until).then(pl.lit("on_time"))
-        panes = shown.select(pane.otherwise(pl.lit("early")).alias("pane")).to_series()
-        output = self._output(shown, results, panes, given_before)
-        lasting = (panes != "on_time") | (self.lateness.correctable > 0) & shown[REVISION].is_not_null()
-        if self._retracting:
-            lasting = pl.repeat(True, shown.height, eager=True)
-        if not lasting.any():
-            return rows, output
-        given = results.select(pl.all().name.suffix(GIVEN)) if self._retracting else results.select()
-        revised = shown.with_columns((given_before.fill_null(-1) + 1).alias(REVISION), pl.lit(True).alias(CHANGED))
-        revised = revised.with_columns(given.iter_columns()).filter(lasting)
-        as_they_were = np.ones(rows.height, dtype=np.bool_)
-        as_they_were[totals[PLACE].filter(lasting).to_numpy()] = False
-        return pl.concat([rows.filter(pl.Series(as_they_were)), revised]), output
+        shown = Shown(
+            totals[PLACE],
+            given,
+            totals.select(self.aggregation.result(totals)),
+            given.select(pane.otherwise(pl.lit("early")).alias("pane")).to_series(),
+            given.select(pl.coalesce(pl.col(REVISION), once)).to_series(),
+        )
+        return self._remembered(rows, shown), self._output(shown)
 
-    def _output(
-        self, shown: pl.DataFrame, results: pl.DataFrame, panes: pl.Series, given_before: pl.Series
-    ) -> pl.DataFrame:
+    def _remembered(self, rows: pl.DataFrame, shown: Shown) -> pl.DataFrame:
+        """The rows, with what time does not tell about those that were shown."""
+        lasting = (shown.panes != "on_time") | (self.lateness.correctable > 0) & shown.rows[REVISION].is_not_null()
+        if self._retracting:
+            lasting = pl.repeat(True, len(lasting), eager=True)
+        if not lasting.any():
+            return rows
+        given = shown.results.select(pl.all().name.suffix(GIVEN) if self._retracting else [])
+        revised = shown.rows.with_columns(shown.revision.alias(REVISION), pl.lit(True).alias(CHANGED))
+        as_they_were = np.ones(rows.height, dtype=np.bool_)
+        as_they_were[shown.places.filter(lasting).to_numpy()] = False
+        return pl.concat(
+            [rows.filter(pl.Series(as_they_were)), revised.with_columns(given.iter_columns()).filter(lasting)]
+        )
+
+    def _output(self, shown: Shown) -> pl.DataFrame:
+        """What is emitted for rows, before it what is taken back."""
+        columns = self._no_output.columns
         start, end = (pl.col(TIME) - self.size + 1).cast(MOMENT), (pl.col(TIME) + 1).cast(MOMENT)
         window = pl.struct(start.alias("start"), end.alias("end")).alias("window")
-        now = shown.select(*self._own, window, TIME, ARRIVAL).with_columns(
-            *results.iter_columns(), panes, (given_before.fill_null(-1) + 1).cast(pl.Int32).alias("revision")
-        )
+        told = shown.rows.select(*self._own, window, TIME, ARRIVAL)
+        now = told.with_columns(*shown.results.iter_columns(), shown.panes, shown.revision)
         if not self._retracting:
-            return now.select(self._no_output.columns)
+            return now.select(columns)
         first = pl.col("revision") == 0
         change = pl.when(first).then(pl.lit("insert")).otherwise(pl.lit("update_after")).alias("change")
         earlier = now.with_columns(
-            *(shown[f"{name}{GIVEN}"].alias(name) for name in self.aggregation.results),
+            *(shown.rows[f"{name}{GIVEN}"].alias(name) for name in self.aggregation.results),
             (pl.col("revision") - 1).alias("revision"),
             pl.lit("update_before").alias("change"),
-        ).filter(given_before.is_not_null())
-        columns = self._no_output.columns
+        ).filter(shown.before.is_not_null())
         return pl.concat([earlier.select(columns), now.with_columns(change).select(columns)])

@@ -80,7 +80,7 @@ class SessionAggregation(Sessions):
         return pl.concat([others, still_open]), self._joined(chains.filter(over), passed)
 
     def _joined(self, chains: pl.DataFrame, passed: int) -> pl.DataFrame:
-        """The parts of each session made one, those that time has not passed only where they can no more be cut."""
+        """The parts of a session made one; where it may be cut, parts that time has not passed by equal time only."""
         by: list[str | pl.Expr] = [CHAIN]
         if self.max_length is not None:
             by.append(pl.when(pl.col(LAST) >= passed).then(FIRST).alias("__time"))

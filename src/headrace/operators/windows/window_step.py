@@ -150,7 +150,8 @@ class WindowStep(ABC):
         return f"until {what} closes" + (f" and {spoken(self.retention)} longer" if self.retention else "")
 
     def __repr__(self) -> str:
-        said = "".join(f", {name}={value!r}" for name, value in self._said.items() if value is not None or name == "key")
+        given = {name: value for name, value in self._said.items() if value is not None or name == "key"}
+        said = "".join(f", {name}={value!r}" for name, value in given.items())
         aggregates = ", ".join(f"{aggregate.name}={_said(aggregate.text)}" for aggregate in self.aggregates)
         chain = f".agg({aggregates})" if aggregates else ""
         chain += self._emits

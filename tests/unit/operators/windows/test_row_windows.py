@@ -70,7 +70,7 @@ def make_rows() -> pl.DataFrame:
     rows = [
         {
             "key": chance.choice("ab"),
-            "at": EPOCH + timedelta(seconds=chance.randrange(-20, 40)),
+            "at": EPOCH + timedelta(milliseconds=100 * chance.randrange(-50, 150)),
             "amount": None if chance.random() < 0.1 else chance.randrange(100),
             "price": chance.uniform(0, 10),
             "shop": chance.choice("xyz"),
