@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 import headrace as hr
 from headrace.services import Service, running
+
+# How long an example takes says something about the machine, not about the code.
+settings.register_profile("headrace", deadline=None)
+settings.load_profile("headrace")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -91,13 +91,41 @@ def test_a_sketch_takes_four_bytes_a_value_and_never_more_than_one_a_register() 
     assert len(sketch_of(np.arange(1_000_000))) == 4096
 
 
-def test_the_estimate_of_a_sketch_is_that_of_the_plain_definition() -> None:
+def plain_estimate(registers: list[int], highest: int) -> float:
+    """Ertl's estimate as the paper writes it, one number at a time."""
+    size = len(registers)
+    share, power, factor = registers.count(0) / size, registers.count(0) / size, 1.0
+    empty = share
+    for _ in range(60):
+        power, factor, empty = power**2, factor * 2, empty + power**2 * factor
+    root, half, full = 1 - registers.count(highest) / size, 1.0, registers.count(highest) / size
+    for _ in range(200):
+        root, half = math.sqrt(root), half / 2
+        full -= (1 - root) ** 2 * half
+    total = size * (full / 3 if 0 < registers.count(highest) < size else 0.0)
+    for rank in range(highest - 1, 0, -1):
+        total = (total + registers.count(rank)) / 2
+    return size**2 / (2 * math.log(2)) / (total + size * empty)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    filled=st.integers(1, 4096) | st.just(4096),
+    seed=st.integers(0, 2**32),
+    ranks=st.sampled_from([(1, 3), (1, 20), (40, 53)]),
+)
+def test_the_estimate_is_that_of_the_paper_for_any_ranks(filled: int, seed: int, ranks: tuple[int, int]) -> None:
+    chance = np.random.default_rng(seed)
+    registers = np.zeros(4096, dtype=np.int64)
+    registers[chance.permutation(4096)[:filled]] = chance.integers(*ranks, filled, endpoint=True)
+    entries = [(number << 6) | rank for number, rank in enumerate(registers.tolist()) if rank]
+    found = sketches.count(sketches.sketch(pl.Series([entries], dtype=pl.List(pl.Int32)))).item()
+    assert found == pytest.approx(plain_estimate(registers.tolist(), 53), rel=1e-9, abs=0.51)
+
+
+def test_a_value_fills_one_register() -> None:
     registers = [0] * 4096
     for entry in sketches.entries(pl.Series(np.arange(5_000))).to_list():
         registers[entry >> 6] = max(registers[entry >> 6], entry & 63)
     assert list(sketch_of(np.arange(5_000))) == registers
-    # The raw estimate of the first paper is good where most registers are filled.
-    raw = 0.7213 / (1 + 1.079 / 4096) * 4096**2 / sum(2.0**-rank for rank in registers)
-    found = sketches.count(pl.Series([sketch_of(np.arange(5_000))])).item()
-    assert math.isclose(found, 5_000, rel_tol=0.05)
-    assert math.isclose(found, raw, rel_tol=0.2)
+    assert max(registers) <= 53

@@ -67,6 +67,16 @@ def test_variance_keeps_its_digits_far_from_zero() -> None:
     assert abs(found / (22.5 * 4000 / 3999) - 1) < 1e-8
 
 
+def test_variance_of_equal_values_near_the_largest_double_is_zero_in_any_grouping() -> None:
+    aggregate = parse_aggregate("var_pop(x)", name="out")
+    frame = pl.DataFrame({"x": [1.7e308] * 4})
+    for size in (1, 2, 4):
+        pieces = [frame[start : start + size] for start in range(0, 4, size)]
+        partials = pl.concat([piece.select(**aggregate.partial(frame.schema, pl.lit(0))) for piece in pieces])
+        merged = partials.select(**aggregate.merge(frame.schema))
+        assert merged.select(aggregate.result(frame.schema)).item() == 0.0
+
+
 def test_aggregates_travel_to_workers() -> None:
     frame = pl.DataFrame({"g": [1, 1, 2], "time": [1, 2, 3], "x": [1.0, 2.0, 3.0], "y": ["a", "b", "c"]})
     for text in (*ANSWERS, *NUMBERS, "approx_count_distinct(x)", "approx_percentile(x, 0.5) FILTER (WHERE x > 1)"):

@@ -54,7 +54,7 @@ class CountDistinct:
         return {"values": pl.List(of.ordered(self.argument, "count(DISTINCT ...)").dtype)}
 
     def partial(self, of: Binding, rows: Rows) -> dict[str, pl.Expr]:
-        value = of.canonical(self.argument, "count(DISTINCT ...)").value
+        value = of.ordered(self.argument, "count(DISTINCT ...)").value
         return {"values": rows.kept(value).drop_nulls().unique().implode()}
 
     def merge(self, of: Binding) -> dict[str, pl.Expr]:

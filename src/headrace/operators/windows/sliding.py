@@ -62,6 +62,17 @@ class Sliding(WindowStep):
         return RowAggregation(self.name, aggregation, self.size, self.emission, lateness, self.panes_kept, shares)
 
     @property
+    def holds(self) -> str:
+        """What the state holds and how long, in words."""
+        kept = self.size + self.retention
+        return f"every row, until event time is {spoken(kept)} behind it"
+
+    @property
+    def spreads(self) -> bool:
+        """Rows travel one by one, so a hot key needs shares."""
+        return self.spread == 1
+
+    @property
     def _shape(self) -> Mapping[str, object]:
         return {"kind": "sliding", "size": self.size, "spread": self.spread}
 

@@ -1,0 +1,84 @@
+"""Keys that most rows have are named, in history and by check."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from pyspark.sql import SparkSession
+
+import headrace as hr
+from headrace.observe.hot_keys import hot_keys
+from headrace.wheel.hot_keys import KeySample
+
+
+def report(frame: pl.DataFrame, *key: str) -> dict[str, Any]:
+    sample = KeySample(key)
+    for part in frame.iter_slices(40_000):
+        sample.take(part)
+    return {"keys": sample.report()}
+
+
+def test_the_share_of_a_hot_key_is_right_within_a_few_hundredths_even_where_keys_come_in_turns() -> None:
+    """Ten keys in turns, of which one also has every other row."""
+    numbers = np.arange(200_000)
+    keys = np.where(numbers % 2 == 0, 7, numbers // 2 % 10)
+    reports = {
+        "step.spend": {0: report(pl.DataFrame({"account": keys}), "account"), 1: {"keys": {"rows": 0, "top": []}}}
+    }
+    (hot,) = hot_keys(reports)["spend"]
+    assert hot["key"] == ["7"]
+    assert hot["share"] == pytest.approx(0.55, abs=0.03)
+
+
+def test_even_keys_are_not_hot() -> None:
+    frame = pl.DataFrame({"account": np.arange(100_000) % 50})
+    assert hot_keys({"step.spend": {0: report(frame, "account")}}) == {}
+
+
+def test_keys_of_several_columns_and_types_are_told_as_text() -> None:
+    frame = pl.DataFrame({"a": [None, b"\xff", b"\xff"], "b": [1.5, 2.5, 2.5]})
+    assert report(frame, "a", "b")["keys"] == {"rows": 3, "top": [[["ff", "2.5"], 2], [[None, "1.5"], 1]]}
+
+
+def test_windows_without_a_key_have_no_hot_key() -> None:
+    assert report(pl.DataFrame({"a": [1, 1]}))["keys"] == {"rows": 0, "top": []}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("step", "severity", "advice"),
+    [
+        (
+            hr.tumbling("spend", size="1 hour", key="account"),
+            "note",
+            "combined before the shuffle, so this costs little",
+        ),
+        (hr.sliding("spend", size="1 hour", key="account"), "warning", "Use spread="),
+    ],
+)
+def test_check_names_hot_keys_of_a_checkpoint(
+    step: Any, severity: str, advice: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    landing = tmp_path / "in"
+    landing.mkdir()
+    rows = [{"account": "a" if number % 4 else f"k{number}", "at": "2025-01-01T10:00:00Z"} for number in range(400)]
+    (landing / "one.json").write_text("\n".join(map(json.dumps, rows)) + "\n")
+
+    @hr.pipeline(name="spend")
+    def spend(spark: SparkSession) -> None:
+        payments = hr.read_files(spark, landing, format="json", schema="account STRING, at TIMESTAMP", name="payments")
+        timed = payments.transform(hr.event_time("at"))
+        windows = timed.transform(step.agg(n="count(*)").late(hr.side_output()))
+        hr.write("spend", windows, hr.to_files(str(tmp_path / "out")))
+
+    checkpoint = tmp_path / "checkpoint"
+    spend.run(checkpoint=checkpoint, mode=hr.available_now(), spark=spark)
+    (finding,) = [each for each in spend.check(checkpoint=checkpoint, spark=spark) if each.id == "HOT_KEY"]
+    assert finding.severity == severity
+    assert "key 'a' had about 75% of a recent batch's rows" in finding.message
+    assert advice in finding.message
