@@ -10,7 +10,7 @@ from pathlib import Path
 _NOT_THE_AUTHORS = (str(Path(__file__).resolve().parent), str(Path(sysconfig.get_path("stdlib")).resolve()))
 
 
-_REPORTED = re.compile(r"headrace\.errors\.\w+: \[([A-Z_]+)\] ([^\n]+)")
+_REPORTED = re.compile(r"headrace\.[\w.]+: \[([A-Z_]+)\] ([^\n]+)")
 
 
 class HeadraceError(Exception):

@@ -35,7 +35,7 @@ class Tumbling(WindowStep):
 
     @property
     def _shape(self) -> Mapping[str, object]:
-        return {"kind": "tumbling", "windows": repr(self.windows)}
+        return {"kind": "tumbling", "size": self.size, "offset": self.offset, "time_zone": self.time_zone}
 
     @property
     def _said(self) -> Mapping[str, object]:
