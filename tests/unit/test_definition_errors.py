@@ -226,10 +226,10 @@ MISTAKES: list[tuple[Define, str]] = [
     ),
     (_unknown_format, "[FORMAT_UNKNOWN] format='avro' is not known. Use 'json' (lines), 'csv' or 'parquet'."),
     (_unknown_sink_format, "[FORMAT_UNKNOWN] format='csv' is not known. Use 'parquet' or 'json'."),
-    (_unknown_key, f"[COLUMN_UNKNOWN] window 'hourly': key column 'acount' does not exist. {EXISTING}"),
+    (_unknown_key, f"[COLUMN_UNKNOWN] step 'hourly': key column 'acount' does not exist. {EXISTING}"),
     (
         _nested_key,
-        "[KEY_TYPE] window 'hourly': key column 'tags' is List(String), which cannot be a key. "
+        "[KEY_TYPE] step 'hourly': key column 'tags' is List(String), which cannot be a key. "
         "Use its fields or elements.",
     ),
     (
@@ -262,8 +262,9 @@ MISTAKES: list[tuple[Define, str]] = [
     ),
     (
         _calendar_without_days,
-        "[CALENDAR_NEEDS_DAYS] window 'hourly': time_zone='Europe/Berlin' makes windows follow the calendar, which "
-        "needs a size of whole days and no offset. Use size='1 day', or leave time_zone out.",
+        "[CALENDAR_NEEDS_DAYS] window 'hourly': size='1 hour' with time_zone='Europe/Berlin'. Windows that follow a "
+        "calendar need a time zone and a size of whole days, weeks or months. Use size='1 day' or '1 month' with "
+        "time_zone='Europe/Berlin', or leave time_zone out.",
     ),
     (
         _unknown_zone,
@@ -273,7 +274,7 @@ MISTAKES: list[tuple[Define, str]] = [
     (
         _taken_result,
         "[RESULT_NAME_TAKEN] window 'hourly': result 'window' has the name of a key or of a column every window has "
-        "(window, pane, revision, change). Choose another name.",
+        "(window, pane, revision, change, session_id). Choose another name.",
     ),
     (
         _reused_step,
