@@ -155,6 +155,9 @@ class _Consuming:
                 )
             except KafkaException as problem:
                 self._sign.set_up(problem.args[0].str())
+                # Some answers come at once, and a consumer may go on giving the one it has heard first.
+                time.sleep(POLL_SECONDS)
+                self._renew()
             else:
                 self._sign.take_down()
                 return bounds
@@ -212,9 +215,12 @@ class _Consuming:
                 "The brokers have lost rows. Restore them, or start with a new checkpoint.",
             )
         self._consumer.unassign()
+        self._renew()
+        self._assign(following)
+
+    def _renew(self) -> None:
         _forget(self._subscription)
         self._consumer = _consumer(self._subscription)
-        self._assign(following)
 
     def _assign(self, offset: int) -> None:
         self._consumer.assign([TopicPartition(self._piece.topic, self._piece.partition, offset)])

@@ -1,0 +1,103 @@
+"""Slices of a partition, read with a consumer that gives what it is asked for and notes how much that was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import polars as pl
+import pytest
+from confluent_kafka import Message, TopicPartition
+
+from headrace.event_time.record import BatchRecord
+from headrace.sources import kafka_reader
+from headrace.sources.decoding import POSITION, Columns
+from headrace.sources.gate import Arrived
+from headrace.sources.kafka_positions import Subscription
+from headrace.sources.kafka_reader import KafkaReader
+from headrace.sources.messages import message_decoder
+from headrace.wheel.task import Task
+
+SUBSCRIPTION = Subscription("nobody:1", ("clicks",), False, "earliest", "fail", {})
+
+
+class Consumer:
+    """A partition of which some offsets hold no message, as where a transaction ended."""
+
+    def __init__(self, offsets: list[int], end: int) -> None:
+        self._offsets = offsets
+        self._end = end
+        self._next = 0
+        self.asked: list[int] = []
+
+    def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
+        return 0, self._end
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self._next = partitions[0].offset
+
+    def unassign(self) -> None:
+        pass
+
+    def consume(self, number: int, timeout: float) -> list[Message]:
+        self.asked.append(number)
+        found = [offset for offset in self._offsets if offset >= self._next][:number]
+        assert found, "nothing more would come, and the reader would wait for ever"
+        self._next = found[-1] + 1
+        return [_message(offset) for offset in found]
+
+
+def _message(offset: int) -> Message:
+    value = b'{"n":%d}' % offset
+    return Message(topic="clicks", partition=3, offset=offset, key=b"k", value=value, timestamp=(1, 1000 + offset))
+
+
+@pytest.fixture
+def consumers() -> Iterator[dict[str, Consumer]]:
+    held: dict[str, Consumer] = kafka_reader._CONSUMERS  # type: ignore[assignment]
+    yield held
+    held.clear()
+
+
+def _read(
+    consumers: dict[str, Consumer], consumer: Consumer, first: int, until: int, **columns: pl.DataType
+) -> list[Arrived]:
+    consumers[SUBSCRIPTION.to_json()] = consumer
+    declared = {"n": pl.Int64(), **columns}
+    decoder = message_decoder("json", Columns({"n": pl.Int64()}), avro_schema=None)
+    slices = {"topic": ["clicks"], "partition": [3], "first": [first], "until": [until]}
+    task = Task(BatchRecord(0, 0, {}, {}, {}, drain=False), "flow", "side", 0, 0, lambda key, values: None)
+    return list(KafkaReader(SUBSCRIPTION, decoder, declared).read(pl.DataFrame(slices), task))
+
+
+def test_the_last_messages_of_a_topic_are_not_kept_waiting_for_more(
+    consumers: dict[str, Consumer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_reader, "TAKEN_AT_ONCE", 4)
+    consumer = Consumer(list(range(10)), end=10)
+    (arrived,) = _read(consumers, consumer, 0, 10)
+    assert arrived.decoded.rows[POSITION].to_list() == list(range(10))
+    assert consumer.asked == [4, 4, 2]
+
+
+def test_messages_behind_the_slice_are_left_and_counted(consumers: dict[str, Consumer]) -> None:
+    (arrived,) = _read(consumers, Consumer([0, 1, 2, 4, 5, 6], end=7), 1, 4)
+    assert arrived.decoded.rows["n"].to_list() == [1, 2]
+    assert arrived.unread == 3
+
+
+def test_many_messages_come_in_chunks_of_whole_takes(
+    consumers: dict[str, Consumer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_reader, "TAKEN_AT_ONCE", 2)
+    monkeypatch.setattr(kafka_reader, "AT_ONCE", 3)
+    chunks = _read(consumers, Consumer(list(range(7)), end=7), 0, 7)
+    assert [chunk.decoded.rows["n"].to_list() for chunk in chunks] == [[0, 1, 2, 3], [4, 5, 6]]
+
+
+def test_what_kafka_knows_of_a_message_is_told_where_it_is_declared(consumers: dict[str, Consumer]) -> None:
+    metadata = {name: kafka_reader.METADATA[name] for name in ("_key", "_topic", "_partition", "_offset", "_timestamp")}
+    (arrived,) = _read(consumers, Consumer([5], end=6), 5, 6, **metadata)
+    moment = datetime(1970, 1, 1, 0, 0, 1, 5000, tzinfo=UTC)
+    assert arrived.decoded.rows.rows() == [(5, b"k", "clicks", 3, 5, moment, 5)]
+    assert arrived.arrived.to_list() == [1_005_000]  # type: ignore[union-attr]
