@@ -19,11 +19,12 @@ from headrace.wheel.turn import turn
 
 MOMENT = pl.Datetime("us", "UTC")
 HOUR = 3_600_000_000
+SCHEMA: dict[str, pl.DataType] = {"account": pl.String(), "amount": pl.Int64(), "at": MOMENT}
 OPERATOR = (
     hr.tumbling("hourly", size="1 hour", key="account")
     .agg(spent="sum(amount)", n="count(*)")
     .late(hr.drop())
-    .bind({"account": pl.String(), "amount": pl.Int64(), "at": MOMENT}, "at")
+    .bind(SCHEMA, "at")
 )
 
 
@@ -58,7 +59,7 @@ def _blobs(amounts: list[int], batch: int) -> list[Blob]:
     """Payments of one account, so of one key group, in one hour."""
     rows = pl.DataFrame(
         {"account": ["a"] * len(amounts), "amount": amounts, "at": [1] * len(amounts)},
-        schema=dict(OPERATOR.schema),
+        schema=SCHEMA,
     )
     return list(pack([rows], OPERATOR, _task(batch, BEGINNING)))
 
