@@ -91,7 +91,6 @@ def test_a_late_row_for_no_known_session_makes_one_as_revision_0() -> None:
     )
 
 
-@pytest.mark.spark
 def test_a_session_that_is_corrected_backwards_keeps_its_id_while_its_start_moves() -> None:
     timeline(
         correcting,
@@ -191,7 +190,6 @@ def test_a_deleted_session_shows_what_was_emitted_of_it_last() -> None:
     )
 
 
-@pytest.mark.spark
 def test_a_closed_session_that_grows_is_open_again_and_closes_with_the_next_revision() -> None:
     timeline(
         correcting,
@@ -240,7 +238,6 @@ def test_an_emitted_session_that_grows_backwards_over_one_that_was_not_emitted_k
     )
 
 
-@pytest.mark.spark
 def test_corrections_end_when_the_watermark_reaches_the_end_plus_the_duration() -> None:
     timeline(
         correcting,
@@ -351,7 +348,6 @@ def test_on_update_emits_after_each_batch_that_changed_a_session_and_at_the_clos
     )
 
 
-@pytest.mark.spark
 def test_previews_of_two_sessions_that_become_one_leave_one() -> None:
     timeline(
         visits.emit(hr.on_update()).late(hr.side_output()),
@@ -374,7 +370,6 @@ def test_previews_of_two_sessions_that_become_one_leave_one() -> None:
     )
 
 
-@pytest.mark.spark
 def test_previews_by_the_clock_come_on_a_quiet_stream_too_and_only_after_changes() -> None:
     timeline(
         visits.emit(hr.on_close(early=hr.every("10 seconds"))).late(hr.side_output()),
@@ -523,7 +518,6 @@ def test_a_merge_with_discarding_panes_takes_back_all_that_was_given_and_gives_i
     )
 
 
-@pytest.mark.spark
 def test_retracting_panes_take_back_what_was_given_with_the_window_it_had() -> None:
     timeline(
         visits.panes(hr.retracting()).late(hr.update_for("2 hours")),
