@@ -30,7 +30,7 @@ def main(file: Path) -> None:
         tables.execute_sql(statement)
     started = tables.execute_sql(order["insert"])
     client = started.get_job_client()
-    progress = _watch(f"http://127.0.0.1:{port}/jobs/{client.get_job_id()}")
+    progress = _watch(f"http://127.0.0.1:{port}", str(client.get_job_id()))
     started.wait()
     Path(order["result"]).write_text(json.dumps({"progress": progress}))
 
@@ -41,14 +41,18 @@ def _free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def _watch(job: str) -> list[tuple[float, int]]:
-    """When the sources had read how many rows, until the job ends and its web server with it."""
-    progress: list[tuple[float, int]] = []
+def _watch(server: str, name: str) -> list[tuple[float, int, float]]:
+    """When the sources had read how many rows, and what processor time the JVM had used by then, until the job ends.
+
+    Its web server ends with it.
+    """
+    progress: list[tuple[float, int, float]] = []
+    job = f"{server}/jobs/{name}"
     try:
         while (shown := _ask(job))["state"] in ("INITIALIZING", "CREATED", "RUNNING"):
             read = sum(_rows_read(job, vertex["id"]) for vertex in shown["vertices"] if "Source: " in vertex["name"])
             if read > (progress[-1][1] if progress else 0):
-                progress.append((time.monotonic(), read))
+                progress.append((time.monotonic(), read, _processor_seconds(server)))
             time.sleep(SAMPLE_SECONDS)
     except OSError:
         pass
@@ -58,6 +62,11 @@ def _watch(job: str) -> list[tuple[float, int]]:
 def _rows_read(job: str, vertex: str) -> int:
     found = _ask(f"{job}/vertices/{vertex}/subtasks/metrics?get=numRecordsIn&agg=sum")
     return sum(int(metric["sum"]) for metric in found)
+
+
+def _processor_seconds(server: str) -> float:
+    # Nanoseconds of the whole process, in which the local cluster's job manager and task manager both live.
+    return sum(int(metric["value"]) / 1e9 for metric in _ask(f"{server}/jobmanager/metrics?get=Status.JVM.CPU.Time"))
 
 
 def _ask(address: str) -> Any:

@@ -40,20 +40,29 @@ class SqlJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Steady:
+    """The part of a run that is measured."""
+
+    rows: int
+    seconds: float
+    processor_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class FlinkRun:
-    """What one run showed: at which moment the sources had read how many rows."""
+    """What one run showed: moments, the rows that had been read by then, and the processor seconds spent."""
 
-    progress: tuple[tuple[float, int], ...]
+    progress: tuple[tuple[float, int, float], ...]
 
-    def rate(self, first: int) -> float:
-        """Rows a second from the moment at which ``first`` rows had been read to the last look.
+    def steady(self, first: int) -> Steady:
+        """From the moment at which ``first`` rows had been read to the last look.
 
-        >>> FlinkRun(((0.0, 10), (1.0, 100), (3.0, 700))).rate(first=50)
-        300.0
+        >>> FlinkRun(((0.0, 10, 5.0), (1.0, 100, 6.0), (3.0, 700, 9.0))).steady(first=50)
+        Steady(rows=600, seconds=2.0, processor_seconds=3.0)
         """
-        steady = [(moment, rows) for moment, rows in self.progress if rows >= first]
-        (began, before), (ended, after) = steady[0], steady[-1]
-        return (after - before) / (ended - began)
+        looks = [look for look in self.progress if look[1] >= first]
+        (began, before, spent), (ended, after, spent_in_all) = looks[0], looks[-1]
+        return Steady(after - before, ended - began, spent_in_all - spent)
 
 
 def run(job: SqlJob, work: Path, *, timeout: int = 600) -> FlinkRun:
@@ -82,7 +91,7 @@ def run(job: SqlJob, work: Path, *, timeout: int = 600) -> FlinkRun:
     if status != 0:
         raise RuntimeError(f"Flink failed:\n{(work / 'output.txt').read_text()[-4000:]}")
     progress = json.loads((work / "result.json").read_text())["progress"]
-    return FlinkRun(tuple((moment, rows) for moment, rows in progress))
+    return FlinkRun(tuple((moment, rows, spent) for moment, rows, spent in progress))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

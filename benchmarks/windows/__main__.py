@@ -79,7 +79,15 @@ class Benchmark:
         self._servers = servers
         self._scale = scale
         self._sources: dict[str, Source] = {}
-        self._rates = Table("windows", "rows/s, median (lowest to highest)", "ratio", "goal", "", title="Windows")
+        self._rates = Table(
+            "windows",
+            "rows/s, median (lowest to highest)",
+            "processor s a million",
+            "ratio",
+            "goal",
+            "",
+            title="Windows",
+        )
         self.tables = [self._rates]
         self.ratios: dict[str, float] = {}
 
@@ -104,7 +112,7 @@ class Benchmark:
         source = Source(topic, self._servers, EQUAL.number, EQUAL_BATCH, EQUAL_BATCH)
         for kind in KINDS:
             windows = check_equal(kind, source, EQUAL.closing_time, self._place)
-            self._rates.add_row(kind, f"{windows:,} windows, equal in all three", "", "", "")
+            self._rates.add_row(kind, f"{windows:,} windows, equal in all three", "", "", "", "")
         self._rates.add_section()
 
     def _topic(self) -> Source:
@@ -123,8 +131,8 @@ class Benchmark:
         return self._sources["files"]
 
     def _add(self, compared: Compared, prefix: str) -> None:
-        for system in compared.rates:
-            label = f"{prefix}{compared.kind}", compared.said(system)
+        for system in compared.runs:
+            label = f"{prefix}{compared.kind}", compared.said(system), f"{compared.processor(system):.2f}"
             if system == HEADRACE:
                 self._rates.add_row(*label, "", "", "")
                 continue

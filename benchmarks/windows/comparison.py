@@ -8,25 +8,33 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from benchmarks.flink.run import Steady
 from benchmarks.wheel.cases import say
-from benchmarks.windows.systems import FLINK, HEADRACE, SPARK, Place, Source, rate, results
+from benchmarks.windows.systems import FLINK, HEADRACE, SPARK, Place, Source, measure, results
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The rates of all runs of a kind of windows, by system; the first is ours."""
+    """All runs of a kind of windows, by system."""
 
     kind: str
-    rates: Mapping[str, Sequence[float]]
+    runs: Mapping[str, Sequence[Steady]]
 
     def median(self, system: str) -> float:
         """The middle rate."""
-        return statistics.median(self.rates[system])
+        return statistics.median(self._rates(system))
 
     def said(self, system: str) -> str:
         """The middle rate with the lowest and the highest."""
-        rates = self.rates[system]
+        rates = self._rates(system)
         return f"{system} {self.median(system):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
+
+    def processor(self, system: str) -> float:
+        """Processor seconds for a million rows, the median."""
+        return statistics.median(run.processor_seconds / run.rows * 1_000_000 for run in self.runs[system])
+
+    def _rates(self, system: str) -> list[float]:
+        return [run.rows / run.seconds for run in self.runs[system]]
 
     def ratio(self, peer: str) -> float:
         """Our rate as a multiple of a peer's."""
@@ -35,13 +43,13 @@ class Compared:
 
 def compare(kind: str, systems: Sequence[str], source: Source, place: Place, *, runs: int) -> Compared:
     """Run the systems in turns."""
-    rates: dict[str, list[float]] = {system: [] for system in systems}
+    found: dict[str, list[Steady]] = {system: [] for system in systems}
     for turn in range(runs):
         for system in systems:
-            found = rate(system, kind, source, place)
-            rates[system].append(found)
-            say(f"{kind}, run {turn + 1} of {runs}: {system} {found:,.0f} rows/s")
-    return Compared(kind, rates)
+            steady = measure(system, kind, source, place)
+            found[system].append(steady)
+            say(f"{kind}, run {turn + 1} of {runs}: {system} {steady.rows / steady.seconds:,.0f} rows/s")
+    return Compared(kind, found)
 
 
 def check_equal(kind: str, source: Source, closed: int, place: Place) -> int:

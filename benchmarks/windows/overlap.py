@@ -62,13 +62,21 @@ def measure_overlap(runs: int) -> Overlap:
 class Entries(dict[tuple[int], tuple[bytes]]):
     """A key group's state, kept as Spark would keep it."""
 
-    getValue = dict.get  # noqa: N815
-    updateValue = dict.__setitem__  # noqa: N815
-    iterator = dict.items
+    def getValue(self, key: tuple[int]) -> tuple[bytes] | None:  # noqa: N802
+        """The value of a key."""
+        return self.get(key)
+
+    def updateValue(self, key: tuple[int], value: tuple[bytes]) -> None:  # noqa: N802
+        """Set the value of a key."""
+        self[key] = value
 
     def removeKey(self, key: tuple[int]) -> None:  # noqa: N802
         """Remove what may be there."""
         self.pop(key, None)
+
+    def iterator(self) -> Iterator[tuple[tuple[int], tuple[bytes]]]:
+        """All keys with their values."""
+        return iter(self.items())
 
 
 def _batches() -> Iterator[pl.DataFrame]:

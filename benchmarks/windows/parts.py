@@ -30,20 +30,20 @@ class Parts:
 
 def measure_parts(kind: str, source: Source, place: Place) -> Parts:
     """Run Headrace once."""
-    first, last = source.warm_up // source.batch, source.number // source.batch
-    millions = (last - first) * source.batch / 1_000_000
+    measured = source.measured
+    millions = len(measured) * source.batch / 1_000_000
     with place.work() as work:
         notes = work / "parts"
         notes.mkdir()
         os.environ[FOLDER] = str(notes)
         shown = run_on_spark(HEADRACE, kind, source, work, settings=DAEMON)
-        tasks = _tasks(notes, range(first, last))
+        tasks = _tasks(notes, measured)
         history = (work / "checkpoint" / "windows" / "history.jsonl").read_text().splitlines()
     batch: Counter[str] = Counter()
-    for number in range(first, last):
+    for number in measured:
         batch.update({part: took / 1000 for part, took in shown["durations"][str(number)].items()})
-    ended, began = shown["processors"][str(last - 1)], shown["processors"][str(first - 1)]
-    state = json.loads(history[last - 1])["state"]
+    ended, began = shown["processors"][str(measured[-1])], shown["processors"][str(measured[0] - 1)]
+    state = json.loads(history[measured[-1]])["state"]
     return Parts(
         {part: took / millions for part, took in batch.items()},
         {part: took / millions for part, took in tasks.items()},

@@ -6,7 +6,7 @@ import gc
 import json
 import os
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -26,7 +26,7 @@ from headrace.wheel.pages import Pages
 from headrace.wheel.task import Task
 
 FOLDER = "HEADRACE_PARTS"
-_SPENT: Counter[str] = Counter()
+_SPENT: defaultdict[str, float] = defaultdict(float)
 
 
 def _timed(owner: Any, name: str, part: str) -> None:

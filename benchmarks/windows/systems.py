@@ -35,6 +35,11 @@ class Source:
     warm_up: int
     """Rows that are read before measuring begins."""
 
+    @property
+    def measured(self) -> range:
+        """The numbers of the batches after the warm-up."""
+        return range(self.warm_up // self.batch, self.number // self.batch)
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -52,17 +57,17 @@ class Place:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def rate(system: str, kind: str, source: Source, place: Place) -> float:
-    """Rows a second after the warm-up."""
+def measure(system: str, kind: str, source: Source, place: Place) -> flink.Steady:
+    """Run a system once; what it took for the rows after the warm-up."""
     with place.work() as work:
         if system == FLINK:
             assert source.servers is not None
-            job = sql_job(kind, source.servers, source.rows, None)
-            return flink.run(job, work).rate(source.warm_up)
-        shown = run_on_spark(system, kind, source, work)
-    first, last = source.warm_up // source.batch, source.number // source.batch
-    durations = shown["durations"]
-    return source.batch * (last - first) / sum(durations[str(n)]["triggerExecution"] / 1000 for n in range(first, last))
+            return flink.run(sql_job(kind, source.servers, source.rows, None), work).steady(source.warm_up)
+        noted = run_on_spark(system, kind, source, work)
+    batches = source.measured
+    seconds = sum(noted["durations"][str(number)]["triggerExecution"] / 1000 for number in batches)
+    before, after = (sum(noted["processors"][str(number)].values()) for number in (batches[0] - 1, batches[-1]))
+    return flink.Steady(source.batch * len(batches), seconds, after - before)
 
 
 def results(system: str, kind: str, source: Source, place: Place) -> pl.DataFrame:

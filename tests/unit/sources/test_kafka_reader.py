@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import polars as pl
 import pytest
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from headrace.event_time.record import BatchRecord
 from headrace.sources import kafka_reader
@@ -101,3 +102,26 @@ def test_what_kafka_knows_of_a_message_is_told_where_it_is_declared(consumers: d
     moment = datetime(1970, 1, 1, 0, 0, 1, 5000, tzinfo=UTC)
     assert arrived.decoded.rows.rows() == [(5, b"k", "clicks", 3, 5, moment, 5)]
     assert arrived.arrived.to_list() == [1_005_000]  # type: ignore[union-attr]
+
+
+class Refusing(Consumer):
+    """Says at once that it knows nothing of the partition, as often as it is asked."""
+
+    def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
+        raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_consumer_that_refuses_at_once_is_asked_with_pauses_and_built_anew(
+    consumers: dict[str, Consumer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rests: list[float] = []
+    monkeypatch.setattr(kafka_reader.time, "sleep", rests.append)
+    built = iter([Refusing([], end=0), Consumer([0, 1], end=2)])
+    monkeypatch.setattr(kafka_reader, "Consumer", lambda settings: next(built))
+    (arrived,) = _read(consumers, Refusing([], end=0), 0, 2)
+    assert arrived.decoded.rows["n"].to_list() == [0, 1]
+    assert rests == [kafka_reader.POLL_SECONDS] * 2
