@@ -5,41 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
-
-import psutil
 
 import headrace as hr
 from benchmarks.wheel.measured_run import Batches
 from benchmarks.windows.spark_jobs import RUNS, Order
 
 
-class BatchesAndProcessors(Batches):
-    """Notes besides how much processor time the JVM and the Python workers have used when a batch ends."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.processors: dict[int, dict[str, float]] = {}
-
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """Note a batch's durations and what the processes have used so far."""
-        super().onQueryProgress(event)
-        used = {"java": 0.0, "python": 0.0}
-        for process in psutil.Process().children(recursive=True):
-            try:
-                times = process.cpu_times()
-                used["java" if process.name() == "java" else "python"] += times.user + times.system
-            except psutil.NoSuchProcess:
-                continue
-        self.processors[event.progress.batchId] = used
-
-
 def main(text: str) -> None:
     given = json.loads(text)
     connectors = ("kafka",) if given["system"] == "spark" else ()
     spark = hr.spark_session("windows", master="local[2]", connectors=connectors, settings=given["settings"])
-    batches = BatchesAndProcessors()
-    spark.streams.addListener(batches)
     order = Order(
         given["kind"],
         Path(given["checkpoint"]),
@@ -48,10 +23,14 @@ def main(text: str) -> None:
         given["rows"],
         None if given["results"] is None else Path(given["results"]),
     )
+    batches = Batches()
+    if given["durations"] is not None:
+        # Costs a third of a second of the JVM for each batch, so that timed runs do without.
+        spark.streams.addListener(batches)
     RUNS[given["system"]](spark, order)
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-    noted = {"durations": batches.durations, "processors": batches.processors}
-    Path(given["result"]).write_text(json.dumps(noted))
+    if given["durations"] is not None:
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+        Path(given["durations"]).write_text(json.dumps(batches.durations))
     spark.stop()
 
 

@@ -36,13 +36,14 @@ def measure_parts(kind: str, source: Source, place: Place) -> Parts:
         notes = work / "parts"
         notes.mkdir()
         os.environ[FOLDER] = str(notes)
-        shown = run_on_spark(HEADRACE, kind, source, work, settings=DAEMON)
+        shown = run_on_spark(HEADRACE, kind, source, work, durations=work / "durations.json", settings=DAEMON)
+        durations = json.loads((work / "durations.json").read_text())
         tasks = _tasks(notes, measured)
         history = (work / "checkpoint" / "windows" / "history.jsonl").read_text().splitlines()
     batch: Counter[str] = Counter()
     for number in measured:
-        batch.update({part: took / 1000 for part, took in shown["durations"][str(number)].items()})
-    ended, began = shown["processors"][str(measured[-1])], shown["processors"][str(measured[0] - 1)]
+        batch.update({part: took / 1000 for part, took in durations[str(number)].items()})
+    ended, began = shown.processors[measured[-1]], shown.processors[measured[0] - 1]
     state = json.loads(history[measured[-1]])["state"]
     return Parts(
         {part: took / millions for part, took in batch.items()},

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
-from benchmarks.flink import run as flink
+from benchmarks.flink.run import Steady
+from benchmarks.flink.run import run as run_flink
 from benchmarks.windows.flink_jobs import COLUMNS, read_results, sql_job
+from benchmarks.windows.processors import Processors
 
 HEADRACE, FLINK, SPARK = "headrace", "flink", "spark"
 
@@ -57,17 +58,13 @@ class Place:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def measure(system: str, kind: str, source: Source, place: Place) -> flink.Steady:
+def measure(system: str, kind: str, source: Source, place: Place) -> Steady:
     """Run a system once; what it took for the rows after the warm-up."""
     with place.work() as work:
         if system == FLINK:
             assert source.servers is not None
-            return flink.run(sql_job(kind, source.servers, source.rows, None), work).steady(source.warm_up)
-        noted = run_on_spark(system, kind, source, work)
-    batches = source.measured
-    seconds = sum(noted["durations"][str(number)]["triggerExecution"] / 1000 for number in batches)
-    before, after = (sum(noted["processors"][str(number)].values()) for number in (batches[0] - 1, batches[-1]))
-    return flink.Steady(source.batch * len(batches), seconds, after - before)
+            return run_flink(sql_job(kind, source.servers, source.rows, None), work).steady(source.warm_up)
+        return run_on_spark(system, kind, source, work).steady(source)
 
 
 def results(system: str, kind: str, source: Source, place: Place) -> pl.DataFrame:
@@ -75,12 +72,30 @@ def results(system: str, kind: str, source: Source, place: Place) -> pl.DataFram
     with place.work() as work:
         if system == FLINK:
             assert source.servers is not None
-            flink.run(sql_job(kind, source.servers, source.rows, work / "results"), work)
+            run_flink(sql_job(kind, source.servers, source.rows, work / "results"), work)
             found = read_results(work / "results")
         else:
             run_on_spark(system, kind, source, work, results=work / "results")
             found = pl.read_parquet(work / "results" / "*.parquet")
     return found.select(COLUMNS).sort(COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRun:
+    """What one run showed: when each batch was committed, and the processor time used until then."""
+
+    committed: tuple[float, ...]
+    processors: tuple[dict[str, float], ...]
+
+    def steady(self, source: Source) -> Steady:
+        """From the commit of the last batch of the warm-up to that of the last full one."""
+        batches = source.measured
+        began, ended = batches[0] - 1, batches[-1]
+        return Steady(
+            source.batch * len(batches),
+            self.committed[ended] - self.committed[began],
+            sum(self.processors[ended].values()) - sum(self.processors[began].values()),
+        )
 
 
 def run_on_spark(
@@ -90,10 +105,11 @@ def run_on_spark(
     work: Path,
     *,
     results: Path | None = None,
+    durations: Path | None = None,
     settings: Mapping[str, str] | None = None,
     timeout: int = 600,
-) -> dict[str, Any]:
-    """Run Headrace or Spark's own operators once; what the process has noted."""
+) -> SparkRun:
+    """Run Headrace or Spark's own operators once; ``durations`` is where Spark's own figures go, if they are wanted."""
     order = {
         "system": system,
         "kind": kind,
@@ -102,17 +118,21 @@ def run_on_spark(
         "servers": source.servers,
         "rows": source.rows,
         "results": None if results is None else str(results),
-        "result": str(work / "result.json"),
+        "durations": None if durations is None else str(durations),
         "settings": {"spark.local.dir": str(work / "spark"), **(settings or {})},
     }
     command = [sys.executable, "-m", "benchmarks.windows.measured_run", json.dumps(order)]
     with (work / "output.txt").open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:
-            status = process.wait(timeout)
+            with Processors(process.pid) as processors:
+                status = process.wait(timeout)
         finally:
             process.kill()
     if status != 0:
         raise RuntimeError(f"{system} failed:\n{(work / 'output.txt').read_text()[-4000:]}")
-    noted: dict[str, Any] = json.loads((work / "result.json").read_text())
-    return noted
+    commits = work / "checkpoint" / ("windows/spark/commits" if system == HEADRACE else "commits")
+    # Spark writes this file as the last thing of a batch.
+    files = sorted((file for file in commits.iterdir() if file.name.isdigit()), key=lambda file: int(file.name))
+    moments = tuple(file.stat().st_mtime for file in files)
+    return SparkRun(moments, tuple(processors.at(moment) for moment in moments))
