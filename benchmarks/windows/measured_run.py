@@ -1,4 +1,4 @@
-"""One run of one system on Spark in a process of its own: ``python -m benchmarks.windows.measured_run '<JSON>'``."""
+"""Runs of one system on Spark, one after the other in one process of their own; what to run comes as JSON."""
 
 from __future__ import annotations
 
@@ -15,19 +15,14 @@ def main(text: str) -> None:
     given = json.loads(text)
     connectors = ("kafka",) if given["system"] == "spark" else ()
     spark = hr.spark_session("windows", master="local[2]", connectors=connectors, settings=given["settings"])
-    order = Order(
-        given["kind"],
-        Path(given["checkpoint"]),
-        given["batch"],
-        given["servers"],
-        given["rows"],
-        None if given["results"] is None else Path(given["results"]),
-    )
+    *earlier, last = (Order(**order) for order in given["orders"])
+    for order in earlier:
+        RUNS[given["system"]](spark, order)
     batches = Batches()
     if given["durations"] is not None:
         # Costs a third of a second of the JVM for each batch, so that timed runs do without.
         spark.streams.addListener(batches)
-    RUNS[given["system"]](spark, order)
+    RUNS[given["system"]](spark, last)
     if given["durations"] is not None:
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
         Path(given["durations"]).write_text(json.dumps(batches.durations))

@@ -28,18 +28,19 @@ class Parts:
     """Rows and bytes of state after the last batch."""
 
 
-def measure_parts(kind: str, source: Source, place: Place) -> Parts:
-    """Run Headrace once."""
+def measure_parts(kind: str, source: Source, warm: Source, place: Place) -> Parts:
+    """Run Headrace once, after the same warm-up as always."""
     measured = source.measured
     millions = len(measured) * source.batch / 1_000_000
     with place.work() as work:
         notes = work / "parts"
         notes.mkdir()
         os.environ[FOLDER] = str(notes)
-        shown = run_on_spark(HEADRACE, kind, source, work, durations=work / "durations.json", settings=DAEMON)
+        orders = [warm.order(kind, work / "warm"), source.order(kind, work / kind)]
+        _, shown = run_on_spark(HEADRACE, orders, work, durations=work / "durations.json", settings=DAEMON)
         durations = json.loads((work / "durations.json").read_text())
-        tasks = _tasks(notes, measured)
-        history = (work / "checkpoint" / "windows" / "history.jsonl").read_text().splitlines()
+        tasks = _tasks(notes, str(work / kind), measured)
+        history = (work / kind / "windows" / "history.jsonl").read_text().splitlines()
     batch: Counter[str] = Counter()
     for number in measured:
         batch.update({part: took / 1000 for part, took in durations[str(number)].items()})
@@ -53,11 +54,11 @@ def measure_parts(kind: str, source: Source, place: Place) -> Parts:
     )
 
 
-def _tasks(notes: Path, batches: range) -> Counter[str]:
+def _tasks(notes: Path, checkpoint: str, batches: range) -> Counter[str]:
     spent: Counter[str] = Counter()
     for file in notes.iterdir():
         for line in file.read_text().splitlines():
             noted = json.loads(line)
-            if noted.pop("batch") in batches:
-                spent.update(noted)
+            if noted["run"].startswith(checkpoint) and noted["batch"] in batches:
+                spent.update(noted["parts"])
     return spent

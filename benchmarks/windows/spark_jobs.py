@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -19,14 +18,14 @@ class Order:
     """What one run is asked to do."""
 
     kind: str
-    checkpoint: Path
+    checkpoint: str
     batch: int
     """Rows that a batch takes of the topic."""
     servers: str | None
     """The broker, or None when rows come from files."""
     rows: str
     """The topic, or the folder of the files."""
-    results: Path | None
+    results: str | None
     """Where results are written; None: they are computed and thrown away."""
 
     @property
@@ -51,17 +50,16 @@ class Discard:
         if self.order.results is None:
             frame.write.format("noop").mode("overwrite").save()
         else:
-            keep(frame, self.order)
+            keep(frame, self.order.key, self.order.results)
         return hr.Written(0, 0)
 
 
-def keep(frame: DataFrame, order: Order) -> None:
+def keep(frame: DataFrame, key: str, results: str) -> None:
     """Add a batch's windows to the results."""
     window = F.col("window")
     bounds = (F.unix_millis(window.getField(side)).alias(side) for side in ("start", "end"))
-    frame.select(F.col(order.key).alias("key"), *bounds, "n", "total", "top").write.mode("append").parquet(
-        str(order.results)
-    )
+    windows = frame.select(F.col(key).alias("key"), *bounds, "n", "total", "top")
+    windows.write.mode("append").parquet(results)
 
 
 @hr.pipeline
@@ -91,11 +89,12 @@ def run_spark(spark: SparkSession, order: Order) -> None:
     aggregates = F.count("*").alias("n"), F.sum("price").alias("total"), F.max("price").alias("top")
     counted = bids.withWatermark("ts", DELAY).groupBy(order.key, KINDS[order.kind].spark().alias("window"))
     writer = counted.agg(*aggregates).writeStream.outputMode("append").trigger(availableNow=True)
-    writer = writer.option("checkpointLocation", str(order.checkpoint))
-    if order.results is None:
+    writer = writer.option("checkpointLocation", order.checkpoint)
+    results = order.results
+    if results is None:
         query = writer.format("noop").start()
     else:
-        query = writer.foreachBatch(lambda frame, _: keep(frame, order)).start()
+        query = writer.foreachBatch(lambda frame, _: keep(frame, order.key, results)).start()
     query.awaitTermination()
 
 

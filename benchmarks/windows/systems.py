@@ -1,4 +1,4 @@
-"""Starts one system on one kind of windows, in a process of its own, and measures it."""
+"""Starts the systems in processes of their own and measures them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import polars as pl
 
-from benchmarks.flink.run import Steady
+from benchmarks.flink.run import FlinkRun, Steady
 from benchmarks.flink.run import run as run_flink
 from benchmarks.windows.flink_jobs import COLUMNS, read_results, sql_job
 from benchmarks.windows.processors import Processors
+from benchmarks.windows.spark_jobs import Order
 
 HEADRACE, FLINK, SPARK = "headrace", "flink", "spark"
 
@@ -33,13 +34,18 @@ class Source:
     number: int
     batch: int
     """Rows that Spark and Headrace take at a time."""
-    warm_up: int
+    warm_up: int = 0
     """Rows that are read before measuring begins."""
 
     @property
     def measured(self) -> range:
         """The numbers of the batches after the warm-up."""
         return range(self.warm_up // self.batch, self.number // self.batch)
+
+    def order(self, kind: str, checkpoint: Path, results: Path | None = None) -> Order:
+        """A run over these rows on Spark."""
+        kept = None if results is None else str(results)
+        return Order(kind, str(checkpoint), self.batch, self.servers, self.rows, kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +64,38 @@ class Place:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def measure(system: str, kind: str, source: Source, place: Place) -> Steady:
-    """Run a system once; what it took for the rows after the warm-up."""
+def measure(system: str, kinds: Sequence[str], source: Source, warm: Source, place: Place) -> dict[str, Steady]:
+    """What each kind took for the rows after the warm-up.
+
+    A process on Spark first runs many small batches of ``warm``: what a batch costs before its first row is compiled
+    by the number of batches, not of rows. Then it runs the kinds one after the other. Flink has one process a kind.
+    """
+    if system == FLINK:
+        return {kind: _flink(kind, source, place).steady(source.warm_up) for kind in kinds}
     with place.work() as work:
-        if system == FLINK:
-            assert source.servers is not None
-            return run_flink(sql_job(kind, source.servers, source.rows, None), work).steady(source.warm_up)
-        return run_on_spark(system, kind, source, work).steady(source)
+        orders = [warm.order(kinds[0], work / "warm")]
+        orders += [source.order(kind, work / kind) for kind in kinds]
+        _, *runs = run_on_spark(system, orders, work)
+        return {kind: run.steady(source) for kind, run in zip(kinds, runs, strict=True)}
 
 
-def results(system: str, kind: str, source: Source, place: Place) -> pl.DataFrame:
+def results(system: str, kinds: Sequence[str], source: Source, place: Place) -> dict[str, pl.DataFrame]:
     """The windows that a system emits, in order."""
     with place.work() as work:
         if system == FLINK:
-            assert source.servers is not None
-            run_flink(sql_job(kind, source.servers, source.rows, work / "results"), work)
-            found = read_results(work / "results")
+            for kind in kinds:
+                _flink(kind, source, place, results=work / f"{kind}.results")
+            found = {kind: read_results(work / f"{kind}.results") for kind in kinds}
         else:
-            run_on_spark(system, kind, source, work, results=work / "results")
-            found = pl.read_parquet(work / "results" / "*.parquet")
-    return found.select(COLUMNS).sort(COLUMNS)
+            run_on_spark(system, [source.order(kind, work / kind, work / f"{kind}.results") for kind in kinds], work)
+            found = {kind: pl.read_parquet(work / f"{kind}.results" / "*.parquet") for kind in kinds}
+    return {kind: windows.select(COLUMNS).sort(COLUMNS) for kind, windows in found.items()}
+
+
+def _flink(kind: str, source: Source, place: Place, *, results: Path | None = None) -> FlinkRun:
+    assert source.servers is not None
+    with place.work() as work:
+        return run_flink(sql_job(kind, source.servers, source.rows, results), work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,28 +118,24 @@ class SparkRun:
 
 def run_on_spark(
     system: str,
-    kind: str,
-    source: Source,
+    orders: Sequence[Order],
     work: Path,
     *,
-    results: Path | None = None,
     durations: Path | None = None,
     settings: Mapping[str, str] | None = None,
-    timeout: int = 600,
-) -> SparkRun:
-    """Run Headrace or Spark's own operators once; ``durations`` is where Spark's own figures go, if they are wanted."""
-    order = {
+    timeout: int = 900,
+) -> list[SparkRun]:
+    """Run Headrace or Spark's own operators, one order after the other in one process.
+
+    ``durations`` is where Spark's own figures of the last one go, if they are wanted.
+    """
+    given = {
         "system": system,
-        "kind": kind,
-        "checkpoint": str(work / "checkpoint"),
-        "batch": source.batch,
-        "servers": source.servers,
-        "rows": source.rows,
-        "results": None if results is None else str(results),
+        "orders": [asdict(order) for order in orders],
         "durations": None if durations is None else str(durations),
         "settings": {"spark.local.dir": str(work / "spark"), **(settings or {})},
     }
-    command = [sys.executable, "-m", "benchmarks.windows.measured_run", json.dumps(order)]
+    command = [sys.executable, "-m", "benchmarks.windows.measured_run", json.dumps(given)]
     with (work / "output.txt").open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:
@@ -131,8 +145,11 @@ def run_on_spark(
             process.kill()
     if status != 0:
         raise RuntimeError(f"{system} failed:\n{(work / 'output.txt').read_text()[-4000:]}")
-    commits = work / "checkpoint" / ("windows/spark/commits" if system == HEADRACE else "commits")
-    # Spark writes this file as the last thing of a batch.
-    files = sorted((file for file in commits.iterdir() if file.name.isdigit()), key=lambda file: int(file.name))
-    moments = tuple(file.stat().st_mtime for file in files)
-    return SparkRun(moments, tuple(processors.at(moment) for moment in moments))
+    runs = []
+    for order in orders:
+        # Spark writes this file as the last thing of a batch.
+        commits = Path(order.checkpoint) / ("windows/spark/commits" if system == HEADRACE else "commits")
+        files = sorted((file for file in commits.iterdir() if file.name.isdigit()), key=lambda file: int(file.name))
+        moments = tuple(file.stat().st_mtime for file in files)
+        runs.append(SparkRun(moments, tuple(processors.at(moment) for moment in moments)))
+    return runs
