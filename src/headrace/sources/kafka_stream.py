@@ -17,7 +17,7 @@ from headrace.waiting import Sign
 
 FORMAT = "headrace_kafka"
 SLICES = "topic STRING, partition INT, first BIGINT, until BIGINT"
-LARGEST_SLICE = 100_000
+LARGEST_SLICE = 250_000
 PATIENCE_SECONDS = 600.0
 """How long a run over what is there waits for brokers that do not answer."""
 

@@ -60,7 +60,7 @@ def as_lines(payloads: Sequence[bytes], positions: Integers) -> Lines:
     """
     after = np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)) + 1)
     starts = np.concatenate(([0], after[:-1])).astype(np.int64)
-    return Lines(b"\n".join(payloads) + b"\n", starts, after - 1, positions)
+    return Lines(b"\n".join([*payloads, b""]), starts, after - 1, positions)
 
 
 @dataclass(frozen=True, slots=True)
