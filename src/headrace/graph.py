@@ -199,6 +199,13 @@ class Graph:
             tuple(name for name in self.steps if ("step", name) in found),
         )
 
+    def sources_behind(self, node: str) -> set[str]:
+        """The sources whose rows come to a node, ``source.<name>`` or ``step.<name>``."""
+        kind, name = node.split(".", 1)
+        if kind == "source":
+            return {name}
+        return set().union(*(self.sources_behind(given) for given in self.steps[name].inputs))
+
     def time_field(self, frame: DataFrame, *, step: str) -> StructField:
         """The column of a frame that carries its event time."""
         tagged = [column for column in frame.schema.fields if TIME_TAG in (column.metadata or {})]

@@ -16,6 +16,8 @@ from sqlglot.errors import SqlglotError
 from headrace.errors import DefinitionError
 
 PolarsType = pl.DataType | DataTypeClass
+MOMENT = pl.Datetime("us", "UTC")
+"""The type of event times and of every other point in time."""
 
 _SIMPLE: tuple[tuple[type[spark.DataType], pl.DataType], ...] = (
     (spark.BooleanType, pl.Boolean()),
@@ -28,7 +30,7 @@ _SIMPLE: tuple[tuple[type[spark.DataType], pl.DataType], ...] = (
     (spark.StringType, pl.String()),
     (spark.BinaryType, pl.Binary()),
     (spark.DateType, pl.Date()),
-    (spark.TimestampType, pl.Datetime("us", "UTC")),
+    (spark.TimestampType, MOMENT),
     (spark.TimestampNTZType, pl.Datetime("us")),
     (spark.DayTimeIntervalType, pl.Duration("us")),
 )

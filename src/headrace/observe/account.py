@@ -16,8 +16,9 @@ Reports = Mapping[str, Mapping[int, Mapping[str, Any]]]
 class Account:
     """Rows by node, and what they add up to.
 
-    ``read = handed_on + dead``, ``in = accepted + late + dropped``,
-    ``out = written + already_marked + superseded + refused``.
+    ``read = handed_on + dead``, ``waited + in = accepted + late + failed + dropped + waiting``,
+    ``out = written + already_marked + superseded + refused``. Rows wait only in steps that take them in the order of
+    their event time; there a row is accepted when it is handled.
     """
 
     sources: Mapping[str, Mapping[str, int]]
@@ -36,9 +37,11 @@ class Account:
             if n["read"] != n["handed_on"] + n["dead"]
         ]
         broken += [
-            f"step {name}: in {n['in']} != accepted {n['accepted']} + late {n['late']} + dropped {n['dropped']}"
+            f"step {name}: waited {n['waited']} + in {n['in']} != accepted {n['accepted']} + late {n['late']} "
+            f"+ failed {n['failed']} + dropped {n['dropped']} + waiting {n['waiting']}"
             for name, n in self.steps.items()
-            if n["in"] != n["accepted"] + n["late"] + n["dropped"] or n["accepted"] < 0
+            if n["waited"] + n["in"] != n["accepted"] + n["late"] + n["failed"] + n["dropped"] + n["waiting"]
+            or n["accepted"] < 0
         ]
         broken += [
             f"sink of {name}: out {n['out']} != written {n['written']} + already marked {n['already_marked']} "
@@ -65,11 +68,20 @@ def account_of(reports: Reports, written: Mapping[str, Written]) -> Account:
         }
 
     steps = summed("step", ("in", "accepted", "late", "partly_late", "dropped"))
-    for name, told in summed("state", ("late", "dropped")).items():
-        # The state may find rows late or repeated that the map side had accepted.
-        steps[name]["accepted"] -= told["late"] + told["dropped"]
-        steps[name]["late"] += told["late"]
-        steps[name]["dropped"] += told["dropped"]
+    for told in steps.values():
+        told |= {"failed": 0, "waited": 0, "waiting": 0}
+    for name, told in summed("state", ("late", "dropped", "failed")).items():
+        step = steps[name]
+        held = [part["holding"] for part in reports[f"state.{name}"].values()]
+        # The state may find rows late, repeated or bad that the map side had accepted.
+        step["accepted"] -= told["late"] + told["dropped"] + told["failed"]
+        for outcome in ("late", "dropped", "failed"):
+            step[outcome] += told[outcome]
+        if any(held):
+            waits = [each for each in held if each is not None]
+            step["waited"] = sum(each["before"] for each in waits)
+            step["waiting"] = sum(each["after"] for each in waits)
+            step["accepted"] = sum(each["handled"] for each in waits)
     return Account(
         summed("source", ("read", "handed_on", "dead")),
         steps,

@@ -63,9 +63,9 @@ class Deduplication:
         return dict(self.rows.schema)
 
     @cached_property
-    def late_schema(self) -> dict[str, pl.DataType] | None:
-        """The whole row, and how far its time was behind the watermark."""
-        return self.rows.late_schema if self.lateness.keeps_rows else None
+    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
+        """Late rows, when they are kept."""
+        return {"late": self.rows.late_schema} if self.lateness.keeps_rows else {}
 
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
         """Set late rows aside, and drop those that have key and time of an earlier one in the frame."""

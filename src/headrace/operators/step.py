@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -13,8 +13,8 @@ from pyspark.sql.types import StructField, StructType
 from headrace.errors import DefinitionError
 from headrace.graph import TIME_TAG, SideOutput, Step, StepNode, active_graph
 from headrace.schemas import from_arrow, polars_schema, spark_schema
-from headrace.wheel.operator import Operator
-from headrace.wheel.spark import Read, packed, rows_of_blobs, turned, unpacked
+from headrace.wheel.operator import AnyOperator, Joined
+from headrace.wheel.spark import Read, packed, packed_second, rows_of_blobs, turned, unpacked
 from headrace.wheel.task import Task
 
 if TYPE_CHECKING:
@@ -29,34 +29,62 @@ class Outputs:
 
     main: DataFrame
     late: SideOutput
+    side: Mapping[str, SideOutput] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> SideOutput:
+        """A side output that the step declares, such as ``timed_out``."""
+        try:
+            return self.side[name]
+        except KeyError:
+            known = ", ".join(("main", "late", *self.side))
+            raise AttributeError(f"the step has no output {name!r}; its outputs are {known}") from None
 
 
-def place(step: Step, bind: Callable[[Mapping[str, pl.DataType], str], Operator], frame: DataFrame) -> Outputs:
-    """Put a step behind a frame of the active pipeline."""
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A frame that a step reads: its columns, and where its time is."""
+
+    schema: Mapping[str, pl.DataType]
+    time: str
+    node: str
+    """The source or step whose edge the time belongs to."""
+
+    @classmethod
+    def of(cls, frame: DataFrame, *, step: str) -> Input:
+        """What a step named ``step`` finds in a frame of the active pipeline."""
+        graph = active_graph()
+        time = graph.time_field(frame, step=step)
+        kind, given = time.metadata[TIME_TAG].split(".", 1)
+        if kind == "step":
+            check_input(step, graph.steps[given].step)
+        sources, _ = graph.nodes_in(frame)
+        if set(sources) != graph.sources_behind(time.metadata[TIME_TAG]):
+            raise DefinitionError(
+                "SOURCES_UNITED",
+                f"step {step!r} reads a union of the sources {', '.join(sources)}, whose watermarks differ. "
+                "Give each source a step of its own.",
+            )
+        return cls(polars_schema(frame.schema), time.name, time.metadata[TIME_TAG])
+
+
+def place(step: Step, bind: Callable[..., AnyOperator], *frames: DataFrame) -> Outputs:
+    """Put a step behind one or two frames of the active pipeline; ``bind`` takes schema and time of each."""
     graph = active_graph()
-    time = graph.time_field(frame, step=step.name)
-    kind, given = time.metadata[TIME_TAG].split(".", 1)
-    if kind == "step":
-        check_input(step.name, graph.steps[given].step)
-    sources, _ = graph.nodes_in(frame)
-    if len(sources) > 1:
-        raise DefinitionError(
-            "SOURCES_UNITED",
-            f"step {step.name!r} reads a union of the sources {', '.join(sources)}, whose watermarks differ. "
-            "Give each source a step of its own.",
-        )
-    operator = bind(polars_schema(frame.schema), time.name)
+    inputs = [Input.of(frame, step=step.name) for frame in frames]
+    operator = bind(*(part for each in inputs for part in (each.schema, each.time)))
+    # With nothing of the author's in between, what reads a frame's origin and pack are one function in one worker.
+    origins = [graph.origin_of(frame) or Stream(frame, _rows) for frame in frames]
+    names = [f"{origin.label}headrace.step.{step.name}" for origin in origins]
+    blobs = packed(origins[0].stream, origins[0].read, operator, graph.reports, name=names[0])
+    if isinstance(operator, Joined):
+        blobs = blobs.union(packed_second(origins[1].stream, origins[1].read, operator, graph.reports, name=names[1]))
+    results = turned(blobs, operator, graph.reports)
     output = _tagged(spark_schema(operator.output_schema), operator.output_time, f"step.{step.name}")
-    # With nothing of the author's in between, what reads the frame's origin and pack are one function in one worker.
-    origin = graph.origin_of(frame) or Stream(frame, _rows)
-    name = f"{origin.label}headrace.step.{step.name}"
-    blobs = turned(packed(origin.stream, origin.read, operator, graph.reports, name=name), operator, graph.reports)
-    placed = graph.register_frame(unpacked(blobs, output), Stream(blobs, _rows_of_blobs))
-    late = operator.late_schema
-    graph.add_step(
-        StepNode(step, (time.metadata[TIME_TAG],), tuple(placed.columns), {} if late is None else {"late": late})
-    )
-    return Outputs(placed, SideOutput(step.name, "late", placed))
+    placed = graph.register_frame(unpacked(results, output), Stream(results, _rows_of_blobs))
+    nodes = tuple(each.node for each in inputs)
+    graph.add_step(StepNode(step, nodes, tuple(placed.columns), operator.side_schemas))
+    side = {name: SideOutput(step.name, name, placed) for name in operator.side_schemas if name != "late"}
+    return Outputs(placed, SideOutput(step.name, "late", placed), side)
 
 
 def check_input(name: str, earlier: Step) -> None:

@@ -50,7 +50,7 @@ def _late_rows(graph: Graph) -> list[Finding]:
     for flow in graph.flows.values():
         for step in flow.steps:
             outputs = graph.steps[step].side_outputs
-            if not outputs:
+            if "late" not in outputs:
                 message = f"step {step!r} counts late rows and drops them. Use hr.side_output() to keep them."
                 found.append(Finding("LATE_ROWS_DROPPED", "note", step, message))
             elif (step, "late") not in written:

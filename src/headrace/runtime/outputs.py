@@ -19,7 +19,7 @@ from headrace.schemas import polars_schema
 from headrace.sinks.delivery import Terms, deliver, flat_paths
 from headrace.sinks.files import FileSink
 from headrace.sinks.sink import BatchIdentity, Sink, TaskSink, Unreachable, Writer, Written
-from headrace.sources.gate import DEAD_LETTER_SCHEMA, DEAD_LETTERS
+from headrace.wheel.dead_letters import DEAD_LETTER_SCHEMA, DEAD_LETTERS
 from headrace.wheel.side_rows import side_frame
 
 if TYPE_CHECKING:
@@ -153,6 +153,7 @@ class BatchOutputs:
             files = _named(reports, f"source.{source}", DEAD_LETTERS)
             self._write_letters(f"{source}.{DEAD_LETTERS}", files)
         for step in flow.node.steps:
+            self._write_letters(f"{step}.{DEAD_LETTERS}", _named(reports, f"state.{step}", DEAD_LETTERS))
             for name, schema in flow.graph.steps[step].side_outputs.items():
                 files = {**_named(reports, f"step.{step}", name), **_named(reports, f"state.{step}", name)}
                 chosen = [

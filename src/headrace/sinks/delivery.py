@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 import polars as pl
 import pyarrow as pa
 
-from headrace.schemas import from_arrow
+from headrace.schemas import MOMENT, from_arrow
 from headrace.sinks.sink import BatchIdentity, Delivered, Share, TaskSink, Unreachable, Writer, Written
-from headrace.sources.gate import MOMENT
 from headrace.waiting import Sign
 from headrace.wheel.side_rows import write_rows
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.event_time.strategy import TimeStrategy
 from headrace.event_time.tracker import WHOLE
-from headrace.schemas import from_arrow
+from headrace.schemas import MOMENT, from_arrow
 from headrace.sources.decoding import (
     EVENT_TIME_IN_FUTURE,
     EVENT_TIME_TOO_OLD,
@@ -19,23 +19,12 @@ from headrace.sources.decoding import (
     POSITION,
     Decoded,
 )
+from headrace.wheel.dead_letters import DEAD_LETTERS, letters
 from headrace.wheel.side_rows import write_side_rows
 from headrace.wheel.task import Task
 
-DEAD_LETTERS = "dead_letters"
 ROW_POSITION = "_position"
 """A column that a schema may declare: where a row came from, ``<topic>/<partition>:<offset>`` or ``<file>:<line>``."""
-MOMENT = pl.Datetime("us", "UTC")
-DEAD_LETTER_SCHEMA = {
-    "source": pl.String(),
-    "origin": pl.String(),
-    "position": pl.Int64(),
-    "reason": pl.String(),
-    "detail": pl.String(),
-    "raw": pl.Binary(),
-    "batch": pl.Int64(),
-    "read_at": MOMENT,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +79,11 @@ class Gate:
             unread[chunk.partition] = chunk.unread
             read += rows.height + chunk.decoded.dead.height
             if not chunk.decoded.dead.is_empty():
-                dead.append(self._letters(chunk.decoded.dead, chunk.origin, task))
+                dead.append(letters(chunk.decoded.dead, source=self.source, origin=chunk.origin, task=task))
             if self.time is not None:
                 rows, refused = self._judge(chunk, self.time, task)
                 if not refused.is_empty():
-                    dead.append(self._letters(refused, chunk.origin, task))
+                    dead.append(letters(refused, source=self.source, origin=chunk.origin, task=task))
                 self._raise_highest(highest, rows, self.time, chunk.partition)
             handed_on += rows.height
             if self.tells_position:
@@ -135,13 +124,13 @@ class Gate:
         if reason.null_count() == rows.height:
             return rows, pl.DataFrame()
         refused = rows.with_columns(reason).filter(reason.is_not_null())
-        letters = refused.select(
+        dead = refused.select(
             pl.col(POSITION).alias("position"),
             "reason",
             pl.format(f"{time.column} = {{}}", pl.col(time.column).cast(pl.String).fill_null("null")).alias("detail"),
             chunk.decoded.raw(refused).alias("raw"),
         )
-        return rows.filter(reason.is_null()), letters
+        return rows.filter(reason.is_null()), dead
 
     def _raise_highest(self, highest: dict[str, int], rows: pl.DataFrame, time: TimeStrategy, partition: str) -> None:
         if rows.is_empty():
@@ -154,15 +143,3 @@ class Gate:
             found = rows.group_by(names).agg(event_time).rows()
         for name, newest in found:
             highest[name] = max(newest, highest.get(name, newest))
-
-    def _letters(self, dead: pl.DataFrame, origin: str, task: Task) -> pl.DataFrame:
-        return dead.select(
-            pl.lit(self.source).alias("source"),
-            pl.lit(origin).alias("origin"),
-            "position",
-            "reason",
-            "detail",
-            "raw",
-            pl.lit(task.record.batch, pl.Int64).alias("batch"),
-            pl.lit(task.record.clock).cast(MOMENT).alias("read_at"),
-        )

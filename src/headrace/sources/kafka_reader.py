@@ -15,8 +15,9 @@ import polars as pl
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from headrace.errors import HeadraceError
+from headrace.schemas import MOMENT
 from headrace.sources.decoding import POSITION, Decoded
-from headrace.sources.gate import MOMENT, Arrived
+from headrace.sources.gate import Arrived
 from headrace.sources.kafka_positions import Slice, Subscription
 from headrace.sources.lines import Integers
 from headrace.sources.messages import MessageDecoder

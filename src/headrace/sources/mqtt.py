@@ -12,10 +12,10 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.graph import active_graph
-from headrace.schemas import parse_ddl, polars_schema
+from headrace.schemas import MOMENT, parse_ddl, polars_schema
 from headrace.secrets import Secret
 from headrace.sources.decoding import POSITION, Columns, Decoded, type_name
-from headrace.sources.gate import MOMENT, Arrived, Gate
+from headrace.sources.gate import Arrived, Gate
 from headrace.sources.landing import FOLDER as LANDING
 from headrace.sources.landing import landed
 from headrace.sources.messages import MessageDecoder, message_decoder

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from headrace.testing.moments import Moment, moment, shown
+
+Side = Literal["left", "right"]
+"""Which input of a step a row belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +26,23 @@ class At:
     time: int | None
     columns: Mapping[str, Any]
     partition: int
+    side: Side = "left"
 
     def __str__(self) -> str:
         values = ", ".join(f"{name}={value!r}" for name, value in self.columns.items())
-        return f"at {'no time' if self.time is None else shown(self.time)}  {values}"
+        side = "right " if self.side == "right" else ""
+        return f"{side}at {'no time' if self.time is None else shown(self.time)}  {values}"
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """The watermark moves."""
+    """The watermark moves, of both inputs or of one."""
 
     time: int
+    side: Side | None = None
 
     def __str__(self) -> str:
-        return f"watermark {shown(self.time)}"
+        return f"{'' if self.side is None else f'{self.side} '}watermark {shown(self.time)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +85,22 @@ class Expect:
 Element = At | Watermark | Clock | Batch | Crash | Expect
 
 
-def at(time: Moment | None, *, partition: int = 0, **columns: Any) -> At:
-    """A row with this event time (column ``at``); ``None`` for a row without one.
+def at(time: Moment | None, *, partition: int = 0, side: Side = "left", **columns: Any) -> At:
+    """A row with this event time (column ``at``); ``None`` for a row without one, ``side`` for a step's second input.
 
     >>> print(at("10:05", account="a"))
     at 10:05  account='a'
     """
-    return At(None if time is None else moment(time), columns, partition)
+    return At(None if time is None else moment(time), columns, partition, side)
 
 
-def watermark(time: Moment) -> Watermark:
-    """Run the rows so far, then an empty batch at this watermark.
+def watermark(time: Moment, *, side: Side | None = None) -> Watermark:
+    """Run the rows so far, then an empty batch at this watermark; ``side`` for one of two inputs.
 
     >>> print(watermark("11:00"))
     watermark 11:00
     """
-    return Watermark(moment(time))
+    return Watermark(moment(time), side)
 
 
 def clock(time: Moment) -> Clock:

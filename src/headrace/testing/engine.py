@@ -2,39 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import polars as pl
 
+from headrace.errors import DefinitionError
 from headrace.event_time.strategy import TimeStrategy
-from headrace.testing.elements import At
+from headrace.schemas import MOMENT
+from headrace.testing.elements import At, Side
 
-SOURCE, TIME, PARTITION = "rows", "at", "partition"
-MOMENT = pl.Datetime("us", "UTC")
+TIME, PARTITION = "at", "partition"
+SOURCES: dict[Side, str] = {"left": "rows", "right": "right_rows"}
 
 
 @dataclass(slots=True)
 class Setting:
-    """What is played: the steps, the time strategy (None: the timeline sets the watermark), the rows' schema."""
+    """What is played: the steps, the time strategy (None: the timeline sets the watermark), the rows' schemas."""
 
     steps: Sequence[Any]
     strategy: TimeStrategy
     by_hand: bool
-    schema: dict[str, pl.DataType]
+    schemas: dict[Side, dict[str, pl.DataType]]
+    """The columns of the rows on each side that has any; only the first step of a chain may have a right one."""
     clock: int
-    watermark: int
+    watermarks: dict[Side, int]
     outputs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def give(self, output: str, rows: list[dict[str, Any]]) -> None:
         """Add rows to an output."""
         self.outputs.setdefault(output, []).extend(rows)
 
-    def frame(self, rows: Sequence[At]) -> pl.DataFrame:
-        """Rows as a frame of the timeline's schema."""
-        columns = {name: [row.time if name == TIME else _value(row, name) for row in rows] for name in self.schema}
-        return pl.DataFrame(columns, schema={**self.schema, TIME: pl.Int64()}, strict=False).cast({TIME: MOMENT})
+    def frame(self, rows: Sequence[At], side: Side) -> pl.DataFrame:
+        """Rows of one side as a frame of its schema."""
+        schema = self.schemas[side]
+        columns = {name: [row.time if name == TIME else _value(row, name) for row in rows] for name in schema}
+        return pl.DataFrame(columns, schema={**schema, TIME: pl.Int64()}, strict=False).cast({TIME: MOMENT})
+
+    def declare(self, outputs: Iterable[str]) -> None:
+        """Name the side outputs of the steps."""
+        for output in ("main", "late", "dead_letters", *outputs):
+            self.outputs.setdefault(output, [])
+
+    def rows_of(self, output: str) -> list[dict[str, Any]]:
+        """All rows of an output so far."""
+        if output not in self.outputs:
+            raise DefinitionError(
+                "OUTPUT_UNKNOWN", f"there is no output {output!r}. The outputs are {', '.join(self.outputs)}."
+            )
+        return self.outputs[output]
 
 
 def _value(row: At, name: str) -> Any:

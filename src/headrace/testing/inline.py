@@ -16,20 +16,23 @@ from headrace.event_time.batch_log import MemoryBatchLog
 from headrace.observe.account import account_of
 from headrace.operators.step import check_input
 from headrace.runtime.planner import Planner, Topology
+from headrace.schemas import MOMENT
 from headrace.sinks.sink import Written
 from headrace.sources.decoding import DEAD_SCHEMA, POSITION, Decoded
 from headrace.sources.gate import Arrived, Gate
-from headrace.testing.elements import At
-from headrace.testing.engine import SOURCE, TIME, Setting
-from headrace.testing.time_by_hand import WatermarkByHand
+from headrace.testing.elements import At, Side
+from headrace.testing.engine import SOURCES, TIME, Setting
+from headrace.testing.time_by_hand import by_hand, set_watermarks
 from headrace.wheel.cache import StateCache
 from headrace.wheel.codec import decode
-from headrace.wheel.operator import Operator
-from headrace.wheel.pack import Blob, pack
+from headrace.wheel.operator import AnyOperator, Joined
+from headrace.wheel.pack import Blob, pack, pack_second
 from headrace.wheel.task import Task
 from headrace.wheel.turn import turn
 
 FLOW = "timeline"
+Frames = dict[int, list[pl.DataFrame]]
+"""Rows by partition."""
 WORKERS = 2
 
 
@@ -76,7 +79,8 @@ class InlineEngine:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._operators = _bound(setting)
-        self._gate = Gate(SOURCE, NothingToRead(), setting.strategy)
+        setting.declare(name for operator in self._operators for name in operator.side_schemas)
+        self._gates = {side: Gate(SOURCES[side], NothingToRead(), setting.strategy) for side in setting.schemas}
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-inline-"))
         self._log = MemoryBatchLog()
         self._state: defaultdict[tuple[str, int], MapInMemory] = defaultdict(MapInMemory)
@@ -88,17 +92,13 @@ class InlineEngine:
     def _start(self) -> None:
         """What every start of the process begins with: the log, the maps, and empty caches."""
         names = [operator.name for operator in self._operators]
-        inputs = [f"source.{SOURCE}", *(f"step.{name}" for name in names)]
-        topology = Topology(
-            {SOURCE: self._setting.strategy},
-            {name: (given,) for name, given in zip(names, inputs, strict=False)},
-        )
+        sources = [SOURCES[side] for side in self._setting.schemas]
+        inputs = [tuple(f"source.{source}" for source in sources), *((f"step.{name}",) for name in names)]
+        topology = Topology(dict.fromkeys(sources, self._setting.strategy), dict(zip(names, inputs, strict=False)))
         self._caches = [StateCache() for _ in range(WORKERS)]
         self.planner = Planner(topology, self._log, lambda: self._setting.clock)
         if self._setting.by_hand:
-            by_hand = WatermarkByHand(self._setting.strategy)
-            by_hand.restore(self.planner.trackers[SOURCE].to_json())
-            self.planner.trackers[SOURCE] = by_hand
+            by_hand(self.planner, self._setting)
 
     def run(self, rows: Sequence[At]) -> None:
         """Run a batch."""
@@ -126,9 +126,7 @@ class InlineEngine:
         shutil.rmtree(self._folder)
 
     def _run(self, rows: Sequence[At], *, commit: bool) -> None:
-        tracker = self.planner.trackers[SOURCE]
-        if isinstance(tracker, WatermarkByHand):
-            tracker.set_to = self._setting.watermark
+        set_watermarks(self.planner, self._setting)
         record = self.planner.plan(self._next)
         reports: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
 
@@ -138,12 +136,10 @@ class InlineEngine:
 
             return Task(record, FLOW, str(self._folder), partition, 0, report)
 
-        partitions: dict[int, list[At]] = {0: []}
-        for row in rows:
-            partitions.setdefault(row.partition, []).append(row)
-        frames = {number: list(self._gated(each, task(number))) for number, each in sorted(partitions.items())}
+        frames = self._arrived(rows, "left", task)
+        second = self._arrived(rows, "right", task) if "right" in self._setting.schemas else {}
         for operator in self._operators:
-            frames = self._step(operator, frames, task)
+            frames, second = self._step(operator, frames, second, task), {}
         main = [row for each in frames.values() for frame in each for row in frame.rows(named=True)]
         side: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
         for node, parts in reports.items():
@@ -160,18 +156,27 @@ class InlineEngine:
                 for file, _ in files:
                     self._setting.give(name.rsplit(".", 1)[1], pl.read_ipc(file).rows(named=True))
 
-    def _gated(self, rows: Sequence[At], task: Task) -> Iterator[pl.DataFrame]:
-        frame = self._setting.frame(rows).with_row_index(POSITION).cast({POSITION: pl.Int64})
-        decoded = Decoded(frame, pl.DataFrame(schema=DEAD_SCHEMA))
-        return self._gate.admit([Arrived(decoded, "timeline", self._setting.clock)], task)
+    def _arrived(self, rows: Sequence[At], side: Side, task: Any) -> Frames:
+        partitions: dict[int, list[At]] = {0: []}
+        for row in rows:
+            if row.side == side:
+                partitions.setdefault(row.partition, []).append(row)
+        return {number: list(self._gated(each, side, task(number))) for number, each in sorted(partitions.items())}
 
-    def _step(
-        self, operator: Operator, frames: dict[int, list[pl.DataFrame]], task: Any
-    ) -> dict[int, list[pl.DataFrame]]:
+    def _gated(self, rows: Sequence[At], side: Side, task: Task) -> Iterator[pl.DataFrame]:
+        frame = self._setting.frame(rows, side).with_row_index(POSITION).cast({POSITION: pl.Int64})
+        decoded = Decoded(frame, pl.DataFrame(schema=DEAD_SCHEMA))
+        return self._gates[side].admit([Arrived(decoded, "timeline", self._setting.clock)], task)
+
+    def _step(self, operator: AnyOperator, frames: Frames, second: Frames, task: Any) -> Frames:
         blobs: defaultdict[int, list[Blob]] = defaultdict(list)
         for number, each in frames.items():
             for blob in pack(each, operator, task(number)):
                 blobs[blob.key_group].append(blob)
+        if isinstance(operator, Joined):
+            for number, each in second.items():
+                for blob in pack_second(each, operator, task(number)):
+                    blobs[blob.key_group].append(blob)
         outputs: dict[int, list[pl.DataFrame]] = {number: [] for number in range(WORKERS)}
         for group, given in blobs.items():
             self._random.shuffle(given)
@@ -183,16 +188,16 @@ class InlineEngine:
         return outputs
 
 
-def _bound(setting: Setting) -> list[Operator]:
+def _bound(setting: Setting) -> list[AnyOperator]:
     """The operators of a chain, each over the rows of the one before."""
-    operators: list[Operator] = []
-    schema: Any = setting.schema
+    operators: list[AnyOperator] = []
     time = TIME if setting.strategy.kind == "event" else setting.strategy.column
-    if setting.strategy.kind != "event":
-        schema = {**schema, time: pl.Datetime("us", "UTC")}
+    given: list[Any] = []
+    for schema in setting.schemas.values():
+        given += [schema if setting.strategy.kind == "event" else {**schema, time: MOMENT}, time]
     for number, step in enumerate(setting.steps):
         if number:
             check_input(step.name, setting.steps[number - 1])
-        operators.append(step.bind(schema, time))
-        schema, time = operators[-1].output_schema, operators[-1].output_time
+        operators.append(step.bind(*given))
+        given = [operators[-1].output_schema, operators[-1].output_time]
     return operators

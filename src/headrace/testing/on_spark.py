@@ -7,11 +7,11 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.errors import StreamingQueryException
 
-from headrace.graph import Graph, SideOutput
+from headrace.graph import Graph, SideOutput, active_graph
 from headrace.observe.committed import commits, committed_rows
 from headrace.runtime.flow import Flow
 from headrace.runtime.lease import take_lease
@@ -22,10 +22,10 @@ from headrace.runtime.write import write
 from headrace.schemas import spark_schema
 from headrace.sinks.sink import BatchIdentity, Guarantee, Written
 from headrace.sources.files import read_files
-from headrace.sources.gate import DEAD_LETTERS
-from headrace.testing.elements import At
-from headrace.testing.engine import SOURCE, Setting
-from headrace.testing.time_by_hand import WatermarkByHand
+from headrace.testing.elements import At, Side
+from headrace.testing.engine import SOURCES, Setting
+from headrace.testing.time_by_hand import by_hand, set_watermarks
+from headrace.wheel.dead_letters import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,8 +67,8 @@ class SparkEngine:
         self._setting = setting
         self._spark = SparkSession.getActiveSession() or spark_session("timeline", quick_start=True)
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-timeline-"))
-        self._landing = self._folder / SOURCE
-        self._landing.mkdir()
+        for side in setting.schemas:
+            (self._folder / SOURCES[side]).mkdir()
         self._lease = take_lease(self._folder / "checkpoint")
         self._sink = TimelineSink(setting, "main")
         self._dropped = 0
@@ -77,17 +77,23 @@ class SparkEngine:
         self._start()
 
     def _define(self, spark: SparkSession) -> None:
-        struct = spark_schema(self._setting.schema)
-        schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in struct.fields)
-        frame = read_files(spark, self._landing, format="parquet", schema=schema, name=SOURCE)
-        frame = frame.transform(self._setting.strategy)
-        late: list[tuple[SideOutput, Any]] = []
+        frames = [self._read(spark, side) for side in self._setting.schemas]
+        side_outputs: list[SideOutput] = []
         for step in self._setting.steps:
-            outputs = step.outputs(frame)
-            frame = outputs.main
-            if step.lateness.keeps_rows:
-                late.append((outputs.late, TimelineSink(self._setting, "late")))
-        write("timeline", (frame, self._sink), *late)
+            outputs = step.outputs(*frames)
+            frames = [outputs.main]
+            kept = [outputs.late] if "late" in active_graph().steps[step.name].side_outputs else []
+            side_outputs += [*kept, *outputs.side.values()]
+        self._setting.declare(output.name for output in side_outputs)
+        sinks = [(output, TimelineSink(self._setting, output.name)) for output in side_outputs]
+        write("timeline", (frames[0], self._sink), *sinks)
+
+    def _read(self, spark: SparkSession, side: Side) -> DataFrame:
+        struct = spark_schema(self._setting.schemas[side])
+        schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in struct.fields)
+        source = SOURCES[side]
+        frame = read_files(spark, self._folder / source, format="parquet", schema=schema, name=source)
+        return frame.transform(self._setting.strategy)
 
     def _start(self) -> None:
         pipeline = Pipeline(self._define, "timeline")
@@ -95,16 +101,12 @@ class SparkEngine:
         node, mode = graph.flows["timeline"], micro_batch("1 millisecond")
         self._flow = Flow(graph, node, self._spark, lambda: self._setting.clock, mode, self._lease)
         if self._setting.by_hand:
-            by_hand = WatermarkByHand(self._setting.strategy)
-            by_hand.restore(self._flow.planner.trackers[SOURCE].to_json())
-            self._flow.planner.trackers[SOURCE] = by_hand
+            by_hand(self._flow.planner, self._setting)
         self._query: StreamingQuery | None = None
 
     def _advance(self) -> None:
         """Let Spark run everything that has been dropped."""
-        tracker = self._flow.planner.trackers[SOURCE]
-        if isinstance(tracker, WatermarkByHand):
-            tracker.set_to = self._setting.watermark
+        set_watermarks(self._flow.planner, self._setting)
         if self._query is None:
             self._query = self._flow.begin(processingTime="10 milliseconds")
         self._query.processAllAvailable()
@@ -155,12 +157,17 @@ class SparkEngine:
             self._flow.tick()
             return
         self._dropped += 1
-        unfinished = self._folder / f"unfinished-{self._dropped}"
-        unfinished.mkdir()
-        for partition in sorted({row.partition for row in rows}):
-            mine = [row for row in rows if row.partition == partition]
-            file = unfinished / f"{self._dropped:06d}-{partition}.parquet"
-            self._setting.frame(mine).write_parquet(file)
-            arrived = self._setting.clock * 1000
-            os.utime(file, ns=(arrived, arrived))
-        unfinished.rename(self._landing / f"{self._dropped:06d}")
+        written: list[tuple[Path, Path]] = []
+        for side in self._setting.schemas:
+            unfinished = self._folder / f"unfinished-{side}-{self._dropped}"
+            for partition in sorted({row.partition for row in rows if row.side == side}):
+                mine = [row for row in rows if (row.side, row.partition) == (side, partition)]
+                unfinished.mkdir(exist_ok=True)
+                file = unfinished / f"{self._dropped:06d}-{partition}.parquet"
+                self._setting.frame(mine, side).write_parquet(file)
+                arrived = self._setting.clock * 1000
+                os.utime(file, ns=(arrived, arrived))
+            if unfinished.exists():
+                written.append((unfinished, self._folder / SOURCES[side] / f"{self._dropped:06d}"))
+        for unfinished, finished in reversed(written):
+            unfinished.rename(finished)

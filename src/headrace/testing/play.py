@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing import Any, Literal
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import BEGINNING, TimeStrategy, between, event_time
 from headrace.testing.comparison import equal, side_by_side
-from headrace.testing.elements import At, Batch, Clock, Crash, Element, Expect, Row, Watermark
+from headrace.testing.elements import At, Batch, Clock, Crash, Element, Expect, Row, Side, Watermark
 from headrace.testing.engine import TIME, Engine, Setting, schema_of
 from headrace.testing.inline import InlineEngine
 from headrace.testing.moments import moment
@@ -39,11 +39,15 @@ def use_engine(name: EngineName) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """The rows of each output, in the order in which they were emitted."""
+    """The rows of each output, in the order in which they were emitted: ``.main``, ``.late``, ``.timed_out``..."""
 
-    main: list[dict[str, Any]]
-    late: list[dict[str, Any]]
-    dead_letters: list[dict[str, Any]]
+    outputs: Mapping[str, list[dict[str, Any]]]
+
+    def __getattr__(self, name: str) -> list[dict[str, Any]]:
+        """The rows of an output."""
+        if name not in self.outputs:
+            raise AttributeError(f"there is no output {name!r}. The outputs are {', '.join(self.outputs)}.")
+        return self.outputs[name]
 
 
 def play(
@@ -59,8 +63,7 @@ def play(
     >>> [row["n"] for row in play(hourly, at("10:05", account="a"), watermark("11:00")).main]
     [1]
     """
-    setting = _play(step, elements, engine or _ENGINE.get(), event_time)
-    return Played(*(setting.outputs.get(name, []) for name in ("main", "late", "dead_letters")))
+    return Played(_play(step, elements, engine or _ENGINE.get(), event_time).outputs)
 
 
 def timeline(
@@ -87,8 +90,13 @@ def _play(step: Any, elements: Sequence[Element], engine: EngineName, strategy: 
     if not rows:
         raise DefinitionError("TIMELINE_EMPTY", "a timeline without at(...) has no rows. Add at least one.")
     chosen = strategy or BY_HAND
-    schema = schema_of(rows, partition=chosen.partition == "partition")
-    setting = Setting(steps, chosen, strategy is None, schema, AFTER_EVERYTHING, BEGINNING)
+    sides: list[Side] = ["left", "right"]
+    schemas = {
+        side: schema_of(given, partition=chosen.partition == "partition")
+        for side in sides
+        if (given := [row for row in rows if row.side == side])
+    }
+    setting = Setting(steps, chosen, strategy is None, schemas, AFTER_EVERYTHING, dict.fromkeys(schemas, BEGINNING))
     runner: Engine = InlineEngine(setting) if engine == "inline" else SparkEngine(setting)
     try:
         _Player(setting, runner, steps[-1].key).play(elements)
@@ -135,7 +143,9 @@ class _Player:
                 self._engine.finish()
                 if self._pending:
                     self._run()
-                self._setting.watermark = max(self._setting.watermark, element.time)
+                watermarks = self._setting.watermarks
+                for side in watermarks if element.side is None else (element.side,):
+                    watermarks[side] = max(watermarks[side], element.time)
                 self._engine.run([])
             case Crash():
                 if self._pending:
@@ -146,7 +156,7 @@ class _Player:
                 self._expect(element.rows, element.output)
 
     def _expect(self, expected: tuple[Row, ...], output: str) -> None:
-        rows = self._setting.outputs.get(output, [])
+        rows = self._setting.rows_of(output)
         actual = rows[self._seen.get(output, 0) :]
         self._seen[output] = len(rows)
         if not equal(expected, actual, self._key):

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from headrace.event_time.strategy import BEGINNING, TimeStrategy
 from headrace.event_time.tracker import WatermarkTracker
+from headrace.runtime.planner import Planner
+from headrace.testing.engine import SOURCES, Setting
 
 
 class WatermarkByHand(WatermarkTracker):
@@ -21,3 +23,19 @@ class WatermarkByHand(WatermarkTracker):
     def watermark(self, *, clock: int, waited: int = 0) -> int:
         """What the timeline said last."""
         return max(self._watermark, self.set_to)
+
+
+def by_hand(planner: Planner, setting: Setting) -> None:
+    """Put the timeline in the place of a planner's trackers."""
+    for source, tracker in planner.trackers.items():
+        replaced = WatermarkByHand(setting.strategy)
+        replaced.restore(tracker.to_json())
+        planner.trackers[source] = replaced
+
+
+def set_watermarks(planner: Planner, setting: Setting) -> None:
+    """Hand the timeline's watermarks to the trackers that take them."""
+    for side, watermark in setting.watermarks.items():
+        tracker = planner.trackers[SOURCES[side]]
+        if isinstance(tracker, WatermarkByHand):
+            tracker.set_to = watermark

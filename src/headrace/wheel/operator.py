@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import polars as pl
 
@@ -38,6 +38,26 @@ class Applied:
     """Late rows that only the state could tell; they were accepted on the map side."""
     dropped: int = 0
     """Accepted rows that the step's own rule removed, as repeats."""
+    side: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """Rows of the other side outputs, by their names."""
+    failed: pl.DataFrame | None = None
+    """Rows for which the author's code failed: ``reason``, ``detail`` and the ``row`` as JSON."""
+    holding: Holding | None = None
+    """For a step in which rows wait: how many did and do, and how many were handled."""
+    told: Mapping[str, int] = field(default_factory=dict)
+    """Numbers that history shows for the step, summed over its key groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Rows that wait in a key group for event time to pass them, counted apart from those that are handled.
+
+    Before + accepted on the map side = handled + late + failed + dropped + after.
+    """
+
+    before: int
+    handled: int
+    after: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +68,30 @@ class Due:
     clock: int | None = None
 
 
-class Operator(Protocol):
-    """The runtime form of a step."""
+class Intake(Protocol):
+    """How one input of a step comes to the key groups."""
 
     @property
     def name(self) -> str:
-        """The step's name."""
+        """The step's name; for a second input what it is to the step."""
 
     @property
     def key(self) -> tuple[str, ...]:
         """The key columns, by which rows are spread over key groups."""
+
+    @property
+    def partial_schema(self) -> Mapping[str, pl.DataType]:
+        """Columns of the partial results that travel."""
+
+    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+        """Map side: judge lateness and pre-combine the rows of one frame."""
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Partial results of several frames into one for each identity."""
+
+
+class Keeper(Intake, Protocol):
+    """What every step's state is to the wheel, whatever the number of its inputs."""
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -68,10 +102,6 @@ class Operator(Protocol):
         """Columns of the state."""
 
     @property
-    def partial_schema(self) -> Mapping[str, pl.DataType]:
-        """Columns of the partial results that travel."""
-
-    @property
     def output_schema(self) -> Mapping[str, pl.DataType]:
         """Columns of the rows that are emitted."""
 
@@ -80,17 +110,38 @@ class Operator(Protocol):
         """The column of the output that holds its event time: a timestamp, or a window."""
 
     @property
-    def late_schema(self) -> Mapping[str, pl.DataType] | None:
-        """Columns of the ``late`` output, or None when late rows are only counted."""
+    def side_schemas(self) -> Mapping[str, Mapping[str, pl.DataType]]:
+        """Columns of every side output; ``late`` is one of them unless late rows are only counted."""
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
-        """Map side: judge lateness and pre-combine the rows of one frame."""
+    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+        """The earliest time behind ``edge`` at which something in the state fires or is forgotten."""
 
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Partial results of several frames into one for each identity."""
+
+class Operator(Keeper, Protocol):
+    """The runtime form of a step with one input."""
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
         """State side: take the partial results in, fire what is due, forget what is over."""
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
-        """The earliest time behind ``edge`` at which something in the state fires or is forgotten."""
+
+class Second(Intake, Protocol):
+    """The second input of a step."""
+
+    @property
+    def broadcast(self) -> bool:
+        """Whether every key group gets all its rows, as rules do."""
+
+
+@runtime_checkable
+class Joined(Keeper, Protocol):
+    """The runtime form of a step with two inputs."""
+
+    @property
+    def second(self) -> Second:
+        """The second input."""
+
+    def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
+        """State side, as ``apply``, with what both inputs brought."""
+
+
+AnyOperator = Operator | Joined

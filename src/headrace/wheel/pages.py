@@ -18,7 +18,7 @@ import polars as pl
 from headrace.errors import HeadraceError
 from headrace.wheel.cache import Place, StateCache
 from headrace.wheel.codec import decode, encode
-from headrace.wheel.operator import Applied, Operator
+from headrace.wheel.operator import Applied, Keeper
 
 FORMAT = 1
 DIRECTORY, BASE, DELTA = 0, 1, 1_000_000
@@ -75,7 +75,7 @@ class Directory:
 class Pages:
     """Loads and stores the state frame of one key group."""
 
-    def __init__(self, entries: MapState, operator: Operator, cache: StateCache, place: Place) -> None:
+    def __init__(self, entries: MapState, operator: Keeper, cache: StateCache, place: Place) -> None:
         self._entries = entries
         self._operator = operator
         self._cache = cache

@@ -14,8 +14,8 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 from headrace.schemas import arrow_batches
 from headrace.wheel.cache import WORKER
 from headrace.wheel.codec import decode
-from headrace.wheel.operator import Operator
-from headrace.wheel.pack import BLOB_SCHEMA, Blob, pack
+from headrace.wheel.operator import AnyOperator, Joined
+from headrace.wheel.pack import BLOB_SCHEMA, Blob, pack, pack_second
 from headrace.wheel.task import Task, current_task
 from headrace.wheel.turn import turn
 
@@ -28,14 +28,22 @@ Read = Callable[[Iterator[pa.RecordBatch], Task], Iterable[pl.DataFrame]]
 
 _PAGE = StructType([StructField("page", IntegerType(), False)])
 _BYTES = StructType([StructField("blob", BinaryType(), False)])
-_BLOBS = pa.schema([("key_group", pa.int32()), ("origin", pa.int32()), ("sequence", pa.int32()), ("blob", pa.binary())])
+_BLOBS = pa.schema(
+    [
+        ("key_group", pa.int32()),
+        ("origin", pa.int32()),
+        ("sequence", pa.int32()),
+        ("blob", pa.binary()),
+        ("second", pa.bool_()),
+    ]
+)
 ARROW_BYTES = 64 << 20
 
 
 class WheelProcessor(StatefulProcessor):
     """Hands each key group's blobs and map state to the operator."""
 
-    def __init__(self, operator: Operator, reports: Accumulator[dict[Any, Any]]) -> None:
+    def __init__(self, operator: AnyOperator, reports: Accumulator[dict[Any, Any]]) -> None:
         self._operator = operator
         self._reports = reports
 
@@ -45,7 +53,7 @@ class WheelProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
         """One turn of the wheel for a key group."""
-        blobs = [Blob(key[0], row.origin, row.sequence, bytes(row.blob)) for row in rows]
+        blobs = [Blob(key[0], row.origin, row.sequence, bytes(row.blob), row.second) for row in rows]
         result = turn(self._operator, self._entries, WORKER, current_task(self._reports), blobs)
         if result is not None:
             yield Row(blob=result)
@@ -55,7 +63,7 @@ class WheelProcessor(StatefulProcessor):
 
 
 def packed(
-    frame: DataFrame, read: Read, operator: Operator, reports: Accumulator[dict[Any, Any]], *, name: str
+    frame: DataFrame, read: Read, operator: AnyOperator, reports: Accumulator[dict[Any, Any]], *, name: str
 ) -> DataFrame:
     """Rows of a frame as blobs by key group; ``name`` is what plans show."""
 
@@ -67,7 +75,20 @@ def packed(
     return frame.mapInArrow(packing, BLOB_SCHEMA)
 
 
-def turned(blobs: DataFrame, operator: Operator, reports: Accumulator[dict[Any, Any]]) -> DataFrame:
+def packed_second(
+    frame: DataFrame, read: Read, operator: Joined, reports: Accumulator[dict[Any, Any]], *, name: str
+) -> DataFrame:
+    """Rows of a step's second input as blobs by key group."""
+
+    def packing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = current_task(reports)
+        yield from _record_batches(pack_second(read(batches, task), operator, task))
+
+    packing.__name__ = name
+    return frame.mapInArrow(packing, BLOB_SCHEMA)
+
+
+def turned(blobs: DataFrame, operator: AnyOperator, reports: Accumulator[dict[Any, Any]]) -> DataFrame:
     """Blobs through the state of their key groups; the results as blobs."""
     processor = WheelProcessor(operator, reports)
     return blobs.groupBy("key_group").transformWithState(processor, "blob BINARY", "Append", "None")

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 import polars as pl
 
 from headrace.wheel.cache import StateCache
 from headrace.wheel.codec import decode, encode
-from headrace.wheel.operator import Operator
+from headrace.wheel.dead_letters import DEAD_LETTERS, failed_letters
+from headrace.wheel.operator import AnyOperator, Intake, Joined
 from headrace.wheel.pack import Blob
 from headrace.wheel.pages import MapState, Pages
 from headrace.wheel.side_rows import write_side_rows
 from headrace.wheel.task import Task
 
 
-def turn(operator: Operator, entries: MapState, cache: StateCache, task: Task, blobs: Iterable[Blob]) -> bytes | None:
+def turn(
+    operator: AnyOperator, entries: MapState, cache: StateCache, task: Task, blobs: Iterable[Blob]
+) -> bytes | None:
     """Apply a batch to one key group; the result rows as a blob, or None when there are none."""
     ordered = sorted(blobs, key=lambda blob: (blob.origin, blob.sequence))
     group = ordered[0].key_group
-    filled = [blob.blob for blob in ordered if blob.blob]
-    partials = decode(filled) if filled else pl.DataFrame(schema=dict(operator.partial_schema))
-    if len(filled) > 1:
-        partials = operator.merge(partials)
+    partials = _brought(operator, [blob.blob for blob in ordered if blob.blob and not blob.second])
     pages = Pages(entries, operator, cache, (task.flow, operator.name, group))
     edge = task.edge(operator.name)
-    applied = operator.apply(pages.load(), partials, edge)
+    if isinstance(operator, Joined):
+        second = _brought(operator.second, [blob.blob for blob in ordered if blob.second])
+        applied = operator.apply_both(pages.load(), partials, second, edge)
+    else:
+        applied = operator.apply(pages.load(), partials, edge)
     pages.store(applied)
     due = operator.due(applied.state, edge)
-    late = [] if applied.late is None else [applied.late]
-    kept = late if operator.late_schema is not None else []
+    late, failed = applied.late, applied.failed
+    side = dict(applied.side)
+    if late is not None and "late" in operator.side_schemas:
+        side["late"] = late
+    if failed is not None:
+        side[DEAD_LETTERS] = failed_letters(failed, step=operator.name, task=task)
     task.report(
         f"state.{operator.name}",
         {
@@ -37,10 +46,24 @@ def turn(operator: Operator, entries: MapState, cache: StateCache, task: Task, b
             "due_clock": due.clock,
             "rows": applied.state.height,
             "bytes": 0 if pages.directory is None else pages.directory.size,
-            "late": sum(rows.height for rows in late),
+            "late": 0 if late is None else late.height,
             "dropped": applied.dropped,
-            "side": {"late": write_side_rows(task, operator.name, "late", kept, part=f"group-{group}")},
+            "failed": 0 if failed is None else failed.height,
+            "holding": None if applied.holding is None else asdict(applied.holding),
+            "told": dict(applied.told),
+            "side": {
+                name: write_side_rows(task, operator.name, name, [rows], part=f"group-{group}")
+                for name, rows in side.items()
+            },
         },
         part=group,
     )
     return None if applied.output.is_empty() else encode(applied.output)
+
+
+def _brought(intake: Intake, blobs: Sequence[bytes]) -> pl.DataFrame:
+    """What an input brought, merged."""
+    if not blobs:
+        return pl.DataFrame(schema=dict(intake.partial_schema))
+    partials = decode(blobs)
+    return partials if len(blobs) == 1 else intake.merge(partials)

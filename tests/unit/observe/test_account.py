@@ -10,6 +10,8 @@ from headrace.errors import HeadraceError
 from headrace.observe.account import account_of
 from headrace.sinks.sink import Written
 
+NO_WAITING = {"failed": 0, "waited": 0, "waiting": 0}
+
 
 def reports(**changed: int) -> dict[str, dict[int, dict[str, Any]]]:
     source = {"read": 6, "handed_on": 5, "dead": 1}
@@ -21,7 +23,9 @@ def reports(**changed: int) -> dict[str, dict[int, dict[str, Any]]]:
     return {
         "source.payments": {0: source, 1: other},
         "step.hourly": {0: step},
-        "state.hourly": {7: {"due": None, "rows": 1, "bytes": 9, "late": 0, "dropped": 0}},
+        "state.hourly": {
+            7: {"due": None, "rows": 1, "bytes": 9, "late": 0, "dropped": 0, "failed": 0, "holding": None}
+        },
     }
 
 
@@ -29,7 +33,7 @@ def test_the_reports_of_all_parts_of_a_node_are_added_up() -> None:
     account = account_of(reports(), {"main": Written(4, 3, already_marked=1)})
     assert account.to_json() == {
         "sources": {"payments": {"read": 7, "handed_on": 6, "dead": 1}},
-        "steps": {"hourly": {"in": 5, "accepted": 3, "late": 2, "partly_late": 1, "dropped": 0}},
+        "steps": {"hourly": {"in": 5, "accepted": 3, "late": 2, "partly_late": 1, "dropped": 0, **NO_WAITING}},
         "sinks": {"main": {"out": 4, "written": 3, "already_marked": 1, "superseded": 0, "refused": 0}},
     }
     account.check(flow="spend", batch=3)
@@ -39,10 +43,27 @@ def test_rows_that_only_the_state_finds_late_or_repeated_are_taken_from_the_acce
     told = reports()
     told["state.hourly"][7] |= {"late": 1, "dropped": 2}
     account = account_of(told, {})
-    assert account.steps["hourly"] == {"in": 5, "accepted": 0, "late": 3, "partly_late": 1, "dropped": 2}
+    assert account.steps["hourly"] == {"in": 5, "accepted": 0, "late": 3, "partly_late": 1, "dropped": 2, **NO_WAITING}
     account.check(flow="spend", batch=3)
     told["state.hourly"][7] |= {"late": 2}
-    with pytest.raises(HeadraceError, match=r"in 5 != accepted -1 \+ late 4 \+ dropped 2"):
+    with pytest.raises(HeadraceError, match=r"in 5 != accepted -1 \+ late 4 \+ failed 0 \+ dropped 2"):
+        account_of(told, {}).check(flow="spend", batch=3)
+
+
+def test_rows_that_wait_are_counted_until_they_are_handled_or_fail() -> None:
+    told = reports(late=0, accepted=5)
+    told["state.hourly"] = {
+        7: {"late": 0, "dropped": 0, "failed": 1, "holding": {"before": 4, "handled": 6, "after": 1}},
+        9: {"late": 0, "dropped": 0, "failed": 0, "holding": {"before": 0, "handled": 0, "after": 1}},
+    }
+    account = account_of(told, {})
+    step = {"in": 5, "accepted": 6, "late": 0, "partly_late": 1, "dropped": 0, "failed": 1, "waited": 4, "waiting": 2}
+    assert account.steps["hourly"] == step
+    account.check(flow="spend", batch=3)
+    told["state.hourly"][9]["holding"]["after"] = 0
+    with pytest.raises(
+        HeadraceError, match=r"waited 4 \+ in 5 != accepted 6 \+ late 0 \+ failed 1 \+ dropped 0 \+ waiting 1"
+    ):
         account_of(told, {}).check(flow="spend", batch=3)
 
 
@@ -51,8 +72,8 @@ def test_rows_that_only_the_state_finds_late_or_repeated_are_taken_from_the_acce
     [
         ({"read": 8}, r"source payments: read 9 != handed on 6 \+ dead 1"),
         ({"dead": 0}, r"source payments: read 7 != handed on 6 \+ dead 0"),
-        ({"taken": 4}, r"step hourly: in 4 != accepted 3 \+ late 2 \+ dropped 0"),
-        ({"late": 3}, r"step hourly: in 5 != accepted 3 \+ late 3 \+ dropped 0"),
+        ({"taken": 4}, r"step hourly: waited 0 \+ in 4 != accepted 3 \+ late 2 \+ failed 0 \+ dropped 0 \+ waiting 0"),
+        ({"late": 3}, r"step hourly: waited 0 \+ in 5 != accepted 3 \+ late 3 \+ failed 0 \+ dropped 0 \+ waiting 0"),
     ],
 )
 def test_one_row_too_many_or_too_few_breaks_the_account_with_its_numbers(changed: dict[str, int], said: str) -> None:

@@ -148,6 +148,9 @@ def test_a_woken_group_closes_its_windows_without_rows(tmp_path: Path) -> None:
         "bytes": 0,
         "late": 0,
         "dropped": 0,
-        "side": {"late": []},
+        "failed": 0,
+        "holding": None,
+        "told": {},
+        "side": {},
     }
     assert list(entries.iterator()) == []

@@ -13,8 +13,8 @@ from headrace.errors import HeadraceError
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import END as END_OF_TIME
 from headrace.expressions import Aggregate
+from headrace.schemas import MOMENT
 
-MOMENT = pl.Datetime("us", "UTC")
 WINDOW = pl.Struct({"start": MOMENT, "end": MOMENT})
 CHANGE = pl.String()
 

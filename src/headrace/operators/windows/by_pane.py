@@ -9,9 +9,10 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
-from headrace.operators.windows.aggregation import MOMENT, WINDOW, Aggregation
+from headrace.operators.windows.aggregation import WINDOW, Aggregation
 from headrace.operators.windows.assigners import Windows
 from headrace.operators.windows.placing import END, Placing
+from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Combined, Due
 
 EMITTED, REVISION = "__emitted", "__revision"
@@ -62,9 +63,9 @@ class PaneAggregation:
         return {**self.aggregation.keys, "window": WINDOW, **self.aggregation.results, **told}
 
     @cached_property
-    def late_schema(self) -> dict[str, pl.DataType] | None:
-        """The whole row, and how far its time was behind the watermark."""
-        return self.aggregation.late_schema if self.lateness.keeps_rows else None
+    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
+        """Late rows, when they are kept."""
+        return {"late": self.aggregation.late_schema} if self.lateness.keeps_rows else {}
 
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
         """Aggregate rows by pane; set those aside whose windows all take nothing any more."""

@@ -10,11 +10,12 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
-from headrace.operators.windows.aggregation import CHANGE, MOMENT, WINDOW, Aggregation
+from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
 from headrace.operators.windows.emission import Emission
 from headrace.operators.windows.panes import Panes
 from headrace.operators.windows.row_windows import ARRIVAL, CHANGED, NEW, PLACE, REACHED, TIME, RowWindows
 from headrace.operators.windows.shares import EARLIEST, PANE, SUMS, Shares
+from headrace.schemas import MOMENT
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
@@ -94,9 +95,9 @@ class RowAggregation:
         return {**self._own, "window": WINDOW, **self.aggregation.results, **told}
 
     @cached_property
-    def late_schema(self) -> dict[str, pl.DataType] | None:
-        """The whole row, and how far its time was behind the watermark."""
-        return self.aggregation.late_schema if self.lateness.keeps_rows else None
+    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
+        """Late rows, when they are kept."""
+        return {"late": self.aggregation.late_schema} if self.lateness.keeps_rows else {}
 
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
         """Set rows aside that come too late; the others cannot be combined, because each is emitted."""

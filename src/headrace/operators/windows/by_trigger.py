@@ -9,7 +9,7 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
-from headrace.operators.windows.aggregation import CHANGE, MOMENT, WINDOW, Aggregation
+from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
 from headrace.operators.windows.emission import Trigger, When
 from headrace.operators.windows.lives import (
     ARRIVAL,
@@ -26,6 +26,7 @@ from headrace.operators.windows.lives import (
     Lives,
 )
 from headrace.operators.windows.panes import Panes
+from headrace.schemas import MOMENT
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
@@ -93,9 +94,9 @@ class TriggerAggregation:
         return {**self.aggregation.keys, "window": WINDOW, **self.aggregation.results, **told}
 
     @cached_property
-    def late_schema(self) -> dict[str, pl.DataType] | None:
-        """The whole row, and how far its time was behind the watermark."""
-        return self.aggregation.late_schema if self.lateness.keeps_rows else None
+    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
+        """Late rows, when they are kept."""
+        return {"late": self.aggregation.late_schema} if self.lateness.keeps_rows else {}
 
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
         """Rows that event time has already passed are late; the others travel one by one."""

@@ -9,12 +9,13 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
-from headrace.operators.windows.aggregation import CHANGE, MOMENT, WINDOW, Aggregation
+from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
 from headrace.operators.windows.assigners import Windows
 from headrace.operators.windows.emission import Emission
 from headrace.operators.windows.panes import Panes
 from headrace.operators.windows.placing import END, Placing
 from headrace.operators.windows.previews import PREVIEW_AT, UNSEEN, Previews
+from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Combined, Due
 
 REVISION, CHANGED = "__revision", "__changed"
@@ -71,9 +72,9 @@ class WindowAggregation:
         return {**self.aggregation.keys, "window": WINDOW, **self.aggregation.results, **told}
 
     @cached_property
-    def late_schema(self) -> dict[str, pl.DataType] | None:
-        """The whole row, and how far its time was behind the watermark."""
-        return self.aggregation.late_schema if self.lateness.keeps_rows else None
+    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
+        """Late rows, when they are kept."""
+        return {"late": self.aggregation.late_schema} if self.lateness.keeps_rows else {}
 
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
         """Aggregate rows by pane; set those aside whose windows all take nothing any more."""

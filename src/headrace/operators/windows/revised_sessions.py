@@ -8,13 +8,14 @@ from functools import cached_property
 import polars as pl
 
 from headrace.event_time.record import Edge
-from headrace.operators.windows.aggregation import CHANGE, MOMENT
+from headrace.operators.windows.aggregation import CHANGE
 from headrace.operators.windows.chains import CHAIN, FIRST, LAST, chained
 from headrace.operators.windows.emission import Emission
 from headrace.operators.windows.gathering import Gathering
 from headrace.operators.windows.panes import Panes
 from headrace.operators.windows.previews import PREVIEW_AT, UNSEEN, Previews
 from headrace.operators.windows.sessions import PLACE, Sessions
+from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Due
 
 ID, REVISION = "__id", "__revision"

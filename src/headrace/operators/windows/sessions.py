@@ -10,9 +10,10 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
-from headrace.operators.windows.aggregation import MOMENT, WINDOW, Aggregation
+from headrace.operators.windows.aggregation import WINDOW, Aggregation
 from headrace.operators.windows.chains import CHAIN, FIRST, LAST
 from headrace.operators.windows.gathering import WHOLE, Gathering
+from headrace.schemas import MOMENT
 from headrace.wheel.operator import Combined
 
 PLACE = "__place"
@@ -55,9 +56,9 @@ class Sessions(ABC):
         return self._gathering.schema
 
     @cached_property
-    def late_schema(self) -> dict[str, pl.DataType] | None:
-        """The whole row, and how far its time was behind the watermark."""
-        return self.aggregation.late_schema if self.lateness.keeps_rows else None
+    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
+        """Late rows, when they are kept."""
+        return {"late": self.aggregation.late_schema} if self.lateness.keeps_rows else {}
 
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
         """Gather rows of a key that are close to each other."""

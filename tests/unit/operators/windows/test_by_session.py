@@ -98,7 +98,7 @@ def test_of_rows_that_are_only_counted_when_late_just_the_time_travels() -> None
     applied = operator.apply(nothing(operator), partials, edge(50))
     assert applied.late is not None
     assert applied.late.height == 1
-    assert operator.late_schema is None
+    assert operator.side_schemas == {}
 
 
 @pytest.mark.parametrize("kind", STEPS)

@@ -56,7 +56,7 @@ def test_late_rows_are_set_aside_whole_with_how_late_they_are() -> None:
     assert combined.accepted == 1
     assert combined.late.drop("late_by").equals(given.filter(pl.Series([True, False, True])))
     assert combined.late["late_by"].to_list() == [timedelta(microseconds=90), timedelta(microseconds=96)]
-    assert dict(combined.late.schema) == operator().late_schema
+    assert dict(combined.late.schema) == operator().side_schemas["late"]
 
 
 def test_lateness_is_judged_by_the_late_bound_alone() -> None:
@@ -71,8 +71,8 @@ def test_with_corrections_a_row_is_late_only_when_its_window_takes_none_any_more
 
 
 def test_only_a_step_that_drops_has_no_late_output() -> None:
-    assert operator(hr.drop()).late_schema is None
-    assert operator(hr.update_for("1 second")).late_schema is not None
+    assert operator(hr.drop()).side_schemas == {}
+    assert list(operator(hr.update_for("1 second")).side_schemas) == ["late"]
 
 
 def test_partials_of_the_same_window_merge() -> None:
