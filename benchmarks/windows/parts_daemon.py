@@ -17,9 +17,9 @@ from pyspark import daemon
 import headrace.runtime.worker_daemon  # as Headrace's own: everything is loaded before workers are forked
 import headrace.wheel.pack
 import headrace.wheel.turn
-from headrace.operators.windows.by_pane import PaneAggregation
-from headrace.operators.windows.by_session import SessionAggregation
-from headrace.operators.windows.by_window import WindowAggregation
+from headrace.operators.windows.fixed.by_pane import PaneAggregation
+from headrace.operators.windows.fixed.by_window import WindowAggregation
+from headrace.operators.windows.sessions.by_session import SessionAggregation
 from headrace.sources.gate import Gate
 from headrace.sources.kafka_reader import KafkaReader, _Consuming
 from headrace.wheel.pages import Pages

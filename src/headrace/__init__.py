@@ -10,15 +10,15 @@ from headrace.expressions.aggregates.percentile import percentile
 from headrace.expressions.aggregates.top import top
 from headrace.expressions.aggregates.vector_accumulator import VectorAccumulator
 from headrace.operators.deduplicate import deduplicate
-from headrace.operators.windows.counting import counting
-from headrace.operators.windows.cumulating import cumulating
 from headrace.operators.windows.emission import after_rows, every, on_close, on_update, when
-from headrace.operators.windows.global_window import global_window
-from headrace.operators.windows.hopping import hopping
+from headrace.operators.windows.fixed.cumulating import cumulating
+from headrace.operators.windows.fixed.hopping import hopping
+from headrace.operators.windows.fixed.tumbling import tumbling
 from headrace.operators.windows.panes import accumulating, discarding, retracting
-from headrace.operators.windows.session import session
-from headrace.operators.windows.sliding import sliding
-from headrace.operators.windows.tumbling import tumbling
+from headrace.operators.windows.sessions.session import session
+from headrace.operators.windows.sliding.sliding import sliding
+from headrace.operators.windows.triggered.counting import counting
+from headrace.operators.windows.triggered.global_window import global_window
 from headrace.runtime.modes import available_now, micro_batch
 from headrace.runtime.pipeline import pipeline
 from headrace.runtime.session import spark_session

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.operators.windows.sliding import Sliding
+from headrace.operators.windows.sliding.sliding import Sliding
 from headrace.testing import play
 from tests.models import sliding as model
 from tests.models.rows import end_of_rows, make_input, split

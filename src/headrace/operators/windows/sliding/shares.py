@@ -17,7 +17,7 @@ import polars as pl
 
 from headrace.operators.key_order import KEY_NUMBER, in_key_order, with_key_numbers
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.row_windows import ARRIVAL, CHANGED, NEW, REACHED, TIME
+from headrace.operators.windows.sliding.row_windows import ARRIVAL, CHANGED, NEW, REACHED, TIME
 
 SHARE, PANE, SUMS = "__share", "__pane", "__sums"
 EARLIEST = "__earliest"

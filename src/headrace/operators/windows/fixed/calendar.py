@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from headrace.durations import MICROSECONDS, Duration
-from headrace.operators.windows.assigners import SeparateWindows
+from headrace.operators.windows.fixed.assigners import SeparateWindows
 
 HOUR = MICROSECONDS["hour"]
 MONDAY = 4

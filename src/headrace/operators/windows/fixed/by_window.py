@@ -10,11 +10,11 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
-from headrace.operators.windows.assigners import Windows
 from headrace.operators.windows.emission import Emission
+from headrace.operators.windows.fixed.assigners import Windows
+from headrace.operators.windows.fixed.placing import END, Placing
+from headrace.operators.windows.fixed.previews import PREVIEW_AT, UNSEEN, Previews
 from headrace.operators.windows.panes import Panes
-from headrace.operators.windows.placing import END, Placing
-from headrace.operators.windows.previews import PREVIEW_AT, UNSEEN, Previews
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Combined, Due
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING
-from headrace.operators.windows.by_row import RowAggregation
-from headrace.operators.windows.shares import PANE, SHARE, SUMS, Shares
+from headrace.operators.windows.sliding.by_row import RowAggregation
+from headrace.operators.windows.sliding.shares import PANE, SHARE, SUMS, Shares
 
 MOMENT = pl.Datetime("us", "UTC")
 SCHEMA = {"key": pl.String(), "n": pl.Int64(), "at": MOMENT}

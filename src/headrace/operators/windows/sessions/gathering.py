@@ -11,8 +11,8 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.chains import CHAIN, FIRST, LAST, chained
-from headrace.operators.windows.previews import UNSEEN
+from headrace.operators.windows.fixed.previews import UNSEEN
+from headrace.operators.windows.sessions.chains import CHAIN, FIRST, LAST, chained
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Combined
 

@@ -11,7 +11,8 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
 from headrace.operators.windows.emission import Trigger, When
-from headrace.operators.windows.lives import (
+from headrace.operators.windows.panes import Panes
+from headrace.operators.windows.triggered.lives import (
     ARRIVAL,
     ASKED,
     FIRES,
@@ -25,7 +26,6 @@ from headrace.operators.windows.lives import (
     UNSEEN,
     Lives,
 )
-from headrace.operators.windows.panes import Panes
 from headrace.schemas import MOMENT
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due

@@ -10,8 +10,8 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.assigners import CumulatingWindows
-from headrace.operators.windows.overlapping import OverlappingStep
+from headrace.operators.windows.fixed.assigners import CumulatingWindows
+from headrace.operators.windows.fixed.overlapping import OverlappingStep
 from headrace.operators.windows.window_step import Key, key_columns, said_key
 from headrace.wheel.operator import Operator
 

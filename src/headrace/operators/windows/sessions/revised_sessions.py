@@ -9,12 +9,12 @@ import polars as pl
 
 from headrace.event_time.record import Edge
 from headrace.operators.windows.aggregation import CHANGE
-from headrace.operators.windows.chains import CHAIN, FIRST, LAST, chained
 from headrace.operators.windows.emission import Emission
-from headrace.operators.windows.gathering import Gathering
+from headrace.operators.windows.fixed.previews import PREVIEW_AT, UNSEEN, Previews
 from headrace.operators.windows.panes import Panes
-from headrace.operators.windows.previews import PREVIEW_AT, UNSEEN, Previews
-from headrace.operators.windows.sessions import PLACE, Sessions
+from headrace.operators.windows.sessions.chains import CHAIN, FIRST, LAST, chained
+from headrace.operators.windows.sessions.gathering import Gathering
+from headrace.operators.windows.sessions.session_keeping import PLACE, Sessions
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Due
 

@@ -10,9 +10,9 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.by_session import SessionAggregation
 from headrace.operators.windows.panes import ACCUMULATING
-from headrace.operators.windows.revised_sessions import RevisedSessionAggregation
+from headrace.operators.windows.sessions.by_session import SessionAggregation
+from headrace.operators.windows.sessions.revised_sessions import RevisedSessionAggregation
 from headrace.operators.windows.window_step import Key, WindowStep, key_columns, said_key
 from headrace.wheel.operator import Operator
 

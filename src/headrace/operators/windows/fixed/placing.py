@@ -10,7 +10,7 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.assigners import Windows
+from headrace.operators.windows.fixed.assigners import Windows
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Combined
 

@@ -12,9 +12,9 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.assigners import FixedWindows, Windows
-from headrace.operators.windows.by_window import WindowAggregation
-from headrace.operators.windows.calendar import MONDAY, CalendarDays, CalendarMonths, months_of
+from headrace.operators.windows.fixed.assigners import FixedWindows, Windows
+from headrace.operators.windows.fixed.by_window import WindowAggregation
+from headrace.operators.windows.fixed.calendar import MONDAY, CalendarDays, CalendarMonths, months_of
 from headrace.operators.windows.window_step import Key, WindowStep, key_columns, said_key
 from headrace.wheel.operator import Operator
 

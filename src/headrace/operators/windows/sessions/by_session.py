@@ -8,9 +8,9 @@ from functools import cached_property
 import polars as pl
 
 from headrace.event_time.record import Edge
-from headrace.operators.windows.chains import CHAIN, FIRST, LAST, chained, cut
-from headrace.operators.windows.gathering import Gathering
-from headrace.operators.windows.sessions import PLACE, Sessions
+from headrace.operators.windows.sessions.chains import CHAIN, FIRST, LAST, chained, cut
+from headrace.operators.windows.sessions.gathering import Gathering
+from headrace.operators.windows.sessions.session_keeping import PLACE, Sessions
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Due
 

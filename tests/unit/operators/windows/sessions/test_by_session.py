@@ -14,10 +14,10 @@ import headrace as hr
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING
 from headrace.event_time.strategy import END as END_OF_TIME
-from headrace.operators.windows.by_session import SessionAggregation
-from headrace.operators.windows.chains import CHAIN, FIRST, LAST, chained, cut
-from headrace.operators.windows.gathering import WHOLE
-from headrace.operators.windows.revised_sessions import RevisedSessionAggregation
+from headrace.operators.windows.sessions.by_session import SessionAggregation
+from headrace.operators.windows.sessions.chains import CHAIN, FIRST, LAST, chained, cut
+from headrace.operators.windows.sessions.gathering import WHOLE
+from headrace.operators.windows.sessions.revised_sessions import RevisedSessionAggregation
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import Applied
 from tests.models import session as model

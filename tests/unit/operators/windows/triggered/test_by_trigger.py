@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.operators.windows.lives import ARRIVAL, KEPT, TIME
+from headrace.operators.windows.triggered.lives import ARRIVAL, KEPT, TIME
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import Applied, Due, Operator
 

@@ -11,8 +11,8 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.operators.windows.aggregation import WINDOW, Aggregation
-from headrace.operators.windows.chains import CHAIN, FIRST, LAST
-from headrace.operators.windows.gathering import WHOLE, Gathering
+from headrace.operators.windows.sessions.chains import CHAIN, FIRST, LAST
+from headrace.operators.windows.sessions.gathering import WHOLE, Gathering
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Combined
 

@@ -12,8 +12,8 @@ import pytest
 import headrace as hr
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.operators.windows.by_row import RowAggregation
-from headrace.operators.windows.shares import SHARE
+from headrace.operators.windows.sliding.by_row import RowAggregation
+from headrace.operators.windows.sliding.shares import SHARE
 from headrace.wheel.codec import decode, encode
 
 MOMENT = pl.Datetime("us", "UTC")

@@ -13,8 +13,8 @@ from headrace.event_time.record import Edge
 from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
 from headrace.operators.windows.emission import Emission
 from headrace.operators.windows.panes import Panes
-from headrace.operators.windows.row_windows import ARRIVAL, CHANGED, NEW, PLACE, REACHED, TIME, RowWindows
-from headrace.operators.windows.shares import EARLIEST, PANE, SUMS, Shares
+from headrace.operators.windows.sliding.row_windows import ARRIVAL, CHANGED, NEW, PLACE, REACHED, TIME, RowWindows
+from headrace.operators.windows.sliding.shares import EARLIEST, PANE, SUMS, Shares
 from headrace.schemas import MOMENT
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due

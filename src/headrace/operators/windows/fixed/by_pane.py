@@ -10,8 +10,8 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.operators.windows.aggregation import WINDOW, Aggregation
-from headrace.operators.windows.assigners import Windows
-from headrace.operators.windows.placing import END, Placing
+from headrace.operators.windows.fixed.assigners import Windows
+from headrace.operators.windows.fixed.placing import END, Placing
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Combined, Due
 

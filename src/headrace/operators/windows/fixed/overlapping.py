@@ -7,9 +7,9 @@ from typing import Literal
 
 from headrace.event_time.lateness import Lateness
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.assigners import Windows
-from headrace.operators.windows.by_pane import PaneAggregation
-from headrace.operators.windows.by_window import WindowAggregation
+from headrace.operators.windows.fixed.assigners import Windows
+from headrace.operators.windows.fixed.by_pane import PaneAggregation
+from headrace.operators.windows.fixed.by_window import WindowAggregation
 from headrace.operators.windows.panes import ACCUMULATING
 from headrace.operators.windows.window_step import WindowStep
 from headrace.wheel.operator import Operator
