@@ -67,6 +67,11 @@ class Deduplicate:
         return {"kind": "deduplicate", "key": list(self.key), "within": self.within}
 
     @property
+    def horizon(self) -> int:
+        """How far apart in event time a row and its repeat may be."""
+        return self.within
+
+    @property
     def retention(self) -> int:
         """How long a row's key and time are kept after time has passed it."""
         return self.within

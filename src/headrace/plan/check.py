@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from headrace.durations import spoken
 from headrace.graph import Graph
+
+TTL_MARGIN = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class Finding:
 
 def findings(graph: Graph) -> list[Finding]:
     """What is worth knowing about a graph; mistakes are errors when it is defined."""
-    return [*_clocks(graph), *_late_rows(graph), *_sinks(graph)]
+    return [*_clocks(graph), *_late_rows(graph), *_sinks(graph), *_lives(graph)]
 
 
 def _clocks(graph: Graph) -> list[Finding]:
@@ -75,3 +78,25 @@ def _sinks(graph: Graph) -> list[Finding]:
         for sink in (*flow.main_sinks, *(sink for _, sinks in flow.side_sinks for sink in sinks))
         if sink.guarantee != "exactly_once"
     ]
+
+
+def _lives(graph: Graph) -> list[Finding]:
+    """State that is forgotten while rows that belong to it may still come."""
+    found = []
+    for flow in graph.flows.values():
+        steps = [graph.steps[name].step for name in flow.steps]
+        longest = max((getattr(step, "horizon", 0) + getattr(step, "retention", 0) for step in steps), default=0)
+        times = [graph.sources[name].time for name in flow.sources]
+        out_of_order = max((time.out_of_order for time in times if time is not None), default=0)
+        least = round(TTL_MARGIN * (longest + out_of_order))
+        for step in steps:
+            for state, ttl, kind in getattr(step, "states", ()):
+                if kind == "event" and ttl is not None and ttl < least:
+                    message = (
+                        f"state {state!r} of step {step.name!r} lives {spoken(ttl)}, but rows of this flow may belong "
+                        f"together over {spoken(longest)} and come {spoken(out_of_order)} out of order, so it may be "
+                        f"forgotten while it is still needed. The least safe ttl is {TTL_MARGIN} times both: "
+                        f"ttl={spoken(least)!r}."
+                    )
+                    found.append(Finding("TTL_SHORT", "warning", step.name, message))
+    return found

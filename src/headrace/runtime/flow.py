@@ -14,6 +14,7 @@ from headrace.graph import FlowNode, Graph
 from headrace.observe import history
 from headrace.observe.account import Account, account_of
 from headrace.observe.hot_keys import hot_keys
+from headrace.observe.told import told
 from headrace.plan.identity import check_identity, identity_of
 from headrace.runtime.lease import Lease
 from headrace.runtime.modes import Mode
@@ -253,6 +254,8 @@ class Flow:
             "unread": {name: sum(unread(reports, name).values()) for name in self.node.sources},
             "cap": self._throttle.cap,
             "hot_keys": hot_keys(reports),
+            "told": told(reports),
+            "rules_versions": dict(self.planner.rules_versions),
             "lost": {
                 name: sum(report.get("lost", 0) for report in reports.get(f"source.{name}", {}).values())
                 for name in self.node.sources

@@ -63,6 +63,8 @@ class Planner:
         }
         self.groups: dict[str, dict[int, dict[str, Any]]] = {step: {} for step in topology.steps}
         self._fired = dict.fromkeys(topology.steps, BEGINNING)
+        self.rules_versions: dict[str, int] = {}
+        """How many changes of its rules each step that has any has taken so far."""
         self.drained = False
         self._unread: set[str] = set()
         self._planned_at = self._ended_at = clock()
@@ -77,6 +79,7 @@ class Planner:
             step: {int(group): values for group, values in groups.items()} for step, groups in outcome["groups"].items()
         }
         self._fired = outcome["fired"]
+        self.rules_versions = outcome["rules_versions"]
         self.drained = outcome["drained"]
         if outcome["generation"] == self._writing.generation:
             self.marks = {
@@ -178,6 +181,10 @@ class Planner:
         for step in self._topology.steps:
             for group, report in reports.get(f"state.{step}", {}).items():
                 self.groups[step][group] = {name: report[name] for name in ("due", "due_clock", "rows", "bytes")}
+            changes = reports.get(f"step.{step}.rules")
+            if changes is not None:
+                taken = sum(report["accepted"] for report in changes.values())
+                self.rules_versions[step] = self.rules_versions.get(step, 0) + taken
         self._fired = {step: edge.fire for step, edge in record.edges.items()}
         self.drained = record.drain
         for sink, marked in marks.items():
@@ -188,6 +195,7 @@ class Planner:
                 "trackers": {name: tracker.to_json() for name, tracker in self.trackers.items()},
                 "groups": self.groups,
                 "fired": self._fired,
+                "rules_versions": self.rules_versions,
                 "drained": self.drained,
                 "generation": record.generation,
                 "marks": self.marks,

@@ -101,6 +101,11 @@ class WindowStep(ABC):
 
     @property
     @abstractmethod
+    def horizon(self) -> int:
+        """How far apart in event time rows of one result may be."""
+
+    @property
+    @abstractmethod
     def _shape(self) -> Mapping[str, object]:
         """The kind, and what makes its windows what they are; part of the state's identity."""
 

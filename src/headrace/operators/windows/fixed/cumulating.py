@@ -28,6 +28,11 @@ class Cumulating(OverlappingStep):
         return self._over(CumulatingWindows(self.step, self.size, self.offset), aggregation, lateness)
 
     @property
+    def horizon(self) -> int:
+        """How far apart in event time rows of one result may be."""
+        return self.size
+
+    @property
     def _shape(self) -> Mapping[str, object]:
         return {
             "kind": "cumulating",

@@ -28,6 +28,11 @@ class Hopping(OverlappingStep):
         return self._over(HoppingWindows(self.size, self.every, self.offset), aggregation, lateness)
 
     @property
+    def horizon(self) -> int:
+        """How far apart in event time rows of one result may be."""
+        return self.size
+
+    @property
     def _shape(self) -> Mapping[str, object]:
         return {
             "kind": "hopping",

@@ -29,9 +29,16 @@ class Tumbling(WindowStep):
     offset: int
     time_zone: str | None
     windows: Windows
+    longest: int
+    """How long a window is at most: months differ."""
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         return WindowAggregation(self.name, aggregation, self.windows, self.emission, lateness, self.panes_kept)
+
+    @property
+    def horizon(self) -> int:
+        """How far apart in event time rows of one result may be."""
+        return self.longest
 
     @property
     def _shape(self) -> Mapping[str, object]:
@@ -73,7 +80,15 @@ def tumbling(
         )
     windows = _windows(name, size, months, length, moved, time_zone)
     said = size if months else spoken(length)
-    return Tumbling(name=name, key=key_columns(key), size=said, offset=moved, time_zone=time_zone, windows=windows)
+    return Tumbling(
+        name=name,
+        key=key_columns(key),
+        size=said,
+        offset=moved,
+        time_zone=time_zone,
+        windows=windows,
+        longest=months * 31 * DAY if months else length,
+    )
 
 
 def _windows(

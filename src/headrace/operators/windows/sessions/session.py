@@ -49,6 +49,11 @@ class Session(WindowStep):
         return f"a row for each key and open session, {self._until('the session')}{more}"
 
     @property
+    def horizon(self) -> int:
+        """How far apart in event time rows of one result may be."""
+        return self.max_length or self.gap
+
+    @property
     def _shape(self) -> Mapping[str, object]:
         return {
             "kind": "session",

@@ -73,6 +73,11 @@ class Sliding(WindowStep):
         return self.spread == 1
 
     @property
+    def horizon(self) -> int:
+        """How far apart in event time rows of one result may be."""
+        return self.size
+
+    @property
     def _shape(self) -> Mapping[str, object]:
         return {"kind": "sliding", "size": self.size, "spread": self.spread}
 

@@ -46,6 +46,11 @@ class Counting(TriggeredStep):
         return TriggerAggregation(self.name, aggregation, trigger, self.ttl, DISCARDING, lateness, closing=True)
 
     @property
+    def horizon(self) -> int:
+        """How far apart in event time rows of one result may be."""
+        return self.ttl or 0
+
+    @property
     def _shape(self) -> Mapping[str, object]:
         return {"kind": "counting", "rows": self.rows, "ttl": self.ttl}
 

@@ -57,6 +57,11 @@ class GlobalWindow(TriggeredStep):
         return TriggerAggregation(self.name, aggregation, self.trigger, self.ttl, self.panes_kept, lateness)
 
     @property
+    def horizon(self) -> int:
+        """How far apart in event time rows of one result may be."""
+        return self.ttl or 0
+
+    @property
     def _shape(self) -> Mapping[str, object]:
         return {"kind": "global_window", "ttl": self.ttl, "trigger": repr(self.trigger)}
 
