@@ -1,5 +1,6 @@
 """Headrace: stream processing with the semantics of Apache Flink, for people who write Python and run Spark."""
 
+from headrace import detectors
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.lateness import drop, side_output, update_for
 from headrace.event_time.strategy import between, event_time, ingestion_time, processing_time
@@ -10,6 +11,22 @@ from headrace.expressions.aggregates.percentile import percentile
 from headrace.expressions.aggregates.top import top
 from headrace.expressions.aggregates.vector_accumulator import VectorAccumulator
 from headrace.operators.deduplicate import deduplicate
+from headrace.operators.patterns import skip
+from headrace.operators.patterns.chain import group
+from headrace.operators.patterns.pattern import pattern
+from headrace.operators.process.declarations import (
+    aggregating_state,
+    list_state,
+    map_state,
+    reducing_state,
+    value_state,
+)
+from headrace.operators.process.keyed_process import KeyedProcess
+from headrace.operators.process.late import deliver
+from headrace.operators.process.on_error import retry
+from headrace.operators.process.outputs import to
+from headrace.operators.process.process import process
+from headrace.operators.process.rules import rules
 from headrace.operators.windows.emission import after_rows, every, on_close, on_update, when
 from headrace.operators.windows.fixed.cumulating import cumulating
 from headrace.operators.windows.fixed.hopping import hopping
@@ -46,12 +63,14 @@ __all__ = [
     "BatchIdentity",
     "DefinitionError",
     "HeadraceError",
+    "KeyedProcess",
     "Payments",
     "Sink",
     "VectorAccumulator",
     "Written",
     "accumulating",
     "after_rows",
+    "aggregating_state",
     "available_now",
     "between",
     "collect_list",
@@ -59,6 +78,8 @@ __all__ = [
     "counting",
     "cumulating",
     "deduplicate",
+    "deliver",
+    "detectors",
     "discarding",
     "drop",
     "event_time",
@@ -66,25 +87,35 @@ __all__ = [
     "ewm",
     "generate",
     "global_window",
+    "group",
     "hopping",
     "ingestion_time",
+    "list_state",
+    "map_state",
     "memory",
     "micro_batch",
     "on_close",
     "on_update",
+    "pattern",
     "percentile",
     "pipeline",
+    "process",
     "processing_time",
     "read_delta",
     "read_files",
     "read_kafka",
     "read_mqtt",
+    "reducing_state",
     "retracting",
+    "retry",
+    "rules",
     "secret",
     "session",
     "side_output",
+    "skip",
     "sliding",
     "spark_session",
+    "to",
     "to_console",
     "to_delta",
     "to_files",
@@ -97,6 +128,7 @@ __all__ = [
     "top",
     "tumbling",
     "update_for",
+    "value_state",
     "when",
     "write",
 ]

@@ -7,6 +7,7 @@ import typer
 from headrace.cli.check import check
 from headrace.cli.dead_letters import dead_letters
 from headrace.cli.demo import demo
+from headrace.cli.detect import detect
 from headrace.cli.draw import draw
 from headrace.cli.errors import Verbs
 from headrace.cli.explain import explain
@@ -22,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for verb in (demo, run, check, explain, draw, status):
+for verb in (demo, detect, run, check, explain, draw, status):
     app.command()(verb)
 app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(services, name="services")

@@ -90,10 +90,10 @@ def _lives(graph: Graph) -> list[Finding]:
         out_of_order = max((time.out_of_order for time in times if time is not None), default=0)
         least = round(TTL_MARGIN * (longest + out_of_order))
         for step in steps:
-            for state, ttl, kind in getattr(step, "states", ()):
-                if kind == "event" and ttl is not None and ttl < least:
+            for state in getattr(step, "states", ()):
+                if state.time == "event" and state.ttl is not None and state.ttl < least:
                     message = (
-                        f"state {state!r} of step {step.name!r} lives {spoken(ttl)}, but rows of this flow may belong "
+                        f"state {state.name!r} of step {step.name!r} lives {spoken(state.ttl)}, but rows of this flow may belong "
                         f"together over {spoken(longest)} and come {spoken(out_of_order)} out of order, so it may be "
                         f"forgotten while it is still needed. The least safe ttl is {TTL_MARGIN} times both: "
                         f"ttl={spoken(least)!r}."

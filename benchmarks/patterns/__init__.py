@@ -1,0 +1,1 @@
+"""Patterns from Kafka: Headrace beside Flink SQL's MATCH_RECOGNIZE."""

@@ -1,0 +1,142 @@
+"""The same job twice: count the rows of each key, tell every hundredth, and tell when a key has fallen silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+import headrace as hr
+from benchmarks.state.sink import Discard
+from benchmarks.wheel.inputs import FILES_PER_BATCH, SCHEMA
+from benchmarks.wheel.jobs import DELAY
+
+FLOW = "counts"
+TOLD = 100
+"""Of how many rows of a key one is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What one run is asked to do."""
+
+    rows: str
+    """The folder of the files."""
+    checkpoint: str
+    silence: int
+    """Minutes without a row after which a key is silent."""
+    results: str | None = None
+    """Where results are written; None: they are computed and thrown away."""
+
+
+class Counting(hr.KeyedProcess):
+    """Headrace's form. Spark's has no time to live either: it would cost Spark more than us."""
+
+    seen = hr.value_state("BIGINT", keep_forever=True)
+
+    def __init__(self, silence: str) -> None:
+        self.silence = silence
+
+    def on_row(self, row: Any, context: Any) -> Iterator[dict[str, Any]]:
+        """Count, and put the timer off."""
+        n = (self.seen.get() or 0) + 1
+        self.seen.set(n)
+        context.set_timer("silent", after=self.silence)
+        if n % TOLD == 0:
+            yield {"k": context.key, "n": n, "silent_at": None}
+
+    def on_timer(self, timer: Any, context: Any) -> Iterator[dict[str, Any]]:
+        """Tell that the key has been silent."""
+        yield {"k": context.key, "n": self.seen.get(), "silent_at": timer.time}
+
+
+@hr.pipeline
+def counting(spark: SparkSession, order: Order) -> None:
+    """Headrace's job."""
+    rows = hr.read_files(
+        spark, order.rows, format="parquet", schema=SCHEMA, name="events", files_per_batch=FILES_PER_BATCH
+    ).transform(hr.event_time("ts", out_of_order=DELAY))
+    author = Counting(f"{order.silence} minutes")
+    step = hr.process("counting", author, key="k", output="k BIGINT, n BIGINT, silent_at TIMESTAMP").late(hr.drop())
+    hr.write(FLOW, rows.transform(step).select("k", "n", "silent_at"), Discard(order.results))
+
+
+def run_headrace(spark: SparkSession, order: Order) -> None:
+    """Headrace."""
+    counting.run(checkpoint=order.checkpoint, mode=hr.available_now(), spark=spark, order=order)
+
+
+class CountingOnSpark(StatefulProcessor):
+    """Spark's form: a callback for all rows of a key in a batch, so state and timer are touched once for all of them.
+
+    The state holds when the timer is due, because only who knows that can take it back.
+    """
+
+    def __init__(self, silence: int) -> None:
+        self._silence = silence * 60_000
+
+    def init(self, handle: Any) -> None:
+        """Declare the state."""
+        self._handle = handle
+        self._seen = handle.getValueState("seen", "n BIGINT, due BIGINT")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        """Count, and put the timer off."""
+        watermark = timerValues.getCurrentWatermarkInMs()
+        before, set_for = self._seen.get() or (0, 0)
+        n, last = before, 0
+        for row in rows:
+            at = row.at
+            if at < watermark:
+                continue
+            n += 1
+            if at > last:
+                last = at
+            if n % TOLD == 0:
+                yield Row(k=key[0], n=n, silent_at=None)
+        due = max(set_for, last + self._silence)
+        if n == before:
+            return
+        if due != set_for:
+            if set_for:
+                self._handle.deleteTimer(set_for)
+            self._handle.registerTimer(due)
+        self._seen.update((n, due))
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+        """Tell that the key has been silent."""
+        n, _ = self._seen.get()
+        self._seen.update((n, 0))
+        yield Row(k=key[0], n=n, silent_at=expiredTimerInfo.getExpiryTimeInMs())
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def run_spark(spark: SparkSession, order: Order) -> None:
+    """Spark's ``transformWithState`` in Python; times come as numbers, cheaper for Python than timestamps."""
+    reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES_PER_BATCH)
+    rows = reader.parquet(order.rows).withWatermark("ts", DELAY).select("k", F.unix_millis("ts").alias("at"))
+    told = rows.groupBy("k").transformWithState(
+        CountingOnSpark(order.silence), "k BIGINT, n BIGINT, silent_at BIGINT", "Append", "EventTime"
+    )
+    told = told.withColumn("silent_at", F.timestamp_millis("silent_at"))
+    writer = told.writeStream.outputMode("append").trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", order.checkpoint)
+    results = order.results
+    if results is None:
+        query = writer.format("noop").start()
+    else:
+
+        def keep(frame: DataFrame, _: int) -> None:
+            frame.write.mode("append").parquet(results)
+
+        query = writer.foreachBatch(keep).start()
+    query.awaitTermination()
+
+
+RUNS: Mapping[str, Callable[[SparkSession, Order], None]] = {"headrace": run_headrace, "spark": run_spark}

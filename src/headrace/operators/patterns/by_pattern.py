@@ -1,0 +1,255 @@
+"""Pattern matching on the wheel: rows wait until event time has passed them, then step through the automaton."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import repeat
+
+import numpy as np
+import polars as pl
+
+from headrace.event_time.lateness import Lateness
+from headrace.event_time.record import Edge
+from headrace.operators.key_order import KEY_NUMBER
+from headrace.operators.patterns.bound import BoundPattern
+from headrace.operators.patterns.kept import KeptColumns, kept_schema, matches_of
+from headrace.operators.patterns.matcher import Found, KeyMatches
+from headrace.operators.patterns.terms import physical
+from headrace.operators.patterns.useful import useful_rows
+from headrace.operators.windows.aggregation import MOMENT, Aggregation
+from headrace.wheel.key_hash import canonical
+from headrace.wheel.operator import Applied, Combined, Due
+
+ARRIVAL, TIME, HITS = "__arrival", "__time", "__hits"
+"""A waiting row's number, time and conditions; of a key ``KEPT`` and the time at which something runs out."""
+KEPT = -1
+MATCHED_AT, TIMED_OUT_AT, WAITED_FOR = "matched_at", "timed_out_at", "waited_for"
+TIMED_OUT = "timed_out"
+TAKEN = (MATCHED_AT, TIMED_OUT_AT, WAITED_FOR)
+
+
+@dataclass(frozen=True)
+class PatternMatching:
+    """Finds the matches of a pattern among the rows of each key.
+
+    A state row is a waiting row, or what is kept of a key: its partial matches and the rows they share.
+    """
+
+    name: str
+    rows: Aggregation
+    """What is known of the rows; nothing is aggregated."""
+    pattern: BoundPattern
+    lateness: Lateness
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns."""
+        return self.rows.key
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """A key, or one of its waiting rows."""
+        return (*self.key, ARRIVAL)
+
+    @property
+    def output_time(self) -> str:
+        """A match's time is that of the row, or the end of time, that made it certain."""
+        return MATCHED_AT
+
+    @cached_property
+    def _types(self) -> list[pl.DataType]:
+        _ = self.pattern.matcher, self.pattern.measures
+        return [physical(dtype) for dtype in self.pattern.columns.types]
+
+    @cached_property
+    def _values(self) -> list[str]:
+        return [f"__value_{number}" for number in range(len(self._types))]
+
+    @cached_property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        """Key, time, the conditions that the row meets, and the values that conditions and measures read."""
+        values = dict(zip(self._values, self._types, strict=True))
+        return {**self.rows.keys, TIME: pl.Int64(), HITS: pl.Int64(), **values}
+
+    @cached_property
+    def state_schema(self) -> dict[str, pl.DataType]:
+        """Waiting rows, and keys with their partial matches."""
+        return {**self.partial_schema, ARRIVAL: pl.Int64(), **kept_schema(self._types)}
+
+    @cached_property
+    def output_schema(self) -> dict[str, pl.DataType]:
+        """Key, measures, and when the match was complete."""
+        return {**self.rows.keys, **self.pattern.measures.schema, MATCHED_AT: MOMENT}
+
+    @cached_property
+    def side_schemas(self) -> Mapping[str, Mapping[str, pl.DataType]]:
+        """Late rows, and what had been matched of partial matches that ran out of time."""
+        late = {"late": self.rows.late_schema} if self.lateness.keeps_rows else {}
+        if self.pattern.definition.within is None and not self.pattern.automaton.limits:
+            return late
+        told = {WAITED_FOR: pl.String(), TIMED_OUT_AT: MOMENT}
+        return {**late, TIMED_OUT: {**self.rows.keys, **self.pattern.measures.schema, **told}}
+
+    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+        """Judge lateness, ask the conditions of whole columns, and drop rows that no step can use."""
+        late = rows.select((self.rows.row_time < edge.late) | self.rows.is_correction).to_series()
+        accepted = rows.filter(~late) if late.any() else rows
+        asked = accepted.with_columns(self.pattern.hits(self.rows.schema).alias(HITS))
+        if not self.pattern.definition.sees_every_row:
+            asked = asked.filter(pl.col(HITS) != 0)
+        read = zip(self.pattern.columns.expressions.values(), self._values, self._types, strict=True)
+        travelling = asked.select(
+            *self.key,
+            self.rows.row_time.alias(TIME),
+            HITS,
+            *(each.to_polars(self.rows.schema).cast(dtype).alias(name) for each, name, dtype in read),
+        )
+        return Combined(canonical(travelling, self.key), self.rows.late(rows.filter(late), edge), accepted.height)
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Rows stay as they are, in the order of their arrival."""
+        return partials
+
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
+        """Let rows wait, step through those that event time has passed, and let time run out."""
+        arrived = self._numbered(state, partials)
+        is_key = pl.col(ARRIVAL) == KEPT
+        kept, waiting = state.filter(is_key), state.filter(~is_key)
+        passed = pl.col(TIME) < edge.fire
+        taken, still_waiting = waiting.filter(passed), arrived.filter(~passed)
+        released = pl.concat([taken.select(arrived.columns), arrived.filter(passed)])
+        keys = pl.concat([released.select(self.key), kept.filter(pl.col(TIME) <= edge.fire).select(self.key)])
+        if released.is_empty() and keys.is_empty():
+            # The usual batch of a quiet watermark: nothing is taken and nothing is due.
+            fresh = self._as_state(still_waiting)
+            return Applied(pl.concat([state, fresh]), fresh, state.clear().select(self.identity), self._no_output)
+        numbers = self._key_numbers(keys)
+        touched = kept.join(numbers, on=self.identity, nulls_equal=True)
+        matches: list[KeyMatches | None] = [None] * numbers.height
+        for number, key in zip(touched[KEY_NUMBER].to_list(), matches_of(touched, len(self._types)), strict=True):
+            matches[number] = key
+        found = self._stepped(self._in_order(released, numbers), matches, edge)
+        living = self._living(matches, numbers)
+        gone = touched.join(living, on=self.identity, how="anti", nulls_equal=True)
+        untouched = kept.join(numbers, on=self.identity, how="anti", nulls_equal=True)
+        fresh = self._as_state(still_waiting)
+        return Applied(
+            pl.concat([untouched, living, waiting.filter(~passed), fresh]),
+            pl.concat([living, fresh]),
+            pl.concat([gone.select(self.identity), taken.select(self.identity)]),
+            self._matched(found, numbers),
+            side=self._timed_out(found, numbers),
+            told={"overflow": found.overflow} if found.overflow else {},
+        )
+
+    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+        """The earliest moment at which a row is taken or a partial match runs out of time."""
+        if state.is_empty():
+            return Due()
+        when = pl.when(pl.col(ARRIVAL) == KEPT).then(pl.col(TIME)).otherwise(pl.col(TIME) + 1)
+        return Due(state.select(when.min()).item())
+
+    @cached_property
+    def _no_output(self) -> pl.DataFrame:
+        return pl.DataFrame(schema=self.output_schema)
+
+    def _numbered(self, state: pl.DataFrame, partials: pl.DataFrame) -> pl.DataFrame:
+        """Rows that arrive, numbered behind those that wait already."""
+        following = 0 if state.is_empty() else int(state.select(pl.col(ARRIVAL).max()).item()) + 1
+        return partials.with_columns(pl.int_range(following, following + pl.len(), dtype=pl.Int64).alias(ARRIVAL))
+
+    def _as_state(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Waiting rows or keys in the state's columns; what only the others have is null."""
+        missing = {name: dtype for name, dtype in self.state_schema.items() if name not in rows.columns}
+        filled = rows.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in missing.items())
+        return filled.select(self.state_schema.keys())
+
+    def _key_numbers(self, keys: pl.DataFrame) -> pl.DataFrame:
+        """The keys that something happens to, each with a number."""
+        distinct = keys.unique() if self.key else pl.DataFrame(height=1)
+        return distinct.with_columns(pl.lit(KEPT, pl.Int64).alias(ARRIVAL)).with_row_index(KEY_NUMBER)
+
+    def _in_order(self, released: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
+        """Rows with the numbers of their keys, those of a key together in the order of event time."""
+        # Joined by two columns at least: by one that is sorted, Polars (2.1) finds no NaN.
+        on = [*self.key, ARRIVAL]
+        arrival = released[ARRIVAL]
+        numbered = released.with_columns(pl.lit(KEPT, pl.Int64).alias(ARRIVAL)).join(
+            numbers, on=on, nulls_equal=True, maintain_order="left"
+        )
+        return (
+            numbered.with_columns(arrival)
+            .select(KEY_NUMBER, TIME, HITS, ARRIVAL, *self._values)
+            .sort(TIME, ARRIVAL)
+            .sort(KEY_NUMBER, maintain_order=True)
+        )
+
+    def _stepped(self, rows: pl.DataFrame, matches: list[KeyMatches | None], edge: Edge) -> FoundOfKeys:
+        """Step every key through its rows and let its time run up to the edge; ``matches`` is changed."""
+        living = np.array([key is not None for key in matches], dtype=np.bool_)
+        useful = rows.filter(useful_rows(self.pattern, rows, living))
+        columns = [useful[name].to_list() for name in self._values]
+        values = zip(*columns, strict=True) if columns else repeat((), useful.height)
+        given = list(zip(useful[TIME].to_list(), useful[HITS].to_list(), values, strict=True))
+        ends = np.searchsorted(useful[KEY_NUMBER].to_numpy(), np.arange(len(matches)), side="right").tolist()
+        matcher, found = self.pattern.matcher, FoundOfKeys()
+        begin = 0
+        for number, end in enumerate(ends):
+            key = matches[number]
+            if key is None:
+                if begin == end:
+                    continue
+                key = KeyMatches()
+            matcher.take(key, given[begin:end], found)
+            matcher.expire(key, edge.fire, found)
+            found.belongs_to(number)
+            matches[number] = key if key.partials else None
+            begin = end
+        return found
+
+    def _living(self, matches: list[KeyMatches | None], numbers: pl.DataFrame) -> pl.DataFrame:
+        """The keys that have partial matches, as state rows."""
+        kept = KeptColumns(self._types)
+        alive: list[int] = []
+        due: list[int | None] = []
+        for number, key in enumerate(matches):
+            if key is not None:
+                alive.append(number)
+                due.append(self.pattern.matcher.due(key))
+                kept.add(key)
+        keys = numbers[alive].select(*self.key, ARRIVAL)
+        return self._as_state(
+            pl.concat([keys.with_columns(pl.Series(TIME, due, pl.Int64)), kept.frame()], how="horizontal")
+        )
+
+    def _matched(self, found: FoundOfKeys, numbers: pl.DataFrame) -> pl.DataFrame:
+        if not found.matches:
+            return self._no_output
+        told = self.pattern.measures.of([node for node, _ in found.matches])
+        at = pl.Series(MATCHED_AT, [time for _, time in found.matches], pl.Int64).cast(MOMENT)
+        keys = numbers[found.match_keys].select(self.key)
+        return pl.concat([keys, told, at.to_frame()], how="horizontal").select(self.output_schema.keys())
+
+    def _timed_out(self, found: FoundOfKeys, numbers: pl.DataFrame) -> dict[str, pl.DataFrame]:
+        if not found.timed_out:
+            return {}
+        told = self.pattern.measures.of([node for node, _, _ in found.timed_out])
+        waited = pl.Series(WAITED_FOR, [step for _, _, step in found.timed_out], pl.String)
+        at = pl.Series(TIMED_OUT_AT, [time for _, time, _ in found.timed_out], pl.Int64).cast(MOMENT)
+        keys = numbers[found.timed_out_keys].select(self.key)
+        return {TIMED_OUT: pl.concat([keys, told, waited.to_frame(), at.to_frame()], how="horizontal")}
+
+
+@dataclass(slots=True)
+class FoundOfKeys(Found):
+    """What came out of the rows of several keys, and of which key each is."""
+
+    match_keys: list[int] = field(default_factory=list)
+    timed_out_keys: list[int] = field(default_factory=list)
+
+    def belongs_to(self, number: int) -> None:
+        """All that has been found since the last call is of this key."""
+        self.match_keys += [number] * (len(self.matches) - len(self.match_keys))
+        self.timed_out_keys += [number] * (len(self.timed_out) - len(self.timed_out_keys))

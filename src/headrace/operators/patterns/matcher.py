@@ -1,0 +1,257 @@
+"""Stepping one key's partial matches through its rows; knows nothing of frames or batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.operators.patterns.automaton import FINAL, START, Automaton
+from headrace.operators.patterns.moves import Moves
+from headrace.operators.patterns.requirement import bits
+from headrace.operators.patterns.skip import Skip
+
+Row = tuple[Any, ...]
+"""(time, number in the order of the key's rows, values...)."""
+Node = tuple[Row, int, Any]
+"""(row, step that took it, node of the row taken before or None): partial matches that branch share their rows."""
+Partial = tuple[int, Row, Node]
+"""(state, row that began it, last node)."""
+Condition = Callable[[Row, Node | None], bool | None]
+"""A condition over a row and what has been matched before it."""
+Match = tuple[Node, int]
+"""(last node, time at which the match was complete)."""
+TimedOut = tuple[Node, int, str]
+"""(last node, time at which it ran out of time, step it waited for)."""
+
+TIME, NUMBER, VALUES = 0, 1, 2
+
+
+@dataclass(slots=True)
+class Found:
+    """What came out of a key's rows."""
+
+    matches: list[Match] = field(default_factory=list)
+    timed_out: list[TimedOut] = field(default_factory=list)
+    overflow: int = 0
+    """Partial matches that were dropped because a key had too many."""
+
+
+@dataclass(slots=True)
+class KeyMatches:
+    """The partial matches of one key, the earliest first, and matches that wait for earlier ones to be decided."""
+
+    partials: list[Partial] = field(default_factory=list)
+    held: list[Partial] = field(default_factory=list)
+    rows: int = 0
+    """How many rows have been numbered."""
+
+
+class Matcher:
+    """The automaton of a pattern with everything that is looked up for each row prepared."""
+
+    def __init__(
+        self,
+        automaton: Automaton,
+        *,
+        within: int | None = None,
+        skip: Skip | None = None,
+        most: int = 1_000,
+        conditions: Mapping[int, Condition] | None = None,
+    ) -> None:
+        self._moves = Moves(automaton)
+        self._within = within
+        self._most = most
+        self._conditions = dict(conditions or {})
+        """Conditions over what has been matched, by their bit."""
+        self._asked = sum(self._conditions)
+        self._skip = skip or Skip("none")
+        self._skipped_to = -1 if self._skip.step is None else automaton.steps.index(self._skip.step)
+        states = automaton.states
+        self._waits_for = [automaton.waits_for(state) for state in range(len(states))]
+        self._pending = [
+            any(states[reached].kind == "pending" for reached in automaton.proceeds(state))
+            for state in range(len(states))
+        ]
+        self._limits = dict(automaton.limits)
+        self._patience = [self._patience_of(automaton, state) for state in range(len(states))]
+        self._has_limits = bool(automaton.limits)
+
+    def _patience_of(self, automaton: Automaton, state: int) -> int | None:
+        """How long behind its last row a partial match can still go on; None: as long as the whole may last."""
+        longest = 0
+        for reached in map(automaton.states.__getitem__, automaton.proceeds(state)):
+            if reached.kind == "pending":
+                return min((self._limits[bit] for bit in bits(reached.stops) if bit in self._limits), default=None)
+            if reached.kind == "not_next":
+                return None
+            if reached.kind == "step":
+                limit = self._limits.get(automaton.takes[automaton.steps.index(reached.step)])
+                if limit is None:
+                    return None
+                longest = max(longest, limit)
+        return longest
+
+    def take(self, key: KeyMatches, rows: Sequence[tuple[int, int, Row]], found: Found) -> None:
+        """Take rows, each (time, conditions it meets, values), in their order."""
+        outcomes, relevant, work_out = self._moves.outcomes, self._moves.relevant, self._moves.work_out
+        starts, starting = outcomes[START], relevant[START]
+        asked, within, skips = self._asked, self._within, self._skip.kind != "none"
+        partials = key.partials
+        for time, hits, values in rows:
+            if partials and (self._has_limits or (within is not None and partials[0][1][0] + within <= time)):
+                self.expire(key, time, found)
+                partials = key.partials
+            row = (time, key.rows, *values)
+            after: list[Partial] = []
+            completed: list[Partial] = []
+            for partial in partials:
+                state, start, node = partial
+                met = hits & relevant[state]
+                if met & asked:
+                    met = self._asked_of(met, row, node)
+                if self._has_limits:
+                    met = self._in_time(met, row, node)
+                try:
+                    outcome = outcomes[state][met]
+                except KeyError:
+                    outcome = work_out(state, met)
+                if outcome is None:
+                    after.append(partial)
+                    continue
+                for step, target, completes in outcome:
+                    reached = node if step < 0 else (row, step, node)
+                    if target != FINAL:
+                        after.append((target, start, reached))
+                    if completes:
+                        completed.append((FINAL, start, reached))
+            met = hits & starting
+            if met:
+                if met & asked:
+                    met = self._asked_of(met, row, None)
+                try:
+                    outcome = starts[met]
+                except KeyError:
+                    outcome = work_out(START, met)
+                for step, target, completes in outcome or ():
+                    reached = (row, step, None)
+                    if target != FINAL:
+                        after.append((target, row, reached))
+                    if completes:
+                        completed.append((FINAL, row, reached))
+            key.partials = partials = after
+            key.rows += 1
+            if completed:
+                if skips:
+                    key.held += completed
+                else:
+                    found.matches += [(node, time) for _, _, node in completed]
+            if key.held:
+                self._release(key, time, found)
+                partials = key.partials
+            if len(partials) > self._most:
+                found.overflow += len(partials) - self._most
+                key.partials = partials = partials[-self._most :]
+                if key.held:
+                    self._release(key, time, found)
+                    partials = key.partials
+
+    def expire(self, key: KeyMatches, until: int, found: Found) -> None:
+        """Let time pass: partial matches that cannot be completed before ``until`` leave, in the order of their ends."""
+        while key.partials:
+            end = self.due(key)
+            if end is None or end > until:
+                return
+            over = self._leaving(key, end)
+            # However many ways it might have gone on, what was matched is told once.
+            still = {id(node) for _, _, node in key.partials}
+            told: dict[int, TimedOut] = {}
+            for state, start, node in over:
+                if self._pending[state]:
+                    key.held.append((FINAL, start, node))
+                elif id(node) not in still:
+                    told[id(node)] = (node, end, self._waits_for[state])
+            found.timed_out += told.values()
+            self._release(key, end, found)
+
+    def _leaving(self, key: KeyMatches, end: int) -> list[Partial]:
+        """Take away the partial matches whose time is over."""
+        if self._has_limits:
+            over = [partial for partial in key.partials if self._end(partial) == end]
+            key.partials = [partial for partial in key.partials if self._end(partial) != end]
+            return over
+        number = 0
+        while number < len(key.partials) and self._end(key.partials[number]) == end:
+            number += 1
+        over, key.partials = key.partials[:number], key.partials[number:]
+        return over
+
+    def due(self, key: KeyMatches) -> int | None:
+        """When the next partial match runs out of time."""
+        if not key.partials:
+            return None
+        if not self._has_limits:
+            return None if self._within is None else int(key.partials[0][1][TIME]) + self._within
+        return min((end for partial in key.partials if (end := self._end(partial)) is not None), default=None)
+
+    def _end(self, partial: Partial) -> int | None:
+        state, start, node = partial
+        whole = None if self._within is None else int(start[TIME]) + self._within
+        patience = self._patience[state]
+        if patience is None:
+            return whole
+        last = int(node[0][TIME]) + patience
+        return last if whole is None else min(whole, last)
+
+    def _asked_of(self, met: int, row: Row, node: Node | None) -> int:
+        """The conditions that hold, once those over what has been matched are asked."""
+        for bit in bits(met & self._asked):
+            if self._conditions[bit](row, node) is not True:
+                met ^= bit
+        return met
+
+    def _in_time(self, met: int, row: Row, node: Node) -> int:
+        for bit in bits(met):
+            if bit in self._limits and row[TIME] - node[0][TIME] >= self._limits[bit]:
+                met ^= bit
+        return met
+
+    def _release(self, key: KeyMatches, time: int, found: Found) -> None:
+        """Emit the matches that no earlier partial match can forestall, and discard what they skip."""
+        if self._skip.kind == "none":
+            found.matches += [(node, time) for _, _, node in key.held]
+            key.held = []
+            return
+        key.held.sort(key=_began)
+        while key.held and (not key.partials or _began(key.held[0]) <= _began(key.partials[0])):
+            _, start, node = key.held.pop(0)
+            found.matches.append((node, time))
+            least = self._least_start(start, node)
+            key.partials = [partial for partial in key.partials if _began(partial) >= least]
+            key.held = [match for match in key.held if _began(match) >= least]
+
+    def _least_start(self, start: Row, node: Node) -> int:
+        """The number of the first row that others may have begun with."""
+        first = int(start[NUMBER])
+        if self._skip.kind == "to_next":
+            return first + 1
+        if self._skip.kind == "past_last":
+            return int(node[0][NUMBER]) + 1
+        numbers = [row[NUMBER] for row, step in path(node) if step == self._skipped_to]
+        if not numbers:
+            return 0
+        return int(numbers[0] if self._skip.kind == "to_first" else numbers[-1])
+
+
+def path(node: Node | None) -> list[tuple[Row, int]]:
+    """The rows of a match with the steps that took them, in order."""
+    rows: list[tuple[Row, int]] = []
+    while node is not None:
+        row, step, node = node
+        rows.append((row, step))
+    rows.reverse()
+    return rows
+
+
+def _began(partial: Partial) -> int:
+    return int(partial[1][NUMBER])

@@ -1,0 +1,165 @@
+"""A pattern as an author says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, Self
+
+import polars as pl
+
+from headrace.durations import Duration, positive_microseconds, spoken
+from headrace.errors import DefinitionError
+from headrace.event_time.lateness import Lateness
+from headrace.graph import check_name
+from headrace.operators.patterns.automaton import Automaton
+from headrace.operators.patterns.bound import BoundPattern
+from headrace.operators.patterns.by_pattern import TAKEN, PatternMatching
+from headrace.operators.patterns.chain import Chain
+from headrace.operators.patterns.compiler import automaton_of
+from headrace.operators.patterns.definition import Definition
+from headrace.operators.patterns.skip import Skip
+from headrace.operators.patterns.terms import Columns
+from headrace.operators.step import Outputs, check_key, place
+from headrace.operators.windows.aggregation import Aggregation
+from headrace.operators.windows.window_step import Key, key_columns, said_key
+from headrace.wheel.operator import Operator
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MOST = 1_000
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Pattern(Chain):
+    """A value that becomes an operator once measures and ``late`` are chosen."""
+
+    name: str
+    key: tuple[str, ...]
+    most: int = MOST
+    length: int | None = None
+    skip: Skip = Skip("none")  # noqa: RUF009  # frozen
+    measures: tuple[tuple[str, str], ...] = ()
+    lateness: Lateness | None = None
+
+    def within(self, duration: Duration, *, since: Literal["first", "previous"] = "first") -> Self:
+        """The last row comes less than this long behind the first; or the latest step's behind the row before it."""
+        if since == "previous":
+            return super().within(duration, since=since)
+        if self.length is not None:
+            raise self._wrong("WITHIN_TWICE", f".within({spoken(self.length)!r}) has been said already. Say it once.")
+        return replace(self, length=positive_microseconds(duration, argument="within"))
+
+    def after_match(self, skip: Skip) -> Self:
+        """Choose what becomes of matches that overlap one; ``hr.skip.none()`` unless said otherwise."""
+        return replace(self, skip=skip)
+
+    def select(self, **measures: str) -> Self:
+        """Name what a match says, with SQL text over its steps as in ``total="sum(b.amount)"``."""
+        for name in measures:
+            if name in (*TAKEN, *self.key):
+                raise self._wrong(
+                    "RESULT_NAME_TAKEN",
+                    f"measure {name!r} has the name of a key or of a column every pattern has ({', '.join(TAKEN)}). "
+                    "Choose another name.",
+                )
+        return replace(self, measures=tuple(measures.items()))
+
+    def late(self, lateness: Lateness) -> Self:
+        """Choose what happens to late rows; there is no default."""
+        if lateness.kind == "update_for":
+            raise self._wrong(
+                "CORRECTIONS_IMPOSSIBLE",
+                f".late({lateness!r}) cannot be kept, because matches are not taken back. "
+                "Use hr.drop() or hr.side_output().",
+            )
+        return replace(self, lateness=lateness)
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """The matches among the rows of a frame, for ``frame.transform(step)``."""
+        return self.outputs(frame).main
+
+    def outputs(self, frame: DataFrame) -> Outputs:
+        """The matches among the rows of a frame and, beside them, late rows and what ran out of time."""
+        return place(self, self.bind, frame)
+
+    def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
+        """The operator that runs over rows of this schema."""
+        if self.lateness is None:
+            raise self._wrong(
+                "LATE_NOT_CHOSEN",
+                "it does not say what happens to late rows, which can no longer be matched. "
+                "Add .late(hr.drop()) or .late(hr.side_output()).",
+            )
+        self.definition.check(self._called)
+        if not self.measures:
+            raise self._wrong("MEASURES_MISSING", "a match says nothing. Add .select(...), as in n='count(a.*)'.")
+        check_key(self.name, self.key, schema)
+        bound = BoundPattern(self.definition, self.most, Columns(dict(schema)))
+        operator = PatternMatching(
+            self.name, Aggregation(self.name, self.key, time, (), dict(schema)), bound, self.lateness
+        )
+        _ = operator.state_schema, operator.output_schema  # all types are checked here, before any data is read
+        return operator
+
+    @property
+    def definition(self) -> Definition:
+        """The pattern without its place in a pipeline."""
+        return Definition(self.elements, self.length, self.skip, self.measures)
+
+    @property
+    def automaton(self) -> Automaton:
+        """The compiled pattern: ``print`` it, or ``draw()`` it as Mermaid text."""
+        self.definition.check(self._called)
+        return automaton_of(self.elements)
+
+    def to_json(self) -> str:
+        """The pattern as text for a rule of ``hr.pattern_rules``."""
+        self.definition.check(self._called)
+        return self.definition.to_json()
+
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        """What must stay the same for the state to stay valid."""
+        return {"kind": "pattern", "key": list(self.key), "pattern": self.definition.to_json()}
+
+    @property
+    def horizon(self) -> int:
+        """How far apart in event time the rows of a match may be."""
+        return self.length or 0
+
+    @property
+    def holds(self) -> str:
+        """What the state holds and how long, in words."""
+        until = "they are complete" if self.length is None else f"complete or {spoken(self.length)} old"
+        return f"rows that wait for event time; at most {self.most} partial matches of a key with their rows, until {until}"
+
+    @property
+    def _called(self) -> str:
+        return f"pattern {self.name!r}"
+
+    def __repr__(self) -> str:
+        said = "" if self.most == MOST else f", most={self.most}"
+        chain = "".join(map(repr, self.elements))
+        chain += "" if self.length is None else f".within({spoken(self.length)!r})"
+        chain += "" if self.skip.kind == "none" else f".after_match({self.skip!r})"
+        chain += f".select({', '.join(f'{name}={text!r}' for name, text in self.measures)})" if self.measures else ""
+        chain += "" if self.lateness is None else f".late({self.lateness!r})"
+        return f"hr.pattern({self.name!r}, key={said_key(self.key)!r}{said}){chain}"
+
+
+def pattern(name: str, *, key: Key, most: int = MOST) -> Pattern:
+    """Rows of a key in an order that means something; ``most`` is how many partial matches a key may have.
+
+    >>> from headrace.event_time.lateness import drop
+    >>> login = pattern("guessed", key="user").begin("fail", "NOT ok").times(3).followed_by("hit", "ok")
+    >>> login.within("1 minute").select(at="hit.at").late(drop())
+    hr.pattern('guessed', key='user').begin('fail', 'NOT ok').times(3).followed_by('hit', 'ok').within('1 minute').select(at='hit.at').late(hr.drop())
+    """
+    check_name("step", name)
+    if most < 1:
+        raise DefinitionError(
+            "MOST_TOO_SMALL", f"pattern {name!r}: most={most} allows no partial match. Use at least 1."
+        )
+    return Pattern(name=name, key=key_columns(key), most=most)

@@ -1,0 +1,244 @@
+"""The calls of an author's code for one key after the other: in order, each of them whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import HeadraceError
+from headrace.event_time.record import Edge
+from headrace.event_time.strategy import BEGINNING, END
+from headrace.operators.process.context import NOT_COUNTED, Context, Timer
+from headrace.operators.process.handles import Journal, Timeline
+from headrace.operators.process.keyed_process import KeyedProcess
+from headrace.operators.process.on_error import OnError
+from headrace.operators.process.outputs import Emission, OutputRows
+from headrace.operators.process.rows import Row, as_dict
+from headrace.operators.process.rules import RuleHistory
+
+Timed = tuple[Row, int, bool]
+"""A row, its time, and whether it is late."""
+
+
+@dataclass(slots=True)
+class Failures:
+    """Dead letters: reason, detail and row of each; and how many of them were timers."""
+
+    letters: list[tuple[str, str, str]] = field(default_factory=list)
+    timers: int = 0
+
+
+class Calls:
+    """Works through the keys of a key group in one batch."""
+
+    def __init__(
+        self,
+        process: KeyedProcess,
+        step: str,
+        ordered: bool,
+        on_error: OnError,
+        edge: Edge,
+        outputs: dict[str, OutputRows],
+        rules: RuleHistory | None,
+    ) -> None:
+        self._step = step
+        self._ordered = ordered
+        self._on_error = on_error
+        self._edge = edge
+        self._rules = rules
+        self._journal: Journal = []
+        # What was over before this batch is gone already, so no row may see time further back.
+        self._event, self._clock = Timeline(edge.before), Timeline(edge.clock)
+        self._process, self._states = process.at_work({"event": self._event, "clock": self._clock}, self._journal)
+        self._context = Context(edge, self._event, self._journal, rules)
+        self._emission = Emission(outputs)
+        self._changed = False
+        self.failures = Failures()
+
+    def key(self, key: Any, stored: tuple[Any, ...] | None, rows: Iterable[Timed]) -> tuple[Any, ...] | None:
+        """Everything that happens to a key in this batch; what is to be stored of it, or None when nothing changed.
+
+        ``stored`` and the result hold the cell of each state, then the timers, then when something is due by event
+        time and by the clock. A key with nothing left has no timers and no cells.
+        """
+        context = self._context
+        context._key = key
+        self._load(stored)
+        self._changed = False
+        self._event.now = self._edge.before
+        self._take(rows)
+        self._settle()
+        return self._stored() if self._changed or stored is not None else None
+
+    def _load(self, stored: tuple[Any, ...] | None) -> None:
+        cells = (None,) * len(self._states) if stored is None else stored
+        for state, cell in zip(self._states, cells, strict=False):
+            state.load(cell)
+        context = self._context
+        if stored is None or not stored[-1]:
+            context.timers.load({})
+            context.clock_timers.load({})
+        else:
+            timers: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+            for name, time, text, clock in stored[-1]:
+                timers[clock][name] = (time, text)
+            context.timers.load(timers[False])
+            context.clock_timers.load(timers[True])
+
+    def _take(self, rows: Iterable[Timed]) -> None:
+        """The rows of a key; with ``ordered``, timers that are due before a row fire before it."""
+        context, event, journal = self._context, self._event, self._journal
+        heap, floor = context.timers.heap, self._edge.before
+        on_row, emission, ordered = self._process.on_row, self._emission, self._ordered
+        for row, time, late in rows:
+            if ordered and heap and heap[0][0] <= time:
+                self._fire(time)
+            context._time = time
+            context.late = late
+            event.now = time if time > floor else floor
+            try:
+                given = on_row(row, context)
+                if given is not None:
+                    emission.take(given, self._carried(time))
+            except Exception as error:
+                self._recover(error, on_row, row)
+            if journal:
+                journal.clear()
+                self._changed = True
+            if emission.staged:
+                emission.commit()
+        context.late = False
+
+    def _settle(self) -> None:
+        """After the rows: timers that are due by event time, then those by the clock, until none is left."""
+        context, edge = self._context, self._edge
+        if not self._ordered:
+            self._event.now = edge.before
+        while True:
+            if context.timers.heap:
+                self._fire(edge.fire)
+            due = context.clock_timers.due(edge.clock) if context.clock_timers.heap else None
+            if due is None:
+                break
+            if context.in_a_row < 0:
+                context.in_a_row = 0
+            self._on_timer(Timer(*due, clock=True), self._now)
+        context.in_a_row = NOT_COUNTED
+
+    def _fire(self, until: int) -> None:
+        """Timers of event time up to a time, each at its time; one for the past at the time there is."""
+        counting = self._context.in_a_row < 0
+        if counting:
+            self._context.in_a_row = 0
+        while (due := self._context.timers.due(until)) is not None:
+            self._on_timer(Timer(*due, clock=False), max(due[1], self._event.now))
+        if counting:
+            self._context.in_a_row = NOT_COUNTED
+
+    def _on_timer(self, timer: Timer, time: int) -> None:
+        self._changed = True
+        self._context._time = self._event.now = time
+        on_timer = self._process.on_timer
+        try:
+            given = on_timer(timer, self._context)
+            if given is not None:
+                self._emission.take(given, self._carried(time))
+        except Exception as error:
+            self._recover(error, on_timer, timer)
+        self._journal.clear()
+        self._emission.commit()
+
+    @property
+    def _now(self) -> int:
+        """The event time of a clock's timer: how far event time has come, or the clock while nobody knows."""
+        edge = self._edge
+        known = edge.fire if BEGINNING < edge.fire < END else max(self._event.now, edge.before)
+        return edge.clock if known == BEGINNING else max(known, self._event.now)
+
+    def _carried(self, time: int) -> tuple[Any, ...]:
+        return (time,) if self._rules is None else (time, self._rules.version(time))
+
+    def _stored(self) -> tuple[Any, ...] | None:
+        edge = self._edge
+        cells = []
+        due, due_clock = self._context.timers.earliest, self._context.clock_timers.earliest
+        for state in self._states:
+            by_clock = state._timeline is self._clock
+            cell, over, expired = state.expire(edge.clock if by_clock else edge.fire)
+            cells.append(cell)
+            self._changed |= expired
+            if by_clock:
+                due_clock = min(due_clock, over)
+            else:
+                due = min(due, over)
+        if not self._changed:
+            return None
+        timers = [
+            (name, time, text, clock)
+            for clock, each in ((False, self._context.timers), (True, self._context.clock_timers))
+            for name, (time, text) in each.by_name.items()
+        ]
+        return (*cells, timers, _column(due), _column(due_clock))
+
+    def _recover(self, error: Exception, function: Callable[..., Any], given: Row | Timer) -> None:
+        """Undo a failed call and try again as often as is allowed; then stop, or leave a dead letter."""
+        self._undo()
+        for _ in range(self._on_error.again):
+            try:
+                emitted = function(given, self._context)
+                if emitted is not None:
+                    self._emission.take(emitted, self._carried(self._context._time))
+                return
+            except Exception as again:
+                error = again
+                self._undo()
+        reason = self._reason(error, function.__name__)
+        if self._on_error.then == "stop":
+            raise HeadraceError("PROCESS_FAILED", reason) from error
+        if isinstance(given, Timer):
+            self.failures.timers += 1
+        detail = "".join(traceback.format_exception(error))
+        self.failures.letters.append((f"[PROCESS_FAILED] {reason}", detail, self._as_json(given)))
+
+    def _undo(self) -> None:
+        for changed, *before in reversed(self._journal):
+            changed.undo(*before)
+        self._journal.clear()
+        self._emission.staged.clear()
+
+    def _reason(self, error: Exception, method: str) -> str:
+        calls = traceback.extract_tb(error.__traceback__)
+        ours = str(Path(__file__).parent)
+        where = next((call for call in reversed(calls) if not call.filename.startswith(ours)), calls[-1])
+        said = f"{error}" if str(error).startswith("[") else f"{type(error).__name__}: {error}"
+        return (
+            f"step {self._step!r}, key {self._context.key!r}: {type(self._process).__name__}.{method} failed: {said} "
+            f"(at {Path(where.filename).name}:{where.lineno})"
+        )
+
+    def _as_json(self, given: Row | Timer) -> str:
+        if isinstance(given, Timer):
+            named = {"key": self._context.key, "timer": given.name, "time": given.time, "payload": given.payload}
+        else:
+            named = as_dict(given)
+        return json.dumps(named, default=_plain)
+
+
+def _column(time: int) -> int | None:
+    return None if time >= END else time
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def key_values(columns: list[list[Any]]) -> Iterator[Any]:
+    """Keys as authors see them: a value, or a tuple of several."""
+    return iter(columns[0]) if len(columns) == 1 else zip(*columns, strict=True)

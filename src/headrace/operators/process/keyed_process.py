@@ -1,0 +1,54 @@
+"""The class that authors extend: code that runs for every row and timer of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import copy
+from typing import Any, Self
+
+from headrace.operators.process.context import Context, Timer
+from headrace.operators.process.declarations import Clock, Declared
+from headrace.operators.process.handles import Journal, State, Timeline
+
+Emitted = Iterable[Any] | None
+"""Rows that a call gives: dicts, or ``hr.to(...)`` for a side output; as a generator, a list, or nothing."""
+
+
+class KeyedProcess:
+    """State and timers of each key, programmed: declare states in the class, use them in ``on_row`` and ``on_timer``.
+
+    >>> from headrace.operators.process.declarations import value_state
+    >>> class FailedLogins(KeyedProcess):
+    ...     failures = value_state("INT", ttl="15 minutes")
+    ...     def on_row(self, row, context):
+    ...         count = (self.failures.get() or 0) + 1
+    ...         self.failures.set(count)
+    ...         if count == 5:
+    ...             yield {"user": context.key, "failures": count}
+    >>> list(states_of(FailedLogins()))
+    ['failures']
+    """
+
+    def on_row(self, row: Any, context: Context) -> Emitted:
+        """Take a row of the key."""
+        raise NotImplementedError
+
+    def on_timer(self, timer: Timer, context: Context) -> Emitted:
+        """Take a timer of the key that fires."""
+        raise NotImplementedError
+
+    def at_work(self, times: dict[Clock, Timeline], journal: Journal) -> tuple[Self, list[State]]:
+        """A copy whose declared states are those of the key at hand, and these states."""
+        working = copy(self)
+        handles = {name: declared.bind(name, times, journal) for name, declared in states_of(self).items()}
+        # Beside the declarations, which give way to what an instance has itself.
+        vars(working).update(handles)
+        return working, list(handles.values())
+
+
+def states_of(process: KeyedProcess) -> dict[str, Declared[Any]]:
+    """The states that a process declares, those of its base classes first."""
+    found: dict[str, Declared[Any]] = {}
+    for owner in reversed(type(process).__mro__):
+        found |= {name: value for name, value in vars(owner).items() if isinstance(value, Declared)}
+    return found

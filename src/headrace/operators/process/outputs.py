@@ -1,0 +1,124 @@
+"""Rows that an author's code emits: to the main output, or to a declared side output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from headrace.operators.process.fitting import fitting
+from headrace.operators.process.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class To:
+    """A row for a side output."""
+
+    output: str
+    row: Mapping[str, Any]
+
+
+def to(output: str, row: Mapping[str, Any]) -> To:
+    """A row for a side output that ``hr.process(..., outputs={...})`` declares; to be yielded.
+
+    >>> to("suspects", {"user": "ann"})
+    To(output='suspects', row={'user': 'ann'})
+    """
+    return To(output, row)
+
+
+class OutputError(ValueError):
+    """A row was emitted that its output does not have."""
+
+
+class OutputRows:
+    """The rows of one output in a batch, as tuples of the declared columns and what every row carries."""
+
+    __slots__ = ("_columns", "_name", "_schema", "rows")
+
+    def __init__(self, name: str, declared: Mapping[str, pl.DataType], schema: Mapping[str, pl.DataType]) -> None:
+        self._name = name
+        self._columns = [(column, fitting(dtype)) for column, dtype in declared.items()]
+        self._schema = dict(schema)
+        self.rows: list[tuple[Any, ...]] = []
+
+    def fitted(self, row: Any) -> list[Any]:
+        """The declared columns of a row; one that it does not name is null."""
+        if not isinstance(row, dict):
+            raise OutputError(
+                f"[OUTPUT_NO_DICT] output {self._name!r} got {row!r}. Yield dicts with the declared columns, or return "
+                "a list of them."
+            )
+        known = 0
+        fitted = []
+        for column, fit in self._columns:
+            value = row.get(column)
+            if value is not None or column in row:
+                known += 1
+            try:
+                fitted.append(fit(value))
+            except ValueError as error:
+                raise OutputError(f"[OUTPUT_TYPE] output {self._name!r}, column {column!r}: {error}") from None
+        if known < len(row):
+            names = [column for column, _ in self._columns]
+            unknown = ", ".join(repr(column) for column in row if column not in names)
+            raise OutputError(
+                f"[OUTPUT_COLUMN_UNKNOWN] output {self._name!r} has no column {unknown}. Its columns are "
+                f"{', '.join(names)}."
+            )
+        return fitted
+
+    def frame(self) -> pl.DataFrame:
+        """All rows."""
+        if not self.rows:
+            return pl.DataFrame(schema=self._schema)
+        columns = zip(*self.rows, strict=True)
+        return pl.DataFrame(
+            [_column(name, values, dtype) for (name, dtype), values in zip(self._schema.items(), columns, strict=True)]
+        )
+
+
+def _column(name: str, values: tuple[Any, ...], dtype: pl.DataType) -> pl.Series:
+    if isinstance(dtype, pl.Datetime) and values and isinstance(values[0], int):
+        return pl.Series(name, values, dtype=pl.Int64).cast(dtype)
+    return pl.Series(name, values, dtype=dtype, strict=True)
+
+
+class Emission:
+    """Collects what one call gives until it is known to have succeeded."""
+
+    __slots__ = ("_outputs", "staged")
+
+    def __init__(self, outputs: Mapping[str, OutputRows]) -> None:
+        self._outputs = outputs
+        self.staged: list[tuple[OutputRows, tuple[Any, ...]]] = []
+
+    def take(self, given: Any, carried: tuple[Any, ...]) -> None:
+        """Everything that a call gives, each row with what every row carries."""
+        if isinstance(given, dict | str | To | Row):
+            raise OutputError(
+                f"[OUTPUT_NO_DICT] a call returned {given!r}. Yield rows, or return a list of them: [{{...}}]."
+            )
+        main = self._outputs["main"]
+        for item in given:
+            output, row = main, item
+            if type(item) is To:
+                output, row = self._side(item.output), item.row
+            self.staged.append((output, (*output.fitted(row), *carried)))
+
+    def commit(self) -> None:
+        """The call has succeeded."""
+        for output, row in self.staged:
+            output.rows.append(row)
+        self.staged.clear()
+
+    def _side(self, name: str) -> OutputRows:
+        if name not in self._outputs:
+            known = ", ".join(repr(each) for each in self._outputs)
+            raise OutputError(
+                f"[OUTPUT_UNKNOWN] there is no output {name!r}; the outputs are {known}. Declare it with "
+                f"hr.process(..., outputs={{{name!r}: '...'}})."
+            )
+        return self._outputs[name]

@@ -1,0 +1,259 @@
+"""A process as an author says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import polars as pl
+
+from headrace.durations import spoken
+from headrace.errors import DefinitionError
+from headrace.event_time.lateness import Lateness
+from headrace.graph import check_name
+from headrace.operators.process.by_key import Processing
+from headrace.operators.process.by_rules import RULES_VERSION, RuledProcessing
+from headrace.operators.process.declarations import Clock
+from headrace.operators.process.keyed_process import KeyedProcess, states_of
+from headrace.operators.process.late import Deliver
+from headrace.operators.process.on_error import OnError, Then, on_error_of
+from headrace.operators.process.rules import DELETED, RuleIntake, Rules
+from headrace.operators.step import Outputs, check_key, place
+from headrace.operators.windows.aggregation import Aggregation
+from headrace.operators.windows.window_step import key_columns, said_key
+from headrace.schemas import parse_ddl, polars_schema
+from headrace.wheel.operator import AnyOperator
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+EVENT_TIME = "event_time"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptState:
+    """A declared state, as ``check`` and ``explain`` look at it."""
+
+    name: str
+    ttl: int | None
+    time: Clock
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Process:
+    """A value that becomes an operator once ``late`` is chosen."""
+
+    name: str
+    author: KeyedProcess
+    key: tuple[str, ...]
+    output: str
+    side_outputs: Mapping[str, str] = field(default_factory=dict)
+    rules: Rules | None = None
+    ordered: bool = True
+    on_error: OnError
+    lateness: Lateness | Deliver | None = None
+
+    def late(self, lateness: Lateness | Deliver) -> Self:
+        """Choose what happens to late rows; there is no default."""
+        if lateness.kind == "update_for":
+            raise DefinitionError(
+                "CORRECTIONS_IMPOSSIBLE",
+                f"step {self.name!r}: .late({lateness!r}) cannot be kept, because what a process has emitted is not "
+                "taken back. Use hr.drop(), hr.side_output() or hr.deliver().",
+            )
+        return replace(self, lateness=lateness)
+
+    def __call__(self, frame: DataFrame, rules: DataFrame | None = None) -> DataFrame:
+        """What the process emits, for ``frame.transform(step)``; with rules ``step(frame, rules)``."""
+        return self.outputs(frame, rules).main
+
+    def outputs(self, frame: DataFrame, rules: DataFrame | None = None) -> Outputs:
+        """All outputs of the process."""
+        return place(self, self.bind, *([frame] if rules is None else [frame, rules]))
+
+    def bind(
+        self,
+        schema: Mapping[str, pl.DataType],
+        time: str,
+        rules_schema: Mapping[str, pl.DataType] | None = None,
+        rules_time: str | None = None,
+    ) -> AnyOperator:
+        """The operator that runs over rows of this schema."""
+        if self.lateness is None:
+            raise DefinitionError(
+                "LATE_NOT_CHOSEN",
+                f"step {self.name!r} does not say what happens to late rows, so some would silently be lost. "
+                "Add .late(hr.drop()), .late(hr.side_output()) or .late(hr.deliver()).",
+            )
+        if (self.rules is None) != (rules_schema is None):
+            raise DefinitionError(
+                "RULES_MISMATCH",
+                f"step {self.name!r} "
+                + (
+                    "has rules=..., but got one frame. Call step(frame, rules_frame)."
+                    if self.rules
+                    else "got a second frame, but has no rules. Add rules=hr.rules(key=...)."
+                ),
+            )
+        check_key(self.name, self.key, schema)
+        given = (
+            self.name,
+            self.author,
+            Aggregation(self.name, self.key, time, (), dict(schema)),
+            {"main": _columns(self.output), **{name: _columns(ddl) for name, ddl in self.side_outputs.items()}},
+            self._time_column(schema, time),
+            self.ordered,
+            self.on_error,
+            self.lateness,
+        )
+        if self.rules is None or rules_schema is None or rules_time is None:
+            return Processing(*given)
+        _check_rules(self.name, self.rules, rules_schema)
+        rule_time = Aggregation(self.name, (), rules_time, (), dict(rules_schema)).row_time
+        return RuledProcessing(*given, RuleIntake("rules", dict(rules_schema), rule_time), self.rules.key)
+
+    def _time_column(self, schema: Mapping[str, pl.DataType], time: str) -> str:
+        """The column in which an output row carries its time: named as that of the input, where the name is free."""
+        declared = {name for ddl in (self.output, *self.side_outputs.values()) for name in _columns(ddl)}
+        taken = time in declared or isinstance(schema[time], pl.Struct)
+        column = EVENT_TIME if taken else time
+        clashing = {column, *([RULES_VERSION] if self.rules else [])} & declared
+        if clashing:
+            raise DefinitionError(
+                "OUTPUT_NAME_TAKEN",
+                f"step {self.name!r}: an output declares {', '.join(sorted(clashing))}, which every row carries. "
+                "Choose another name.",
+            )
+        return column
+
+    @property
+    def states(self) -> tuple[KeptState, ...]:
+        """The declared states with their time to live."""
+        return tuple(
+            KeptState(name, declared.life.ttl, declared.life.time) for name, declared in states_of(self.author).items()
+        )
+
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        """What must stay the same for the state to stay valid; times to live may change."""
+        states = {name: declared.text for name, declared in states_of(self.author).items()}
+        rules = None if self.rules is None else self.rules.key
+        return {"kind": "process", "key": list(self.key), "states": states, "ordered": self.ordered, "rules": rules}
+
+    @property
+    def retention(self) -> int:
+        """Nothing is kept for late rows."""
+        return 0
+
+    @property
+    def holds(self) -> str:
+        """What the state holds and how long, in words."""
+        states = [
+            f"{each.name} " + ("for ever" if each.ttl is None else f"for {spoken(each.ttl)} of {_TIMES[each.time]}")
+            for each in self.states
+        ]
+        waiting = ["rows until event time has passed them"] if self.ordered else []
+        return f"of each key {', '.join([*states, 'its timers', *waiting])}"
+
+    def __repr__(self) -> str:
+        said = f"{self.name!r}, {_said(self.author)}, key={said_key(self.key)!r}, output={self.output!r}"
+        said += f", outputs={dict(self.side_outputs)!r}" if self.side_outputs else ""
+        said += "" if self.rules is None else f", rules={self.rules!r}"
+        said += "" if self.ordered else ", ordered=False"
+        said += "" if self.on_error == OnError(0, "stop") else f", on_error={self.on_error!r}"
+        late = "" if self.lateness is None else f".late({self.lateness!r})"
+        return f"hr.process({said}){late}"
+
+
+_TIMES = {"event": "event time", "clock": "processing time"}
+
+
+def process(
+    name: str,
+    process: type[KeyedProcess] | KeyedProcess,
+    *,
+    key: str | Sequence[str],
+    output: str,
+    outputs: Mapping[str, str] | None = None,
+    rules: Rules | None = None,
+    ordered: bool = True,
+    on_error: Then | OnError = "stop",
+) -> Process:
+    """An author's own code for the rows and timers of each key, with state.
+
+    >>> class Counts(KeyedProcess):
+    ...     def on_row(self, row, context):
+    ...         yield {"user": context.key}
+    >>> process("seen", Counts, key="user", output="user STRING")
+    hr.process('seen', Counts(), key='user', output='user STRING')
+    """
+    check_name("step", name)
+    columns = key_columns(key)
+    if not columns:
+        raise DefinitionError(
+            "KEY_MISSING", f"step {name!r}: state is kept for each key. Name the key's columns, as in key='user'."
+        )
+    side = dict(outputs or {})
+    for each in side:
+        check_name("output", each)
+        if each in ("main", "late", "side", "dead_letters"):
+            raise DefinitionError(
+                "OUTPUT_NAME_TAKEN", f"step {name!r}: an output cannot be named {each!r}. Choose another name."
+            )
+    for ddl in (output, *side.values()):
+        _columns(ddl)
+    return Process(
+        name=name,
+        author=_made(name, process),
+        key=columns,
+        output=output,
+        side_outputs=side,
+        rules=rules,
+        ordered=ordered,
+        on_error=on_error_of(on_error, step=name),
+    )
+
+
+def _made(name: str, given: Any) -> KeyedProcess:
+    """An instance of the author's class."""
+    if isinstance(given, type) and issubclass(given, KeyedProcess):
+        try:
+            given = given()
+        except TypeError as error:
+            raise DefinitionError(
+                "PROCESS_INCOMPLETE",
+                f"step {name!r}: {given.__name__} cannot be made without arguments ({error}). Give an instance, as in "
+                f"{given.__name__}(limit=5).",
+            ) from error
+    if not isinstance(given, KeyedProcess):
+        raise DefinitionError(
+            "PROCESS_INCOMPLETE", f"step {name!r}: {given!r} is no hr.KeyedProcess. Give a class that extends it."
+        )
+    if type(given).on_row is KeyedProcess.on_row:
+        raise DefinitionError(
+            "PROCESS_INCOMPLETE", f"step {name!r}: {type(given).__name__} has no on_row(self, row, context). Write it."
+        )
+    return given
+
+
+def _columns(ddl: str) -> dict[str, pl.DataType]:
+    return polars_schema(parse_ddl(ddl))
+
+
+def _check_rules(name: str, rules: Rules, schema: Mapping[str, pl.DataType]) -> None:
+    if rules.key not in schema or schema[rules.key].is_nested():
+        raise DefinitionError(
+            "RULES_KEY",
+            f"step {name!r}: {rules!r} names no column of the rules that can be a key. Existing columns: "
+            f"{', '.join(schema)}.",
+        )
+    if schema.get(DELETED, pl.Boolean()) != pl.Boolean():
+        raise DefinitionError(
+            "RULES_DELETED", f"step {name!r}: column 'deleted' of the rules is {schema[DELETED]}. It must be BOOLEAN."
+        )
+
+
+def _said(author: KeyedProcess) -> str:
+    arguments = ", ".join(f"{name}={value!r}" for name, value in vars(author).items())
+    return f"{type(author).__name__}({arguments})"
