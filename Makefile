@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-spark recovery bench-wheel bench-sinks bench-windows lint format lock jars clean
+.PHONY: help setup demo test test-spark recovery bench-wheel bench-sinks bench-windows bench-state bench-patterns lint format lock jars clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -30,6 +30,12 @@ bench-sinks: setup ## measure the sinks against the plain ways of writing
 
 bench-windows: setup ## measure windows against Flink SQL and Spark's own
 	$(PYTHON) -m benchmarks.windows
+
+bench-state: setup ## measure keyed state and timers against Spark's own
+	$(PYTHON) -m benchmarks.state
+
+bench-patterns: setup ## measure patterns against Flink SQL
+	$(PYTHON) -m benchmarks.patterns
 
 lint: setup ## check style, types and layers
 	$(PYTHON) -m ruff check .

@@ -8,7 +8,7 @@ import polars as pl
 
 from benchmarks.flink.run import SqlJob
 from benchmarks.patterns.jobs import COLUMNS
-from benchmarks.patterns.kinds import KINDS
+from benchmarks.patterns.kinds import KINDS, condition
 from benchmarks.windows.kinds import DELAY
 
 
@@ -29,12 +29,15 @@ def sql_job(kind: str, servers: str, topic: str, results: Path | None) -> SqlJob
     else:
         options = f"'connector' = 'filesystem', 'path' = '{results.as_uri()}', 'format' = 'csv'"
     sink = f"""
-        CREATE TABLE matches (
+        CREATE TABLE found (
             bidder BIGINT, began BIGINT, ended BIGINT, n BIGINT, total BIGINT
         ) WITH ({options})"""
-    defined = ", ".join(f"{step.upper()} AS {condition}" for step, condition in KINDS[kind].items())
+    defined = ", ".join(
+        f"{step} AS {condition(f'{step}.price', prices)}"
+        for step, prices in zip("ABC", KINDS[kind].values(), strict=True)
+    )
     insert = f"""
-        INSERT INTO matches
+        INSERT INTO found
         SELECT bidder, began, ended, n, total
         FROM bids MATCH_RECOGNIZE (
             PARTITION BY bidder

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import headrace as hr
-from benchmarks.patterns.kinds import KINDS
+from benchmarks.patterns.kinds import KINDS, condition
 from benchmarks.state.sink import Discard
 from benchmarks.windows.kinds import DELAY
 
@@ -36,16 +36,16 @@ def matches(spark: SparkSession, order: Order) -> None:
     """Headrace's job."""
     schema = "bidder BIGINT, price BIGINT, ts TIMESTAMP"
     bids = hr.read_kafka(spark, order.topic, servers=order.servers, schema=schema, name="bids")
-    prices = KINDS[order.kind]
+    is_a, is_b, is_c = (condition("price", prices) for prices in KINDS[order.kind].values())
     # What MATCH_RECOGNIZE means by PATTERN (A B{1,3} C): nothing in between, and matches do not overlap.
     step = (
         hr.pattern("matching", key="bidder")
-        .begin("a", prices["a"])
-        .next("b", prices["b"])
+        .begin("a", is_a)
+        .next("b", is_b)
         .times(1, 3)
         .consecutive()
         .greedy()
-        .next("c", prices["c"])
+        .next("c", is_c)
         .within("1 minute")
         .after_match(hr.skip.past_last())
         .select(began="a.ts", ended="c.ts", n="count(b.*)", total="sum(b.price)")

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-Prices = Mapping[str, str]
-"""A condition over ``price`` for each step, in words that both systems understand."""
+Prices = Mapping[str, tuple[int, int]]
+"""From and below which price a row meets the condition of a step."""
 
 KINDS: Mapping[str, Prices] = {
     # A tenth of the rows each; seven tenths meet no condition.
-    "selective": {
-        "a": "price < 100000",
-        "b": "price >= 100000 AND price < 200000",
-        "c": "price >= 200000 AND price < 300000",
-    },
+    "selective": {"a": (0, 100_000), "b": (100_000, 200_000), "c": (200_000, 300_000)},
     # Every row meets one.
-    "dense": {
-        "a": "price < 333333",
-        "b": "price >= 333333 AND price < 666666",
-        "c": "price >= 666666",
-    },
+    "dense": {"a": (0, 333_333), "b": (333_333, 666_666), "c": (666_666, 1_000_000)},
 }
+
+
+def condition(column: str, prices: tuple[int, int]) -> str:
+    """SQL text that both systems understand.
+
+    >>> condition("price", (0, 10))
+    'price >= 0 AND price < 10'
+    """
+    least, below = prices
+    return f"{column} >= {least} AND {column} < {below}"

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.windows import rows as bids
-from benchmarks.windows.rows import BIDDERS, CHUNK, FIRST_TIME, OUT_OF_ORDER, ROWS_PER_MILLISECOND
+from benchmarks.windows.rows import BIDDERS, CHUNK, FIRST_TIME, OUT_OF_ORDER, ROWS_PER_MILLISECOND, VERY_LATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,14 @@ class Rows(bids.Rows):
         random = np.random.default_rng([7, first])
         number = np.arange(first, first + CHUNK)
         share = number % ROWS_PER_MILLISECOND
+        at = FIRST_TIME + number // ROWS_PER_MILLISECOND
+        if self.late_from is not None and first >= self.late_from:
+            at[::1001] -= VERY_LATE
         columns = {
             "auction": random.zipf(1.3, CHUNK) % bids.AUCTIONS,
             "bidder": random.integers(0, BIDDERS // ROWS_PER_MILLISECOND, CHUNK) * ROWS_PER_MILLISECOND + share,
             "price": random.integers(0, 1_000_000, CHUNK),
-            "at": FIRST_TIME + number // ROWS_PER_MILLISECOND,
+            "at": at,
         }
         # Rows change places with others of the same two seconds.
         block = OUT_OF_ORDER * ROWS_PER_MILLISECOND

@@ -5,7 +5,7 @@ Knows nothing of automata: it walks through the elements and asks of each which 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.operators.patterns.element import Element
@@ -129,7 +129,8 @@ class Model:
             blocked = range(waited, added[-1] + 1) if number > 1 or element.group else added
             if any(self.events[place].letter in until for place in blocked):
                 continue
-            begun = added[0] if number == 1 else taken.begun
+            # What must not come behind a group counts once the group is over, behind a step from its first row on.
+            begun = added[-1] if element.group else added[0] if number == 1 else taken.begun
             exits = taken.exits if number > 1 else ()
             ended = replace(done, begun=begun, exits=(*exits, added[-1]) if number >= quantifier.least else exits)
             more = quantifier.most is None or number < quantifier.most

@@ -198,9 +198,7 @@ def test_delivered_late_rows_are_handled_at_once_with_their_own_time(ordered: bo
         at("10:11", user="b"),
         batch(),
         watermark("10:20"),
-        expect(
-            row(user="a", said="10:04 10:04 True", at="10:04"), row(user="b", said="10:11 10:11 False", at="10:11")
-        ),
+        expect(row(user="a", said="10:04 10:04 True", at="10:04"), row(user="b", said="10:11 10:11 False", at="10:11")),
     )
 
 
@@ -326,7 +324,9 @@ def test_not_a_number_is_one_key() -> None:
 
     nan = float("nan")
     elements = [element for n in range(3) for element in (at(f"10:0{n}", user=nan), watermark(f"10:0{n}:01"))]
-    played = play(told(Keys, output="said STRING"), *elements, at("10:05", user=-0.0), at("10:06", user=0.0), watermark("11:00"))
+    played = play(
+        told(Keys, output="said STRING"), *elements, at("10:05", user=-0.0), at("10:06", user=0.0), watermark("11:00")
+    )
     assert [each["said"] for each in played.main] == ["nan 1", "nan 2", "nan 3", "0.0 1", "0.0 2"]
 
 

@@ -77,9 +77,8 @@ def test_everything_that_a_failed_call_did_is_undone_and_its_row_is_a_dead_lette
     ]
     assert len(played.other) == 3
     (letter,) = played.dead_letters
-    assert letter["reason"].startswith(
-        "[PROCESS_FAILED] step 'told', key 'a': Everything.on_row failed: RuntimeError: unlucky (at test_process_errors.py:"
-    )
+    failed = "[PROCESS_FAILED] step 'told', key 'a': Everything.on_row failed: RuntimeError: unlucky"
+    assert letter["reason"].startswith(f"{failed} (at test_process_errors.py:")
     assert 'raise RuntimeError("unlucky")' in letter["detail"]
     assert json.loads(letter["raw"]) == {"user": "a", "n": 13, "at": "2026-01-01T10:03:00+00:00"}
 
@@ -97,7 +96,9 @@ class Failing(hr.KeyedProcess):
 
 
 def test_the_flow_stops_unless_something_else_was_said() -> None:
-    with pytest.raises(hr.HeadraceError, match=r"\[PROCESS_FAILED\] step 'told', key 'a': Failing.on_row failed: ValueErr"):
+    with pytest.raises(
+        hr.HeadraceError, match=r"\[PROCESS_FAILED\] step 'told', key 'a': Failing.on_row failed: ValueErr"
+    ):
         play(told(Failing), at("10:01", user="a", n=-1), watermark("11:00"))
 
 
@@ -199,7 +200,7 @@ def giving(emitted: Any, **states: Any) -> type[hr.KeyedProcess]:
 @pytest.mark.parametrize(
     ("emitted", "error"),
     [
-        ({"user": "a"}, r"\[OUTPUT_NO_DICT\] a call returned {'user': 'a'}"),
+        ({"user": "a"}, r"\[OUTPUT_NO_DICT\] output 'main' got 'user'. Yield dicts .* or return a list of dicts"),
         ([("a", "b")], r"\[OUTPUT_NO_DICT\] output 'main' got \('a', 'b'\)"),
         ([None], r"\[OUTPUT_NO_DICT\] output 'main' got None"),
         (7, "TypeError: 'int' object is not iterable"),
@@ -229,7 +230,10 @@ def test_what_an_output_does_not_have_is_an_error_of_the_call(emitted: Any, erro
     ("change", "error"),
     [
         (lambda self: self.one.set("1"), r"\[STATE_TYPE\] state 'one': '1' is not INT"),
-        (lambda self: self.one.set(2**31), r"\[STATE_TYPE\] state 'one': 2147483648 is not INT, which ends before that"),
+        (
+            lambda self: self.one.set(2**31),
+            r"\[STATE_TYPE\] state 'one': 2147483648 is not INT, which ends before that",
+        ),
         (lambda self: self.one.set(1.0), r"\[STATE_TYPE\] state 'one': 1.0 is not INT"),
         (lambda self: self.several.add([1]), r"\[STATE_TYPE\] state 'several': \[1\] is not INT"),
         (lambda self: self.several.set([1, "x"]), r"\[STATE_TYPE\] state 'several': 'x' is not INT"),
@@ -261,7 +265,12 @@ def test_a_list_may_be_as_long_as_it_may_be_and_what_is_over_makes_room() -> Non
             self.named.put(row.n, row.n)
             yield {"user": context.key, "said": f"{self.several.get()} {self.named.keys()}"}
 
-    rows = [at("10:00", user="a", n=0), at("10:05", user="a", n=1), at("10:10", user="a", n=2), at("10:12", user="a", n=3)]
+    rows = [
+        at("10:00", user="a", n=0),
+        at("10:05", user="a", n=1),
+        at("10:10", user="a", n=2),
+        at("10:12", user="a", n=3),
+    ]
     played = play(told(Long, on_error="dead_letter"), *rows, watermark("11:00"))
     assert [each["said"] for each in played.main] == ["[0] [0]", "[0, 1] [0, 1]", "[1, 2] [1, 2]"]
     assert "[STATE_TOO_LONG] state 'several' would hold more than most=2 values" in played.dead_letters[0]["reason"]

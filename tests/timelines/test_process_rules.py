@@ -196,5 +196,7 @@ def test_a_step_with_rules_needs_a_second_frame_and_one_without_takes_none() -> 
         play(limits(rules=None), at("10:01", user="a", n=1), rule("10:00", "low"))
     with pytest.raises(hr.DefinitionError, match=r"\[RULES_KEY\] step 'limits': hr.rules\(key='id'\) names no column"):
         play(limits(rules=hr.rules(key="id")), at("10:01", user="a", n=1), rule("10:00", "low"))
-    with pytest.raises(hr.DefinitionError, match=r"\[RULES_DELETED\] step 'limits': column 'deleted' of the rules is Str"):
+    with pytest.raises(
+        hr.DefinitionError, match=r"\[RULES_DELETED\] step 'limits': column 'deleted' of the rules is Str"
+    ):
         play(limits(), at("10:01", user="a", n=1), at("10:00", side="right", rule="low", deleted="no"))

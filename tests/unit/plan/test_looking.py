@@ -90,3 +90,34 @@ def test_looking_leaves_nothing_behind(spend: Pipeline, spark: SparkSession, tmp
     before = sorted(tmp_path.rglob("*"))
     spend.explain(spark=spark)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+class Remembers(hr.KeyedProcess):
+    """Keeps something for an hour, and something else for three."""
+
+    short = hr.value_state("INT", ttl="1 hour")
+    long = hr.value_state("INT", ttl="3 hours")
+    by_clock = hr.value_state("INT", ttl="1 second", ttl_time="clock")
+
+    def on_row(self, row: object, context: object) -> None:
+        """Nothing."""
+
+
+def test_check_tells_a_time_to_live_that_is_shorter_than_rows_that_belong_together(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    @hr.pipeline
+    def watched(session: SparkSession) -> None:
+        frame = hr.read_files(session, tmp_path, format="json", schema="k STRING, at TIMESTAMP", name="rows")
+        timed = frame.transform(hr.event_time("at", out_of_order="10 minutes"))
+        hourly = hr.tumbling("hourly", size="1 hour", key="k").agg(n="count(*)").late(hr.update_for("20 minutes"))
+        process = hr.process("watch", Remembers, key="k", output="k STRING").late(hr.side_output())
+        hr.write("watched", process(hourly(timed)), hr.to_memory("watched"))
+
+    (found,) = [finding for finding in watched.check(spark=spark) if finding.id == "TTL_SHORT"]
+    assert (found.severity, found.step) == ("warning", "watch")
+    assert found.message == (
+        "state 'short' of step 'watch' lives 1 hour, but rows of this flow may belong together over 1 hour 20 minutes "
+        "and come 10 minutes out of order, so it may be forgotten while it is still needed. The least safe ttl is 1.5 "
+        "times both: ttl='2 hours 15 minutes'."
+    )

@@ -17,9 +17,9 @@ from headrace.testing.inline import MapInMemory
 from headrace.wheel import pack as module
 from headrace.wheel.cache import StateCache
 from headrace.wheel.codec import decode
-from headrace.wheel.key_groups import group_of_rows
-from headrace.wheel.operator import Operator
-from headrace.wheel.pack import Blob, pack
+from headrace.wheel.key_groups import group_ids, group_of_rows
+from headrace.wheel.operator import Joined, Operator
+from headrace.wheel.pack import Blob, pack, pack_second
 from headrace.wheel.task import Task
 from headrace.wheel.turn import turn
 
@@ -154,3 +154,21 @@ def test_a_woken_group_closes_its_windows_without_rows(tmp_path: Path) -> None:
         "side": {},
     }
     assert list(entries.iterator()) == []
+
+
+class Counts(hr.KeyedProcess):
+    """Does nothing."""
+
+    def on_row(self, row: Any, context: Any) -> None:
+        """Nothing."""
+
+
+def test_rows_of_a_broadcast_go_to_every_key_group_and_wake_nothing(tmp_path: Path) -> None:
+    step = hr.process("tens", Counts, key="key", output="key STRING", rules=hr.rules(key="key")).late(hr.drop())
+    operator = step.bind(SCHEMA, "at", SCHEMA, "at")
+    assert isinstance(operator, Joined)
+    here = Here(tmp_path, OPEN, wake=(3,))
+    blobs = list(pack_second([rows(("a", 1.0, 1), ("b", 2.0, 2))], operator, here.task()))
+    assert sorted(blob.key_group for blob in blobs) == sorted(group_ids())
+    assert all(blob.second and decode([blob.blob]).height == 2 for blob in blobs)
+    assert here.said["spend", 4, "step.tens.rules", 0]["accepted"] == 2

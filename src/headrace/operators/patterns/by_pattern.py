@@ -18,7 +18,8 @@ from headrace.operators.patterns.kept import KeptColumns, kept_schema, matches_o
 from headrace.operators.patterns.matcher import Found, KeyMatches
 from headrace.operators.patterns.terms import physical
 from headrace.operators.patterns.useful import useful_rows
-from headrace.operators.windows.aggregation import MOMENT, Aggregation
+from headrace.operators.windows.aggregation import Aggregation
+from headrace.schemas import MOMENT
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
@@ -162,9 +163,11 @@ class PatternMatching:
 
     def _as_state(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Waiting rows or keys in the state's columns; what only the others have is null."""
-        missing = {name: dtype for name, dtype in self.state_schema.items() if name not in rows.columns}
-        filled = rows.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in missing.items())
-        return filled.select(self.state_schema.keys())
+        return rows.select(pl.col(name) if name in rows.columns else self._nulls[name] for name in self.state_schema)
+
+    @cached_property
+    def _nulls(self) -> dict[str, pl.Expr]:
+        return {name: pl.lit(None, dtype).alias(name) for name, dtype in self.state_schema.items()}
 
     def _key_numbers(self, keys: pl.DataFrame) -> pl.DataFrame:
         """The keys that something happens to, each with a number."""

@@ -55,6 +55,8 @@ class _Place:
     """Negations behind the element, which count as soon as it has a row."""
     gate: int
     """Ends of the loops around the element: a row that meets one goes nowhere inside."""
+    skip_gate: int
+    """Ends of the loops around that which is skipped: of a group's first step not the group's own."""
     following: Requirement
     """What takes a row behind the element."""
     leaving: Contiguity
@@ -69,7 +71,7 @@ class _Compiler:
     def compiled(self) -> Automaton:
         names = [name for name, _ in conditions_of(self.elements)]
         taking = [step for element in self.elements for step in element.steps() if not step.negated]
-        whole = _Place(FINAL, None, "begin", 0, 0, 0, NEVER, "followed_by_any")
+        whole = _Place(FINAL, None, "begin", 0, 0, 0, 0, NEVER, "followed_by_any")
         entry = self._sequence(self.elements, whole)
         states = self._reordered(entry)
         limits = [
@@ -177,6 +179,7 @@ class _Compiler:
                 stops,
                 inside,
                 place.gate,
+                place.skip_gate if first and not element.quantifier.optional else place.gate,
                 self._following(rest, place.gate, place.following),
                 next((each.contiguity for each in rest if not each.negated), place.leaving),
             ),
@@ -185,7 +188,13 @@ class _Compiler:
     def _element(self, element: Element, place: _Place) -> int:
         """An element as often as its quantifier says, built from its last time back to its first."""
         quantifier = element.quantifier
-        again = replace(place, contiguity=_INNER[quantifier.inner], stops=place.stops_inside, skip=None)
+        again = replace(
+            place,
+            contiguity=_INNER[quantifier.inner],
+            stops=place.stops_inside,
+            skip=None,
+            skip_gate=place.gate,
+        )
         once_more = self._take(element, place.gate) if element.group else NEVER
         last, following = place.sink, place.following
         if quantifier.most is None:
@@ -253,7 +262,7 @@ class _Compiler:
         """The way past a step: open, or for a greedy one only with a row that it cannot take itself."""
         assert place.skip is not None  # for the type checker: the caller has looked
         if not greedy:
-            return (Edge("proceed", place.skip, ((0, place.gate),)),)
+            return (Edge("proceed", place.skip, ((0, place.skip_gate),)),)
         untaken = negated(take)
         passing = both(both(untaken, ignore), place.following)
         leaving = both(untaken, negated(ignore))

@@ -46,9 +46,9 @@ class StepCondition:
             check_condition(part, columns.schema)
         if not self.of_match:
             return None
-        whole = self.of_match[0]
-        for part in self.of_match[1:]:
-            whole = exp.And(this=whole, expression=part)
+        whole, *others = self.of_match
+        for other in others:
+            whole = exp.And(this=whole, expression=other)
         return Evaluation(self.text, steps, columns).condition(whole)
 
 

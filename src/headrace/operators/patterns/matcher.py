@@ -95,13 +95,17 @@ class Matcher:
     def take(self, key: KeyMatches, rows: Sequence[tuple[int, int, Row]], found: Found) -> None:
         """Take rows, each (time, conditions it meets, values), in their order."""
         outcomes, relevant, work_out = self._moves.outcomes, self._moves.relevant, self._moves.work_out
-        starts, starting = outcomes[START], relevant[START]
+        starts, starts_with = outcomes[START], relevant[START]
         asked, within, skips = self._asked, self._within, self._skip.kind != "none"
         partials = key.partials
         for time, hits, values in rows:
             if partials and (self._has_limits or (within is not None and partials[0][1][0] + within <= time)):
                 self.expire(key, time, found)
                 partials = key.partials
+            starting = hits & starts_with
+            if not partials and not starting:
+                key.rows += 1
+                continue
             row = (time, key.rows, *values)
             after: list[Partial] = []
             completed: list[Partial] = []
@@ -125,14 +129,13 @@ class Matcher:
                         after.append((target, start, reached))
                     if completes:
                         completed.append((FINAL, start, reached))
-            met = hits & starting
-            if met:
-                if met & asked:
-                    met = self._asked_of(met, row, None)
+            if starting:
+                if starting & asked:
+                    starting = self._asked_of(starting, row, None)
                 try:
-                    outcome = starts[met]
+                    outcome = starts[starting]
                 except KeyError:
-                    outcome = work_out(START, met)
+                    outcome = work_out(START, starting)
                 for step, target, completes in outcome or ():
                     reached = (row, step, None)
                     if target != FINAL:
@@ -223,12 +226,12 @@ class Matcher:
             key.held = []
             return
         key.held.sort(key=_began)
-        while key.held and (not key.partials or _began(key.held[0]) <= _began(key.partials[0])):
+        while key.held and (not key.partials or key.held[0][1][NUMBER] <= key.partials[0][1][NUMBER]):
             _, start, node = key.held.pop(0)
             found.matches.append((node, time))
             least = self._least_start(start, node)
-            key.partials = [partial for partial in key.partials if _began(partial) >= least]
-            key.held = [match for match in key.held if _began(match) >= least]
+            key.partials = [partial for partial in key.partials if partial[1][NUMBER] >= least]
+            key.held = [match for match in key.held if match[1][NUMBER] >= least]
 
     def _least_start(self, start: Row, node: Node) -> int:
         """The number of the first row that others may have begun with."""

@@ -14,7 +14,7 @@ from sqlglot import exp
 from headrace.errors import DefinitionError
 from headrace.expressions import RowExpression, parse_aggregate
 from headrace.expressions.operands import LARGEST_PRECISION, fits
-from headrace.expressions.rows import read, row_expression
+from headrace.expressions.rows import row_expression
 from headrace.operators.patterns.matcher import TIME, VALUES, Node, Row
 
 Getter = Callable[[Row | None, Node | None], Any]

@@ -8,11 +8,14 @@ from functools import cached_property
 from itertools import islice, repeat
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
-from headrace.operators.key_order import KEY_NUMBER, in_key_order
+from headrace.event_time.strategy import END
+from headrace.operators.key_order import KEY_NUMBER
 from headrace.operators.process.calls import Calls, Timed, key_values
 from headrace.operators.process.keyed_process import KeyedProcess, states_of
 from headrace.operators.process.late import Deliver
@@ -27,6 +30,11 @@ from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Holding
 
 LATE = "__late"
+MOST_CHUNKS = 8
+NONE = -1
+"""In the place of a number: the row belongs to no key that is touched."""
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
 _FAILED = {"reason": pl.String(), "detail": pl.String(), "row": pl.String()}
 
 
@@ -107,25 +115,33 @@ class Processing:
         return self._handled(state, partials, edge, None)
 
     def _handled(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge, rules: RuleHistory | None) -> Applied:
-        is_due = ((pl.col(DUE) <= edge.fire) | (pl.col(DUE_CLOCK) <= edge.clock)).fill_null(False)
-        due = state.filter(is_due)
-        quiet = state if due.is_empty() else state.filter(~is_due)
-        woken, taken = due.filter(pl.col(ARRIVAL) == KEPT), due.filter(pl.col(ARRIVAL) > KEPT)
-        waited = int((state[ARRIVAL] > KEPT).sum())
-        released, waiting = self._released(taken, partials, _following(state) if waited else KEPT + 1, edge)
+        arrival = state[ARRIVAL].to_numpy()
+        is_due = self._is_due(state, edge)
+        taken = np.flatnonzero(is_due & (arrival > KEPT))
+        released, waiting = self._released(state[taken], partials, int(arrival.max(initial=KEPT)) + 1, edge)
+        woken = state[np.flatnonzero(is_due & (arrival == KEPT))]
         keys = self._keys(released, woken)
-        untouched, touched = self._known(quiet, woken, keys)
-        outputs = self._output_rows()
+        # The keys among the state's rows, by their numbers; everything else has none.
+        numbers = self._numbers(state, keys) if keys.height else np.full(state.height, NONE)
+        touched = np.flatnonzero(numbers != NONE)
+        outputs = {name: OutputRows(name, each, self._carrying(each)) for name, each in self.outputs.items()}
         calls = Calls(self.process, self.name, self.ordered, self.on_error, edge, outputs, rules)
-        changed = self._called(calls, keys, touched, released)
-        upserts, gone = self._changes(changed, keys, touched)
-        unchanged = touched.filter(~pl.col(KEY_NUMBER).is_in(list(changed)))
-        remaining = [untouched, unchanged.select(self.state_schema.keys()), upserts, waiting]
+        known = dict(zip(numbers[touched].tolist(), self._layout.cells(state[touched]), strict=True))
+        changed = self._called(calls, keys, known, released)
+        kept = {number: cells for number, cells in changed.items() if not is_empty(cells)}
+        upserts = self._upserts(keys, kept)
+        leaves = np.zeros(state.height, bool)
+        leaves[taken] = True
+        leaves[touched] = np.isin(numbers[touched], list(changed))
+        gone = np.flatnonzero(leaves & ~np.isin(numbers, list(kept)))
+        remaining = [state.filter(~leaves) if leaves.any() else state, upserts, waiting]
+        waited = int((arrival > KEPT).sum())
         failures = calls.failures
+        after = pl.concat([each for each in remaining if each.height] or [upserts])
         return Applied(
-            pl.concat([each for each in remaining if not each.is_empty()] or [upserts]),
+            after.rechunk() if after.n_chunks() > MOST_CHUNKS else after,
             pl.concat([upserts, waiting]),
-            pl.concat([gone, taken.select(self.identity)]),
+            state.select(self.identity)[gone],
             outputs["main"].frame(),
             side={name: rows.frame() for name, rows in outputs.items() if name != "main"},
             failed=pl.DataFrame(failures.letters, _FAILED, orient="row") if failures.letters else None,
@@ -133,13 +149,19 @@ class Processing:
             holding=Holding(
                 waited + failures.timers,
                 released.height - len(failures.letters) + failures.timers,
-                waited - taken.height + waiting.height,
+                waited - len(taken) + waiting.height,
             ),
         )
 
     def due(self, state: pl.DataFrame, edge: Edge) -> Due:
         """The earliest moment at which a row has its turn, a timer fires or a value is over."""
-        return Due(*state.select(pl.col(DUE).min(), pl.col(DUE_CLOCK).min()).row(0))
+        event, clock = (END if state.is_empty() else int(state[name].min()) for name in (DUE, DUE_CLOCK))  # type: ignore[arg-type]
+        return Due(None if event == END else event, None if clock == END else clock)
+
+    def _is_due(self, state: pl.DataFrame, edge: Edge) -> Mask:
+        event, clock = state[DUE].to_numpy(), state[DUE_CLOCK].to_numpy()
+        # At the end of time everything is due but what has no due time at all.
+        return ((event <= edge.fire) & (event < END)) | (clock <= edge.clock)
 
     @property
     def _delivers(self) -> bool:
@@ -161,81 +183,85 @@ class Processing:
     def _carrying(self, columns: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         return {**columns, **self._carried}
 
-    def _output_rows(self) -> dict[str, OutputRows]:
-        return {name: OutputRows(name, columns, self._carrying(columns)) for name, columns in self.outputs.items()}
-
     def _released(
         self, taken: pl.DataFrame, partials: pl.DataFrame, following: int, edge: Edge
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The rows whose turn it is, in the order of arrival; and those that wait from now on, as state rows."""
-        arrived = partials if self._delivers else partials.with_columns(pl.lit(False).alias(LATE))
-        if not self.ordered:
-            return arrived, self._as_state(partials.clear())
-        passed = arrived[DUE] <= edge.fire
-        waiting = arrived.filter(~passed).drop(LATE)
-        numbers = pl.int_range(following, following + pl.len()).alias(ARRIVAL)
-        waited = taken.select(*self.key, DUE, ROW, pl.lit(False).alias(LATE))
-        released = pl.concat([waited, arrived if waiting.is_empty() else arrived.filter(passed)])
-        return released, self._as_state(waiting.with_columns(numbers))
+        passed = partials[DUE].to_numpy() <= edge.fire
+        arrived, waiting = partials, self._nothing
+        if self.ordered and not passed.all():
+            arrived, early = partials.filter(passed), partials.filter(~passed)
+            waiting = self._as_state(
+                {
+                    **{name: early[name] for name in (*self.key, DUE, ROW)},
+                    ARRIVAL: pl.Series(range(following, following + early.height), dtype=pl.Int64),
+                    DUE_CLOCK: pl.Series([END] * early.height, dtype=pl.Int64),
+                }
+            )
+        if taken.is_empty():
+            return arrived, waiting
+        waited = taken.select(*self.key, DUE, ROW, *([pl.lit(False).alias(LATE)] if self._delivers else []))
+        return pl.concat([waited, arrived]), waiting
 
-    def _as_state(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows with all columns of the state; those that they do not have are null."""
-        missing = (name for name in self.state_schema if name not in rows.columns)
-        return rows.with_columns(pl.lit(None, self.state_schema[name]).alias(name) for name in missing).select(
-            self.state_schema.keys()
-        )
+    def _as_state(self, columns: Mapping[str, pl.Series]) -> pl.DataFrame:
+        """Rows with all columns of the state; those that are not given are null."""
+        missing = [pl.lit(None, dtype).alias(name) for name, dtype in self.state_schema.items() if name not in columns]
+        given = pl.DataFrame(dict(columns))
+        return (given.with_columns(missing) if missing else given).select(self.state_schema.keys())
+
+    @cached_property
+    def _nothing(self) -> pl.DataFrame:
+        return pl.DataFrame(schema=self.state_schema)
 
     def _keys(self, released: pl.DataFrame, woken: pl.DataFrame) -> pl.DataFrame:
-        """The keys that have rows or something due, numbered."""
-        keys = pl.concat([released.select(self.key), woken.select(self.key)]).unique(maintain_order=True)
-        return keys.with_columns(pl.lit(KEPT, pl.Int64).alias(ARRIVAL)).with_row_index(KEY_NUMBER)
+        """The keys that have rows or something due, numbered, with the arrival number of their state rows."""
+        keys = released.select(self.key)
+        if woken.height:
+            keys = pl.concat([keys, woken.select(self.key)])
+        keys = keys.unique(maintain_order=True)
+        numbers = pl.Series(KEY_NUMBER, np.arange(keys.height))
+        return keys.with_columns(pl.lit(KEPT, pl.Int64).alias(ARRIVAL), numbers)
 
-    def _known(self, quiet: pl.DataFrame, woken: pl.DataFrame, keys: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """State rows to which nothing happens; and those of the keys, with their numbers."""
-        if keys.is_empty():
-            return quiet, self._numbered(woken, keys)
-        numbered = self._numbered(quiet, keys)
-        mine = numbered[KEY_NUMBER].is_not_null()
-        return numbered.filter(~mine).drop(KEY_NUMBER), pl.concat([numbered.filter(mine), self._numbered(woken, keys)])
-
-    def _numbered(self, rows: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-        return rows.join(keys, on=list(self.identity), how="left", nulls_equal=True, maintain_order="left")
+    def _numbers(self, rows: pl.DataFrame, keys: pl.DataFrame) -> Numbers:
+        """The number of each row's key. By two columns: by one, Polars (2.1) does not find NaN in a sorted one."""
+        identities = rows.select(self.identity)
+        joined = identities.join(keys, on=list(self.identity), how="left", nulls_equal=True, maintain_order="left")
+        return joined[KEY_NUMBER].fill_null(NONE).to_numpy()
 
     def _called(
-        self, calls: Calls, keys: pl.DataFrame, touched: pl.DataFrame, released: pl.DataFrame
+        self, calls: Calls, keys: pl.DataFrame, known: Mapping[int, tuple[Any, ...]], released: pl.DataFrame
     ) -> dict[int, tuple[Any, ...]]:
         """Call the author's code for every key that is touched; the cells of those that have changed."""
-        known = dict(zip(touched[KEY_NUMBER].to_list(), self._layout.cells(touched), strict=True))
-        numbered = self._numbered(released.with_columns(pl.lit(KEPT, pl.Int64).alias(ARRIVAL)), keys)
-        ordered = in_key_order(numbered, DUE) if self.ordered else numbered.sort(KEY_NUMBER, maintain_order=True)
-        counts = dict(ordered[KEY_NUMBER].rle().struct.unnest().select("value", "len").iter_rows())
-        rows = self._timed(ordered)
+        rows: Iterator[Timed] = iter(())
+        counts = [0] * keys.height
+        if released.height:
+            numbers = self._numbers(released.with_columns(pl.lit(KEPT, pl.Int64).alias(ARRIVAL)), keys)
+            counts = np.bincount(numbers, minlength=keys.height).tolist()
+            order = (
+                np.lexsort((released[DUE].to_numpy(), numbers)) if self.ordered else np.argsort(numbers, stable=True)
+            )
+            rows = self._timed(released[order])
         changed: dict[int, tuple[Any, ...]] = {}
-        for number, key in enumerate(key_values([column.to_list() for column in keys.select(self.key)])):
-            cells = calls.key(key, known.get(number), islice(rows, counts.get(number, 0)))
+        for number, key in enumerate(key_values([keys[name].to_list() for name in self.key])):
+            cells = calls.key(key, known.get(number), islice(rows, counts[number]))
             if cells is not None:
                 changed[number] = cells
         return changed
 
-    def _timed(self, ordered: pl.DataFrame) -> Iterator[Timed]:
+    def _timed(self, rows: pl.DataFrame) -> Iterator[Timed]:
         """Rows as the author's code sees them, with their times."""
-        whole = ordered.select(*self.key, ROW).unnest(ROW).select(self.rows.schema.keys())
-        made = map(row_class(self.rows.schema), zip(*python_columns(whole), strict=True))
-        late = ordered[LATE].to_list() if self._delivers else repeat(False, ordered.height)
-        return zip(made, (ordered[DUE] - 1).to_list(), late, strict=True)
+        others = rows[ROW].struct.unnest()
+        columns = python_columns([(rows if name in self.key else others)[name] for name in self.rows.schema])
+        late = rows[LATE].to_list() if self._delivers else repeat(False, rows.height)
+        return zip(map(row_class(self.rows.schema), zip(*columns, strict=True)), _times(rows), late, strict=True)
 
-    def _changes(
-        self, changed: dict[int, tuple[Any, ...]], keys: pl.DataFrame, touched: pl.DataFrame
-    ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Keys to store, and the identities of those of which nothing is left."""
-        kept = {number: cells for number, cells in changed.items() if not is_empty(cells)}
-        empty = [number for number in changed if number not in kept]
-        stored = self._layout.frame(list(kept.values()))
-        upserts = pl.concat([keys[list(kept)].drop(KEY_NUMBER), stored], how="horizontal")
-        gone = touched.filter(pl.col(KEY_NUMBER).is_in(empty))
-        return self._as_state(upserts), gone.select(self.identity)
+    def _upserts(self, keys: pl.DataFrame, kept: Mapping[int, tuple[Any, ...]]) -> pl.DataFrame:
+        """The keys to store."""
+        stored = self._layout.series(list(kept.values()))
+        changed = keys[list(kept)]
+        return self._as_state({**{name: changed[name] for name in (*self.key, ARRIVAL)}, **stored})
 
 
-def _following(state: pl.DataFrame) -> int:
-    """The number of the next row that waits."""
-    return int(state.select(pl.col(ARRIVAL).max()).item()) + 1
+def _times(rows: pl.DataFrame) -> list[int]:
+    times: list[int] = (rows[DUE].to_numpy() - 1).tolist()
+    return times

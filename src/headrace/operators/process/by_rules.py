@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,9 +10,9 @@ from typing import Any
 import polars as pl
 
 from headrace.event_time.record import Edge
-from headrace.event_time.strategy import BEGINNING
+from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.by_key import Processing
-from headrace.operators.process.layout import ARRIVAL, DUE, KEPT
+from headrace.operators.process.layout import ARRIVAL, DUE, DUE_CLOCK, KEPT
 from headrace.operators.process.rows import Row, python_columns, row_class
 from headrace.operators.process.rules import DELETED, RULE, TIME, RuleHistory, RuleIntake
 from headrace.wheel.operator import Applied
@@ -50,23 +50,23 @@ class RuledProcessing(Processing):
         counted = int(known.filter(pl.col(ARRIVAL) == COUNTED)[VERSION].sum())
         stored = known.filter(pl.col(ARRIVAL) < COUNTED)
         following = COUNTED - 1 if stored.is_empty() else int(stored.select(pl.col(ARRIVAL).min()).item()) - 1
-        arrived = self._as_state(
-            second.select(
-                *(pl.lit(None, dtype).alias(name) for name, dtype in self.rows.keys.items()),
-                (following - pl.int_range(pl.len())).alias(ARRIVAL),
-                (pl.col(TIME) + 1).alias(DUE),
-                RULE,
-            )
-        )
+        numbers = range(following, following - second.height, -1)
+        arrived = self._rule_rows(numbers, {DUE: second[TIME] + 1, RULE: second[RULE]})
         # A rule without a due time is valid; all others have not had their turn.
-        valid = stored.filter(pl.col(DUE).is_null())
-        open_rules = pl.concat([stored.filter(pl.col(DUE).is_not_null()).sort(ARRIVAL, descending=True), arrived])
+        valid = stored.filter(pl.col(DUE) == END)
+        open_rules = pl.concat([stored.filter(pl.col(DUE) < END).sort(ARRIVAL, descending=True), arrived])
         passed = pl.col(DUE) <= edge.fire if self.ordered else pl.lit(True)
         changes = open_rules.filter(passed).sort(DUE, maintain_order=True) if self.ordered else open_rules
         applied = self._handled(
             state.filter(pl.col(ARRIVAL) >= KEPT), partials, edge, self._history(valid, changes, counted)
         )
         return self._with_rules(applied, known, valid, changes, open_rules.filter(~passed), counted)
+
+    def _rule_rows(self, numbers: Sequence[int], columns: Mapping[str, pl.Series]) -> pl.DataFrame:
+        """State rows that belong to no key."""
+        never = pl.Series([END] * len(numbers), dtype=pl.Int64)
+        arrival = pl.Series(numbers, dtype=pl.Int64)
+        return self._as_state({DUE: never, DUE_CLOCK: never, ARRIVAL: arrival, **columns})
 
     def _history(self, valid: pl.DataFrame, changes: pl.DataFrame, counted: int) -> RuleHistory:
         times = (changes[DUE] - 1).to_list() if self.ordered else [BEGINNING] * changes.height
@@ -79,8 +79,8 @@ class RuledProcessing(Processing):
     def _keyed(self, rules: pl.DataFrame) -> list[tuple[Any, Row | None]]:
         """Each rule with its key; None for one that removes."""
         columns: Mapping[str, pl.DataType] = self.second.schema
-        flat = rules.select(RULE).unnest(RULE).select(columns.keys())
-        made = list(map(row_class(columns), zip(*python_columns(flat), strict=True)))
+        flat = rules[RULE].struct.unnest()
+        made = list(map(row_class(columns), zip(*python_columns(flat[name] for name in columns), strict=True)))
         removed = flat[DELETED].fill_null(False).to_list() if DELETED in columns else [False] * flat.height
         keys = flat[self.rules_key].to_list()
         return [(key, None if gone else rule) for key, rule, gone in zip(keys, made, removed, strict=True)]
@@ -98,20 +98,14 @@ class RuledProcessing(Processing):
         total = counted + changes.height
         key = pl.col(RULE).struct.field(self.rules_key)
         standing = (
-            pl.concat([valid, changes.with_columns(pl.lit(None, pl.Int64).alias(DUE))])
+            pl.concat([valid, changes.with_columns(pl.lit(END, pl.Int64).alias(DUE))])
             .with_columns(key.alias("__key"))
             .unique("__key", keep="last", maintain_order=True)
             .drop("__key")
         )
         if DELETED in self.second.schema:
             standing = standing.filter(~pl.col(RULE).struct.field(DELETED).fill_null(False))
-        count = self._as_state(
-            pl.select(
-                *(pl.lit(None, dtype).alias(name) for name, dtype in self.rows.keys.items()),
-                pl.lit(COUNTED, pl.Int64).alias(ARRIVAL),
-                pl.lit(total, pl.Int64).alias(VERSION),
-            )
-        )
+        count = self._rule_rows([COUNTED], {VERSION: pl.Series([total], dtype=pl.Int64)})
         kept = pl.concat([standing, waiting, *([count] if total else [])])
         news = kept.join(known, on=[ARRIVAL, DUE, VERSION], how="anti", nulls_equal=True)
         gone = known.join(kept, on=ARRIVAL, how="anti").select(self.identity)

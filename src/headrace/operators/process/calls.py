@@ -15,7 +15,7 @@ from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.context import NOT_COUNTED, Context, Timer
 from headrace.operators.process.handles import Journal, Timeline
-from headrace.operators.process.keyed_process import KeyedProcess
+from headrace.operators.process.keyed_process import Emitted, KeyedProcess
 from headrace.operators.process.on_error import OnError
 from headrace.operators.process.outputs import Emission, OutputRows
 from headrace.operators.process.rows import Row, as_dict
@@ -55,7 +55,7 @@ class Calls:
         # What was over before this batch is gone already, so no row may see time further back.
         self._event, self._clock = Timeline(edge.before), Timeline(edge.clock)
         self._process, self._states = process.at_work({"event": self._event, "clock": self._clock}, self._journal)
-        self._context = Context(edge, self._event, self._journal, rules)
+        self._context = Context(edge, self._journal, rules)
         self._emission = Emission(outputs)
         self._changed = False
         self.failures = Failures()
@@ -104,7 +104,8 @@ class Calls:
             try:
                 given = on_row(row, context)
                 if given is not None:
-                    emission.take(given, self._carried(time))
+                    for item in given:
+                        emission.take(item, self._carried(time))
             except Exception as error:
                 self._recover(error, on_row, row)
             if journal:
@@ -145,9 +146,7 @@ class Calls:
         self._context._time = self._event.now = time
         on_timer = self._process.on_timer
         try:
-            given = on_timer(timer, self._context)
-            if given is not None:
-                self._emission.take(given, self._carried(time))
+            self._emit(on_timer(timer, self._context), time)
         except Exception as error:
             self._recover(error, on_timer, timer)
         self._journal.clear()
@@ -159,6 +158,11 @@ class Calls:
         edge = self._edge
         known = edge.fire if BEGINNING < edge.fire < END else max(self._event.now, edge.before)
         return edge.clock if known == BEGINNING else max(known, self._event.now)
+
+    def _emit(self, given: Emitted, time: int) -> None:
+        if given is not None:
+            for item in given:
+                self._emission.take(item, self._carried(time))
 
     def _carried(self, time: int) -> tuple[Any, ...]:
         return (time,) if self._rules is None else (time, self._rules.version(time))
@@ -183,16 +187,14 @@ class Calls:
             for clock, each in ((False, self._context.timers), (True, self._context.clock_timers))
             for name, (time, text) in each.by_name.items()
         ]
-        return (*cells, timers, _column(due), _column(due_clock))
+        return (*cells, timers, min(due, END), min(due_clock, END))
 
     def _recover(self, error: Exception, function: Callable[..., Any], given: Row | Timer) -> None:
         """Undo a failed call and try again as often as is allowed; then stop, or leave a dead letter."""
         self._undo()
         for _ in range(self._on_error.again):
             try:
-                emitted = function(given, self._context)
-                if emitted is not None:
-                    self._emission.take(emitted, self._carried(self._context._time))
+                self._emit(function(given, self._context), self._context._time)
                 return
             except Exception as again:
                 error = again
@@ -227,10 +229,6 @@ class Calls:
         else:
             named = as_dict(given)
         return json.dumps(named, default=_plain)
-
-
-def _column(time: int) -> int | None:
-    return None if time >= END else time
 
 
 def _plain(value: Any) -> Any:

@@ -13,8 +13,9 @@ from typing import Any
 from headrace.durations import Duration, microseconds
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.operators.process.handles import FOREVER, Journal, Timeline
+from headrace.operators.process.handles import FOREVER, Journal
 from headrace.operators.process.rows import microseconds_of, moment
+from headrace.operators.process.rules import RuleHistory
 
 MOST_IN_A_ROW = 10_000
 """Timers for the past that the timers of one key may set in a batch before they are taken for an endless loop."""
@@ -109,11 +110,22 @@ class Timers:
 class Context:
     """The call at hand."""
 
-    __slots__ = ("_edge", "_key", "_rules", "_time", "_timeline", "clock_timers", "in_a_row", "late", "timers")
+    __slots__ = (
+        "_edge",
+        "_ended",
+        "_key",
+        "_rules",
+        "_time",
+        "_timeline",
+        "clock_timers",
+        "in_a_row",
+        "late",
+        "timers",
+    )
 
-    def __init__(self, edge: Edge, timeline: Timeline, journal: Journal, rules: Any = None) -> None:
+    def __init__(self, edge: Edge, journal: Journal, rules: RuleHistory | None = None) -> None:
         self._edge = edge
-        self._timeline = timeline
+        self._ended = edge.fire == END
         self._rules = rules
         self._key: Any = None
         self._time = 0
@@ -149,17 +161,18 @@ class Context:
             raise TimerError(
                 "[RULES_MISSING] this process has no rules. Give hr.process(..., rules=hr.rules(key=...))."
             )
-        found: Mapping[Any, Any] = self._rules.at(self._time)
-        return found
+        return self._rules.at(self._time)
 
     def set_timer(
         self, name: str, *, at: datetime | None = None, after: Duration | None = None, payload: Any = None
     ) -> None:
         """Call ``on_timer`` when event time reaches a moment, or so long after ``time``; the same name replaces."""
         time = self._time + _length(after) if after is not None else _moment(name, at)
-        if time <= self._time or self._edge.fire == END:
+        if time <= self._time or self._ended:
             self._count()
-        self.timers.set(_name(name), time, None if payload is None else json.dumps(payload))
+        if type(name) is not str:
+            raise _no_name(name)
+        self.timers.set(name, time, None if payload is None else json.dumps(payload))
 
     def cancel_timer(self, name: str) -> None:
         """Take a timer of event time back; nothing happens if it is not set."""
@@ -172,7 +185,9 @@ class Context:
         time = self._edge.clock + _length(after) if after is not None else _moment(name, at)
         if time <= self._edge.clock:
             self._count()
-        self.clock_timers.set(_name(name), time, None if payload is None else json.dumps(payload))
+        if type(name) is not str:
+            raise _no_name(name)
+        self.clock_timers.set(name, time, None if payload is None else json.dumps(payload))
 
     def cancel_clock_timer(self, name: str) -> None:
         """Take a timer of the clock back; nothing happens if it is not set."""
@@ -187,10 +202,8 @@ class Context:
             )
 
 
-def _name(name: str) -> str:
-    if not isinstance(name, str):
-        raise TimerError(f"[TIMER_NAME] a timer's name is text, not {name!r}.")
-    return name
+def _no_name(name: Any) -> TimerError:
+    return TimerError(f"[TIMER_NAME] a timer's name is text, not {name!r}.")
 
 
 def _moment(name: str, at: datetime | None) -> int:

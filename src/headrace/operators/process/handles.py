@@ -6,7 +6,7 @@ Every change leaves the old content in the journal, so a call that fails is undo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -284,9 +284,6 @@ class MapState(State):
         fitted_key, fitted = self._fitted(key, self._fit_key), self._fitted(value)
         if len(self._entries) >= self._most and fitted_key not in self._entries:
             self._make_room()
-        if self._entries and not self.contains(fitted_key):
-            # An entry whose time is over is gone, also from its place among the others.
-            self.remove(fitted_key)
         self._put(fitted_key, (fitted, self._timeline.now))
 
     def remove(self, key: Any) -> None:
@@ -295,12 +292,12 @@ class MapState(State):
             self._journal.append((self, key, self._entries.pop(key)))
 
     def keys(self) -> list[Any]:
-        """The keys whose values are not over, in the order in which they were first put."""
+        """The keys whose values are not over, in their own order."""
         return [key for key, _ in self._living()]
 
     def items(self) -> list[tuple[Any, Any]]:
-        """Keys and values that are not over, in the order in which keys were first put."""
-        living = list(self._living())
+        """Keys and values that are not over, in the order of the keys."""
+        living = self._living()
         if self._renews:
             for key, value in living:
                 self._put(key, (value, self._timeline.now))
@@ -327,9 +324,11 @@ class MapState(State):
             return None, FOREVER, over
         return living, min(written for _, written in living.values()) + self._ttl, over
 
-    def _living(self) -> Iterator[tuple[Any, Any]]:
+    def _living(self) -> list[tuple[Any, Any]]:
         now = self._timeline.now
-        return ((key, entry[0]) for key, entry in self._entries.items() if now - entry[1] < self._ttl)
+        living = [(key, entry[0]) for key, entry in self._entries.items() if now - entry[1] < self._ttl]
+        # The order of arrival would tell of entries that were over, removed or undone in between.
+        return sorted(living, key=lambda entry: (entry[0] is not None, entry[0]))
 
     def _put(self, key: Any, entry: tuple[Any, int]) -> None:
         self._journal.append((self, key, self._entries.get(key)))

@@ -16,7 +16,10 @@ ARRIVAL = "__arrival"
 """0 in the row of a key; the number of a row that waits; below 0 in the rows of rules."""
 KEPT = 0
 DUE, DUE_CLOCK = "__due", "__due_clock"
-"""When something happens to a row of state though no row comes: for one that waits, when event time has passed it."""
+"""When something happens to a row of state though no row comes: for one that waits, when event time has passed it.
+
+The end of time stands for never, so that both are plain arrays of numbers.
+"""
 ROW, TIMERS = "__row", "__timers"
 TIMER = pl.List(pl.Struct({"name": pl.String(), "time": pl.Int64(), "payload": pl.String(), "clock": pl.Boolean()}))
 
@@ -50,29 +53,29 @@ class Layout:
                 columns.append(list(zip(column.to_list(), written, strict=True)))
         return list(zip(*columns, unnested(stored[TIMERS]), strict=True))
 
-    def frame(self, cells: Sequence[tuple[Any, ...]]) -> pl.DataFrame:
+    def series(self, cells: Sequence[tuple[Any, ...]]) -> dict[str, pl.Series]:
         """Cells, timers and due times of keys as columns."""
         columns = list(zip(*cells, strict=True)) if cells else [()] * (len(self.states) + 3)
         *states, timers, due, due_clock = columns
-        made = [
-            pl.Series(DUE, due, dtype=pl.Int64),
-            pl.Series(DUE_CLOCK, due_clock, dtype=pl.Int64),
-            nested(timers, TIMER).alias(TIMERS),
-        ]
+        made = {
+            DUE: pl.Series(due, dtype=pl.Int64),
+            DUE_CLOCK: pl.Series(due_clock, dtype=pl.Int64),
+            TIMERS: nested(timers, TIMER),
+        }
         for (name, declared), column in zip(self.states.items(), states, strict=True):
-            dtype = declared.column()
+            dtype = self.columns[f"state.{name}"]
             if isinstance(declared, DeclaredMap):
                 lists = [None if cell is None else [(key, *entry) for key, entry in cell.items()] for cell in column]
-                made.append(nested(lists, dtype).alias(f"state.{name}"))
+                made[f"state.{name}"] = nested(lists, dtype)
             elif _is_many(declared):
-                made.append(nested(column, dtype).alias(f"state.{name}"))
+                made[f"state.{name}"] = nested(column, dtype)
             else:
                 values = [None if cell is None else cell[0] for cell in column]
-                made.append(pl.Series(f"state.{name}", values, dtype=dtype, strict=True))
+                made[f"state.{name}"] = pl.Series(values, dtype=dtype, strict=True)
                 if _has_time(declared):
                     written = [None if cell is None else cell[1] for cell in column]
-                    made.append(pl.Series(f"state.{name}@written", written, dtype=pl.Int64))
-        return pl.DataFrame(made)
+                    made[f"state.{name}@written"] = pl.Series(written, dtype=pl.Int64)
+        return made
 
 
 def is_empty(cells: tuple[Any, ...]) -> bool:

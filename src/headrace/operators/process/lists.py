@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 
 def unnested(column: pl.Series) -> list[list[tuple[Any, ...]]]:
@@ -18,10 +19,11 @@ def unnested(column: pl.Series) -> list[list[tuple[Any, ...]]]:
     >>> unnested(column)
     [[(1, 2)], []]
     """
-    lengths = column.list.len().fill_null(0)
-    elements = column.filter(lengths > 0).explode().struct.unnest()
-    flat = iter(zip(*(each.to_list() for each in elements), strict=True))
-    return [list(islice(flat, length)) for length in lengths.to_list()]
+    arrow = column.to_arrow(compat_level=pl.CompatLevel.oldest())
+    lengths = pc.fill_null(pc.list_value_length(arrow), 0).to_pylist()
+    # Straight from Arrow: the same by expressions takes many times longer when there are few cells.
+    flat = iter(zip(*(pl.Series(field).to_list() for field in arrow.flatten().flatten()), strict=True))
+    return [list(islice(flat, length)) for length in lengths]
 
 
 def nested(cells: Sequence[Iterable[tuple[Any, ...]] | None], dtype: pl.DataType) -> pl.Series:
@@ -35,14 +37,12 @@ def nested(cells: Sequence[Iterable[tuple[Any, ...]] | None], dtype: pl.DataType
     lists = [() if cell is None else tuple(cell) for cell in cells]
     flat = list(chain.from_iterable(lists))
     columns = zip(*flat, strict=True) if flat else ((),) * len(dtype.inner.fields)
-    elements = pl.DataFrame(
-        [
-            pl.Series(field.name, values, dtype=field.dtype, strict=True)
-            for field, values in zip(dtype.inner.fields, columns, strict=True)
-        ]
-    ).to_struct()
+    fields = dtype.inner.fields
+    arrays = [
+        pl.Series(values, dtype=field.dtype, strict=True).to_arrow(compat_level=pl.CompatLevel.oldest())
+        for field, values in zip(fields, columns, strict=True)
+    ]
     lengths = np.fromiter(map(len, lists), np.int64, len(lists))
     offsets = np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
-    arrow = pa.LargeListArray.from_arrays(offsets, elements.to_arrow(compat_level=pl.CompatLevel.oldest()))
-    column = pl.Series(arrow, dtype=dtype)
-    return column if lengths.all() else pl.select(pl.when(pl.Series(lengths) > 0).then(column)).to_series()
+    elements = pa.StructArray.from_arrays(arrays, [field.name for field in fields])
+    return pl.Series(pa.LargeListArray.from_arrays(offsets, elements, mask=pa.array(lengths == 0)), dtype=dtype)

@@ -9,7 +9,6 @@ from typing import Any
 import polars as pl
 
 from headrace.operators.process.fitting import fitting
-from headrace.operators.process.rows import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class OutputRows:
         if not isinstance(row, dict):
             raise OutputError(
                 f"[OUTPUT_NO_DICT] output {self._name!r} got {row!r}. Yield dicts with the declared columns, or return "
-                "a list of them."
+                "a list of dicts."
             )
         known = 0
         fitted = []
@@ -89,24 +88,17 @@ def _column(name: str, values: tuple[Any, ...], dtype: pl.DataType) -> pl.Series
 class Emission:
     """Collects what one call gives until it is known to have succeeded."""
 
-    __slots__ = ("_outputs", "staged")
+    __slots__ = ("_main", "_outputs", "staged")
 
     def __init__(self, outputs: Mapping[str, OutputRows]) -> None:
+        self._main = outputs["main"]
         self._outputs = outputs
         self.staged: list[tuple[OutputRows, tuple[Any, ...]]] = []
 
-    def take(self, given: Any, carried: tuple[Any, ...]) -> None:
-        """Everything that a call gives, each row with what every row carries."""
-        if isinstance(given, dict | str | To | Row):
-            raise OutputError(
-                f"[OUTPUT_NO_DICT] a call returned {given!r}. Yield rows, or return a list of them: [{{...}}]."
-            )
-        main = self._outputs["main"]
-        for item in given:
-            output, row = main, item
-            if type(item) is To:
-                output, row = self._side(item.output), item.row
-            self.staged.append((output, (*output.fitted(row), *carried)))
+    def take(self, item: Any, carried: tuple[Any, ...]) -> None:
+        """A row that a call gives, with what every row carries."""
+        output, row = (self._side(item.output), item.row) if type(item) is To else (self._main, item)
+        self.staged.append((output, (*output.fitted(row), *carried)))
 
     def commit(self) -> None:
         """The call has succeeded."""

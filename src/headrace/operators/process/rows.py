@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any
@@ -51,9 +51,9 @@ def is_lazy(dtype: pl.DataType) -> bool:
     return isinstance(dtype, pl.Datetime) and dtype.time_zone is not None
 
 
-def python_columns(frame: pl.DataFrame) -> list[list[Any]]:
-    """The columns of a frame as a row class takes them."""
-    return [(column.cast(pl.Int64) if is_lazy(column.dtype) else column).to_list() for column in frame]
+def python_columns(columns: Iterable[pl.Series]) -> list[list[Any]]:
+    """Columns as a row class takes them."""
+    return [(column.to_physical() if is_lazy(column.dtype) else column).to_list() for column in columns]
 
 
 def moment(time: int) -> datetime:

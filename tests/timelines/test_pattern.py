@@ -1,0 +1,317 @@
+"""Patterns on the wheel: order by event time, late rows, time that runs out, crashes, keys, measures."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.operators.patterns import skip
+from headrace.operators.patterns.pattern import Pattern, pattern
+from headrace.testing import at, batch, crash, expect, late_by, play, row, timeline, watermark
+
+
+def abc(**more: Any) -> Pattern:
+    """a, then one or more b, then c, all within ten minutes."""
+    return (
+        pattern("abc", key="k", **more)
+        .begin("a", "kind = 'a'")
+        .followed_by("b", "kind = 'b'")
+        .one_or_more()
+        .greedy()
+        .followed_by("c", "kind = 'c'")
+        .within("10 minutes")
+    )
+
+
+SUMMED = abc().select(start="a.at", total="sum(b.n)", rows="count(b.*)", end="c.at").late(hr.side_output())
+PAIR = (
+    pattern("pair", key="k")
+    .begin("a", "kind = 'a'")
+    .followed_by("b", "kind = 'b'")
+    .within("5 minutes")
+    .select(a="a.n", b="b.n")
+    .late(hr.side_output())
+)
+
+
+@pytest.mark.spark
+def test_rows_are_matched_in_event_time_order_however_they_come() -> None:
+    timeline(
+        SUMMED,
+        at("10:04", k="x", kind="c", n=0),
+        at("10:02", k="x", kind="b", n=3),
+        batch(),
+        at("10:00", k="x", kind="a", n=1),
+        at("10:01", k="x", kind="b", n=2),
+        batch(),
+        expect(),
+        watermark("10:04:00.000001"),
+        expect(k="x", start="10:00", total=5, rows=2, end="10:04", matched_at="10:04"),
+    )
+
+
+@pytest.mark.spark
+def test_a_partial_match_survives_crashes_in_its_middle() -> None:
+    timeline(
+        SUMMED,
+        at("10:00", k="x", kind="a", n=1),
+        crash(),
+        batch(),
+        at("10:01", k="x", kind="b", n=2),
+        watermark("10:02"),
+        crash(),
+        at("10:02", k="x", kind="b", n=3),
+        crash(),
+        watermark("10:03"),
+        at("10:04", k="x", kind="c", n=0),
+        crash(),
+        batch(),
+        watermark("10:05"),
+        expect(k="x", start="10:00", total=5, rows=2, matched_at="10:04"),
+        watermark("11:00"),
+        expect(),
+    )
+
+
+@pytest.mark.spark
+def test_a_row_that_time_has_passed_is_late() -> None:
+    timeline(
+        PAIR,
+        at("10:00", k="x", kind="a", n=1),
+        watermark("10:02"),
+        at("10:01", k="x", kind="b", n=2),
+        at("10:02", k="x", kind="b", n=3),
+        watermark("10:03"),
+        expect(k="x", a=1, b=3, matched_at="10:02"),
+        expect(row(k="x", kind="b", n=2, late_by=late_by("1 minute")), output="late"),
+    )
+
+
+@pytest.mark.spark
+def test_what_runs_out_of_time_leaves_on_a_quiet_stream_with_what_was_matched() -> None:
+    timeline(
+        SUMMED,
+        at("10:00", k="x", kind="a", n=1),
+        at("10:01", k="x", kind="b", n=2),
+        at("10:03", k="y", kind="a", n=7),
+        watermark("10:09:59"),
+        expect(output="timed_out"),
+        watermark("10:10"),
+        expect(
+            row(k="x", start="10:00", total=2, rows=1, end=None, waited_for="c", timed_out_at="10:10"),
+            output="timed_out",
+        ),
+        crash(),
+        watermark("11:00"),
+        expect(
+            row(k="y", start="10:03", total=None, rows=0, end=None, waited_for="b", timed_out_at="10:13"),
+            output="timed_out",
+        ),
+        expect(),
+    )
+
+
+@pytest.mark.spark
+def test_within_is_strict() -> None:
+    timeline(
+        PAIR,
+        at("10:00", k="in", kind="a", n=1),
+        at("10:00", k="out", kind="a", n=1),
+        at("10:04:59.999999", k="in", kind="b", n=2),
+        at("10:05", k="out", kind="b", n=2),
+        watermark("10:10"),
+        expect(k="in", a=1, b=2, matched_at="10:04:59.999999"),
+        expect(row(k="out", a=1, b=None, waited_for="b", timed_out_at="10:05"), output="timed_out"),
+    )
+
+
+@pytest.mark.spark
+def test_a_negation_at_the_end_matches_when_the_time_is_over_without_any_row() -> None:
+    silent = (
+        pattern("silent", key="k")
+        .begin("order", "kind = 'order'")
+        .not_followed_by("paid", "kind = 'paid'")
+        .within("1 hour")
+        .select(ordered="order.at")
+        .late(hr.drop())
+    )
+    timeline(
+        silent,
+        at("10:00", k="x", kind="order"),
+        at("10:05", k="y", kind="order"),
+        at("10:30", k="y", kind="paid"),
+        watermark("10:59:59"),
+        expect(),
+        crash(),
+        watermark("11:00"),
+        expect(k="x", ordered="10:00", matched_at="11:00"),
+        watermark("20:00"),
+        expect(),
+        expect(output="timed_out"),
+    )
+
+
+@pytest.mark.spark
+def test_conditions_look_at_earlier_steps_and_at_time() -> None:
+    testing_a_card = (
+        pattern("card_testing", key="card")
+        .begin("probe", "amount < 2.0")
+        .times_or_more(3)
+        .consecutive()
+        .greedy()
+        .next("take", "amount > 100.0 AND amount > 10 * avg(probe.amount) AND elapsed() < 60")
+        .within("10 minutes")
+        .after_match(skip.past_last())
+        .select(probes="count(probe.*)", mean="avg(probe.amount)", amount="take.amount", took="elapsed()")
+        .late(hr.drop())
+    )
+    timeline(
+        testing_a_card,
+        *(at(f"10:00:{second:02d}", card="fraud", amount=1.0) for second in (0, 10, 20)),
+        at("10:00:50", card="fraud", amount=500.0),
+        *(at(f"10:00:{second:02d}", card="slow", amount=1.0) for second in (0, 10, 20)),
+        at("10:01:00", card="slow", amount=500.0),
+        *(at(f"10:00:{second:02d}", card="two", amount=1.0) for second in (0, 10)),
+        at("10:00:20", card="two", amount=500.0),
+        watermark("10:30"),
+        expect(card="fraud", probes=3, mean=1.0, amount=500.0, took=50.0, matched_at="10:00:50"),
+    )
+
+
+@pytest.mark.spark
+def test_rows_with_equal_times_are_taken_in_the_order_of_their_arrival() -> None:
+    timeline(
+        PAIR,
+        at("10:00", k="x", kind="a", n=1),
+        at("10:00", k="x", kind="b", n=2),
+        at("10:00", k="y", kind="b", n=3),
+        batch(),
+        at("10:00", k="y", kind="a", n=4),
+        at("10:00", k="y", kind="b", n=5),
+        watermark("10:01"),
+        expect(row(k="x", a=1, b=2), row(k="y", a=4, b=5)),
+    )
+
+
+@pytest.mark.spark
+def test_a_match_held_back_by_an_earlier_one_survives_a_crash() -> None:
+    step = (
+        pattern("held", key="k")
+        .begin("a", "kind IN ('a', 'b')")
+        .followed_by_any("c", "kind = 'c'")
+        .followed_by("d", "kind = 'd' OR kind = 'e' AND a.kind = 'b'")
+        .within("3 minutes")
+        .after_match(skip.past_last())
+        .select(a="a.n", d="d.n")
+        .late(hr.drop())
+    )
+    timeline(
+        step,
+        at("10:01", k="x", kind="a", n=1),
+        at("10:02", k="x", kind="b", n=2),
+        at("10:03", k="x", kind="c", n=3),
+        at("10:03:30", k="x", kind="e", n=4),
+        watermark("10:03:40"),
+        expect(),
+        crash(),
+        watermark("10:10"),
+        expect(k="x", a=2, d=4, matched_at="10:04"),
+    )
+
+
+def test_a_row_that_meets_no_condition_breaks_what_must_follow_directly() -> None:
+    strict = (
+        pattern("strict", key="k")
+        .begin("a", "kind = 'a'")
+        .next("b", "kind = 'b'")
+        .within("1 hour")
+        .select(a="a.n", b="b.n")
+        .late(hr.drop())
+    )
+    timeline(
+        strict,
+        at("10:00", k="x", kind="a", n=1),
+        at("10:01", k="x", kind="z", n=2),
+        at("10:02", k="x", kind="b", n=3),
+        at("10:03", k="x", kind="a", n=4),
+        watermark("10:03:30"),
+        at("10:05", k="x", kind="b", n=6),
+        at("10:04", k="x", kind="z", n=5),
+        at("10:06", k="x", kind="a", n=7),
+        batch(),
+        at("10:07", k="x", kind="b", n=8),
+        watermark("10:10"),
+        expect(k="x", a=7, b=8),
+    )
+
+
+def test_a_pattern_without_a_key_takes_all_rows_together_and_null_is_a_key() -> None:
+    keyless = pattern("all", key=None).begin("a", "kind = 'a'").next("b", "kind = 'b'").select(n="b.n").late(hr.drop())
+    timeline(
+        keyless, at("10:00", kind="a", n=1), batch(), at("10:01", kind="b", n=2), watermark("10:02"), expect(n=2)
+    )
+    timeline(
+        PAIR,
+        at("10:00", k=None, kind="a", n=1),
+        at("10:00", k="x", kind="a", n=2),
+        watermark("10:00:30"),
+        at("10:01", k=None, kind="b", n=3),
+        watermark("10:02"),
+        expect(k=None, a=1, b=3),
+    )
+
+
+def test_matches_go_on_time_into_a_following_window() -> None:
+    hourly = hr.tumbling("hourly", size="1 hour", key="k").agg(n="count(*)").late(hr.side_output())
+    timeline(
+        (PAIR, hourly),
+        at("10:59", k="x", kind="a", n=1),
+        at("11:01", k="x", kind="b", n=1),
+        watermark("12:00"),
+        watermark("12:01"),
+        expect(k="x", window="11:00/12:00", n=1),
+        expect(output="late"),
+    )
+
+
+def test_a_measure_is_typed_as_spark_types_it() -> None:
+    step = abc().select(
+        first="first(b.n)",
+        last="b.n",
+        least="min(b.n)",
+        most="max(b.n)",
+        mean="avg(b.n)",
+        known="count(b.n)",
+        product="sum(b.price * b.price)",
+        shouted="upper(a.kind)",
+        none="coalesce(b.nothing, 'none')",
+        at="max(b.at)",
+    )
+    played = play(
+        step.late(hr.drop()),
+        at("10:00", k="x", kind="a", n=9, price=1.0, nothing=None),
+        at("10:01", k="x", kind="b", n=3, price=2.0, nothing=None),
+        at("10:02", k="x", kind="b", n=None, price=3.0, nothing=None),
+        at("10:03", k="x", kind="b", n=4, price=0.5, nothing=None),
+        at("10:04", k="x", kind="c", n=0, price=1.0, nothing=None),
+        watermark("11:00"),
+    )
+    assert played.main == [
+        {
+            "k": "x",
+            "first": 3,
+            "last": 4,
+            "least": 3,
+            "most": 4,
+            "mean": 3.5,
+            "known": 2,
+            "product": 13.25,
+            "shouted": "A",
+            "none": "none",
+            "at": datetime(2026, 1, 1, 10, 3, tzinfo=UTC),
+            "matched_at": datetime(2026, 1, 1, 10, 4, tzinfo=UTC),
+        }
+    ]
