@@ -250,9 +250,7 @@ def test_a_row_that_meets_no_condition_breaks_what_must_follow_directly() -> Non
 
 def test_a_pattern_without_a_key_takes_all_rows_together_and_null_is_a_key() -> None:
     keyless = pattern("all", key=None).begin("a", "kind = 'a'").next("b", "kind = 'b'").select(n="b.n").late(hr.drop())
-    timeline(
-        keyless, at("10:00", kind="a", n=1), batch(), at("10:01", kind="b", n=2), watermark("10:02"), expect(n=2)
-    )
+    timeline(keyless, at("10:00", kind="a", n=1), batch(), at("10:01", kind="b", n=2), watermark("10:02"), expect(n=2))
     timeline(
         PAIR,
         at("10:00", k=None, kind="a", n=1),
@@ -274,6 +272,47 @@ def test_matches_go_on_time_into_a_following_window() -> None:
         watermark("12:01"),
         expect(k="x", window="11:00/12:00", n=1),
         expect(output="late"),
+    )
+
+
+def test_a_pattern_reads_the_results_of_windows() -> None:
+    hourly = hr.tumbling("hourly", size="1 hour", key="k").agg(n="count(*)").late(hr.drop())
+    rising = (
+        pattern("rising", key="k")
+        .begin("low", "n < 2")
+        .next("high", "n > low.n")
+        .within("2 hours")
+        .select(since="low.window.start", n="high.n")
+        .late(hr.drop())
+    )
+    timeline(
+        (hourly, rising),
+        at("10:00", k="x", kind="a"),
+        at("11:10", k="x", kind="a"),
+        at("11:20", k="x", kind="a"),
+        watermark("12:00"),
+        watermark("12:01"),
+        expect(k="x", since="10:00", n=2, matched_at="11:59:59.999999"),
+    )
+
+
+def test_too_many_partial_matches_of_a_key_are_dropped_the_oldest_first() -> None:
+    few = (
+        pattern("few", key="k", most=2)
+        .begin("a", "kind = 'a'")
+        .followed_by("b", "kind = 'b'")
+        .within("1 hour")
+        .select(a="a.n")
+        .late(hr.drop())
+    )
+    timeline(
+        few,
+        *(at(f"10:0{minute}", k="x", kind="a", n=minute) for minute in range(4)),
+        watermark("10:05"),
+        at("10:06", k="x", kind="b", n=6),
+        watermark("10:10"),
+        expect(row(k="x", a=2), row(k="x", a=3)),
+        expect(output="timed_out"),
     )
 
 

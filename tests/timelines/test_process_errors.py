@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
 import headrace as hr
 from headrace.testing import at, crash, expect, play, row, timeline, watermark
+
+# Spark's workers cannot import this module, so they get its classes whole.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def told(process: Any, **more: Any) -> Any:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
 import headrace as hr
 from headrace.testing import at, batch, crash, expect, play, row, timeline, watermark
+
+# Spark's workers cannot import this module, so they get its classes whole.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 class Limits(hr.KeyedProcess):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import StreamingQueryException
 
+from headrace.errors import reported
 from headrace.graph import Graph, SideOutput, active_graph
 from headrace.observe.committed import commits, committed_rows
 from headrace.runtime.flow import Flow
@@ -109,7 +110,10 @@ class SparkEngine:
         set_watermarks(self._flow.planner, self._setting)
         if self._query is None:
             self._query = self._flow.begin(processingTime="10 milliseconds")
-        self._query.processAllAvailable()
+        try:
+            self._query.processAllAvailable()
+        except StreamingQueryException as error:
+            raise reported(error) or error from None
         self._give_dead_letters()
 
     def _give_dead_letters(self) -> None:

@@ -17,15 +17,14 @@ from headrace.operators.patterns.bound import BoundPattern
 from headrace.operators.patterns.kept import KeptColumns, kept_schema, matches_of
 from headrace.operators.patterns.matcher import Found, KeyMatches
 from headrace.operators.patterns.terms import physical
-from headrace.operators.patterns.useful import useful_rows
+from headrace.operators.patterns.useful import HITS, TIME, useful_rows
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.schemas import MOMENT
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
-ARRIVAL, TIME, HITS = "__arrival", "__time", "__hits"
-"""A waiting row's number, time and conditions; of a key ``KEPT`` and the time at which something runs out."""
-KEPT = -1
+ARRIVAL, KEPT = "__arrival", -1
+"""A waiting row's number; ``KEPT`` for a key, whose ``TIME`` is when something runs out."""
 MATCHED_AT, TIMED_OUT_AT, WAITED_FOR = "matched_at", "timed_out_at", "waited_for"
 TIMED_OUT = "timed_out"
 TAKEN = (MATCHED_AT, TIMED_OUT_AT, WAITED_FOR)

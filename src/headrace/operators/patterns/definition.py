@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
-from headrace.durations import spoken
+from headrace.durations import positive_microseconds, spoken
 from headrace.errors import DefinitionError
+from headrace.operators.patterns.chain import elements_of
 from headrace.operators.patterns.compiler import conditions_of
 from headrace.operators.patterns.condition import StepCondition, parse_step_condition
 from headrace.operators.patterns.element import Element
-from headrace.operators.patterns.skip import Skip
+from headrace.operators.patterns.skip import KINDS, Skip
 
 MOST_CONDITIONS = 62
 _Wrong = Callable[[str, str], DefinitionError]
@@ -63,9 +65,13 @@ class Definition:
         """The definition from its JSON; what is wrong with it is a definition error."""
         try:
             raw: Mapping[str, Any] = json.loads(text)
-            elements = tuple(map(Element.from_json, raw["elements"]))
             skip = Skip(**raw.get("skip", {"kind": "none"}))
-            return cls(elements, raw.get("within"), skip, tuple(dict(raw["measures"]).items()))
+            if skip.kind not in KINDS or (skip.step is None) == (skip.kind in ("to_first", "to_last")):
+                raise ValueError(f"there is no {skip!r}")
+            within = raw.get("within")
+            if within is not None:
+                within = positive_microseconds(timedelta(microseconds=within), argument="within")
+            return cls(elements_of(raw["elements"]), within, skip, tuple(dict(raw["measures"]).items()))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DefinitionError(
                 "PATTERN_UNREADABLE",
@@ -109,8 +115,8 @@ class Definition:
             if element.last.quantifier.greedy and following.contiguity == "not_next":
                 raise wrong(
                     "GREEDY_BEFORE_NOT_NEXT",
-                    f"step {following.step!r} looks at the row behind the greedy step {element.last.step!r}, which ends "
-                    "only with a row of the next step. Use .not_followed_by, or leave out .greedy().",
+                    f"step {following.step!r} looks at the row behind the greedy step {element.last.step!r}, which "
+                    "ends only with a row of the next step. Use .not_followed_by, or leave out .greedy().",
                 )
         for element in self._all_elements():
             if element.quantifier.given and element.group and element.last.quantifier.greedy:
@@ -168,8 +174,8 @@ class Definition:
                 if order[step] > limit and step not in together:
                     raise wrong(
                         "STEP_NOT_EARLIER",
-                        f"the condition of {name!r}, '{condition.text}', reads step {step!r}, which has no rows by then. "
-                        f"Move the condition to {step!r}.",
+                        f"the condition of {name!r}, '{condition.text}', reads step {step!r}, which has no rows by "
+                        f"then. Move the condition to {step!r}.",
                     )
 
     def _together(self, step: str) -> set[str]:

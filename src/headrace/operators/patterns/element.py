@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -102,15 +102,3 @@ class Element:
             "since_previous": self.since_previous,
         }
         return {name: value for name, value in said.items() if value is not None}
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Element:
-        """The element from its dictionaries."""
-        return cls(
-            raw["contiguity"],
-            raw.get("step"),
-            raw.get("where"),
-            tuple(map(cls.from_json, raw.get("group", ()))),
-            Quantifier(**raw.get("quantifier", {})),
-            raw.get("since_previous"),
-        )

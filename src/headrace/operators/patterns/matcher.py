@@ -160,7 +160,7 @@ class Matcher:
                     partials = key.partials
 
     def expire(self, key: KeyMatches, until: int, found: Found) -> None:
-        """Let time pass: partial matches that cannot be completed before ``until`` leave, in the order of their ends."""
+        """Let time pass: partial matches that cannot be completed before ``until`` leave, the first to end first."""
         while key.partials:
             end = self.due(key)
             if end is None or end > until:

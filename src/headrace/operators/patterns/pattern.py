@@ -132,8 +132,8 @@ class Pattern(Chain):
     @property
     def holds(self) -> str:
         """What the state holds and how long, in words."""
-        until = "they are complete" if self.length is None else f"complete or {spoken(self.length)} old"
-        return f"rows that wait for event time; at most {self.most} partial matches of a key with their rows, until {until}"
+        until = "complete" if self.length is None else f"complete or {spoken(self.length)} old"
+        return f"rows that wait for event time; at most {self.most} partial matches of a key, until {until}"
 
     @property
     def _called(self) -> str:
@@ -152,10 +152,8 @@ class Pattern(Chain):
 def pattern(name: str, *, key: Key, most: int = MOST) -> Pattern:
     """Rows of a key in an order that means something; ``most`` is how many partial matches a key may have.
 
-    >>> from headrace.event_time.lateness import drop
-    >>> login = pattern("guessed", key="user").begin("fail", "NOT ok").times(3).followed_by("hit", "ok")
-    >>> login.within("1 minute").select(at="hit.at").late(drop())
-    hr.pattern('guessed', key='user').begin('fail', 'NOT ok').times(3).followed_by('hit', 'ok').within('1 minute').select(at='hit.at').late(hr.drop())
+    >>> pattern("guessed", key="user").begin("fail", "NOT ok").times(3).next("hit", "ok").within("1 minute")
+    hr.pattern('guessed', key='user').begin('fail', 'NOT ok').times(3).next('hit', 'ok').within('1 minute')
     """
     check_name("step", name)
     if most < 1:

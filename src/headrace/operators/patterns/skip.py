@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
+
+Kind = Literal["none", "to_next", "past_last", "to_first", "to_last"]
+KINDS = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
     """Which partial matches are discarded once a match has been emitted, by the row they began with."""
 
-    kind: Literal["none", "to_next", "past_last", "to_first", "to_last"]
+    kind: Kind
     step: str | None = None
 
     def __repr__(self) -> str:

@@ -68,6 +68,7 @@ class Term:
 def term_of(node: exp.Expr, steps: Iterable[str], text: str) -> Term | None:
     """The term that a syntax tree is as a whole, or None.
 
+    >>> from headrace.expressions.rows import read
     >>> term_of(read("sum(b.price * b.amount)"), ["a", "b"], "").argument.text
     'price * amount'
     """

@@ -9,6 +9,9 @@ import polars as pl
 from headrace.operators.key_order import KEY_NUMBER
 from headrace.operators.patterns.bound import BoundPattern
 
+TIME, HITS = "__time", "__hits"
+"""A row's time, and the conditions it meets by itself."""
+
 _Mask = npt.NDArray[np.bool_]
 _Places = npt.NDArray[np.int64]
 
@@ -19,7 +22,7 @@ def useful_rows(pattern: BoundPattern, rows: pl.DataFrame, living: _Mask) -> pl.
     A row before the first that could begin a match is of no use to a key without partial matches. Where a row that
     meets no condition ends everything, the same holds behind each such row, and a run that is too short is of no use.
     """
-    number, hits = rows[KEY_NUMBER].to_numpy(), rows["__hits"].to_numpy()
+    number, hits = rows[KEY_NUMBER].to_numpy(), rows[HITS].to_numpy()
     if len(hits) == 0:
         return pl.Series([], dtype=pl.Boolean)
     place = np.arange(len(hits))
@@ -32,7 +35,7 @@ def useful_rows(pattern: BoundPattern, rows: pl.DataFrame, living: _Mask) -> pl.
     useful = np.maximum.accumulate(np.where(begins, place, -1)) >= run_begin
     continued = living[number] & (run_begin == np.maximum.accumulate(np.where(first_of_key, place, 0)))
     if pattern.fragile and pattern.definition.within is not None and not pattern.automaton.limits:
-        useful &= ~_too_short(pattern, rows["__time"].to_numpy(), begins, empty, np.flatnonzero(first_of_run))
+        useful &= ~_too_short(pattern, rows[TIME].to_numpy(), begins, empty, np.flatnonzero(first_of_run))
     # Of several rows in a row that meet no condition, the second changes nothing.
     return pl.Series((useful | continued) & ~(empty & after_empty))
 

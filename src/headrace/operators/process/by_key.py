@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, repeat
@@ -117,17 +117,21 @@ class Processing:
     def _handled(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge, rules: RuleHistory | None) -> Applied:
         arrival = state[ARRIVAL].to_numpy()
         is_due = self._is_due(state, edge)
+        waited = int((arrival > KEPT).sum())
         taken = np.flatnonzero(is_due & (arrival > KEPT))
-        released, waiting = self._released(state[taken], partials, int(arrival.max(initial=KEPT)) + 1, edge)
-        woken = state[np.flatnonzero(is_due & (arrival == KEPT))]
-        keys = self._keys(released, woken)
+        released, waiting = self._released(_at(state, taken), partials, int(arrival.max(initial=KEPT)) + 1, edge)
+        woken = np.flatnonzero(is_due & (arrival == KEPT))
+        keys = self._keys(released, _at(state, woken))
+        if not (keys.height or waiting.height):
+            idle = Holding(waited, 0, waited)
+            return Applied(state, self._nothing, state.clear().select(self.identity), self._no_output, holding=idle)
         # The keys among the state's rows, by their numbers; everything else has none.
         numbers = self._numbers(state, keys) if keys.height else np.full(state.height, NONE)
         touched = np.flatnonzero(numbers != NONE)
         outputs = {name: OutputRows(name, each, self._carrying(each)) for name, each in self.outputs.items()}
         calls = Calls(self.process, self.name, self.ordered, self.on_error, edge, outputs, rules)
-        known = dict(zip(numbers[touched].tolist(), self._layout.cells(state[touched]), strict=True))
-        changed = self._called(calls, keys, known, released)
+        known = dict(zip(numbers[touched].tolist(), self._layout.cells(_at(state, touched)), strict=True))
+        changed = self._called(calls, keys, known, set(numbers[woken].tolist()), released)
         kept = {number: cells for number, cells in changed.items() if not is_empty(cells)}
         upserts = self._upserts(keys, kept)
         leaves = np.zeros(state.height, bool)
@@ -135,13 +139,12 @@ class Processing:
         leaves[touched] = np.isin(numbers[touched], list(changed))
         gone = np.flatnonzero(leaves & ~np.isin(numbers, list(kept)))
         remaining = [state.filter(~leaves) if leaves.any() else state, upserts, waiting]
-        waited = int((arrival > KEPT).sum())
         failures = calls.failures
         after = pl.concat([each for each in remaining if each.height] or [upserts])
         return Applied(
             after.rechunk() if after.n_chunks() > MOST_CHUNKS else after,
-            pl.concat([upserts, waiting]),
-            state.select(self.identity)[gone],
+            pl.concat([upserts, waiting]) if waiting.height else upserts,
+            _at(state, gone).select(self.identity),
             outputs["main"].frame(),
             side={name: rows.frame() for name, rows in outputs.items() if name != "main"},
             failed=pl.DataFrame(failures.letters, _FAILED, orient="row") if failures.letters else None,
@@ -213,6 +216,10 @@ class Processing:
     def _nothing(self) -> pl.DataFrame:
         return pl.DataFrame(schema=self.state_schema)
 
+    @cached_property
+    def _no_output(self) -> pl.DataFrame:
+        return pl.DataFrame(schema=self.output_schema)
+
     def _keys(self, released: pl.DataFrame, woken: pl.DataFrame) -> pl.DataFrame:
         """The keys that have rows or something due, numbered, with the arrival number of their state rows."""
         keys = released.select(self.key)
@@ -226,10 +233,17 @@ class Processing:
         """The number of each row's key. By two columns: by one, Polars (2.1) does not find NaN in a sorted one."""
         identities = rows.select(self.identity)
         joined = identities.join(keys, on=list(self.identity), how="left", nulls_equal=True, maintain_order="left")
-        return joined[KEY_NUMBER].fill_null(NONE).to_numpy()
+        numbers = joined[KEY_NUMBER].to_numpy()
+        # Where a number is missing they come as floats.
+        return numbers if numbers.dtype == np.int64 else np.nan_to_num(numbers, nan=NONE).astype(np.int64)
 
     def _called(
-        self, calls: Calls, keys: pl.DataFrame, known: Mapping[int, tuple[Any, ...]], released: pl.DataFrame
+        self,
+        calls: Calls,
+        keys: pl.DataFrame,
+        known: Mapping[int, tuple[Any, ...]],
+        woken: Set[int],
+        released: pl.DataFrame,
     ) -> dict[int, tuple[Any, ...]]:
         """Call the author's code for every key that is touched; the cells of those that have changed."""
         rows: Iterator[Timed] = iter(())
@@ -243,7 +257,7 @@ class Processing:
             rows = self._timed(released[order])
         changed: dict[int, tuple[Any, ...]] = {}
         for number, key in enumerate(key_values([keys[name].to_list() for name in self.key])):
-            cells = calls.key(key, known.get(number), islice(rows, counts[number]))
+            cells = calls.key(key, known.get(number), islice(rows, counts[number]), woken=number in woken)
             if cells is not None:
                 changed[number] = cells
         return changed
@@ -260,6 +274,10 @@ class Processing:
         stored = self._layout.series(list(kept.values()))
         changed = keys[list(kept)]
         return self._as_state({**{name: changed[name] for name in (*self.key, ARRIVAL)}, **stored})
+
+
+def _at(state: pl.DataFrame, places: Numbers) -> pl.DataFrame:
+    return state[places] if len(places) else state.clear()
 
 
 def _times(rows: pl.DataFrame) -> list[int]:

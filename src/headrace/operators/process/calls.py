@@ -13,13 +13,14 @@ from typing import Any
 from headrace.errors import HeadraceError
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.operators.process.context import NOT_COUNTED, Context, Timer
+from headrace.operators.process.context import NOT_COUNTED, Context
 from headrace.operators.process.handles import Journal, Timeline
 from headrace.operators.process.keyed_process import Emitted, KeyedProcess
 from headrace.operators.process.on_error import OnError
 from headrace.operators.process.outputs import Emission, OutputRows
 from headrace.operators.process.rows import Row, as_dict
 from headrace.operators.process.rules import RuleHistory
+from headrace.operators.process.timers import Timer
 
 Timed = tuple[Row, int, bool]
 """A row, its time, and whether it is late."""
@@ -60,16 +61,19 @@ class Calls:
         self._changed = False
         self.failures = Failures()
 
-    def key(self, key: Any, stored: tuple[Any, ...] | None, rows: Iterable[Timed]) -> tuple[Any, ...] | None:
+    def key(
+        self, key: Any, stored: tuple[Any, ...] | None, rows: Iterable[Timed], *, woken: bool
+    ) -> tuple[Any, ...] | None:
         """Everything that happens to a key in this batch; what is to be stored of it, or None when nothing changed.
 
         ``stored`` and the result hold the cell of each state, then the timers, then when something is due by event
-        time and by the clock. A key with nothing left has no timers and no cells.
+        time and by the clock. A key with nothing left has no timers and no cells. One that was woken is always stored:
+        when its time to live has become longer, all that changes is when it is due.
         """
         context = self._context
         context._key = key
         self._load(stored)
-        self._changed = False
+        self._changed = woken
         self._event.now = self._edge.before
         self._take(rows)
         self._settle()

@@ -19,13 +19,12 @@ from headrace.operators.process.handles import (
     AggregatingState,
     Binding,
     Journal,
-    ListState,
-    MapState,
     ReducingState,
     State,
     Timeline,
     ValueState,
 )
+from headrace.operators.process.lists_and_maps import ListState, MapState
 from headrace.schemas import parse_ddl, polars_schema
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from copy import copy
 from typing import Any, Self
 
-from headrace.operators.process.context import Context, Timer
+from headrace.operators.process.context import Context
 from headrace.operators.process.declarations import Clock, Declared
 from headrace.operators.process.handles import Journal, State, Timeline
+from headrace.operators.process.timers import Timer
 
 Emitted = Iterable[Any] | None
 """Rows that a call gives: dicts, or ``hr.to(...)`` for a side output; as a generator, a list, or nothing."""

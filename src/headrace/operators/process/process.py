@@ -154,7 +154,8 @@ class Process:
             for each in self.states
         ]
         waiting = ["rows until event time has passed them"] if self.ordered else []
-        return f"of each key {', '.join([*states, 'its timers', *waiting])}"
+        held = f"of each key {', '.join([*states, 'its timers', *waiting])}"
+        return held if self.ordered else f"{held}; without order, so results may depend on batches"
 
     def __repr__(self) -> str:
         said = f"{self.name!r}, {_said(self.author)}, key={said_key(self.key)!r}, output={self.output!r}"

@@ -37,8 +37,8 @@ def quantified(draw: st.DrawFn, chain: Group, *, can_be_optional: bool, can_be_g
             chain = chain.until("u")
         if can_be_greedy and inner != "combinations" and draw(st.booleans()):
             chain = chain.greedy()
-    earlier = chain.elements[-2] if len(chain.elements) > 1 else None
-    if can_be_optional and (earlier is None or not earlier.quantifier.greedy) and draw(st.booleans()):
+    before = [element for element in chain.elements[:-1] if not element.negated]
+    if can_be_optional and not (before and before[-1].quantifier.greedy) and draw(st.booleans()):
         chain = chain.optional()
     return chain
 

@@ -230,20 +230,23 @@ def test_what_is_kept_of_matches_that_overlap(chain: Chain, rows: str, strategy:
 
 
 def test_a_match_waits_until_an_earlier_one_that_would_skip_it_is_decided() -> None:
-    chain = group().begin("a").followed_by("b").followed_by("c")
-    found = Letters(chain, 10, skip.past_last()).play("a1 b2 a3 b4 c5")
-    assert len(found.matches) == 1
-    waiting = group().begin("a").followed_by("b", "b").next("c")
-    letters = Letters(group().begin("a", "ax").next("y", "by").next("c", "cz"), 10, skip.past_last())
-    assert letters.matches("a1 b2 c3 x4 y5 z6") == ["a1 b2 c3", "x4 y5 z6"]
-    assert Letters(waiting, 10, skip.past_last()).matches("a1 a2 b3 c4") == ["a1 b3 c4"]
+    chain = group().begin("a", "ab").followed_by_any("c").followed_by("d")
+    letters = Letters(chain, 10, skip.past_last())
+    assert letters.matches("a1 b2 c3") == []
+    assert letters.matches("a1 b2 c3 d4") == ["a1 c3 d4"]
 
 
 def test_a_match_held_back_is_emitted_when_the_earlier_one_runs_out_of_time() -> None:
-    chain = group().begin("a", "ab").followed_by_any("c").followed_by("d", "de")
-    early = Letters(group().begin("a", "ab").followed_by("x", "bx").followed_by("c"), 4, skip.past_last())
-    assert early.play("a1 b2 x3 c4").matches[0][1] == 4
-    held = Letters(group().begin("a", "ab").next("b", "bd").optional().followed_by("e").times(2), 5, skip.to_next())
-    found = held.play("a1 b2 e3", until=99)
-    assert found.matches == []
-    assert Letters(chain, 3, skip.past_last()).matches("a1 b2 c3 e4 d5", until=99) == ["b2 c3 e4"]
+    chain = group().begin("a", "ab").next("x", "bx").followed_by("c").followed_by("d")
+    letters = Letters(chain, 4, skip.past_last())
+    assert [time for _, time in letters.play("a1 b2 x3 c4 d5", until=99).matches] == [5]
+    assert letters.matches("a1 b2 x3 c4 d5", until=99) == ["b2 x3 c4 d5"]
+    assert letters.timed_out("a1 b2 x3 c4 d5", until=99) == ["a1 b2 c4 at 5 for d"]
+
+
+def test_a_later_match_does_not_overtake_an_earlier_partial_match() -> None:
+    chain = group().begin("a", "ab").followed_by("c").optional().followed_by("d", "de")
+    strict = group().begin("a", "ab").next("b", "bc").next("c", "cd").one_or_more().consecutive().greedy().next("e")
+    assert Letters(strict, 9, skip.past_last()).matches("a1 b2 c3 d4 e5") == ["a1 b2 c3 d4 e5"]
+    assert Letters(strict, 9, skip.to_next()).matches("a1 b2 c3 d4 e5") == ["a1 b2 c3 d4 e5", "b2 c3 d4 e5"]
+    assert Letters(chain, 9, skip.past_last()).matches("a1 c2 d3 b4 e5") == ["a1 c2 d3", "b4 e5"]

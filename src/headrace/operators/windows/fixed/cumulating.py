@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.durations import Duration, microseconds, positive_microseconds, spoken
+from headrace.durations import Duration, microseconds, positive_microseconds
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.fixed.assigners import CumulatingWindows
 from headrace.operators.windows.fixed.overlapping import OverlappingStep
-from headrace.operators.windows.window_step import Key, key_columns, said_key
+from headrace.operators.windows.window_step import Key, key_columns
 from headrace.wheel.operator import Operator
 
 
@@ -21,35 +21,17 @@ class Cumulating(OverlappingStep):
     """Growing windows with a common beginning."""
 
     step: int
-    size: int
-    offset: int
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         return self._over(CumulatingWindows(self.step, self.size, self.offset), aggregation, lateness)
 
     @property
-    def horizon(self) -> int:
-        """How far apart in event time rows of one result may be."""
-        return self.size
+    def _kind(self) -> str:
+        return "cumulating"
 
     @property
-    def _shape(self) -> Mapping[str, object]:
-        return {
-            "kind": "cumulating",
-            "step": self.step,
-            "size": self.size,
-            "offset": self.offset,
-            "state": self._kept_by,
-        }
-
-    @property
-    def _said(self) -> Mapping[str, object]:
-        return {
-            "step": spoken(self.step),
-            "size": spoken(self.size),
-            "key": said_key(self.key),
-            "offset": spoken(self.offset) if self.offset else None,
-        }
+    def _lengths(self) -> Mapping[str, int]:
+        return {"step": self.step, "size": self.size}
 
 
 def cumulating(name: str, *, step: Duration, size: Duration, key: Key, offset: Duration | None = None) -> Cumulating:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.durations import Duration, microseconds, positive_microseconds, spoken
+from headrace.durations import Duration, microseconds, positive_microseconds
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.fixed.assigners import HoppingWindows
 from headrace.operators.windows.fixed.overlapping import OverlappingStep
-from headrace.operators.windows.window_step import Key, key_columns, said_key
+from headrace.operators.windows.window_step import Key, key_columns
 from headrace.wheel.operator import Operator
 
 
@@ -20,36 +20,18 @@ from headrace.wheel.operator import Operator
 class Hopping(OverlappingStep):
     """Fixed windows that overlap."""
 
-    size: int
     every: int
-    offset: int
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         return self._over(HoppingWindows(self.size, self.every, self.offset), aggregation, lateness)
 
     @property
-    def horizon(self) -> int:
-        """How far apart in event time rows of one result may be."""
-        return self.size
+    def _kind(self) -> str:
+        return "hopping"
 
     @property
-    def _shape(self) -> Mapping[str, object]:
-        return {
-            "kind": "hopping",
-            "size": self.size,
-            "every": self.every,
-            "offset": self.offset,
-            "state": self._kept_by,
-        }
-
-    @property
-    def _said(self) -> Mapping[str, object]:
-        return {
-            "size": spoken(self.size),
-            "every": spoken(self.every),
-            "key": said_key(self.key),
-            "offset": spoken(self.offset) if self.offset else None,
-        }
+    def _lengths(self) -> Mapping[str, int]:
+        return {"size": self.size, "every": self.every}
 
 
 def hopping(name: str, *, size: Duration, every: Duration, key: Key, offset: Duration | None = None) -> Hopping:

@@ -2,22 +2,52 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from headrace.durations import spoken
 from headrace.event_time.lateness import Lateness
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.fixed.assigners import Windows
 from headrace.operators.windows.fixed.by_pane import PaneAggregation
 from headrace.operators.windows.fixed.by_window import WindowAggregation
 from headrace.operators.windows.panes import ACCUMULATING
-from headrace.operators.windows.window_step import WindowStep
+from headrace.operators.windows.window_step import WindowStep, said_key
 from headrace.wheel.operator import Operator
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class OverlappingStep(WindowStep):
     """A kind of windows in which a row belongs to several."""
+
+    size: int
+    offset: int
+
+    @property
+    @abstractmethod
+    def _kind(self) -> str:
+        """What the author calls it."""
+
+    @property
+    @abstractmethod
+    def _lengths(self) -> Mapping[str, int]:
+        """The lengths that make the windows, by the author's names."""
+
+    @property
+    def horizon(self) -> int:
+        """How far apart in event time rows of one result may be."""
+        return self.size
+
+    @property
+    def _shape(self) -> Mapping[str, object]:
+        return {"kind": self._kind, **self._lengths, "offset": self.offset, "state": self._kept_by}
+
+    @property
+    def _said(self) -> Mapping[str, object]:
+        lengths = {name: spoken(length) for name, length in self._lengths.items()}
+        return {**lengths, "key": said_key(self.key), "offset": spoken(self.offset) if self.offset else None}
 
     @property
     def _kept_by(self) -> Literal["pane", "window"]:

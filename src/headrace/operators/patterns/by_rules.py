@@ -1,0 +1,305 @@
+"""Patterns that come and go while a flow runs: every rule has its own matching, all read the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import polars as pl
+
+from headrace.errors import DefinitionError
+from headrace.event_time.lateness import Lateness
+from headrace.event_time.record import Edge
+from headrace.event_time.strategy import BEGINNING
+from headrace.expressions.operands import common_type
+from headrace.operators.patterns.bound import BoundPattern
+from headrace.operators.patterns.by_pattern import (
+    MATCHED_AT,
+    TIMED_OUT,
+    TIMED_OUT_AT,
+    WAITED_FOR,
+    PatternMatching,
+)
+from headrace.operators.patterns.definition import Definition
+from headrace.operators.patterns.terms import Columns
+from headrace.operators.windows.aggregation import Aggregation
+from headrace.schemas import MOMENT
+from headrace.wheel.codec import decode, encode
+from headrace.wheel.key_hash import canonical
+from headrace.wheel.operator import Applied, Combined, Due
+
+ARRIVAL, TIME, ROW = "__arrival", "__time", "__row"
+RULE, PATTERN, STATE = "rule", "__pattern", "__state"
+VALID = -1
+"""The arrival number of a rule that is valid; those of changes to come are below it, those of waiting rows above."""
+_BY_ITSELF = Lateness("drop")
+
+
+@dataclass(frozen=True)
+class RulePlace:
+    """What the patterns of a step's rules have in common."""
+
+    step: str
+    key: tuple[str, ...]
+    time: str
+    schema: tuple[tuple[str, pl.DataType], ...]
+    output: tuple[tuple[str, pl.DataType], ...]
+    most: int
+
+    @property
+    def rows(self) -> Aggregation:
+        """What is known of the rows."""
+        return Aggregation(self.step, self.key, self.time, (), dict(self.schema))
+
+
+@lru_cache(maxsize=1_024)
+def rule_matching(place: RulePlace, text: str) -> PatternMatching:
+    """The matching of one rule, or a definition error that says what is wrong with it."""
+    definition = Definition.from_json(text)
+    definition.check("the rule")
+    bound = BoundPattern(definition, place.most, Columns(dict(place.schema)))
+    matching = PatternMatching(place.step, place.rows, bound, _BY_ITSELF)
+    _ = matching.state_schema
+    output = dict(place.output)
+    for name, dtype in bound.measures.schema.items():
+        if name not in output or common_type(dtype, output[name]) != output[name]:
+            declared = ", ".join(f"{column} {of}" for column, of in output.items())
+            raise DefinitionError(
+                "RULE_OUTPUT",
+                f"measure {name!r} is {dtype}, but the step's output has {declared}. Give the rule's measures "
+                "the names and types of the output.",
+            )
+    return matching
+
+
+@dataclass(frozen=True)
+class PatternRuleIntake:
+    """How rule rows come to the key groups: all of them to each; what is no pattern stays behind."""
+
+    place: RulePlace
+    rule: str
+    """The column that tells rules apart."""
+    deleted: bool
+    """Whether rows can remove a rule."""
+    time: pl.Expr
+    name: str = "rules"
+    broadcast: bool = True
+    key: tuple[str, ...] = ()
+
+    @property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        """When, which rule, and its pattern; no pattern removes it."""
+        return {TIME: pl.Int64(), RULE: pl.String(), PATTERN: pl.String()}
+
+    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+        """Rules that can be read travel; a late one counts from now on."""
+        gone = pl.col("deleted").fill_null(False) if self.deleted else pl.lit(False)
+        pattern = pl.when(gone).then(None).otherwise(pl.col("pattern").fill_null(""))
+        given = rows.select(self.time.alias(TIME), pl.col(self.rule).alias(RULE), pattern.alias(PATTERN))
+        good = given.filter(self.judged(given)["reason"].is_null())
+        return Combined(good, rows.clear(), good.height, dropped=given.height - good.height)
+
+    def judged(self, given: pl.DataFrame) -> pl.DataFrame:
+        """Each rule with the reason why it cannot be used, or null."""
+        reasons: list[str | None] = []
+        for text in given[PATTERN].to_list():
+            try:
+                if text is not None:
+                    rule_matching(self.place, text)
+                reasons.append(None)
+            except DefinitionError as error:
+                reasons.append(str(error))
+        return given.with_columns(pl.Series("reason", reasons, pl.String))
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Rules stay as they are, in the order of their arrival."""
+        return partials
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The rules of a key group during a batch, and what came out of them."""
+
+    rules: dict[str, tuple[str, pl.DataFrame, int | None]]
+    """Pattern, state and due time of each rule."""
+    changed: set[str] = field(default_factory=set)
+    output: list[pl.DataFrame] = field(default_factory=list)
+    timed_out: list[pl.DataFrame] = field(default_factory=list)
+    overflow: int = 0
+
+
+@dataclass(frozen=True)
+class RuleMatching:
+    """Matches rows against every rule that is valid at their time.
+
+    A state row is a waiting row, a rule that is valid with the state of its own matching (an Arrow stream), or a change
+    of a rule that event time has not passed.
+    """
+
+    name: str
+    place: RulePlace
+    second: PatternRuleIntake
+    lateness: Lateness
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns."""
+        return self.place.key
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """A waiting row of a key, or a rule."""
+        return (*self.key, ARRIVAL, RULE)
+
+    @property
+    def output_time(self) -> str:
+        """A match's time is that of the row, or the end of time, that made it certain."""
+        return MATCHED_AT
+
+    @cached_property
+    def _rows(self) -> Aggregation:
+        return self.place.rows
+
+    @cached_property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        """Rows travel whole: which columns the rules read is known only where the rules are."""
+        return {**self._rows.keys, TIME: pl.Int64(), ROW: pl.Struct(dict(self.place.schema))}
+
+    @cached_property
+    def state_schema(self) -> dict[str, pl.DataType]:
+        """Waiting rows, and rules."""
+        rule = {RULE: pl.String(), PATTERN: pl.String(), STATE: pl.Binary()}
+        return {**self.partial_schema, ARRIVAL: pl.Int64(), **rule}
+
+    @cached_property
+    def output_schema(self) -> dict[str, pl.DataType]:
+        """Key, which rule, its measures, and when the match was complete."""
+        return {**self._rows.keys, RULE: pl.String(), **dict(self.place.output), MATCHED_AT: MOMENT}
+
+    @cached_property
+    def side_schemas(self) -> Mapping[str, Mapping[str, pl.DataType]]:
+        """Late rows, and what had been matched of partial matches that ran out of time."""
+        late = {"late": self._rows.late_schema} if self.lateness.keeps_rows else {}
+        told = {RULE: pl.String(), **dict(self.place.output), WAITED_FOR: pl.String(), TIMED_OUT_AT: MOMENT}
+        return {**late, TIMED_OUT: {**self._rows.keys, **told}}
+
+    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+        """Judge lateness."""
+        late = rows.select((self._rows.row_time < edge.late) | self._rows.is_correction).to_series()
+        accepted = rows.filter(~late) if late.any() else rows
+        travelling = accepted.select(
+            *self.key, self._rows.row_time.alias(TIME), pl.struct(dict(self.place.schema).keys()).alias(ROW)
+        )
+        return Combined(canonical(travelling, self.key), self._rows.late(rows.filter(late), edge), accepted.height)
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Rows stay as they are, in the order of their arrival."""
+        return partials
+
+    def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
+        """Take rows and changes of rules in the order of event time, a change before the rows of its time."""
+        passed = pl.col(TIME) < edge.fire
+        waiting = pl.concat([state.filter(pl.col(ARRIVAL) > VALID), self._numbered(state, partials, up=True)])
+        changes = pl.concat([state.filter(pl.col(ARRIVAL) < VALID), self._numbered(state, second, up=False)])
+        valid = state.filter(pl.col(ARRIVAL) == VALID)
+        taken = waiting.filter(passed).sort(TIME, ARRIVAL)
+        rows = taken[ROW].struct.unnest().with_columns(taken[TIME])
+        turn = _Turn(dict(self._stored(valid)))
+        begin = 0
+        for time, rule, pattern in (
+            changes.filter(passed).sort(TIME, -pl.col(ARRIVAL)).select(TIME, RULE, PATTERN).rows()
+        ):
+            end = begin + int(rows[begin:].select((pl.col(TIME) < time).sum()).item())
+            self._run(turn, rows[begin:end], time, edge)
+            begin = end
+            self._change(turn, rule, pattern)
+        self._run(turn, rows[begin:], edge.fire, edge)
+        upserts, gone = self._news(turn, valid)
+        kept = valid.join(pl.concat([upserts, gone]), on=RULE, how="anti", nulls_equal=True)
+        still = pl.concat([waiting.filter(~passed), changes.filter(~passed)])
+        arrived = still.join(state, on=self.identity, how="anti", nulls_equal=True)
+        over = state.filter((pl.col(ARRIVAL) != VALID) & passed)
+        return Applied(
+            pl.concat([kept, upserts, still]),
+            pl.concat([upserts, arrived]),
+            pl.concat([gone, over]).select(self.identity),
+            self._together(turn.output, self.output_schema),
+            side={TIMED_OUT: self._together(turn.timed_out, self.side_schemas[TIMED_OUT])} if turn.timed_out else {},
+            told={"overflow": turn.overflow} if turn.overflow else {},
+        )
+
+    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+        """The earliest moment at which a row or a change is taken, or a partial match runs out of time."""
+        if state.is_empty():
+            return Due()
+        when = pl.when(pl.col(ARRIVAL) == VALID).then(pl.col(TIME)).otherwise(pl.col(TIME) + 1)
+        return Due(state.select(when.min()).item())
+
+    def _numbered(self, state: pl.DataFrame, arriving: pl.DataFrame, *, up: bool) -> pl.DataFrame:
+        """What arrives, as state rows, numbered behind what waits already: rows upwards, changes downwards."""
+        known = state[ARRIVAL]
+        first = max(VALID, int(known.max() or VALID)) + 1 if up else min(VALID, int(known.min() or VALID)) - 1  # type: ignore[arg-type]
+        step = 1 if up else -1
+        number = pl.int_range(first, first + step * arriving.height, step, dtype=pl.Int64, eager=True)
+        return self._as_state(arriving.with_columns(number.alias(ARRIVAL)))
+
+    def _as_state(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.select(
+            pl.col(name) if name in rows.columns else pl.lit(None, dtype).alias(name)
+            for name, dtype in self.state_schema.items()
+        )
+
+    def _stored(self, valid: pl.DataFrame) -> Iterator[tuple[str, tuple[str, pl.DataFrame, int | None]]]:
+        for rule, pattern, blob, due in valid.select(RULE, PATTERN, STATE, TIME).rows():
+            empty = pl.DataFrame(schema=rule_matching(self.place, pattern).state_schema)
+            yield rule, (pattern, empty if blob is None else decode([blob]), due)
+
+    def _run(self, turn: _Turn, rows: pl.DataFrame, fire: int, edge: Edge) -> None:
+        """Step all rules through some rows, and let time run."""
+        for rule, (pattern, state, due) in turn.rules.items():
+            if rows.is_empty() and (due is None or due > fire):
+                continue
+            matching = rule_matching(self.place, pattern)
+            until = Edge(BEGINNING, fire, edge.before, edge.clock)
+            applied = matching.apply(state, matching.combine(rows.drop(TIME), until).partials, until)
+            turn.rules[rule] = (pattern, applied.state, matching.due(applied.state, until).event)
+            turn.overflow += applied.told.get("overflow", 0)
+            if applied.upserts.height + applied.removed.height:
+                turn.changed.add(rule)
+            told = pl.lit(rule).alias(RULE)
+            turn.output.append(applied.output.with_columns(told))
+            turn.timed_out += [timed_out.with_columns(told) for timed_out in applied.side.values()]
+
+    def _change(self, turn: _Turn, rule: str, pattern: str | None) -> None:
+        """A rule is removed, added, or begins anew with another pattern."""
+        if pattern is None:
+            turn.rules.pop(rule, None)
+        elif rule not in turn.rules or turn.rules[rule][0] != pattern:
+            empty = pl.DataFrame(schema=rule_matching(self.place, pattern).state_schema)
+            turn.rules[rule] = (pattern, empty, None)
+            turn.changed.add(rule)
+
+    def _news(self, turn: _Turn, valid: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The rules that are different now, and those that are gone."""
+        stored: list[dict[str, Any]] = []
+        for rule in sorted(turn.changed & turn.rules.keys()):
+            pattern, state, due = turn.rules[rule]
+            blob = None if state.is_empty() else encode(state)
+            stored.append({ARRIVAL: VALID, TIME: due, RULE: rule, PATTERN: pattern, STATE: blob})
+        columns = {name: self.state_schema[name] for name in (ARRIVAL, TIME, RULE, PATTERN, STATE)}
+        upserts = self._as_state(pl.DataFrame(stored, schema=columns))
+        return upserts, valid.filter(~pl.col(RULE).is_in(list(turn.rules)))
+
+    def _together(self, found: list[pl.DataFrame], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+        """What the rules gave, in the columns of the step; what a rule does not say is null."""
+        fitted = [
+            each.select(
+                (pl.col(name) if name in each.columns else pl.lit(None)).cast(dtype).alias(name)
+                for name, dtype in schema.items()
+            )
+            for each in found
+            if not each.is_empty()
+        ]
+        return pl.concat(fitted) if fitted else pl.DataFrame(schema=dict(schema))

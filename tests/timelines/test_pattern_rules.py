@@ -1,0 +1,145 @@
+"""Patterns read from a second input: added, changed and removed while rows flow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+import headrace as hr
+from headrace.operators.patterns.pattern import pattern
+from headrace.operators.patterns.pattern_rules import pattern_rules
+from headrace.operators.process.rules import rules
+from headrace.testing import at, batch, crash, expect, row, timeline, watermark
+from headrace.testing.elements import At
+
+ALERTS = pattern_rules("alerts", key="k", output="first BIGINT, last BIGINT", rules=rules(key="rule_id")).late(
+    hr.side_output()
+)
+
+
+def pair(first: str, last: str, within: str = "10 minutes") -> str:
+    """The rule: one kind of row, then another."""
+    return (
+        pattern("rule", key="k")
+        .begin("a", f"kind = '{first}'")
+        .followed_by("b", f"kind = '{last}'")
+        .within(within)
+        .select(first="a.n", last="b.n")
+        .to_json()
+    )
+
+
+def rule(time: str, name: str, text: str | None, *, deleted: bool = False) -> At:
+    return at(time, side="right", rule_id=name, pattern=text, deleted=deleted)
+
+
+def event(time: str, kind: str, n: int, k: str = "x") -> At:
+    return at(time, k=k, kind=kind, n=n)
+
+
+def play(*elements: Any) -> None:
+    timeline(ALERTS, *elements)
+
+
+def test_every_match_says_which_rule_it_is_of() -> None:
+    play(
+        rule("10:00", "ab", pair("a", "b")),
+        rule("10:00", "bc", pair("b", "c")),
+        event("10:01", "a", 1),
+        event("10:02", "b", 2),
+        event("10:03", "c", 3),
+        watermark("10:30"),
+        expect(
+            row(k="x", rule="ab", first=1, last=2, matched_at="10:02"),
+            row(k="x", rule="bc", first=2, last=3, matched_at="10:03"),
+        ),
+    )
+
+
+def test_a_rule_counts_from_its_time_on_and_a_crash_changes_nothing() -> None:
+    play(
+        event("10:00", "a", 1),
+        event("10:04", "b", 2),
+        event("10:05", "a", 3),
+        event("10:06", "b", 4),
+        batch(),
+        rule("10:05", "ab", pair("a", "b")),
+        crash(),
+        batch(),
+        watermark("10:05:30"),
+        expect(),
+        crash(),
+        watermark("10:30"),
+        expect(k="x", rule="ab", first=3, last=4),
+    )
+
+
+def test_a_removed_rule_drops_its_partial_matches_without_a_word() -> None:
+    play(
+        rule("10:00", "ab", pair("a", "b")),
+        event("10:01", "a", 1),
+        watermark("10:02"),
+        rule("10:03", "ab", None, deleted=True),
+        event("10:04", "b", 2),
+        watermark("11:00"),
+        expect(),
+        expect(output="timed_out"),
+    )
+
+
+def test_a_changed_rule_begins_anew_and_the_same_again_goes_on() -> None:
+    play(
+        rule("10:00", "changed", pair("a", "b")),
+        rule("10:00", "same", pair("a", "b")),
+        event("10:01", "a", 1),
+        watermark("10:02"),
+        rule("10:03", "changed", pair("a", "b", "9 minutes")),
+        rule("10:03", "same", pair("a", "b")),
+        event("10:04", "b", 2),
+        event("10:05", "a", 3),
+        event("10:06", "b", 4),
+        watermark("11:00"),
+        expect(
+            row(k="x", rule="changed", first=3, last=4),
+            row(k="x", rule="same", first=1, last=2),
+            row(k="x", rule="same", first=3, last=4),
+        ),
+    )
+
+
+def test_what_runs_out_of_a_rules_time_is_told_with_the_rule() -> None:
+    play(
+        rule("10:00", "ab", pair("a", "b", "2 minutes")),
+        event("10:01", "a", 1),
+        watermark("10:02:59"),
+        expect(output="timed_out"),
+        watermark("10:03"),
+        expect(row(k="x", rule="ab", first=1, last=None, waited_for="b", timed_out_at="10:03"), output="timed_out"),
+    )
+
+
+def test_a_bad_rule_is_left_out_and_the_flow_goes_on() -> None:
+    unknown = pair("a", "b").replace("kind =", "colour =")
+    measures = pair("a", "b").replace("b.n", "b.kind")
+    play(
+        rule("10:00", "no json", "SELECT 1"),
+        rule("10:00", "unknown column", unknown),
+        rule("10:00", "wrong type", measures),
+        rule("10:00", "nothing", None),
+        rule("10:00", "good", pair("a", "b")),
+        event("10:01", "a", 1),
+        event("10:02", "b", 2),
+        watermark("11:00"),
+        expect(k="x", rule="good", first=1, last=2),
+    )
+
+
+def test_why_a_rule_is_bad_is_said() -> None:
+    moment = pl.Datetime("us", "UTC")
+    rows = {"k": pl.String(), "kind": pl.String(), "n": pl.Int64(), "at": moment}
+    intake: Any = ALERTS.bind(rows, "at", {"rule_id": pl.String(), "pattern": pl.String(), "at": moment}, "at").second
+    texts = [pair("a", "b").replace("b.n", "b.kind"), pair("a", "b").replace("kind =", "colour ="), "[]"]
+    given = pl.DataFrame([[0, "r", text] for text in texts], intake.partial_schema, orient="row")
+    reasons = [reason.split("]")[0] + "]" for reason in intake.judged(given)["reason"]]
+    assert reasons == ["[RULE_OUTPUT]", "[COLUMN_UNKNOWN]", "[PATTERN_UNREADABLE]"]

@@ -1,0 +1,168 @@
+"""Conditions asked of each candidate say what the same SQL says of whole columns, nulls and NaN included."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import product
+from typing import Any
+
+import polars as pl
+import pytest
+from sqlglot import exp
+
+from headrace.expressions.rows import read
+from headrace.expressions.translation import Scope
+from headrace.operators.patterns.condition import parse_step_condition
+from headrace.operators.patterns.evaluation import Evaluation
+from headrace.operators.patterns.matcher import Node
+from headrace.operators.patterns.measure import bind_measures
+from headrace.operators.patterns.terms import Columns, physical
+
+SCHEMA = {
+    "x": pl.Float64(),
+    "f": pl.Float32(),
+    "n": pl.Int64(),
+    "d": pl.Decimal(10, 2),
+    "s": pl.String(),
+    "ok": pl.Boolean(),
+    "at": pl.Datetime("us", "UTC"),
+}
+NAN = float("nan")
+VALUES: dict[str, list[Any]] = {
+    "x": [None, NAN, -0.0, 1.5, 3.0],
+    "f": [None, 0.1, 2.5],
+    "n": [None, 0, 2, 2**53 + 1],
+    "d": [None, Decimal("1.50"), Decimal("3.00")],
+    "s": [None, "a", "B"],
+    "ok": [None, True, False],
+    "at": [None, datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)],
+}
+CONDITIONS = [
+    *(f"x {sign} a.x" for sign in ("=", "<>", "<", "<=", ">", ">=", "<=>")),
+    *(f"n {sign} a.n" for sign in ("=", "<", "<=>")),
+    "n > a.x",
+    "x > a.n",
+    "d >= a.d",
+    "d > a.x",
+    "n = a.d",
+    "x > 10 * a.x - 1.5",
+    "f * a.f > 0.25",
+    "f + a.f > a.x",
+    "-a.x < x",
+    "abs(a.x - x) < 2e0",
+    "NOT (a.ok AND ok)",
+    "a.ok OR ok",
+    "a.ok AND NOT ok",
+    "a.x IS NULL OR x > a.x",
+    "a.x IS NOT NULL AND n IS NULL",
+    "a.s IN (s, 'a')",
+    "s NOT IN ('B', a.s)",
+    "x BETWEEN a.x AND 3",
+    "coalesce(a.x, x, 0.0) > 1",
+    "CAST(a.n AS DOUBLE) > x",
+    "at > a.at",
+    "a.at < TIMESTAMP '2026-01-02T00:00:00Z' AND at = a.at",
+    "upper(a.s) = s",
+    "(a.x) = ((x))",
+]
+
+
+def candidates(text: str) -> list[dict[str, Any]]:
+    used = {column.name for column in read(text).find_all(exp.Column)}
+    names = [name for name in SCHEMA if name in used]
+    rows = [dict(zip(names, values, strict=True)) for values in product(*(VALUES[name] for name in names))]
+    return [{**dict.fromkeys(SCHEMA), **row} for row in rows]
+
+
+def as_row(columns: Columns, values: dict[str, Any]) -> tuple[Any, ...]:
+    frame = pl.DataFrame([values], schema=SCHEMA)
+    computed = frame.select(
+        expression.to_polars(SCHEMA).cast(physical(expression.type(SCHEMA))).alias(str(number))
+        for number, expression in enumerate(columns.expressions.values())
+    )
+    return (0, 0, *(computed.row(0) if columns.expressions else ()))
+
+
+@pytest.mark.parametrize("text", CONDITIONS)
+def test_a_condition_over_the_match_means_what_sql_means(text: str) -> None:
+    columns = Columns(SCHEMA)
+    evaluation = Evaluation(text, ["a"], columns)
+    asked = evaluation.condition(read(text))
+    whole = evaluation.with_terms(read(text))
+    expression = Scope(text, {**SCHEMA, **evaluation.types}).operand(whole).value
+    for row, before in product(candidates(text), candidates(text)):
+        node: Node = (as_row(columns, before), 0, None)
+        terms = {
+            name: pl.DataFrame([before], schema=SCHEMA).select(term.argument.to_polars(SCHEMA)).item()
+            for name, term in zip(evaluation.types, evaluation.terms, strict=True)
+            if term.argument is not None
+        }
+        frame = pl.DataFrame([{**row, **terms}], schema={**SCHEMA, **evaluation.types})
+        truth = frame.select(expression).item()
+        assert asked(as_row(columns, row), node) is truth, (row, before)
+
+
+def test_a_step_without_rows_is_null_and_counts_nothing() -> None:
+    for text, truth in {
+        "a.x IS NULL": True,
+        "count(a.*) = 0": True,
+        "count(a.x) = 0": True,
+        "sum(a.n) IS NULL": True,
+        "x > avg(a.x)": None,
+        "elapsed(a) IS NULL": True,
+        "elapsed() = 0": True,
+        "coalesce(max(a.x), 7.0) > 1": True,
+    }.items():
+        columns = Columns(SCHEMA)
+        condition = parse_step_condition(text, ["a"]).bound(columns, ["a"])
+        assert condition is not None
+        assert condition(as_row(columns, {**dict.fromkeys(SCHEMA), "x": 1.0}), None) is truth, text
+
+
+def test_aggregates_are_exact_and_typed_as_spark_types_them() -> None:
+    columns = Columns(SCHEMA)
+    measures = bind_measures(
+        {
+            "total": "sum(a.d)",
+            "mean": "avg(a.d)",
+            "least": "min(a.x)",
+            "most": "max(a.x)",
+            "whole": "sum(a.n)",
+            "first": "first(a.s)",
+            "last": "a.s",
+            "known": "count(a.s)",
+            "rows": "count(a.*)",
+            "too_large": "sum(a.n)",
+            "since": "elapsed()",
+        },
+        columns,
+        ["a"],
+    )
+    rows = [
+        {"d": Decimal("1.01"), "x": NAN, "n": 2**62, "s": "one"},
+        {"d": None, "x": 1.0, "n": 2**62, "s": None},
+        {"d": Decimal("1.01"), "x": None, "n": None, "s": None},
+        {"d": Decimal("1.00"), "x": 3.0, "n": None, "s": "two"},
+    ]
+    node: Any = None
+    for number, values in enumerate(rows):
+        _, _, *held = as_row(columns, {**dict.fromkeys(SCHEMA), **values})
+        node = ((number * 1_500_000, number, *held), 0, node)
+    told = measures.of([node])
+    assert told.schema["total"] == pl.Decimal(20, 2)
+    assert told.schema["mean"] == pl.Decimal(14, 6)
+    found = told.row(0, named=True)
+    assert found.pop("most") != found["least"]
+    assert found == {
+        "total": Decimal("3.02"),
+        "mean": Decimal("1.006667"),
+        "least": 1.0,
+        "whole": None,
+        "first": "one",
+        "last": "two",
+        "known": 2,
+        "rows": 4,
+        "too_large": None,
+        "since": 4.5,
+    }

@@ -1,0 +1,125 @@
+"""Mistakes in the definition of a process, all told before any data is read; and what its identity says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+import headrace as hr
+from headrace.operators.process.process import KeptState
+
+SCHEMA: dict[str, pl.DataType] = {"user": pl.String(), "tags": pl.List(pl.String()), "at": pl.Datetime("us", "UTC")}
+
+
+class Seen(hr.KeyedProcess):
+    """Knows users."""
+
+    seen = hr.value_state("INT", ttl="1 day")
+
+    def on_row(self, row: Any, context: Any) -> None:
+        self.seen.set(1)
+
+
+class Limited(Seen):
+    """Needs an argument."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+
+def seen(process: Any = Seen, **more: Any) -> Any:
+    return hr.process("seen", process, **{"key": "user", "output": "user STRING", **more})
+
+
+@pytest.mark.parametrize(
+    ("mistake", "error"),
+    [
+        (lambda: hr.value_state("INT"), "TTL_MISSING"),
+        (lambda: hr.value_state("INT", ttl="1 day", keep_forever=True), "TTL_TWICE"),
+        (lambda: hr.value_state("INT", ttl="0 days"), "DURATION_NOT_POSITIVE"),
+        (lambda: hr.value_state("INT", ttl="1 day", ttl_time="wall"), "TTL_UNKNOWN"),  # type: ignore[arg-type]
+        (lambda: hr.value_state("INT", ttl="1 day", refresh="never"), "TTL_UNKNOWN"),  # type: ignore[arg-type]
+        (lambda: hr.value_state("WHOLE", ttl="1 day"), "SCHEMA_UNREADABLE"),
+        (lambda: hr.list_state("MAP<STRING, INT>", ttl="1 day"), "SCHEMA_UNSUPPORTED"),
+        (lambda: hr.list_state("INT", ttl="1 day", most=0), "MOST_NOT_POSITIVE"),
+        (lambda: hr.map_state("ARRAY<INT>", "INT", ttl="1 day"), "MAP_KEY_TYPE"),
+        (lambda: hr.reducing_state("INT", 7, ttl="1 day"), "REDUCER_UNKNOWN"),  # type: ignore[arg-type]
+        (lambda: hr.aggregating_state("sum", ttl="1 day"), "ACCUMULATOR_UNKNOWN"),  # type: ignore[arg-type]
+        (lambda: seen(7), "PROCESS_INCOMPLETE"),
+        (lambda: seen(dict), "PROCESS_INCOMPLETE"),
+        (lambda: seen(hr.KeyedProcess), "PROCESS_INCOMPLETE"),
+        (lambda: seen(Limited), "PROCESS_INCOMPLETE"),
+        (lambda: seen(key=[]), "KEY_MISSING"),
+        (lambda: seen(output="user"), "SCHEMA_UNREADABLE"),
+        (lambda: seen(outputs={"late": "user STRING"}), "OUTPUT_NAME_TAKEN"),
+        (lambda: seen(outputs={"main": "user STRING"}), "OUTPUT_NAME_TAKEN"),
+        (lambda: seen(outputs={"not a name": "user STRING"}), "NAME_INVALID"),
+        (lambda: seen(on_error="ignore"), "ON_ERROR_UNKNOWN"),
+        (lambda: hr.retry(0, then="stop"), "ON_ERROR_UNKNOWN"),
+        (lambda: hr.retry(1, then="ignore"), "ON_ERROR_UNKNOWN"),  # type: ignore[arg-type]
+        (lambda: seen().late(hr.update_for("1 minute")), "CORRECTIONS_IMPOSSIBLE"),
+        (lambda: seen().bind(SCHEMA, "at"), "LATE_NOT_CHOSEN"),
+        (lambda: seen(key="nobody").late(hr.drop()).bind(SCHEMA, "at"), "COLUMN_UNKNOWN"),
+        (lambda: seen(key="tags").late(hr.drop()).bind(SCHEMA, "at"), "KEY_TYPE"),
+        (lambda: seen(output="at DATE, event_time DATE").late(hr.drop()).bind(SCHEMA, "at"), "OUTPUT_NAME_TAKEN"),
+        (
+            lambda: (
+                seen(output="rules_version INT", rules=hr.rules(key="user"))
+                .late(hr.drop())
+                .bind(SCHEMA, "at", SCHEMA, "at")
+            ),
+            "OUTPUT_NAME_TAKEN",
+        ),
+        (lambda: Seen().seen.get(), "STATE_OUT_OF_REACH"),
+    ],
+)
+def test_a_mistake_has_an_id_of_its_own(mistake: Any, error: str) -> None:
+    with pytest.raises(hr.DefinitionError) as raised:
+        mistake()
+    assert raised.value.id == error
+
+
+def test_states_say_how_long_they_live() -> None:
+    class Several(Seen):
+        clocked = hr.list_state("INT", ttl="1 second", ttl_time="clock")
+        kept = hr.map_state("STRING", "INT", keep_forever=True)
+
+    assert seen(Several).states == (
+        KeptState("seen", 86_400_000_000, "event"),
+        KeptState("clocked", 1_000_000, "clock"),
+        KeptState("kept", None, "event"),
+    )
+    assert seen(Several).holds == (
+        "of each key seen for 1 day of event time, clocked for 1 second of processing time, kept for ever, its timers, "
+        "rows until event time has passed them"
+    )
+
+
+def test_the_identity_of_a_process_is_its_key_its_states_and_its_order() -> None:
+    class Longer(hr.KeyedProcess):
+        seen = hr.value_state("INT", ttl="2 days", refresh="read_and_write")
+
+        def on_row(self, row: Any, context: Any) -> None:
+            """Other code."""
+
+    class Other(Longer):
+        seen = hr.value_state("BIGINT", ttl="1 day")
+
+    class Clocked(Longer):
+        seen = hr.value_state("INT", ttl="1 day", ttl_time="clock")
+
+    known = seen().fingerprint
+    assert known == {
+        "kind": "process",
+        "key": ["user"],
+        "states": {"seen": "value INT by event"},
+        "ordered": True,
+        "rules": None,
+    }
+    assert seen(Longer, output="x INT", on_error="dead_letter").fingerprint == known
+    assert seen(Other).fingerprint != known
+    assert seen(Clocked).fingerprint != known
+    assert seen(ordered=False).fingerprint != known
+    assert seen(rules=hr.rules(key="id")).fingerprint != known
