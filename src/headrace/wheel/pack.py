@@ -33,9 +33,7 @@ class Blob:
 def pack(frames: Iterable[pl.DataFrame], operator: AnyOperator, task: Task) -> Iterator[Blob]:
     """Hand a task's rows on by key group; the first task also wakes groups that are due."""
     yield from _pack(frames, operator, operator, task, node=f"step.{operator.name}")
-    if task.partition == 0:
-        for group in task.record.wake.get(operator.name, ()):
-            yield Blob(group, -1, 0, b"")
+    yield from _wakes(operator, task)
 
 
 def pack_second(frames: Iterable[pl.DataFrame], operator: Joined, task: Task) -> Iterator[Blob]:
@@ -44,6 +42,14 @@ def pack_second(frames: Iterable[pl.DataFrame], operator: Joined, task: Task) ->
     for blob in _pack(frames, second, operator, task, node=f"step.{operator.name}.{second.name}"):
         for group in group_ids() if second.broadcast else (blob.key_group,):
             yield Blob(group, blob.origin, blob.sequence, blob.blob, second=True)
+    yield from _wakes(operator, task)
+
+
+def _wakes(operator: AnyOperator, task: Task) -> Iterator[Blob]:
+    """Spark leaves out an input that brings nothing, so either may hold the first task; woken twice is no harm."""
+    if task.partition == 0:
+        for group in task.record.wake.get(operator.name, ()):
+            yield Blob(group, -1, 0, b"")
 
 
 def _pack(

@@ -163,12 +163,13 @@ class Counts(hr.KeyedProcess):
         """Nothing."""
 
 
-def test_rows_of_a_broadcast_go_to_every_key_group_and_wake_nothing(tmp_path: Path) -> None:
+def test_rows_of_a_broadcast_go_to_every_key_group(tmp_path: Path) -> None:
     step = hr.process("tens", Counts, key="key", output="key STRING", rules=hr.rules(key="key")).late(hr.drop())
     operator = step.bind(SCHEMA, "at", SCHEMA, "at")
     assert isinstance(operator, Joined)
     here = Here(tmp_path, OPEN, wake=(3,))
-    blobs = list(pack_second([rows(("a", 1.0, 1), ("b", 2.0, 2))], operator, here.task()))
+    *blobs, wake = pack_second([rows(("a", 1.0, 1), ("b", 2.0, 2))], operator, here.task())
+    assert wake == Blob(3, -1, 0, b"")
     assert sorted(blob.key_group for blob in blobs) == sorted(group_ids())
     assert all(blob.second and decode([blob.blob]).height == 2 for blob in blobs)
     assert here.said["spend", 4, "step.tens.rules", 0]["accepted"] == 2

@@ -14,6 +14,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.operators.key_order import KEY_NUMBER
 from headrace.operators.patterns.bound import BoundPattern
+from headrace.operators.patterns.collector import cycles_not_searched
 from headrace.operators.patterns.kept import KeptColumns, kept_schema, matches_of
 from headrace.operators.patterns.matcher import Found, KeyMatches
 from headrace.operators.patterns.terms import physical
@@ -128,10 +129,14 @@ class PatternMatching:
         numbers = self._key_numbers(keys)
         touched = kept.join(numbers, on=self.identity, nulls_equal=True)
         matches: list[KeyMatches | None] = [None] * numbers.height
-        for number, key in zip(touched[KEY_NUMBER].to_list(), matches_of(touched, len(self._types)), strict=True):
-            matches[number] = key
-        found = self._stepped(self._in_order(released, numbers), matches, edge)
-        living = self._living(matches, numbers)
+        with cycles_not_searched():
+            for number, key in zip(touched[KEY_NUMBER].to_list(), matches_of(touched, len(self._types)), strict=True):
+                matches[number] = key
+            found = self._stepped(self._in_order(released, numbers), matches, edge)
+            living = self._living(matches, numbers)
+            matched, timed_out = self._matched(found, numbers), self._timed_out(found, numbers)
+            overflow = found.overflow
+            del matches, found
         gone = touched.join(living, on=self.identity, how="anti", nulls_equal=True)
         untouched = kept.join(numbers, on=self.identity, how="anti", nulls_equal=True)
         fresh = self._as_state(still_waiting)
@@ -139,9 +144,9 @@ class PatternMatching:
             pl.concat([untouched, living, waiting.filter(~passed), fresh]),
             pl.concat([living, fresh]),
             pl.concat([gone.select(self.identity), taken.select(self.identity)]),
-            self._matched(found, numbers),
-            side=self._timed_out(found, numbers),
-            told={"overflow": found.overflow} if found.overflow else {},
+            matched,
+            side=timed_out,
+            told={"overflow": overflow} if overflow else {},
         )
 
     def due(self, state: pl.DataFrame, edge: Edge) -> Due:
@@ -181,12 +186,8 @@ class PatternMatching:
         numbered = released.with_columns(pl.lit(KEPT, pl.Int64).alias(ARRIVAL)).join(
             numbers, on=on, nulls_equal=True, maintain_order="left"
         )
-        return (
-            numbered.with_columns(arrival)
-            .select(KEY_NUMBER, TIME, HITS, ARRIVAL, *self._values)
-            .sort(TIME, ARRIVAL)
-            .sort(KEY_NUMBER, maintain_order=True)
-        )
+        order = np.lexsort((arrival.to_numpy(), numbered[TIME].to_numpy(), numbered[KEY_NUMBER].to_numpy()))
+        return numbered.select(KEY_NUMBER, TIME, HITS, *self._values)[order]
 
     def _stepped(self, rows: pl.DataFrame, matches: list[KeyMatches | None], edge: Edge) -> FoundOfKeys:
         """Step every key through its rows and let its time run up to the edge; ``matches`` is changed."""
