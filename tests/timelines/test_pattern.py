@@ -248,9 +248,48 @@ def test_a_row_that_meets_no_condition_breaks_what_must_follow_directly() -> Non
     )
 
 
+def test_what_had_run_out_of_time_before_a_row_broke_it_is_told() -> None:
+    strict = (
+        pattern("strict", key="k")
+        .begin("a", "kind = 'a'")
+        .next("b", "kind = 'b'")
+        .next("c", "kind = 'c'")
+        .within("5 minutes")
+        .select(a="a.n", b="b.n")
+        .late(hr.drop())
+    )
+    timeline(
+        strict,
+        at("10:00", k="x", kind="a", n=1),
+        at("10:04:59", k="x", kind="z", n=2),
+        at("10:10", k="x", kind="a", n=3),
+        at("10:15", k="x", kind="z", n=4),
+        at("10:20", k="x", kind="a", n=5),
+        at("10:21", k="x", kind="b", n=6),
+        at("10:26", k="x", kind="c", n=7),
+        watermark("11:00"),
+        expect(),
+        expect(
+            row(k="x", a=3, b=None, waited_for="b", timed_out_at="10:15"),
+            row(k="x", a=5, b=6, waited_for="c", timed_out_at="10:25"),
+            output="timed_out",
+        ),
+    )
+
+
 def test_a_pattern_without_a_key_takes_all_rows_together_and_null_is_a_key() -> None:
     keyless = pattern("all", key=None).begin("a", "kind = 'a'").next("b", "kind = 'b'").select(n="b.n").late(hr.drop())
-    timeline(keyless, at("10:00", kind="a", n=1), batch(), at("10:01", kind="b", n=2), watermark("10:02"), expect(n=2))
+    timeline(
+        keyless.within("5 minutes"),
+        at("10:00", kind="a", n=1),
+        batch(),
+        at("10:01", kind="b", n=2),
+        at("10:02", kind="a", n=3),
+        watermark("10:03"),
+        expect(n=2),
+        watermark("10:07"),
+        expect(row(n=None, waited_for="b", timed_out_at="10:07"), output="timed_out"),
+    )
     timeline(
         PAIR,
         at("10:00", k=None, kind="a", n=1),

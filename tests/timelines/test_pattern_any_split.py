@@ -20,6 +20,7 @@ from headrace.testing import at, play
 from headrace.testing.elements import At
 from tests.models.pattern_model import Event, Model
 from tests.models.rows import START, end_of_rows, micros, split
+from tests.unit.operators.patterns.letters import Letters
 
 ROWS = 120
 MINUTE = 60_000_000
@@ -109,6 +110,13 @@ def test_batches_order_and_crashes_change_nothing(
             assert found == truth
         else:
             assert len(found) == len(truth)
+        # What runs out of time does so whatever the batches: as when all rows are stepped through at once.
+        at_once = Letters(chain, within * MINUTE, SKIPS[strategy]).play(
+            " ".join(f"{kind}{moment}" for moment, kind, _ in rows), until=rows[-1][0] + 10 * MINUTE
+        )
+        assert [
+            (micros(row["timed_out_at"]), row["waited_for"]) for row in played.timed_out if row["account"] == account
+        ] == [(time, step) for _, time, step in at_once.timed_out]
 
 
 def told(match: tuple[tuple[int, str], ...], rows: list[tuple[int, str, int]], step: Pattern) -> tuple[Any, ...]:

@@ -41,7 +41,7 @@ class Applied:
     side: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """Rows of the other side outputs, by their names."""
     failed: pl.DataFrame | None = None
-    """Rows for which the author's code failed: ``reason``, ``detail`` and the ``row`` as JSON."""
+    """Rows and timers for which the author's code failed: ``reason``, ``detail``, the ``row`` as JSON, ``is_timer``."""
     holding: Holding | None = None
     """For a step in which rows wait: how many did and do, and how many were handled."""
     told: Mapping[str, int] = field(default_factory=dict)

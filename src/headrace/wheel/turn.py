@@ -48,7 +48,7 @@ def turn(
             "bytes": 0 if pages.directory is None else pages.directory.size,
             "late": 0 if late is None else late.height,
             "dropped": applied.dropped,
-            "failed": 0 if failed is None else failed.height,
+            "failed": 0 if failed is None else int((~failed["is_timer"]).sum()),
             "holding": None if applied.holding is None else asdict(applied.holding),
             "told": dict(applied.told),
             "side": {

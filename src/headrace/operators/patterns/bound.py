@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -57,7 +56,8 @@ class BoundPattern:
         """What a match says."""
         return bind_measures(dict(self.definition.measures), self.columns, self.definition.steps)
 
-    def hits(self, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    @cached_property
+    def hits(self) -> pl.Expr:
         """The conditions that a row meets by itself, as one number."""
         met = pl.lit(0, pl.Int64)
         for number, condition in enumerate(self.conditions):
@@ -65,7 +65,7 @@ class BoundPattern:
             if not condition.of_row:
                 met = met + bit
                 continue
-            holds = pl.all_horizontal(part.to_polars(schema) for part in condition.of_row)
+            holds = pl.all_horizontal(part.to_polars(self.columns.schema) for part in condition.of_row)
             met = met + pl.when(holds).then(bit).otherwise(pl.lit(0, pl.Int64))
         return met
 

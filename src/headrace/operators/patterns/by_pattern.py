@@ -69,6 +69,12 @@ class PatternMatching:
         return [f"__value_{number}" for number in range(len(self._types))]
 
     @cached_property
+    def _read(self) -> list[pl.Expr]:
+        """What conditions over the match and measures read of a row."""
+        expressions = zip(self.pattern.columns.expressions.values(), self._values, self._types, strict=True)
+        return [each.to_polars(self.rows.schema).cast(dtype).alias(name) for each, name, dtype in expressions]
+
+    @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
         """Key, time, the conditions that the row meets, and the values that conditions and measures read."""
         values = dict(zip(self._values, self._types, strict=True))
@@ -97,16 +103,10 @@ class PatternMatching:
         """Judge lateness, ask the conditions of whole columns, and drop rows that no step can use."""
         late = rows.select((self.rows.row_time < edge.late) | self.rows.is_correction).to_series()
         accepted = rows.filter(~late) if late.any() else rows
-        asked = accepted.with_columns(self.pattern.hits(self.rows.schema).alias(HITS))
+        asked = accepted.with_columns(self.pattern.hits.alias(HITS))
         if not self.pattern.definition.sees_every_row:
             asked = asked.filter(pl.col(HITS) != 0)
-        read = zip(self.pattern.columns.expressions.values(), self._values, self._types, strict=True)
-        travelling = asked.select(
-            *self.key,
-            self.rows.row_time.alias(TIME),
-            HITS,
-            *(each.to_polars(self.rows.schema).cast(dtype).alias(name) for each, name, dtype in read),
-        )
+        travelling = asked.select(*self.key, self.rows.row_time.alias(TIME), HITS, *self._read)
         return Combined(canonical(travelling, self.key), self.rows.late(rows.filter(late), edge), accepted.height)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
@@ -121,12 +121,12 @@ class PatternMatching:
         passed = pl.col(TIME) < edge.fire
         taken, still_waiting = waiting.filter(passed), arrived.filter(~passed)
         released = pl.concat([taken.select(arrived.columns), arrived.filter(passed)])
-        keys = pl.concat([released.select(self.key), kept.filter(pl.col(TIME) <= edge.fire).select(self.key)])
-        if released.is_empty() and keys.is_empty():
+        due = kept.filter(pl.col(TIME) <= edge.fire)
+        if released.is_empty() and due.is_empty():
             # The usual batch of a quiet watermark: nothing is taken and nothing is due.
             fresh = self._as_state(still_waiting)
             return Applied(pl.concat([state, fresh]), fresh, state.clear().select(self.identity), self._no_output)
-        numbers = self._key_numbers(keys)
+        numbers = self._key_numbers(pl.concat([released.select(self.key), due.select(self.key)]))
         touched = kept.join(numbers, on=self.identity, nulls_equal=True)
         matches: list[KeyMatches | None] = [None] * numbers.height
         with cycles_not_searched():

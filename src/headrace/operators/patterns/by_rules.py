@@ -4,118 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import polars as pl
 
-from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING
-from headrace.expressions.operands import common_type
-from headrace.operators.patterns.bound import BoundPattern
 from headrace.operators.patterns.by_pattern import (
     MATCHED_AT,
     TIMED_OUT,
     TIMED_OUT_AT,
     WAITED_FOR,
-    PatternMatching,
 )
-from headrace.operators.patterns.definition import Definition
-from headrace.operators.patterns.terms import Columns
+from headrace.operators.patterns.rule_intake import (
+    PATTERN,
+    RULE,
+    TIME,
+    PatternRuleIntake,
+    RulePlace,
+    rule_matching,
+)
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.schemas import MOMENT
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
-ARRIVAL, TIME, ROW = "__arrival", "__time", "__row"
-RULE, PATTERN, STATE = "rule", "__pattern", "__state"
+ARRIVAL, ROW, STATE = "__arrival", "__row", "__state"
 VALID = -1
 """The arrival number of a rule that is valid; those of changes to come are below it, those of waiting rows above."""
-_BY_ITSELF = Lateness("drop")
-
-
-@dataclass(frozen=True)
-class RulePlace:
-    """What the patterns of a step's rules have in common."""
-
-    step: str
-    key: tuple[str, ...]
-    time: str
-    schema: tuple[tuple[str, pl.DataType], ...]
-    output: tuple[tuple[str, pl.DataType], ...]
-    most: int
-
-    @property
-    def rows(self) -> Aggregation:
-        """What is known of the rows."""
-        return Aggregation(self.step, self.key, self.time, (), dict(self.schema))
-
-
-@lru_cache(maxsize=1_024)
-def rule_matching(place: RulePlace, text: str) -> PatternMatching:
-    """The matching of one rule, or a definition error that says what is wrong with it."""
-    definition = Definition.from_json(text)
-    definition.check("the rule")
-    bound = BoundPattern(definition, place.most, Columns(dict(place.schema)))
-    matching = PatternMatching(place.step, place.rows, bound, _BY_ITSELF)
-    _ = matching.state_schema
-    output = dict(place.output)
-    for name, dtype in bound.measures.schema.items():
-        if name not in output or common_type(dtype, output[name]) != output[name]:
-            declared = ", ".join(f"{column} {of}" for column, of in output.items())
-            raise DefinitionError(
-                "RULE_OUTPUT",
-                f"measure {name!r} is {dtype}, but the step's output has {declared}. Give the rule's measures "
-                "the names and types of the output.",
-            )
-    return matching
-
-
-@dataclass(frozen=True)
-class PatternRuleIntake:
-    """How rule rows come to the key groups: all of them to each; what is no pattern stays behind."""
-
-    place: RulePlace
-    rule: str
-    """The column that tells rules apart."""
-    deleted: bool
-    """Whether rows can remove a rule."""
-    time: pl.Expr
-    name: str = "rules"
-    broadcast: bool = True
-    key: tuple[str, ...] = ()
-
-    @property
-    def partial_schema(self) -> dict[str, pl.DataType]:
-        """When, which rule, and its pattern; no pattern removes it."""
-        return {TIME: pl.Int64(), RULE: pl.String(), PATTERN: pl.String()}
-
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
-        """Rules that can be read travel; a late one counts from now on."""
-        gone = pl.col("deleted").fill_null(False) if self.deleted else pl.lit(False)
-        pattern = pl.when(gone).then(None).otherwise(pl.col("pattern").fill_null(""))
-        given = rows.select(self.time.alias(TIME), pl.col(self.rule).alias(RULE), pattern.alias(PATTERN))
-        good = given.filter(self.judged(given)["reason"].is_null())
-        return Combined(good, rows.clear(), good.height, dropped=given.height - good.height)
-
-    def judged(self, given: pl.DataFrame) -> pl.DataFrame:
-        """Each rule with the reason why it cannot be used, or null."""
-        reasons: list[str | None] = []
-        for text in given[PATTERN].to_list():
-            try:
-                if text is not None:
-                    rule_matching(self.place, text)
-                reasons.append(None)
-            except DefinitionError as error:
-                reasons.append(str(error))
-        return given.with_columns(pl.Series("reason", reasons, pl.String))
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rules stay as they are, in the order of their arrival."""
-        return partials
 
 
 @dataclass(slots=True)

@@ -16,8 +16,6 @@ from headrace.expressions.rows import row_expression
 from headrace.expressions.translation import Scope, unsupported
 from headrace.operators.patterns.terms import Columns, Getter, Term, getter, physical, term_of
 
-_NAME = "__term_{}"
-
 
 @dataclass(slots=True)
 class Evaluation:
@@ -40,7 +38,7 @@ class Evaluation:
         if term is not None:
             if term not in self.terms:
                 self.terms.append(term)
-            return exp.column(_NAME.format(self.terms.index(term)))
+            return exp.column(exp.to_identifier(term.text, quoted=True))
         copied = node.copy()
         for name, value in list(copied.args.items()):
             if isinstance(value, exp.Expr):
@@ -51,8 +49,8 @@ class Evaluation:
 
     @property
     def types(self) -> dict[str, pl.DataType]:
-        """The type of each term, by the name of its column."""
-        return {_NAME.format(number): term.type(self.columns.schema) for number, term in enumerate(self.terms)}
+        """The type of each term, by its text, which is also the name of its column."""
+        return {term.text: term.type(self.columns.schema) for term in self.terms}
 
     def _scope(self) -> Scope:
         return Scope(self.text, {**self.columns.schema, **self.types})
@@ -271,6 +269,33 @@ def _coalesce(of: Evaluation, node: exp.Expr) -> Getter:
     return first_known
 
 
+def _choice(of: Evaluation, conditions: list[Getter], nodes: list[exp.Expr]) -> Getter:
+    (*values, default), _ = of.alike(*nodes)
+    branches = list(zip(conditions, values, strict=True))
+
+    def chosen(row: Any, matched: Any) -> Any:
+        for condition, value in branches:
+            if condition(row, matched) is True:
+                return value(row, matched)
+        return default(row, matched)
+
+    return chosen
+
+
+def _case(of: Evaluation, node: exp.Expr) -> Getter:
+    branches = node.args["ifs"]
+    if node.this is None:
+        conditions = [of.compiled(branch.this) for branch in branches]
+    else:
+        conditions = [_comparing(of, exp.EQ, node.this, branch.this) for branch in branches]
+    default = node.args.get("default") or exp.Null()
+    return _choice(of, conditions, [*(branch.args["true"] for branch in branches), default])
+
+
+def _if(of: Evaluation, node: exp.Expr) -> Getter:
+    return _choice(of, [of.compiled(node.this)], [node.args["true"], node.args["false"]])
+
+
 _COMPILED: Mapping[type[exp.Expr], Callable[[Evaluation, exp.Expr], Getter]] = {
     **dict.fromkeys(_OTHERS, _comparison),
     exp.NullSafeEQ: _null_safe,
@@ -286,4 +311,6 @@ _COMPILED: Mapping[type[exp.Expr], Callable[[Evaluation, exp.Expr], Getter]] = {
     exp.Abs: _changed(abs),
     exp.Cast: _cast,
     exp.Coalesce: _coalesce,
+    exp.Case: _case,
+    exp.If: _if,
 }

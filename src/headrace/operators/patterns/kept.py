@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.operators.patterns.automaton import FINAL
-from headrace.operators.patterns.matcher import NUMBER, TIME, VALUES, KeyMatches, Node, Partial, Row
+from headrace.operators.patterns.matcher import NUMBER, KeyMatches, Node, Partial, Row
 
 NODES, PARTIALS, ROW_TIME = "__nodes", "__partials", "__row_time"
 """For each row that a branch has taken, (number of the node before it + 1, step, place of the row) in one number; for

@@ -12,8 +12,9 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.operators.patterns.by_pattern import TAKEN
-from headrace.operators.patterns.by_rules import RULE, PatternRuleIntake, RuleMatching, RulePlace
+from headrace.operators.patterns.by_rules import RuleMatching
 from headrace.operators.patterns.pattern import MOST
+from headrace.operators.patterns.rule_intake import RULE, PatternRuleIntake, RulePlace
 from headrace.operators.process.rules import DELETED, Rules
 from headrace.operators.step import Outputs, check_key, place
 from headrace.operators.windows.aggregation import Aggregation

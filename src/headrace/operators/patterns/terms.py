@@ -49,6 +49,13 @@ class Term:
     argument: RowExpression | None
     """What is computed of each row, without the step's name; None for ``count(a.*)`` and ``elapsed``."""
 
+    @property
+    def text(self) -> str:
+        """The term in words; equal terms have equal texts."""
+        if self.function == ELAPSED:
+            return f"elapsed({self.step or ''})"
+        return f"{self.function}({self.step}.{'*' if self.argument is None else self.argument.text})"
+
     def type(self, schema: Mapping[str, pl.DataType]) -> pl.DataType:
         """The type of the value."""
         if self.function == ELAPSED:

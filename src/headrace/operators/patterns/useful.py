@@ -34,7 +34,7 @@ def useful_rows(pattern: BoundPattern, rows: pl.DataFrame, living: _Mask) -> pl.
     begins = hits & pattern.starting != 0
     useful = np.maximum.accumulate(np.where(begins, place, -1)) >= run_begin
     continued = living[number] & (run_begin == np.maximum.accumulate(np.where(first_of_key, place, 0)))
-    if pattern.fragile and pattern.definition.within is not None and not pattern.automaton.limits:
+    if pattern.fragile and not pattern.automaton.limits:
         useful &= ~_too_short(pattern, rows[TIME].to_numpy(), begins, empty, np.flatnonzero(first_of_run))
     # Of several rows in a row that meet no condition, the second changes nothing.
     return pl.Series((useful | continued) & ~(empty & after_empty))
@@ -46,7 +46,7 @@ def _too_short(pattern: BoundPattern, time: _Places, begins: _Mask, empty: _Mask
     last = np.r_[runs[1:], rows] - 1
     first = np.minimum.reduceat(np.where(begins, np.arange(rows), rows), runs)
     begun = np.minimum(first, rows - 1)
-    within = pattern.definition.within
-    assert within is not None  # for the type checker: the caller has looked
-    short = empty[last] & (last - first < pattern.shortest) & (time[last] - time[begun] < within)
+    short = empty[last] & (last - first < pattern.shortest)
+    if pattern.definition.within is not None:
+        short &= time[last] - time[begun] < pattern.definition.within
     return np.repeat(short, last - runs + 1)

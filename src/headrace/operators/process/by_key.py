@@ -35,7 +35,7 @@ NONE = -1
 """In the place of a number: the row belongs to no key that is touched."""
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
-_FAILED = {"reason": pl.String(), "detail": pl.String(), "row": pl.String()}
+_FAILED = {"reason": pl.String(), "detail": pl.String(), "row": pl.String(), "is_timer": pl.Boolean()}
 
 
 @dataclass(frozen=True)
@@ -148,9 +148,8 @@ class Processing:
             outputs["main"].frame(),
             side={name: rows.frame() for name, rows in outputs.items() if name != "main"},
             failed=pl.DataFrame(failures.letters, _FAILED, orient="row") if failures.letters else None,
-            # A timer that failed is counted as a row that had waited: it stood in the state and is now a dead letter.
             holding=Holding(
-                waited + failures.timers,
+                waited,
                 released.height - len(failures.letters) + failures.timers,
                 waited - len(taken) + waiting.height,
             ),

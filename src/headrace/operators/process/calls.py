@@ -28,9 +28,9 @@ Timed = tuple[Row, int, bool]
 
 @dataclass(slots=True)
 class Failures:
-    """Dead letters: reason, detail and row of each; and how many of them were timers."""
+    """Dead letters: reason, detail, row and whether it was a timer; and how many of them were timers."""
 
-    letters: list[tuple[str, str, str]] = field(default_factory=list)
+    letters: list[tuple[str, str, str, bool]] = field(default_factory=list)
     timers: int = 0
 
 
@@ -206,10 +206,10 @@ class Calls:
         reason = self._reason(error, function.__name__)
         if self._on_error.then == "stop":
             raise HeadraceError("PROCESS_FAILED", reason) from error
-        if isinstance(given, Timer):
-            self.failures.timers += 1
+        is_timer = isinstance(given, Timer)
+        self.failures.timers += is_timer
         detail = "".join(traceback.format_exception(error))
-        self.failures.letters.append((f"[PROCESS_FAILED] {reason}", detail, self._as_json(given)))
+        self.failures.letters.append((f"[PROCESS_FAILED] {reason}", detail, self._as_json(given), is_timer))
 
     def _undo(self) -> None:
         for changed, *before in reversed(self._journal):

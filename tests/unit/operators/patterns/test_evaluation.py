@@ -64,6 +64,9 @@ CONDITIONS = [
     "at > a.at",
     "a.at < TIMESTAMP '2026-01-02T00:00:00Z' AND at = a.at",
     "upper(a.s) = s",
+    "CASE WHEN a.x > 1 THEN x > 1 WHEN a.ok THEN ok END",
+    "CASE a.s WHEN s THEN x ELSE n END > 1",
+    "IF(a.ok, n, x) >= 2",
     "(a.x) = ((x))",
 ]
 
