@@ -14,6 +14,7 @@ from headrace.operators.deduplicate import deduplicate
 from headrace.operators.patterns import skip
 from headrace.operators.patterns.chain import group
 from headrace.operators.patterns.pattern import pattern
+from headrace.operators.patterns.pattern_rules import pattern_rules
 from headrace.operators.process.declarations import (
     aggregating_state,
     list_state,
@@ -97,6 +98,7 @@ __all__ = [
     "on_close",
     "on_update",
     "pattern",
+    "pattern_rules",
     "percentile",
     "pipeline",
     "process",

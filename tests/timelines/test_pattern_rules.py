@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
-
-import polars as pl
 
 import headrace as hr
 from headrace.operators.patterns.pattern import pattern
 from headrace.operators.patterns.pattern_rules import pattern_rules
 from headrace.operators.process.rules import rules
 from headrace.testing import at, batch, crash, expect, row, timeline, watermark
+from headrace.testing import play as play_rows
 from headrace.testing.elements import At
 
 ALERTS = pattern_rules("alerts", key="k", output="first BIGINT, last BIGINT", rules=rules(key="rule_id")).late(
@@ -119,7 +119,7 @@ def test_what_runs_out_of_a_rules_time_is_told_with_the_rule() -> None:
     )
 
 
-def test_a_bad_rule_is_left_out_and_the_flow_goes_on() -> None:
+def test_a_bad_rule_is_a_dead_letter_and_the_flow_goes_on() -> None:
     unknown = pair("a", "b").replace("kind =", "colour =")
     measures = pair("a", "b").replace("b.n", "b.kind")
     play(
@@ -132,14 +132,16 @@ def test_a_bad_rule_is_left_out_and_the_flow_goes_on() -> None:
         event("10:02", "b", 2),
         watermark("11:00"),
         expect(k="x", rule="good", first=1, last=2),
+        expect(*(row(source="alerts", reason="RULE_UNREADABLE") for _ in range(4)), output="dead_letters"),
     )
 
 
 def test_why_a_rule_is_bad_is_said() -> None:
-    moment = pl.Datetime("us", "UTC")
-    rows = {"k": pl.String(), "kind": pl.String(), "n": pl.Int64(), "at": moment}
-    intake: Any = ALERTS.bind(rows, "at", {"rule_id": pl.String(), "pattern": pl.String(), "at": moment}, "at").second
     texts = [pair("a", "b").replace("b.n", "b.kind"), pair("a", "b").replace("kind =", "colour ="), "[]"]
-    given = pl.DataFrame([[0, "r", text] for text in texts], intake.partial_schema, orient="row")
-    reasons = [reason.split("]")[0] + "]" for reason in intake.judged(given)["reason"]]
-    assert reasons == ["[RULE_OUTPUT]", "[COLUMN_UNKNOWN]", "[PATTERN_UNREADABLE]"]
+    played = play_rows(ALERTS, *(rule("10:00", f"r{n}", text) for n, text in enumerate(texts)), event("10:01", "a", 1))
+    assert [letter["detail"].split("]")[0] for letter in played.dead_letters] == [
+        "[RULE_OUTPUT",
+        "[COLUMN_UNKNOWN",
+        "[PATTERN_UNREADABLE",
+    ]
+    assert [json.loads(letter["raw"])["rule_id"] for letter in played.dead_letters] == ["r0", "r1", "r2"]

@@ -82,8 +82,9 @@ def test_everything_that_a_failed_call_did_is_undone_and_its_row_is_a_dead_lette
     ]
     assert len(played.other) == 3
     (letter,) = played.dead_letters
-    failed = "[PROCESS_FAILED] step 'told', key 'a': Everything.on_row failed: RuntimeError: unlucky"
-    assert letter["reason"].startswith(f"{failed} (at test_process_errors.py:")
+    failed = "step 'told', key 'a': Everything.on_row failed: RuntimeError: unlucky"
+    assert letter["reason"] == "PROCESS_FAILED"
+    assert letter["detail"].startswith(f"{failed} (at test_process_errors.py:")
     assert 'raise RuntimeError("unlucky")' in letter["detail"]
     assert json.loads(letter["raw"]) == {"user": "a", "n": 13, "at": "2026-01-01T10:03:00+00:00"}
 
@@ -181,7 +182,7 @@ def test_a_timer_that_fails_is_gone_and_a_dead_letter() -> None:
     played = play(step, at("10:00", user="a"), watermark("10:01"), watermark("10:02"), watermark("11:00"))
     assert [each["said"] for each in played.main] == ["good 1"]
     (letter,) = played.dead_letters
-    assert "Timed.on_timer failed: RuntimeError: bad timer" in letter["reason"]
+    assert "Timed.on_timer failed: RuntimeError: bad timer" in letter["detail"]
     assert json.loads(letter["raw"]) == {
         "key": "a",
         "timer": "bad",
@@ -278,4 +279,4 @@ def test_a_list_may_be_as_long_as_it_may_be_and_what_is_over_makes_room() -> Non
     ]
     played = play(told(Long, on_error="dead_letter"), *rows, watermark("11:00"))
     assert [each["said"] for each in played.main] == ["[0] [0]", "[0, 1] [0, 1]", "[1, 2] [1, 2]"]
-    assert "[STATE_TOO_LONG] state 'several' would hold more than most=2 values" in played.dead_letters[0]["reason"]
+    assert "[STATE_TOO_LONG] state 'several' would hold more than most=2 values" in played.dead_letters[0]["detail"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-TOLD = ("late-data.md", "deduplicate.md", "aggregates.md", "detectors.md", "state.md", "timers.md")
+TOLD = ("late-data.md", "deduplicate.md", "aggregates.md", "detectors.md", "state.md", "timers.md", "patterns.md", "from-flink-cep.md")
 PAGES = [*(DOCS / page for page in TOLD), *sorted((DOCS / "windows").glob("*.md"))]
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")

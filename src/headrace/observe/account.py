@@ -67,13 +67,11 @@ def account_of(reports: Reports, written: Mapping[str, Written]) -> Account:
             if node.startswith(f"{kind}.")
         }
 
-    brought = ("in", "accepted", "late", "partly_late", "dropped")
-    steps = {
-        name: {**counts, "failed": 0, "waited": 0, "waiting": 0} for name, counts in summed("step", brought).items()
-    }
+    brought = ("in", "accepted", "late", "partly_late", "dropped", "failed")
+    steps = {name: {**counts, "waited": 0, "waiting": 0} for name, counts in summed("step", brought).items()}
     for name, told in summed("state", ("late", "dropped", "failed")).items():
         # Spark leaves out the input of a step that brings nothing, so its state may be all that reports.
-        step = steps.setdefault(name, dict.fromkeys((*brought, "failed", "waited", "waiting"), 0))
+        step = steps.setdefault(name, dict.fromkeys((*brought, "waited", "waiting"), 0))
         held = [part["holding"] for part in reports[f"state.{name}"].values()]
         # The state may find rows late, repeated or bad that the map side had accepted.
         step["accepted"] -= told["late"] + told["dropped"] + told["failed"]

@@ -153,7 +153,7 @@ class BatchOutputs:
             files = _named(reports, f"source.{source}", DEAD_LETTERS)
             self._write_letters(f"{source}.{DEAD_LETTERS}", files)
         for step in flow.node.steps:
-            self._write_letters(f"{step}.{DEAD_LETTERS}", _named(reports, f"state.{step}", DEAD_LETTERS))
+            self._write_letters(f"{step}.{DEAD_LETTERS}", _letters_of(reports, step))
             for name, schema in flow.graph.steps[step].side_outputs.items():
                 files = {**_named(reports, f"step.{step}", name), **_named(reports, f"state.{step}", name)}
                 chosen = [
@@ -227,3 +227,13 @@ def sink_key(output: str, sink: TaskSink) -> str:
 
 def _named(reports: Reports, node: str, output: str) -> dict[str, int]:
     return {file: rows for report in reports.get(node, {}).values() for file, rows in report["side"].get(output, ())}
+
+
+def _letters_of(reports: Reports, step: str) -> dict[str, int]:
+    """Dead letters of a step: of its inputs, and of its state."""
+    return {
+        file: rows
+        for node in reports
+        if node == f"state.{step}" or f"{node}.".startswith(f"step.{step}.")
+        for file, rows in _named(reports, node, DEAD_LETTERS).items()
+    }

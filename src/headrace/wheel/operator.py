@@ -23,6 +23,8 @@ class Combined:
     """Accepted rows that came too late for some of their windows."""
     dropped: int = 0
     """Rows that the step's own rule removed here, as repeats."""
+    failed: pl.DataFrame | None = None
+    """Rows that the step cannot use: ``reason``, ``detail`` and the ``row`` as JSON."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from headrace.wheel.codec import encode
+from headrace.wheel.dead_letters import DEAD_LETTERS, failed_letters
 from headrace.wheel.hot_keys import KeySample
 from headrace.wheel.key_groups import group_ids, group_of_rows
 from headrace.wheel.operator import AnyOperator, Intake, Joined
@@ -59,6 +60,7 @@ def _pack(
     edge = task.edge(operator.name)
     pending: list[pl.DataFrame] = []
     late: list[pl.DataFrame] = []
+    failed: list[pl.DataFrame] = []
     # The share of a hot key that is dealt out is made by the step and no column of the rows.
     keys = KeySample(tuple(name for name in intake.key if not name.startswith("__")))
     taken = accepted = too_late = partly_late = dropped = sequence = 0
@@ -72,6 +74,8 @@ def _pack(
         dropped += combined.dropped
         if "late" in operator.side_schemas:
             late.append(combined.late)
+        if combined.failed is not None:
+            failed.append(failed_letters(combined.failed, step=operator.name, task=task))
         pending.append(combined.partials)
         if sum(partials.height for partials in pending) > PENDING_ROWS:
             yield from _blobs(pending, intake, task, sequence)
@@ -85,8 +89,12 @@ def _pack(
             "late": too_late,
             "partly_late": partly_late,
             "dropped": dropped,
+            "failed": sum(letters.height for letters in failed),
             "keys": keys.report(),
-            "side": {"late": write_side_rows(task, operator.name, "late", late)},
+            "side": {
+                "late": write_side_rows(task, operator.name, "late", late),
+                DEAD_LETTERS: write_side_rows(task, operator.name, DEAD_LETTERS, failed, part=intake.name),
+            },
         },
     )
 

@@ -15,7 +15,7 @@ NO_WAITING = {"failed": 0, "waited": 0, "waiting": 0}
 
 def reports(**changed: int) -> dict[str, dict[int, dict[str, Any]]]:
     source = {"read": 6, "handed_on": 5, "dead": 1}
-    step = {"in": 5, "accepted": 3, "late": 2, "partly_late": 1, "dropped": 0}
+    step = {"in": 5, "accepted": 3, "late": 2, "partly_late": 1, "dropped": 0, "failed": 0}
     for name, value in changed.items():
         target = source if name in source else step
         target["in" if name == "taken" else name] = value

@@ -100,7 +100,7 @@ def test_dropped_rows_are_counted_and_not_written(tmp_path: Path) -> None:
     here = Here(tmp_path, Edge(20, 20))
     assert list(pack([rows(("a", 1.0, 3))], operator(hr.drop()), here.task())) == []
     (report,) = here.said.values()
-    assert (report["in"], report["late"], report["side"]) == (1, 1, {"late": []})
+    assert (report["in"], report["late"], report["side"]) == (1, 1, {"late": [], "dead_letters": []})
     assert list(tmp_path.iterdir()) == []
 
 

@@ -83,20 +83,26 @@ class PatternRuleIntake:
         gone = pl.col("deleted").fill_null(False) if self.deleted else pl.lit(False)
         pattern = pl.when(gone).then(None).otherwise(pl.col("pattern").fill_null(""))
         given = rows.select(self.time.alias(TIME), pl.col(self.rule).alias(RULE), pattern.alias(PATTERN))
-        good = given.filter(self.judged(given)["reason"].is_null())
-        return Combined(good, rows.clear(), good.height, dropped=given.height - good.height)
+        wrong = pl.Series([self._wrong(text) for text in given[PATTERN].to_list()], dtype=pl.String)
+        good = given.filter(wrong.is_null())
+        return Combined(good, rows.clear(), good.height, failed=self._failed(rows, wrong))
 
-    def judged(self, given: pl.DataFrame) -> pl.DataFrame:
-        """Each rule with the reason why it cannot be used, or null."""
-        reasons: list[str | None] = []
-        for text in given[PATTERN].to_list():
-            try:
-                if text is not None:
-                    rule_matching(self.place, text)
-                reasons.append(None)
-            except DefinitionError as error:
-                reasons.append(str(error))
-        return given.with_columns(pl.Series("reason", reasons, pl.String))
+    def _wrong(self, text: str | None) -> str | None:
+        """Why a pattern cannot be used, or None."""
+        try:
+            if text is not None:
+                rule_matching(self.place, text)
+        except DefinitionError as error:
+            return str(error)
+        return None
+
+    def _failed(self, rows: pl.DataFrame, wrong: pl.Series) -> pl.DataFrame:
+        """Rules that cannot be used, as dead letters."""
+        bad = rows.filter(wrong.is_not_null())
+        whole = pl.struct(pl.all()).struct.json_encode()
+        return bad.select(
+            pl.lit("RULE_UNREADABLE").alias("reason"), wrong.drop_nulls().alias("detail"), whole.alias("row")
+        )
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Rules stay as they are, in the order of their arrival."""

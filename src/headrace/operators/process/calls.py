@@ -208,8 +208,8 @@ class Calls:
             raise HeadraceError("PROCESS_FAILED", reason) from error
         is_timer = isinstance(given, Timer)
         self.failures.timers += is_timer
-        detail = "".join(traceback.format_exception(error))
-        self.failures.letters.append((f"[PROCESS_FAILED] {reason}", detail, self._as_json(given), is_timer))
+        detail = f"{reason}\n{''.join(traceback.format_exception(error))}"
+        self.failures.letters.append(("PROCESS_FAILED", detail, self._as_json(given), is_timer))
 
     def _undo(self) -> None:
         for changed, *before in reversed(self._journal):
