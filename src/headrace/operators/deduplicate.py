@@ -13,8 +13,8 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.operators.repeats import Deduplication
+from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, check_key, place
-from headrace.operators.windows.aggregation import Aggregation
 from headrace.wheel.operator import Operator
 
 if TYPE_CHECKING:
@@ -57,9 +57,7 @@ class Deduplicate:
                 "are repeats. Add .late(hr.drop()) or .late(hr.side_output()).",
             )
         check_key(self.name, self.key, schema)
-        return Deduplication(
-            self.name, Aggregation(self.name, self.key, time, (), dict(schema)), self.within, self.lateness
-        )
+        return Deduplication(self.name, Rows(self.name, self.key, time, dict(schema)), self.within, self.lateness)
 
     @property
     def fingerprint(self) -> Mapping[str, object]:

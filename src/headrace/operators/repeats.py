@@ -12,7 +12,7 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.operators.key_order import KEY_NUMBER, in_key_order, with_key_numbers
-from headrace.operators.windows.aggregation import Aggregation
+from headrace.operators.rows import Rows
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
@@ -27,8 +27,7 @@ class Deduplication:
     """
 
     name: str
-    rows: Aggregation
-    """What is known of the rows; nothing is aggregated."""
+    rows: Rows
     within: int
     lateness: Lateness
 
@@ -69,12 +68,12 @@ class Deduplication:
 
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
         """Set late rows aside, and drop those that have key and time of an earlier one in the frame."""
-        late = rows.select((self.rows.row_time < edge.late) | self.rows.is_correction).to_series()
-        on_time = canonical(rows.filter(~late), self.key).with_columns(self.rows.row_time.alias(TIME))
+        on_time, late = self.rows.parted(rows, edge)
+        on_time = canonical(on_time, self.key).with_columns(self.rows.row_time.alias(TIME))
         firsts = on_time.unique([*self.key, TIME], keep="first", maintain_order=True)
         return Combined(
             firsts.select(self.partial_schema.keys()),
-            self.rows.late(rows.filter(late), edge),
+            late,
             firsts.height,
             dropped=on_time.height - firsts.height,
         )

@@ -19,7 +19,7 @@ from headrace.operators.patterns.kept import KeptColumns, kept_schema, matches_o
 from headrace.operators.patterns.matcher import Found, KeyMatches
 from headrace.operators.patterns.terms import physical
 from headrace.operators.patterns.useful import HITS, TIME, useful_rows
-from headrace.operators.windows.aggregation import Aggregation
+from headrace.operators.rows import Rows
 from headrace.schemas import MOMENT
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
@@ -39,8 +39,7 @@ class PatternMatching:
     """
 
     name: str
-    rows: Aggregation
-    """What is known of the rows; nothing is aggregated."""
+    rows: Rows
     pattern: BoundPattern
     lateness: Lateness
 
@@ -101,13 +100,12 @@ class PatternMatching:
 
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
         """Judge lateness, ask the conditions of whole columns, and drop rows that no step can use."""
-        late = rows.select((self.rows.row_time < edge.late) | self.rows.is_correction).to_series()
-        accepted = rows.filter(~late) if late.any() else rows
+        accepted, late = self.rows.parted(rows, edge)
         asked = accepted.with_columns(self.pattern.hits.alias(HITS))
         if not self.pattern.definition.sees_every_row:
             asked = asked.filter(pl.col(HITS) != 0)
         travelling = asked.select(*self.key, self.rows.row_time.alias(TIME), HITS, *self._read)
-        return Combined(canonical(travelling, self.key), self.rows.late(rows.filter(late), edge), accepted.height)
+        return Combined(canonical(travelling, self.key), late, accepted.height)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Rows stay as they are, in the order of their arrival."""

@@ -26,7 +26,7 @@ from headrace.operators.patterns.rule_intake import (
     RulePlace,
     rule_matching,
 )
-from headrace.operators.windows.aggregation import Aggregation
+from headrace.operators.rows import Rows
 from headrace.schemas import MOMENT
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.key_hash import canonical
@@ -78,7 +78,7 @@ class RuleMatching:
         return MATCHED_AT
 
     @cached_property
-    def _rows(self) -> Aggregation:
+    def _rows(self) -> Rows:
         return self.place.rows
 
     @cached_property
@@ -106,12 +106,11 @@ class RuleMatching:
 
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
         """Judge lateness."""
-        late = rows.select((self._rows.row_time < edge.late) | self._rows.is_correction).to_series()
-        accepted = rows.filter(~late) if late.any() else rows
+        accepted, late = self._rows.parted(rows, edge)
         travelling = accepted.select(
             *self.key, self._rows.row_time.alias(TIME), pl.struct(dict(self.place.schema).keys()).alias(ROW)
         )
-        return Combined(canonical(travelling, self.key), self._rows.late(rows.filter(late), edge), accepted.height)
+        return Combined(canonical(travelling, self.key), late, accepted.height)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Rows stay as they are, in the order of their arrival."""

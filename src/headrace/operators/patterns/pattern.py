@@ -20,8 +20,8 @@ from headrace.operators.patterns.compiler import automaton_of
 from headrace.operators.patterns.definition import Definition
 from headrace.operators.patterns.skip import Skip
 from headrace.operators.patterns.terms import Columns
+from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, check_key, place
-from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.window_step import Key, key_columns, said_key
 from headrace.wheel.operator import Operator
 
@@ -97,9 +97,7 @@ class Pattern(Chain):
             raise self._wrong("MEASURES_MISSING", "a match says nothing. Add .select(...), as in n='count(a.*)'.")
         check_key(self.name, self.key, schema)
         bound = BoundPattern(self.definition, self.most, Columns(dict(schema)))
-        operator = PatternMatching(
-            self.name, Aggregation(self.name, self.key, time, (), dict(schema)), bound, self.lateness
-        )
+        operator = PatternMatching(self.name, Rows(self.name, self.key, time, dict(schema)), bound, self.lateness)
         _ = operator.state_schema, operator.output_schema  # all types are checked here, before any data is read
         return operator
 

@@ -16,8 +16,8 @@ from headrace.operators.patterns.by_rules import RuleMatching
 from headrace.operators.patterns.pattern import MOST
 from headrace.operators.patterns.rule_intake import RULE, PatternRuleIntake, RulePlace
 from headrace.operators.process.rules import DELETED, Rules
+from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, check_key, place
-from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.window_step import Key, key_columns, said_key
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.wheel.operator import Joined
@@ -78,7 +78,7 @@ class PatternRules:
                 f"they can be removed deleted BOOLEAN. Existing columns: {', '.join(rules_schema)}.",
             )
         shared = RulePlace(self.name, self.key, time, tuple(schema.items()), tuple(self._output.items()), self.most)
-        rule_time = Aggregation(self.name, (), rules_time, (), dict(rules_schema)).row_time
+        rule_time = Rows(self.name, (), rules_time, dict(rules_schema)).row_time
         intake = PatternRuleIntake(shared, self.rules.key, DELETED in rules_schema, rule_time)
         return RuleMatching(self.name, shared, intake, self.lateness)
 

@@ -15,7 +15,7 @@ from headrace.operators.patterns.bound import BoundPattern
 from headrace.operators.patterns.by_pattern import PatternMatching
 from headrace.operators.patterns.definition import Definition
 from headrace.operators.patterns.terms import Columns
-from headrace.operators.windows.aggregation import Aggregation
+from headrace.operators.rows import Rows
 from headrace.wheel.operator import Combined
 
 TIME, RULE, PATTERN = "__time", "rule", "__pattern"
@@ -34,9 +34,9 @@ class RulePlace:
     most: int
 
     @property
-    def rows(self) -> Aggregation:
+    def rows(self) -> Rows:
         """What is known of the rows."""
-        return Aggregation(self.step, self.key, self.time, (), dict(self.schema))
+        return Rows(self.step, self.key, self.time, dict(self.schema))
 
 
 @lru_cache(maxsize=1_024)

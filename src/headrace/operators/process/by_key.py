@@ -24,7 +24,7 @@ from headrace.operators.process.on_error import OnError
 from headrace.operators.process.outputs import OutputRows
 from headrace.operators.process.rows import python_columns, row_class
 from headrace.operators.process.rules import RuleHistory
-from headrace.operators.windows.aggregation import Aggregation
+from headrace.operators.rows import Rows
 from headrace.schemas import MOMENT
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Holding
@@ -48,8 +48,7 @@ class Processing:
 
     name: str
     process: KeyedProcess
-    rows: Aggregation
-    """What is known of the rows; nothing is aggregated."""
+    rows: Rows
     outputs: Mapping[str, Mapping[str, pl.DataType]]
     """The declared columns of each output, ``main`` among them."""
     output_time: str

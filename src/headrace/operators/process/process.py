@@ -19,8 +19,8 @@ from headrace.operators.process.keyed_process import KeyedProcess, states_of
 from headrace.operators.process.late import Deliver
 from headrace.operators.process.on_error import OnError, Then, on_error_of
 from headrace.operators.process.rules import DELETED, RuleIntake, Rules
+from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, check_key, place
-from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.window_step import key_columns, said_key
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.wheel.operator import AnyOperator
@@ -100,7 +100,7 @@ class Process:
         given = (
             self.name,
             self.author,
-            Aggregation(self.name, self.key, time, (), dict(schema)),
+            Rows(self.name, self.key, time, dict(schema)),
             {"main": _columns(self.output), **{name: _columns(ddl) for name, ddl in self.side_outputs.items()}},
             self._time_column(schema, time),
             self.ordered,
@@ -110,7 +110,7 @@ class Process:
         if self.rules is None or rules_schema is None or rules_time is None:
             return Processing(*given)
         _check_rules(self.name, self.rules, rules_schema)
-        rule_time = Aggregation(self.name, (), rules_time, (), dict(rules_schema)).row_time
+        rule_time = Rows(self.name, (), rules_time, dict(rules_schema)).row_time
         return RuledProcessing(*given, RuleIntake("rules", dict(rules_schema), rule_time), self.rules.key)
 
     def _time_column(self, schema: Mapping[str, pl.DataType], time: str) -> str:

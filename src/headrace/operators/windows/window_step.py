@@ -90,7 +90,7 @@ class WindowStep(ABC):
                 f"window {self.name!r} computes nothing. Add .agg(...), as in .agg(rows='count(*)').",
             )
         check_key(self.name, self.key, schema)
-        aggregation = Aggregation(self.name, self.key, time, self.aggregates, dict(schema))
+        aggregation = Aggregation(self.name, self.key, time, dict(schema), self.aggregates)
         operator = self._operator(aggregation, self.lateness)
         _ = operator.output_schema  # types of all aggregates are checked here, before any data is read
         return operator

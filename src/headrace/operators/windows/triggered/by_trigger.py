@@ -101,8 +101,7 @@ class TriggerAggregation:
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
         """Rows that event time has already passed are late; the others travel one by one."""
         aggregation = self.aggregation
-        late = rows.select((aggregation.row_time < edge.late) | aggregation.is_correction).to_series()
-        accepted = rows.filter(~late) if late.any() else rows
+        accepted, late = aggregation.parted(rows, edge)
         asked = pl.lit(None, pl.Boolean)
         if isinstance(self.trigger, When):
             asked = self.trigger.condition.to_polars(aggregation.schema).cast(pl.Boolean)
@@ -112,7 +111,7 @@ class TriggerAggregation:
             pl.struct(field.name for field in self._row.fields).alias(ROW),
             asked.alias(ASKED),
         )
-        return Combined(canonical(travelling, self.key), aggregation.late(rows.filter(late), edge), accepted.height)
+        return Combined(canonical(travelling, self.key), late, accepted.height)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Rows stay as they are, in the order of their arrival."""
