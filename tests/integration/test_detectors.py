@@ -22,7 +22,7 @@ def test_a_detector_finds_all_planted_cases_and_no_near_miss(name: str, spark: S
     found = {story: (keys, is_case, alerts) for story, keys, is_case, alerts in judged.stories.rows()}
     cases, near_misses = DETECTIONS[name].plot.cases, DETECTIONS[name].plot.near_misses
     assert found == {
-        **{story: (20, True, 20) for story in cases},
-        **{story: (20, False, 0) for story in near_misses},
+        **dict.fromkeys(cases, (20, True, 20)),
+        **dict.fromkeys(near_misses, (20, False, 0)),
     }
     assert (judged.recall, judged.precision, judged.perfect) == (1.0, 1.0, True)

@@ -93,9 +93,9 @@ def _lives(graph: Graph) -> list[Finding]:
             for state in getattr(step, "states", ()):
                 if state.time == "event" and state.ttl is not None and state.ttl < least:
                     message = (
-                        f"state {state.name!r} of step {step.name!r} lives {spoken(state.ttl)}, but rows of this flow may belong "
-                        f"together over {spoken(longest)} and come {spoken(out_of_order)} out of order, so it may be "
-                        f"forgotten while it is still needed. The least safe ttl is {TTL_MARGIN} times both: "
+                        f"state {state.name!r} of step {step.name!r} lives {spoken(state.ttl)}, but rows of this flow "
+                        f"may belong together over {spoken(longest)} and come {spoken(out_of_order)} out of order, so "
+                        f"it may be forgotten while it is still needed. The least safe ttl is {TTL_MARGIN} times both: "
                         f"ttl={spoken(least)!r}."
                     )
                     found.append(Finding("TTL_SHORT", "warning", step.name, message))
