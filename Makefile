@@ -17,7 +17,7 @@ test: lint ## check style, types and layers, then run the tests
 	$(PYTHON) -m pytest --numprocesses=2 --dist=loadfile
 
 test-spark: setup ## run every timeline on real Spark
-	$(PYTHON) -m pytest tests/timelines --engine=spark
+	$(PYTHON) -m pytest tests/timelines --engine=spark --numprocesses=2 --dist=loadfile
 
 recovery: setup ## kill jobs 50 times for each sink, over a million events, and print a table
 	$(PYTHON) -m pytest tests/recovery/test_sink_kills.py --kills=50 --rows=1000000
