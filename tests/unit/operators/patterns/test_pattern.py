@@ -186,8 +186,11 @@ def _long() -> Pattern:
 
 @pytest.mark.parametrize(
     ("id", "define"),
-    [(id, define) for id, several in REFUSED.items() for define in several],
-    ids=lambda each: str(each),
+    [
+        pytest.param(id, define, id=f"{id}-{number}")
+        for id, several in REFUSED.items()
+        for number, define in enumerate(several)
+    ],
 )
 def test_a_mistake_is_refused_before_any_data(id: str, define: Callable[[], object]) -> None:
     with pytest.raises(DefinitionError) as refused:

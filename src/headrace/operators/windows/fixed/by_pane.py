@@ -83,8 +83,9 @@ class PaneAggregation:
         untouched, taken = self._take(panes, partials)
         panes = pl.concat([untouched, taken])
         closed = pl.concat([closed, self._closing(panes, max(edge.before, edge.late), edge.fire)])
-        outputs = [self._results(closed.with_columns(pl.lit(0, pl.Int32).alias(REVISION)), pane="on_time")]
-        fresh = self._revisions(closed.with_columns(pl.lit(0, pl.Int32).alias(REVISION)))
+        closed = closed.with_columns(pl.lit(0, pl.Int32).alias(REVISION))
+        outputs = [self._results(closed, pane="on_time")]
+        fresh = self._revisions(closed)
         if self.lateness.correctable and not partials.is_empty():
             corrected = self._corrected(panes, partials, pl.concat([emitted, fresh]), edge)
             outputs.append(self._results(corrected, pane="late"))
@@ -114,6 +115,10 @@ class PaneAggregation:
         return Due(int(state.select(pl.coalesce(closes, forgotten).min()).item()))
 
     @cached_property
+    def _nothing(self) -> pl.DataFrame:
+        return pl.DataFrame(schema=self.partial_schema)
+
+    @cached_property
     def _placing(self) -> Placing:
         return Placing(self.aggregation, self.windows, self.lateness)
 
@@ -138,7 +143,11 @@ class PaneAggregation:
 
     def _closing(self, panes: pl.DataFrame, after: int, until: int) -> pl.DataFrame:
         """The totals of all windows that hold one of these panes and end after one bound and not after another."""
+        if until <= after:
+            return self._nothing
         concerned = panes.filter((self.windows.first(pl.col(END)) <= until) & (self.windows.last(pl.col(END)) > after))
+        if concerned.is_empty():
+            return self._nothing
         windows = concerned.with_columns(self.windows.all(pl.col(END)).alias(END)).explode(END)
         return self.merge(
             windows.filter((pl.col(END) > after) & (pl.col(END) <= until)).select(self.partial_schema.keys())
