@@ -77,33 +77,29 @@ class PaneAggregation:
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
         """Close windows of which no row can be on time any more, take rows in, close the others, correct, forget."""
-        emitted = state.filter(pl.col(EMITTED))
+        correctable = self.lateness.correctable > 0
+        emitted = state.filter(pl.col(EMITTED)) if correctable else state.clear()
         panes = state.filter(~pl.col(EMITTED)) if not emitted.is_empty() else state
         closed = self._closing(panes, edge.before, min(edge.late, edge.fire))
         untouched, taken = self._take(panes, partials)
         panes = pl.concat([untouched, taken])
         closed = pl.concat([closed, self._closing(panes, max(edge.before, edge.late), edge.fire)])
-        closed = closed.with_columns(pl.lit(0, pl.Int32).alias(REVISION))
-        outputs = [self._results(closed, pane="on_time")]
-        fresh = self._revisions(closed)
-        if self.lateness.correctable and not partials.is_empty():
+        outputs, fresh = self._shown(closed.with_columns(pl.lit(0, pl.Int32).alias(REVISION)), pane="on_time")
+        if correctable and not partials.is_empty():
             corrected = self._corrected(panes, partials, pl.concat([emitted, fresh]), edge)
-            outputs.append(self._results(corrected, pane="late"))
-            revised = self._revisions(corrected)
+            corrections, revised = self._shown(corrected, pane="late")
+            outputs = pl.concat([outputs, corrections])
             fresh = pl.concat([fresh.join(revised, on=self.identity, how="anti", nulls_equal=True), revised])
-        if self.lateness.correctable:
+        if correctable:
             emitted = emitted.join(fresh, on=self.identity, how="anti", nulls_equal=True)
         else:
             fresh = fresh.clear()
-        everything = pl.concat([panes, emitted, fresh])
+        everything, upserts = pl.concat([panes, emitted, fresh]), pl.concat([taken, fresh])
         over = everything.select(self._over(edge.fire)).to_series()
-        upserts = pl.concat([taken, fresh])
-        return Applied(
-            everything.filter(~over) if over.any() else everything,
-            upserts.filter(~self._over(edge.fire)),
-            everything.filter(over).select(self.identity),
-            pl.concat(outputs).sort("window", maintain_order=True),
-        )
+        removed = everything.filter(over).select(self.identity) if over.any() else self._no_identity
+        if over.any():
+            everything, upserts = everything.filter(~over), upserts.filter(~self._over(edge.fire))
+        return Applied(everything, upserts, removed, outputs)
 
     def due(self, state: pl.DataFrame, edge: Edge) -> Due:
         """The earliest close of a window that holds a pane, or the moment at which something is forgotten."""
@@ -117,6 +113,18 @@ class PaneAggregation:
     @cached_property
     def _nothing(self) -> pl.DataFrame:
         return pl.DataFrame(schema=self.partial_schema)
+
+    @cached_property
+    def _no_state(self) -> pl.DataFrame:
+        return pl.DataFrame(schema=self.state_schema)
+
+    @cached_property
+    def _no_identity(self) -> pl.DataFrame:
+        return self._no_state.select(self.identity)
+
+    @cached_property
+    def _no_output(self) -> pl.DataFrame:
+        return pl.DataFrame(schema=self.output_schema)
 
     @cached_property
     def _placing(self) -> Placing:
@@ -167,6 +175,12 @@ class PaneAggregation:
         revisions = emitted.select(*by, REVISION)
         known = totals.join(revisions, on=by, how="left", nulls_equal=True)
         return known.with_columns((pl.col(REVISION).fill_null(-1) + 1).cast(pl.Int32).alias(REVISION))
+
+    def _shown(self, windows: pl.DataFrame, *, pane: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Windows as rows to emit, and as state rows that remember it."""
+        if windows.is_empty():
+            return self._no_output, self._no_state
+        return self._results(windows, pane=pane).sort("window", maintain_order=True), self._revisions(windows)
 
     def _revisions(self, windows: pl.DataFrame) -> pl.DataFrame:
         """Emitted windows as state rows."""
