@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,28 +73,42 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new flow begins."""
-        return self._offset(self._topics.initial())
+        return self._offset(self._patiently(Topics.initial))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remember what is there now."""
-        self._target = self._topics.latest()
+        self._target = self._patiently(Topics.latest)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far the next batch reads; as far as the last one while the brokers do not answer."""
         positions: Positions = start["positions"]
+
+        def there(topics: Topics) -> Positions:
+            latest = self._target if self._target is not None else topics.latest()
+            if self._subscription.on_lost == "fail":
+                self._refuse_lost(positions, latest)
+            return latest
+
+        if self._target is not None:
+            # To say that there is nothing more would end a run over what is there.
+            latest = self._patiently(there)
+        else:
+            try:
+                latest = there(self._topics)
+            except Unanswered as problem:
+                self._away(problem)
+                return start
+            self._sign.take_down()
+        return self._offset({**positions, **capped(positions, latest, cap_of(self._caps))})
+
+    def _patiently(self, ask: Callable[[Topics], Positions]) -> Positions:
+        """What the brokers say, when they are back."""
         asked = time.monotonic()
         while True:
             try:
-                latest = self._target if self._target is not None else self._topics.latest()
-                if self._subscription.on_lost == "fail":
-                    self._refuse_lost(positions, latest)
+                answer = ask(self._topics)
             except Unanswered as problem:
-                self._sign.set_up(str(problem))
-                # A client that was there during the outage may go on saying that partitions have no leader.
-                self._asked = None
-                # To say that there is nothing more would end a run over what is there.
-                if self._target is None:
-                    return start
+                self._away(problem)
                 if time.monotonic() - asked > PATIENCE_SECONDS:
                     raise HeadraceError(
                         "SOURCE_UNREACHABLE",
@@ -104,7 +118,12 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 time.sleep(1)
             else:
                 self._sign.take_down()
-                return self._offset({**positions, **capped(positions, latest, cap_of(self._caps))})
+                return answer
+
+    def _away(self, problem: Unanswered) -> None:
+        self._sign.set_up(str(problem))
+        # A client that was there during the outage may go on saying that partitions have no leader.
+        self._asked = None
 
     @property
     def _sign(self) -> Sign:
