@@ -126,7 +126,6 @@ def test_rows_are_counted_from_the_last_firing_across_batches() -> None:
     )
 
 
-@pytest.mark.spark
 def test_a_condition_fires_at_each_row_that_meets_it_and_that_row_is_in_the_result() -> None:
     timeline(
         basket(checkout),
@@ -288,7 +287,6 @@ def test_times_before_1970_are_times_like_any_other() -> None:
     )
 
 
-@pytest.mark.spark
 def test_late_rows_leave_whole_and_never_fire_anything() -> None:
     timeline(
         basket(after_two),

@@ -76,7 +76,6 @@ def test_a_partial_match_survives_crashes_in_its_middle() -> None:
     )
 
 
-@pytest.mark.spark
 def test_a_row_that_time_has_passed_is_late() -> None:
     timeline(
         PAIR,
@@ -114,7 +113,6 @@ def test_what_runs_out_of_time_leaves_on_a_quiet_stream_with_what_was_matched() 
     )
 
 
-@pytest.mark.spark
 def test_within_is_strict() -> None:
     timeline(
         PAIR,
@@ -181,7 +179,6 @@ def test_conditions_look_at_earlier_steps_and_at_time() -> None:
     )
 
 
-@pytest.mark.spark
 def test_rows_with_equal_times_are_taken_in_the_order_of_their_arrival() -> None:
     timeline(
         PAIR,

@@ -113,7 +113,6 @@ def test_a_row_has_its_turn_when_the_watermark_has_passed_it_and_not_at_it() -> 
     )
 
 
-@pytest.mark.spark
 def test_without_order_rows_come_as_they_arrive_and_at_once() -> None:
     timeline(
         told(Numbers, ordered=False),
@@ -131,7 +130,6 @@ def test_without_order_rows_come_as_they_arrive_and_at_once() -> None:
     )
 
 
-@pytest.mark.spark
 def test_arguments_of_the_authors_class_travel_with_it() -> None:
     timeline(
         told(FailedLogins(limit=2)),
@@ -184,7 +182,6 @@ def test_late_rows_are_counted_and_dropped_when_that_is_said() -> None:
     assert played.late == []
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("ordered", [True, False])
 def test_delivered_late_rows_are_handled_at_once_with_their_own_time(ordered: bool) -> None:
     class Told(hr.KeyedProcess):

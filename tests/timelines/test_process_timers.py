@@ -125,7 +125,6 @@ def test_timers_at_the_same_time_fire_in_the_order_of_their_names() -> None:
     assert said(Named, at("10:00", user="x"), watermark("10:00:01"), crash()) == ["a", "b", "c"]
 
 
-@pytest.mark.spark
 def test_a_timer_for_the_past_fires_at_once_before_the_next_row_at_the_time_of_the_call() -> None:
     class Past(hr.KeyedProcess):
         def on_row(self, row: Any, context: Any) -> Any:

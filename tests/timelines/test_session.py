@@ -170,7 +170,6 @@ def test_a_key_may_have_several_columns_and_minus_zero_is_zero() -> None:
     )
 
 
-@pytest.mark.spark
 def test_without_a_key_all_rows_share_their_sessions() -> None:
     timeline(
         hr.session("all", gap=GAP, key=None).agg(n="count(*)").late(hr.side_output()),
@@ -184,7 +183,6 @@ def test_without_a_key_all_rows_share_their_sessions() -> None:
     )
 
 
-@pytest.mark.spark
 def test_sessions_before_1970_and_across_it() -> None:
     timeline(
         kept,
@@ -333,7 +331,6 @@ def test_all_rows_late() -> None:
     )
 
 
-@pytest.mark.spark
 def test_a_row_behind_the_watermark_that_touches_an_open_session_joins_it() -> None:
     timeline(
         kept,

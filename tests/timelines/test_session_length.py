@@ -20,7 +20,6 @@ def click(time: str, amount: int = 1, **more: Any) -> At:
     return at(time, visitor="a", amount=amount, **more)
 
 
-@pytest.mark.spark
 def test_a_row_exactly_the_greatest_length_after_the_first_begins_another_session() -> None:
     timeline(
         kept,
@@ -69,7 +68,6 @@ def test_a_key_that_never_rests_is_emitted_at_every_greatest_length() -> None:
     )
 
 
-@pytest.mark.spark
 def test_rows_that_come_before_others_move_the_cuts_behind_them() -> None:
     timeline(
         kept,

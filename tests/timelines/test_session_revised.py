@@ -47,7 +47,6 @@ TWO_CLOSED = (
 )
 
 
-@pytest.mark.spark
 def test_a_late_row_corrects_its_session_and_each_correction_has_the_next_revision() -> None:
     timeline(
         correcting,
@@ -491,7 +490,6 @@ def test_a_discarding_pane_at_the_close_counts_nothing_when_nothing_is_new() -> 
     )
 
 
-@pytest.mark.spark
 def test_a_merge_with_discarding_panes_takes_back_all_that_was_given_and_gives_it_to_the_other() -> None:
     timeline(
         visits.emit(hr.on_update()).panes(hr.discarding()).late(hr.update_for("2 hours")),

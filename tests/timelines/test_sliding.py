@@ -170,7 +170,6 @@ def test_several_columns_make_a_key() -> None:
     )
 
 
-@pytest.mark.spark
 def test_without_a_key_all_rows_see_each_other() -> None:
     timeline(
         hr.sliding("all", size="1 hour", key=None).agg(n="count(*)").late(hr.drop()),
