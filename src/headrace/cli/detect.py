@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headrace.errors import DefinitionError
+from headrace.errors import HeadraceError
 
 
 def detect(
@@ -30,7 +30,7 @@ def detect(
             typer.echo(name)
         return
     if detector not in DETECTIONS:
-        raise DefinitionError(
+        raise HeadraceError(
             "DETECTOR_UNKNOWN", f"there is no detector {detector!r}. The detectors are {', '.join(DETECTIONS)}."
         )
     folder = Path(tempfile.mkdtemp(prefix="headrace-detect-"))
