@@ -332,3 +332,19 @@ def test_a_timer_that_cannot_be_is_an_error_of_the_call(asked: Any, error: str) 
 
     with pytest.raises(hr.HeadraceError, match=error):
         said(Asking, at("10:00", user="a"))
+
+
+class Forgetful(hr.KeyedProcess):
+    """Sets a timer and has nothing for it."""
+
+    def on_row(self, row: Any, context: Any) -> None:
+        context.set_timer("later", after="1 minute")
+
+
+def test_a_timer_of_a_process_without_on_timer_says_what_is_missing() -> None:
+    step = hr.process("told", Forgetful, key="user", output="user STRING", on_error="dead_letter").late(hr.drop())
+    played = play(step, at("10:00", user="a"), watermark("11:00"))
+    (letter,) = played.dead_letters
+    assert (
+        "[TIMER_UNHANDLED] timer 'later' fires, but Forgetful has no on_timer(self, timer, context)" in letter["detail"]
+    )

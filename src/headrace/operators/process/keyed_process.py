@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from copy import copy
 from typing import Any, Self
@@ -15,7 +16,7 @@ Emitted = Iterable[Any] | None
 """Rows that a call gives: dicts, or ``hr.to(...)`` for a side output; as a generator, a list, or nothing."""
 
 
-class KeyedProcess:
+class KeyedProcess(ABC):
     """State and timers of each key, programmed: declare states in the class, use them in ``on_row`` and ``on_timer``.
 
     >>> from headrace.operators.process.declarations import value_state
@@ -30,13 +31,16 @@ class KeyedProcess:
     ['failures']
     """
 
+    @abstractmethod
     def on_row(self, row: Any, context: Context) -> Emitted:
         """Take a row of the key."""
-        raise NotImplementedError
 
     def on_timer(self, timer: Timer, context: Context) -> Emitted:
-        """Take a timer of the key that fires."""
-        raise NotImplementedError
+        """Take a timer of the key that fires; a process that sets timers must have it."""
+        raise TypeError(
+            f"[TIMER_UNHANDLED] timer {timer.name!r} fires, but {type(self).__name__} has no on_timer(self, timer, "
+            "context). Write it."
+        )
 
     def at_work(self, times: dict[Clock, Timeline], journal: Journal) -> tuple[Self, list[State]]:
         """A copy whose declared states are those of the key at hand, and these states."""

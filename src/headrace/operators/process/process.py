@@ -219,6 +219,10 @@ def process(
 def _made(name: str, given: Any) -> KeyedProcess:
     """An instance of the author's class."""
     if isinstance(given, type) and issubclass(given, KeyedProcess):
+        if given.on_row is KeyedProcess.on_row:
+            raise DefinitionError(
+                "PROCESS_INCOMPLETE", f"step {name!r}: {given.__name__} has no on_row(self, row, context). Write it."
+            )
         try:
             given = given()
         except TypeError as error:
@@ -230,10 +234,6 @@ def _made(name: str, given: Any) -> KeyedProcess:
     if not isinstance(given, KeyedProcess):
         raise DefinitionError(
             "PROCESS_INCOMPLETE", f"step {name!r}: {given!r} is no hr.KeyedProcess. Give a class that extends it."
-        )
-    if type(given).on_row is KeyedProcess.on_row:
-        raise DefinitionError(
-            "PROCESS_INCOMPLETE", f"step {name!r}: {type(given).__name__} has no on_row(self, row, context). Write it."
         )
     return given
 
