@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 import polars as pl
 
-from headrace.durations import Duration, positive_microseconds, spoken
+from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.expressions.aggregates.accumulator import Accumulator
 from headrace.operators.process.fitting import fitting, is_copied
@@ -24,33 +24,15 @@ from headrace.operators.process.handles import (
     Timeline,
     ValueState,
 )
+from headrace.operators.process.life import Clock, Life, Refresh, life_of
 from headrace.operators.process.lists_and_maps import ListState, MapState
 from headrace.schemas import parse_ddl, polars_schema
 
 if TYPE_CHECKING:
     from headrace.operators.process.keyed_process import KeyedProcess
 
-Clock = Literal["event", "clock"]
-Refresh = Literal["write", "read_and_write"]
 MOST = 100_000
 Handle = TypeVar("Handle", bound=State)
-
-
-@dataclass(frozen=True, slots=True)
-class Life:
-    """How long a value lives, measured by which time, and whether reading it begins anew."""
-
-    ttl: int | None
-    time: Clock = "event"
-    refresh: Refresh = "write"
-
-    @property
-    def text(self) -> str:
-        """As an author says it."""
-        if self.ttl is None:
-            return "keep_forever=True"
-        more = "" if self.time == "event" else f", ttl_time={self.time!r}"
-        return f"ttl={spoken(self.ttl)!r}{more}" + ("" if self.refresh == "write" else f", refresh={self.refresh!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +189,7 @@ def value_state(
     >>> value_state("INT", ttl="15 minutes").text
     'value INT by event'
     """
-    return DeclaredValue(sql=_checked(type), life=_life(ttl, keep_forever, ttl_time, refresh))
+    return DeclaredValue(sql=_checked(type), life=life_of(ttl, keep_forever, ttl_time, refresh))
 
 
 def list_state(
@@ -224,7 +206,7 @@ def list_state(
     >>> list_state("DOUBLE", ttl="1 hour").text
     'list DOUBLE by event'
     """
-    return DeclaredList(sql=_checked(type), life=_life(ttl, keep_forever, ttl_time, refresh), most=_most(most))
+    return DeclaredList(sql=_checked(type), life=life_of(ttl, keep_forever, ttl_time, refresh), most=_most(most))
 
 
 def map_state(
@@ -244,7 +226,7 @@ def map_state(
     """
     if _parsed(key_type).is_nested():
         raise DefinitionError("MAP_KEY_TYPE", f"map_state: key type {key_type!r} cannot be a key. Use a plain type.")
-    life = _life(ttl, keep_forever, ttl_time, refresh)
+    life = life_of(ttl, keep_forever, ttl_time, refresh)
     return DeclaredMap(sql=_checked(value_type), life=life, most=_most(most), key_type=key_type)
 
 
@@ -266,7 +248,7 @@ def reducing_state(
         raise DefinitionError(
             "REDUCER_UNKNOWN", f"reducing_state: {function!r} is no function of two values. Give one, such as max."
         )
-    return DeclaredReducing(sql=_checked(type), life=_life(ttl, keep_forever, ttl_time, refresh), function=function)
+    return DeclaredReducing(sql=_checked(type), life=life_of(ttl, keep_forever, ttl_time, refresh), function=function)
 
 
 def aggregating_state(
@@ -285,28 +267,8 @@ def aggregating_state(
             "ACCUMULATOR_UNKNOWN",
             f"aggregating_state: {accumulator!r} is no hr.Accumulator. Give one with start, add, merge and result.",
         )
-    life = _life(ttl, keep_forever, ttl_time, refresh)
+    life = life_of(ttl, keep_forever, ttl_time, refresh)
     return DeclaredAggregating(sql=f"STRUCT<{made.state}>", life=life, accumulator=made)
-
-
-def _life(ttl: Duration | None, keep_forever: bool, time: Clock, refresh: Refresh) -> Life:
-    if ttl is None and not keep_forever:
-        raise DefinitionError(
-            "TTL_MISSING",
-            "a state without a time to live grows with every new key. Say how long a value is of use, as in "
-            "ttl='1 day', or keep_forever=True.",
-        )
-    if ttl is not None and keep_forever:
-        raise DefinitionError(
-            "TTL_TWICE", f"a state has ttl={ttl!r} and keep_forever=True, which contradict each other. Take one away."
-        )
-    if time not in ("event", "clock") or refresh not in ("write", "read_and_write"):
-        raise DefinitionError(
-            "TTL_UNKNOWN",
-            f"ttl_time={time!r}, refresh={refresh!r} is not known. ttl_time is 'event' or 'clock', refresh is 'write' "
-            "or 'read_and_write'.",
-        )
-    return Life(None if ttl is None else positive_microseconds(ttl, argument="ttl"), time, refresh)
 
 
 def _most(most: int) -> int:

@@ -8,8 +8,9 @@ from copy import copy
 from typing import Any, Self
 
 from headrace.operators.process.context import Context
-from headrace.operators.process.declarations import Clock, Declared
+from headrace.operators.process.declarations import Declared
 from headrace.operators.process.handles import Journal, State, Timeline
+from headrace.operators.process.life import Clock
 from headrace.operators.process.timers import Timer
 
 Emitted = Iterable[Any] | None

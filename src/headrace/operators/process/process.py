@@ -14,9 +14,9 @@ from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.operators.process.by_key import Processing
 from headrace.operators.process.by_rules import RULES_VERSION, RuledProcessing
-from headrace.operators.process.declarations import Clock
 from headrace.operators.process.keyed_process import KeyedProcess, states_of
 from headrace.operators.process.late import Deliver
+from headrace.operators.process.life import Clock
 from headrace.operators.process.on_error import OnError, Then, on_error_of
 from headrace.operators.process.rules import DELETED, RuleIntake, Rules
 from headrace.operators.rows import Rows
