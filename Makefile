@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-spark recovery bench-wheel bench-sinks bench-windows bench-state bench-patterns lint format lock jars clean
+.PHONY: help setup demo test test-spark recovery recovery-changes bench-wheel bench-sinks bench-windows bench-state bench-patterns bench-joins lint format lock jars clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -13,14 +13,20 @@ setup: ## install Python packages, Java, Spark's class archive, servers and thei
 demo: setup ## run the demonstration
 	.venv/bin/headrace demo
 
+# As in Spark's workers, where every core has a task already.
+test test-spark: export POLARS_MAX_THREADS = 1
+
 test: lint ## check style, types and layers, then run the tests
 	$(PYTHON) -m pytest --numprocesses=2 --dist=loadfile
 
 test-spark: setup ## run every timeline on real Spark
 	$(PYTHON) -m pytest tests/timelines --engine=spark --numprocesses=2 --dist=loadfile
 
-recovery: setup ## kill jobs 50 times for each sink, over a million events, and print a table
-	$(PYTHON) -m pytest tests/recovery/test_sink_kills.py --kills=50 --rows=1000000
+recovery: setup ## kill jobs 50 times for each sink, over a million events, print a table; freeze drivers
+	$(PYTHON) -m pytest tests/recovery/test_sink_kills.py tests/recovery/test_zombie.py --kills=50 --rows=1000000
+
+recovery-changes: setup ## kill the job that follows a database 5 times over 20,000 changes, on both routes
+	$(PYTHON) -m pytest tests/recovery/test_view_kills.py tests/recovery/test_changes_kills.py --changes=20000 --view-kills=5
 
 bench-wheel: setup ## measure the wheel against Spark's own ways
 	$(PYTHON) -m benchmarks.wheel
@@ -36,6 +42,9 @@ bench-state: setup ## measure keyed state and timers against Spark's own
 
 bench-patterns: setup ## measure patterns against Flink SQL
 	$(PYTHON) -m benchmarks.patterns
+
+bench-joins: setup ## measure joins and lookups against Flink SQL, Spark's own and plain loops
+	$(PYTHON) -m benchmarks.joins
 
 lint: setup ## check style, types and layers
 	$(PYTHON) -m ruff check .

@@ -10,10 +10,17 @@ from pyspark.sql import SparkSession
 
 import headrace as hr
 from headrace.services import Service, running
+from tests.models.examples import ON_SPARK
 
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("headrace", deadline=None)
+settings.register_profile(ON_SPARK, deadline=None)
 settings.load_profile("headrace")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("engine") == "spark":
+        settings.load_profile(ON_SPARK)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,6 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--kills", type=int, default=3, help="how often a job with a real sink is killed")
     parser.addoption("--rows", type=int, default=40_000, help="how many events a job with a real sink gets")
+    parser.addoption("--changes", type=int, default=0, help="how many changes of tables are followed; 0: no such test")
+    parser.addoption("--view-kills", type=int, default=1, help="how often the job that follows tables is killed")
 
 
 @pytest.fixture(scope="session")

@@ -62,15 +62,19 @@ def positive_microseconds(duration: Duration, *, argument: str) -> int:
 
 
 def spoken(length: int) -> str:
-    """Microseconds in the author's words.
+    """Microseconds in the author's words; weeks are said when they say it all.
 
     >>> spoken(90_000_000)
     '1 minute 30 seconds'
+    >>> spoken(30 * MICROSECONDS["day"])
+    '30 days'
     """
     if length == 0:
         return "0 seconds"
     rest, parts = abs(length), []
     for unit, size in sorted(MICROSECONDS.items(), key=lambda item: -item[1]):
+        if unit == "week" and rest % size:
+            continue
         count, rest = divmod(rest, size)
         if count:
             parts.append(f"{count} {unit}{'s' if count > 1 else ''}")

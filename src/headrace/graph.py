@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -90,6 +90,8 @@ class SourceNode:
     """Puts a failure of Spark's own reading into words."""
     time: Any = None
     """The declared time strategy, or None for a source whose flows have no event time."""
+    changes: bool = False
+    """Whether its rows are a changelog, in which a row may take an earlier one back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,10 @@ class StepNode:
     columns: tuple[str, ...]
     side_outputs: Mapping[str, Any] = field(default_factory=dict)
     """Schema of each side output by its name."""
+    state: Mapping[str, Any] = field(default_factory=dict)
+    """Columns of the state with their types."""
+    stateless: bool = False
+    """Whether rows only pass through: no state, and no edge between the steps before and behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +188,7 @@ class Graph:
         if flow.name in self.flows:
             raise DefinitionError("FLOW_NAME_REUSED", f"two flows are named {flow.name!r}. Rename one of them.")
         for other in self.flows.values():
-            shared = sorted(set(other.steps) & set(flow.steps))
+            shared = sorted(set(self.stateful(other.steps)) & set(self.stateful(flow.steps)))
             if shared:
                 raise DefinitionError(
                     "STEP_IN_TWO_FLOWS",
@@ -205,6 +211,17 @@ class Graph:
         if kind == "source":
             return {name}
         return set().union(*(self.sources_behind(given) for given in self.steps[name].inputs))
+
+    def stateful(self, steps: Iterable[str]) -> tuple[str, ...]:
+        """Those of some steps that have state, and so an edge of their own."""
+        return tuple(name for name in steps if not self.steps[name].stateless)
+
+    def edge_of(self, node: str) -> str:
+        """The source or step with state whose edge rules the rows of a node, ``source.<name>`` or ``step.<name>``."""
+        kind, name = node.split(".", 1)
+        if kind == "step" and self.steps[name].stateless:
+            return self.edge_of(self.steps[name].inputs[0])
+        return node
 
     def time_field(self, frame: DataFrame, *, step: str) -> StructField:
         """The column of a frame that carries its event time."""

@@ -53,6 +53,28 @@ def write_durably(file: Path, text: str) -> None:
     sync_folder(file.parent)
 
 
+def named_first(unfinished: Path, file: Path) -> bool:
+    """Give a synced file its name for ever, unless another has it already; whichever, the unfinished name is gone.
+
+    Unlike a rename, a link never takes the place of what is there, so of two writers the first wins.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> [named_first(Path((folder / name).write_text(name) and folder / name), folder / "1") for name in ("a", "b")]
+    [True, False]
+    >>> (folder / "1").read_text(), len(list(folder.iterdir()))
+    ('a', 1)
+    """
+    try:
+        os.link(unfinished, file)
+    except FileExistsError:
+        return False
+    finally:
+        unfinished.unlink()
+    sync_folder(file.parent)
+    return True
+
+
 def sync_folder(folder: Path) -> None:
     """Make what was renamed into or out of a folder stay so after a crash of the machine."""
     descriptor = os.open(folder, os.O_RDONLY)

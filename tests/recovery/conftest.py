@@ -131,6 +131,14 @@ def _kill_a_worker(process: subprocess.Popen[bytes], chance: random.Random) -> N
             os.kill(chance.choice(sorted(workers)), signal.SIGKILL)
 
 
+FOLLOWING = ("test_changes_kills.py", "test_view_kills.py")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """To follow a database through kills takes many minutes, so ``make recovery-changes`` asks for it."""
+    return True if collection_path.name in FOLLOWING and not config.getoption("changes") else None
+
+
 @pytest.fixture(scope="session")
 def new_job(tmp_path_factory: pytest.TempPathFactory) -> type:
     """A function that makes a job with nothing in it yet."""
@@ -162,16 +170,14 @@ def told(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Show what the sinks held after all kills."""
-    lines = config.stash.get(_TOLD, [])
-    if lines:
-        widths = [
-            max(len(str(line[name])) for line in [dict(zip(lines[0], lines[0], strict=True)), *lines])
-            for name in lines[0]
-        ]
-        for line in [dict(zip(lines[0], lines[0], strict=True)), *lines]:
-            cells = [str(value).rjust(width) for value, width in zip(line.values(), widths, strict=True)]
-            terminalreporter.write_line("  ".join(cells))
+    """Show what came of the tests, a table for each kind of test."""
+    tables: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for line in config.stash.get(_TOLD, []):
+        tables.setdefault(tuple(line), [tuple(line)]).append(tuple(map(str, line.values())))
+    for lines in tables.values():
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        for cells in lines:
+            terminalreporter.write_line("  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)))
 
 
 @pytest.fixture

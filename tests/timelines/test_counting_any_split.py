@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.operators.windows.panes import Panes
 from headrace.testing import play
 from tests.models.counting import Told, counting
+from tests.models.examples import examples
 from tests.models.global_window import Trigger, global_window
 from tests.models.rows import PARTITIONS, Input, end_of_rows, make_input, micros, split
 
@@ -35,11 +36,6 @@ TRIGGERS: dict[str, tuple[Any, Trigger]] = {
     ),
     "every": (hr.every("3 minutes", time="event"), Trigger(every=3 * MINUTE)),
 }
-quickly_failing = settings(
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 places = st.sets(st.integers(1, ROWS - 1), max_size=10)
 seeds = st.integers(0, 2**32)
 lengths = st.sampled_from([1, 2, 3, 7, 60])
@@ -73,7 +69,7 @@ def played(step: Any, given_rows: Input, batches: set[int], crashes: set[int], *
 
 
 @keys
-@settings(quickly_failing, max_examples=20)
+@examples(10)
 @given(
     seed=seeds,
     batches=places,
@@ -92,7 +88,7 @@ def test_every_so_many_rows_are_a_window_whatever_the_batches(
     assert found == counting(given_rows.events, rows=rows, ttl=ttl * MINUTE, keyed=keyed)
 
 
-@settings(quickly_failing, max_examples=8)
+@examples(5)
 @given(seed=seeds, batches=places, crashes=places, rows=st.integers(1, 9))
 def test_keys_that_are_kept_for_ever_fill_their_windows_whatever_the_batches(
     seed: int, batches: set[int], crashes: set[int], rows: int
@@ -105,7 +101,7 @@ def test_keys_that_are_kept_for_ever_fill_their_windows_whatever_the_batches(
 @keys
 @pytest.mark.parametrize("trigger", TRIGGERS)
 @pytest.mark.parametrize("panes", [hr.accumulating(), hr.discarding(), hr.retracting()], ids=repr)
-@settings(quickly_failing, max_examples=6)
+@examples(6)
 @given(
     seed=seeds,
     batches=places,

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.testing import batch, play
 from tests.models import deduplicate as model
 from tests.models import sliding
+from tests.models.examples import examples
 from tests.models.rows import make_input, split
 
 ROWS = 200
 SECOND = 1_000_000
-quickly_failing = settings(
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 places = st.sets(st.integers(1, ROWS - 1), max_size=10)
 seeds = st.integers(0, 2**32)
 durations = st.sampled_from([1, 7, 60, 300, 86_400])
@@ -29,7 +25,7 @@ def numbers(rows: list[dict[str, Any]]) -> list[int]:
     return sorted(row["number"] for row in rows)
 
 
-@settings(quickly_failing, max_examples=25)
+@examples(12)
 @given(
     seed=seeds, within=durations, pace=st.sampled_from([1, 11]), cuts=places, crashes=places, parts=st.integers(1, 4)
 )
@@ -45,7 +41,7 @@ def test_rows_within_the_bound_give_what_the_model_keeps_of_the_same_batches(
     assert played.late == []
 
 
-@settings(quickly_failing, max_examples=15)
+@examples(8)
 @given(seed=seeds, within=durations, cuts=places, crashes=places)
 def test_rows_in_the_order_of_time_give_the_same_whatever_the_batches(
     seed: int, within: int, cuts: set[int], crashes: set[int]
@@ -57,7 +53,7 @@ def test_rows_in_the_order_of_time_give_the_same_whatever_the_batches(
     assert played.late == []
 
 
-@settings(quickly_failing, max_examples=10)
+@examples(10)
 @given(seed=seeds, cuts=places, crashes=places, parts=st.integers(1, 4))
 def test_every_key_leaves_once_when_the_duration_covers_all_its_rows(
     seed: int, cuts: set[int], crashes: set[int], parts: int

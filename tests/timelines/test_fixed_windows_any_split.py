@@ -6,13 +6,14 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.operators.windows.window_step import WindowStep
 from headrace.testing import play
 from tests.models import fixed_windows as model
+from tests.models.examples import examples
 from tests.models.fixed_windows import MINUTE, Answer, Covering
 from tests.models.rows import end_of_rows, make_input, micros, split
 
@@ -44,11 +45,6 @@ KINDS: dict[str, tuple[WindowStep, Covering]] = {
         model.hopping(10 * MINUTE, 5 * MINUTE),
     ),
 }
-quickly_failing = settings(
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 places = st.sets(st.integers(1, ROWS - 1), max_size=10)
 seeds = st.integers(0, 2**32)
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -81,7 +77,7 @@ def with_the_end(truth: Answer, found: Answer) -> Answer:
 
 
 @kinds
-@settings(quickly_failing, max_examples=8)
+@examples(5)
 @given(seed=seeds, batches=places, crashes=places, partitions=st.integers(1, 4))
 def test_rows_within_the_bound_give_each_window_once(
     kind: str, seed: int, batches: set[int], crashes: set[int], partitions: int
@@ -99,7 +95,7 @@ def test_rows_within_the_bound_give_each_window_once(
 
 
 @kinds
-@settings(quickly_failing, max_examples=8)
+@examples(5)
 @given(seed=seeds, batches=places, crashes=places)
 def test_with_corrections_long_enough_the_last_one_is_the_answer(
     kind: str, seed: int, batches: set[int], crashes: set[int]
@@ -127,7 +123,7 @@ EMISSIONS = [
 
 @kinds
 @pytest.mark.parametrize("panes", [hr.accumulating(), hr.discarding(), hr.retracting()], ids=repr)
-@settings(quickly_failing, max_examples=4)
+@examples(4)
 @given(
     seed=seeds,
     batches=places,

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -18,6 +18,7 @@ from headrace.operators.patterns.element import Element
 from headrace.operators.patterns.pattern import Pattern, pattern
 from headrace.testing import at, play
 from headrace.testing.elements import At
+from tests.models.examples import examples
 from tests.models.pattern_model import Event, Model
 from tests.models.rows import START, end_of_rows, micros, split
 from tests.unit.operators.patterns.letters import Letters
@@ -37,11 +38,6 @@ CHAINS = {
     "optional": group().begin("a").next("b").optional().next("c"),
 }
 SKIPS = {"none": skip.none(), "past_last": skip.past_last(), "to_next": skip.to_next()}
-quickly_failing = settings(
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 places = st.sets(st.integers(1, ROWS - 1), max_size=10)
 
 
@@ -78,7 +74,7 @@ def shuffled(seed: int, partitions: int) -> tuple[dict[str, list[tuple[int, str,
 
 
 @pytest.mark.parametrize("name", CHAINS)
-@settings(quickly_failing, max_examples=8)
+@examples(8)
 @given(
     seed=st.integers(0, 2**32),
     batches=places,

@@ -9,7 +9,7 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
@@ -17,6 +17,7 @@ import headrace as hr
 from headrace.testing import at, play
 from headrace.testing.elements import At
 from tests.models import process_model as model
+from tests.models.examples import examples
 from tests.models.rows import START, Event, end_of_rows, micros, split
 
 # Spark's workers cannot import this module, so they get its classes whole.
@@ -24,11 +25,6 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 ROWS = 120
 QUIET, EXACT, AGAIN = (timedelta(microseconds=each) for each in (model.QUIET, model.EXACT, model.AGAIN))
-quickly_failing = settings(
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 places = st.sets(st.integers(1, ROWS - 1), max_size=10)
 seeds = st.integers(0, 2**32)
 
@@ -81,7 +77,7 @@ def make_rows(seed: int, *, partitions: int, disorder: int = 300) -> tuple[list[
     return events, arriving
 
 
-@settings(quickly_failing, max_examples=25)
+@examples(12)
 @given(seed=seeds, cuts=places, crashes=places, parts=st.integers(1, 4))
 def test_any_split_into_batches_and_partitions_with_crashes_tells_what_the_model_tells(
     seed: int, cuts: set[int], crashes: set[int], parts: int

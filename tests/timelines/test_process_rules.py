@@ -9,7 +9,7 @@ import pytest
 from pyspark import cloudpickle
 
 import headrace as hr
-from headrace.testing import at, batch, crash, expect, play, row, timeline, watermark
+from headrace.testing import at, batch, clock, crash, expect, play, row, timeline, watermark
 
 # Spark's workers cannot import this module, so they get its classes whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -205,3 +205,34 @@ def test_a_step_with_rules_needs_a_second_frame_and_one_without_takes_none() -> 
         hr.DefinitionError, match=r"\[RULES_DELETED\] step 'limits': column 'deleted' of the rules is Str"
     ):
         play(limits(), at("10:01", user="a", n=1), at("10:00", side="right", rule="low", deleted="no"))
+
+
+@pytest.mark.spark
+def test_rows_wait_for_rules_that_may_still_come_until_the_rules_are_idle() -> None:
+    timeline(
+        limits(),
+        clock("2026-01-02T08:00:00"),
+        rule("10:00", "low", 1),
+        at("10:01", user="a", n=5),
+        batch(),
+        clock("2026-01-02T08:00:40"),
+        at("10:02", user="a", n=0),
+        at("10:03", user="a", n=0),
+        batch(),
+        clock("2026-01-02T08:00:59"),
+        at("10:04", user="a", n=0),
+        batch(),
+        expect(),
+        clock("2026-01-02T08:01:00"),
+        batch(),
+        expect(row(user="a", above="low"), row(user="a", above=""), row(user="a", above="")),
+        rule("09:00", "old", -1),
+        at("10:05", user="a", n=0),
+        batch(),
+        clock("2026-01-02T08:02:00"),
+        at("10:06", user="a", n=0),
+        batch(),
+        batch(),
+        expect(row(user="a", above="old", at="10:04"), row(user="a", above="old", at="10:05")),
+        event_time=hr.event_time("at", idle="1 minute"),
+    )

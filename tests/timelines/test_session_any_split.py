@@ -7,12 +7,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.testing import at, batch, play, watermark
 from tests.models import session as model
+from tests.models.examples import examples
 from tests.models.rows import START, Event, end_of_rows, make_input, micros, split
 
 ROWS = 200
@@ -35,11 +36,6 @@ KINDS: dict[str, tuple[Any, int, int | None]] = {
         MINUTE,
     ),
 }
-quickly_failing = settings(
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 places = st.sets(st.integers(1, ROWS - 1), max_size=10)
 seeds = st.integers(0, 2**32)
 
@@ -58,7 +54,7 @@ def without_the_end(found: model.Answer) -> model.Answer:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(quickly_failing, max_examples=6)
+@examples(6)
 @given(seed=seeds, batches=places, crashes=places, partitions=st.integers(1, 4))
 def test_rows_within_the_bound_give_each_session_once(
     kind: str, seed: int, batches: set[int], crashes: set[int], partitions: int
@@ -86,7 +82,7 @@ EMISSIONS = [
 
 @pytest.mark.parametrize("kind", ["session", "keyless"])
 @pytest.mark.parametrize("panes", [hr.accumulating(), hr.discarding(), hr.retracting()], ids=repr)
-@settings(quickly_failing, max_examples=6)
+@examples(6)
 @given(
     seed=seeds,
     batches=places,
@@ -169,7 +165,7 @@ def together(rows: list[dict[str, Any]], panes: str) -> tuple[Any, ...]:
     )
 
 
-@settings(quickly_failing, max_examples=25)
+@examples(12)
 @given(
     batches=st.lists(st.tuples(st.integers(0, 40), st.lists(st.integers(0, 100), max_size=6)), min_size=1, max_size=8),
     late=st.sampled_from([hr.side_output(), hr.drop(), hr.update_for("20 seconds")]),
@@ -211,7 +207,7 @@ def moment(seconds: int) -> str:
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
 
-@settings(quickly_failing, max_examples=25)
+@examples(12)
 @given(
     batches=st.lists(st.tuples(st.integers(0, 40), st.lists(st.integers(0, 100), max_size=6)), min_size=1, max_size=8)
 )

@@ -6,13 +6,14 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.operators.windows.sliding.sliding import Sliding
 from headrace.testing import play
 from tests.models import sliding as model
+from tests.models.examples import examples
 from tests.models.rows import end_of_rows, make_input, split
 
 ROWS = 150
@@ -31,11 +32,6 @@ KINDS = {
     "spread": hr.sliding("w", size="10 minutes", key="account", spread=3),
     "keyless and spread": hr.sliding("w", size="7 seconds", key=None, spread=2),
 }
-quickly_failing = settings(
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 places = st.sets(st.integers(1, ROWS - 1), max_size=8)
 seeds = st.integers(0, 2**32)
 paces = st.sampled_from([1, 11])
@@ -60,7 +56,7 @@ def truth(step: Sliding, events: list[Any], without: Any = ()) -> model.Answer:
 
 
 @kinds
-@settings(quickly_failing, max_examples=5)
+@examples(3)
 @given(seed=seeds, pace=paces, batches=places, crashes=places, partitions=st.integers(1, 4))
 def test_rows_within_the_bound_are_each_emitted_once_with_the_models_answer(
     kind: str, seed: int, pace: int, batches: set[int], crashes: set[int], partitions: int
@@ -77,7 +73,7 @@ def test_rows_within_the_bound_are_each_emitted_once_with_the_models_answer(
 
 
 @kinds
-@settings(quickly_failing, max_examples=4)
+@examples(2)
 @given(seed=seeds, pace=paces, batches=places, crashes=places)
 def test_rows_that_are_not_late_have_the_models_answer_over_rows_that_are_not_late(
     kind: str, seed: int, pace: int, batches: set[int], crashes: set[int]
@@ -98,7 +94,7 @@ def test_rows_that_are_not_late_have_the_models_answer_over_rows_that_are_not_la
 
 @kinds
 @pytest.mark.parametrize("panes", [hr.accumulating(), hr.retracting()], ids=repr)
-@settings(quickly_failing, max_examples=4)
+@examples(2)
 @given(
     seed=seeds,
     pace=paces,
@@ -138,7 +134,7 @@ def told(rows: list[dict[str, Any]], panes: str) -> tuple[Any, ...]:
     return values(rows[-1])
 
 
-@settings(quickly_failing, max_examples=8)
+@examples(4)
 @given(
     seed=seeds,
     batches=places,

@@ -23,14 +23,14 @@ STYLES = {"running": "green", "died": "red"}
 
 services = typer.Typer(
     cls=Verbs,
-    help="Real local servers for development and tests: kafka, postgres, redis, mosquitto, opensearch.",
+    help="Real local servers for development and tests: kafka, postgres, redis, mosquitto, opensearch, connect.",
     no_args_is_help=True,
 )
 
 
 @services.command()
 def up(
-    names: Annotated[list[str], typer.Argument(help="Which: kafka, postgres, redis, mosquitto, opensearch.")],
+    names: Annotated[list[str], typer.Argument(help="Which: kafka, postgres, redis, mosquitto, opensearch, connect.")],
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
     """Start servers, each on a free port of this machine that it keeps, and wait until they are ready.

@@ -17,13 +17,14 @@ class Edge:
     """The time bounds of a step's input in one batch.
 
     A row is on time when its time is at least ``late``; the step fires everything due up to ``fire``, and has fired
-    everything up to ``before`` in earlier batches. ``clock`` is the batch's processing time.
+    everything up to ``before`` in earlier batches. ``clock`` is the batch's processing time, ``batch`` its number.
     """
 
     late: int
     fire: int
     before: int = BEGINNING
     clock: int = 0
+    batch: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class BatchRecord:
     """Among how many writers the rows of each sink are dealt out."""
     epoch: int = 0
     """The lease of the driver that decided."""
+    tables: Mapping[str, int] = field(default_factory=dict)
+    """The version of its small table that each step reads."""
 
     def to_json(self) -> str:
         """The record as one line of JSON."""
@@ -73,4 +76,5 @@ class BatchRecord:
             raw["generation"],
             raw["writers"],
             raw["epoch"],
+            raw.get("tables", {}),
         )

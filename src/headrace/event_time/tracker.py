@@ -43,6 +43,7 @@ class WatermarkTracker:
         self._unread: frozenset[str] = frozenset()
         self._watermark = BEGINNING
         self._highest = BEGINNING
+        self._quiet = 0
 
     def discover(self, names: Iterable[str]) -> None:
         """Take note of partitions that the source has, though they may have no row yet."""
@@ -52,6 +53,7 @@ class WatermarkTracker:
 
     def pass_time(self, elapsed: int) -> None:
         """Let the idle clocks run, but not of partitions that have rows waiting to be read."""
+        self._quiet += 0 if self._unread else elapsed
         for name, partition in self.partitions.items():
             partition.quiet += elapsed if name not in self._unread else 0
         idle = self.strategy.idle
@@ -63,6 +65,7 @@ class WatermarkTracker:
     def observe(self, highest: Mapping[str, int], *, unread: Iterable[str] = ()) -> None:
         """Take in the highest event time that a batch's rows brought to each partition, and which have more to read."""
         self._unread = frozenset(unread)
+        self._quiet = 0 if highest else self._quiet
         for name, time in highest.items():
             known = name in self.partitions or len(self.partitions) < MOST_PARTITIONS
             partition = self.partitions.setdefault(name if known else OTHERS, Partition())
@@ -74,12 +77,7 @@ class WatermarkTracker:
         """The watermark if the flow had waited this much longer; fixes nothing until ``advance``."""
         if self.strategy.kind == "processing":
             return max(self._watermark, clock)
-        idle = self.strategy.idle
-        active = [
-            partition
-            for name, partition in self.partitions.items()
-            if idle is None or partition.quiet + (waited if name not in self._unread else 0) < idle
-        ]
+        active = self._active(waited)
         if active:
             slowest = min(partition.highest for partition in active)
             candidate = slowest - self.strategy.out_of_order if slowest > BEGINNING else BEGINNING
@@ -88,6 +86,21 @@ class WatermarkTracker:
         else:
             candidate = BEGINNING
         return max(self._watermark, candidate)
+
+    def is_idle(self, *, waited: int = 0) -> bool:
+        """Whether the source as a whole has brought no row for so long that nothing waits for it."""
+        idle = self.strategy.idle
+        if idle is None or self.strategy.kind == "processing" or self._active(waited):
+            return False
+        return self._quiet + (0 if self._unread else waited) >= idle
+
+    def _active(self, waited: int) -> list[Partition]:
+        idle = self.strategy.idle
+        return [
+            partition
+            for name, partition in self.partitions.items()
+            if idle is None or partition.quiet + (waited if name not in self._unread else 0) < idle
+        ]
 
     def advance(self, watermark: int) -> None:
         """Fix the watermark of a batch: later ones are never lower."""

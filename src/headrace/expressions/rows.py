@@ -36,6 +36,10 @@ class RowExpression:
         """
         return Scope(self.text, schema).operand(self.node).value
 
+    def truth(self, schema: Schema) -> pl.Expr:
+        """The Polars expression of a condition; NULL alone is one too."""
+        return self.to_polars(schema).cast(pl.Boolean)
+
     def type(self, schema: Schema) -> pl.DataType:
         """The type of the result, found without reading a row.
 
@@ -70,6 +74,8 @@ def check_condition(condition: RowExpression, schema: Schema) -> None:
 
 def read(text: str) -> exp.Expr:
     """One SQL expression as a syntax tree."""
+    if not isinstance(text, str):
+        raise _unreadable(str(text), f"it is a {type(text).__name__}, not text.")
     try:
         trees = sqlglot.parse(text, dialect="spark")
     except SqlglotError as error:

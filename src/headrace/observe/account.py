@@ -82,6 +82,11 @@ def account_of(reports: Reports, written: Mapping[str, Written]) -> Account:
             step["waited"] = sum(each["before"] for each in waits)
             step["waiting"] = sum(each["after"] for each in waits)
             step["accepted"] = sum(each["handled"] for each in waits)
+        for part in reports[f"state.{name}"].values():
+            for second, dropped in part.get("dropped_second", {}).items():
+                if dropped:
+                    steps[f"{name}.{second}"]["accepted"] -= dropped
+                    steps[f"{name}.{second}"]["dropped"] += dropped
     return Account(
         summed("source", ("read", "handed_on", "dead")),
         steps,

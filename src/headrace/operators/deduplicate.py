@@ -12,6 +12,7 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
+from headrace.operators.corrections import check_final
 from headrace.operators.repeats import Deduplication
 from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, check_key, place
@@ -32,12 +33,8 @@ class Deduplicate:
 
     def late(self, lateness: Lateness) -> Self:
         """Choose what happens to late rows; there is no default."""
-        if lateness.kind == "update_for":
-            raise DefinitionError(
-                "CORRECTIONS_IMPOSSIBLE",
-                f"step {self.name!r}: .late({lateness!r}) cannot be kept, because a row that has been emitted is not "
-                "taken back when an earlier one of its key comes late. Use hr.drop() or hr.side_output().",
-            )
+        why = "a row that has been emitted is not taken back when an earlier one of its key comes late"
+        check_final(f"step {self.name!r}", lateness, why)
         return replace(self, lateness=lateness)
 
     def __call__(self, frame: DataFrame) -> DataFrame:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -11,10 +12,13 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from headrace.errors import DefinitionError
-from headrace.graph import TIME_TAG, SideOutput, Step, StepNode, active_graph
-from headrace.schemas import from_arrow, polars_schema, spark_schema
+from headrace.graph import TIME_TAG, Graph, Origin, SideOutput, Step, StepNode, active_graph
+from headrace.operators.origins import Halves, Stream, origin_of
+from headrace.operators.taken_back import check_events
+from headrace.schemas import polars_schema, spark_schema
 from headrace.wheel.operator import AnyOperator, Joined
-from headrace.wheel.spark import Read, packed, packed_second, rows_of_blobs, turned, unpacked
+from headrace.wheel.pack import pack, pack_both, pack_second
+from headrace.wheel.spark import Pack, packed, rows_of_blobs, turned, unpacked
 from headrace.wheel.task import Task
 
 if TYPE_CHECKING:
@@ -50,11 +54,11 @@ class Input:
     """The source or step whose edge the time belongs to."""
 
     @classmethod
-    def of(cls, frame: DataFrame, *, step: str) -> Input:
-        """What a step named ``step`` finds in a frame of the active pipeline."""
+    def of(cls, frame: DataFrame, *, step: str, changelog: bool) -> Input:
+        """What a step named ``step`` finds in a frame of the active pipeline; whether it takes a changelog."""
         graph = active_graph()
         time = graph.time_field(frame, step=step)
-        kind, given = time.metadata[TIME_TAG].split(".", 1)
+        kind, given = graph.edge_of(time.metadata[TIME_TAG]).split(".", 1)
         if kind == "step":
             check_input(step, graph.steps[given].step)
         sources, _ = graph.nodes_in(frame)
@@ -64,27 +68,56 @@ class Input:
                 f"step {step!r} reads a union of the sources {', '.join(sources)}, whose watermarks differ. "
                 "Give each source a step of its own.",
             )
+        if not changelog:
+            check_events(frame, graph, f"{kind}.{given}", step=step)
         return cls(polars_schema(frame.schema), time.name, time.metadata[TIME_TAG])
 
 
-def place(step: Step, bind: Callable[..., AnyOperator], *frames: DataFrame) -> Outputs:
-    """Put a step behind one or two frames of the active pipeline; ``bind`` takes schema and time of each."""
+def place(step: Step, bind: Callable[..., AnyOperator], *frames: DataFrame, changelogs: Sequence[int] = ()) -> Outputs:
+    """Put a step behind one or two frames of the active pipeline; ``bind`` takes schema and time of each.
+
+    ``changelogs`` are the numbers of those frames that may be changelogs; of others every row counts for itself.
+    """
     graph = active_graph()
-    inputs = [Input.of(frame, step=step.name) for frame in frames]
+    inputs = [Input.of(frame, step=step.name, changelog=number in changelogs) for number, frame in enumerate(frames)]
+    origins = [origin_of(frame, graph) for frame in frames]
+    if Halves.of(origins) is None:
+        _check_sources_apart(step.name, [graph.sources_behind(each.node) for each in inputs])
     operator = bind(*(part for each in inputs for part in (each.schema, each.time)))
-    # With nothing of the author's in between, what reads a frame's origin and pack are one function in one worker.
-    origins = [graph.origin_of(frame) or Stream(frame, _rows) for frame in frames]
-    names = [f"{origin.label}headrace.step.{step.name}" for origin in origins]
-    blobs = packed(origins[0].stream, origins[0].read, operator, graph.reports, name=names[0])
-    if isinstance(operator, Joined):
-        blobs = blobs.union(packed_second(origins[1].stream, origins[1].read, operator, graph.reports, name=names[1]))
-    results = turned(blobs, operator, graph.reports)
-    output = _tagged(spark_schema(operator.output_schema), operator.output_time, f"step.{step.name}")
+    results = turned(_packed(step.name, origins, operator, graph), operator, graph.reports)
+    output = tagged(spark_schema(operator.output_schema), operator.output_time, f"step.{step.name}")
     placed = graph.register_frame(unpacked(results, output), Stream(results, _rows_of_blobs))
     nodes = tuple(each.node for each in inputs)
-    graph.add_step(StepNode(step, nodes, tuple(placed.columns), operator.side_schemas))
+    graph.add_step(StepNode(step, nodes, tuple(placed.columns), operator.side_schemas, operator.state_schema))
     side = {name: SideOutput(step.name, name, placed) for name in operator.side_schemas if name != "late"}
     return Outputs(placed, SideOutput(step.name, "late", placed), side)
+
+
+def _packed(step: str, origins: Sequence[Origin], operator: AnyOperator, graph: Graph) -> DataFrame:
+    """The rows of all inputs as blobs; with nothing of the author's in between, they are read in the same function."""
+
+    def blobs(origin: Origin, pack_rows: Pack) -> DataFrame:
+        name = f"{origin.label}headrace.step.{step}"
+        return packed(origin.stream, origin.read, pack_rows, graph.reports, name=name)
+
+    if not isinstance(operator, Joined):
+        return blobs(origins[0], partial(pack, operator=operator))
+    if halves := Halves.of(origins):
+        return blobs(halves.whole, partial(pack_both, operator=operator, sides=halves.conditions))
+    left = blobs(origins[0], partial(pack, operator=operator))
+    return left.union(blobs(origins[1], partial(pack_second, operator=operator)))
+
+
+def _check_sources_apart(name: str, behind: Sequence[set[str]]) -> None:
+    """Tasks tell of a source what they read of it, which would be told twice."""
+    shared = sorted(set.intersection(*behind)) if len(behind) > 1 else []
+    if shared:
+        raise DefinitionError(
+            "SOURCE_ON_BOTH_SIDES",
+            f"step {name!r} reads source {shared[0]!r} on both sides, so its rows and dead letters would be counted "
+            "twice. Tell its sides apart with left, right = hr.split(frame, 'condition', 'condition') right before the "
+            "step, or read it a second time under another name, as in hr.read_kafka(..., name='conversions').",
+        )
 
 
 def check_input(name: str, earlier: Step) -> None:
@@ -114,27 +147,11 @@ def check_key(name: str, key: tuple[str, ...], schema: Mapping[str, pl.DataType]
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """Where a step reads when it does not stand behind a source: the author's rows, or the blobs of another step."""
-
-    stream: DataFrame
-    read: Read
-    label: str = ""
-
-    def timed(self, strategy: object) -> None:
-        """Not a source."""
-
-
-def _rows(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
-    return (from_arrow(batch) for batch in batches)
-
-
 def _rows_of_blobs(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
     return rows_of_blobs(batches)
 
 
-def _tagged(schema: StructType, column: str, node: str) -> StructType:
+def tagged(schema: StructType, column: str, node: str) -> StructType:
     """The schema with one column marked as the event time of a node's edge."""
     return StructType(
         [

@@ -9,6 +9,7 @@ from headrace.durations import spoken
 from headrace.graph import Graph
 
 TTL_MARGIN = 1.5
+LATE_OUTPUTS = ("late", "late_right")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,8 @@ def findings(graph: Graph) -> list[Finding]:
 
 def _clocks(graph: Graph) -> list[Finding]:
     found = []
-    for name, node in graph.steps.items():
-        for given in node.inputs:
+    for name in graph.stateful(graph.steps):
+        for given in dict.fromkeys(map(graph.edge_of, graph.steps[name].inputs)):
             source = graph.sources.get(given.removeprefix("source."))
             if source is not None and source.time.kind != "event":
                 found.append(
@@ -52,16 +53,18 @@ def _late_rows(graph: Graph) -> list[Finding]:
     found = []
     for flow in graph.flows.values():
         for step in flow.steps:
-            outputs = graph.steps[step].side_outputs
-            if "late" not in outputs:
+            kept = [name for name in graph.steps[step].side_outputs if name in LATE_OUTPUTS]
+            if not kept and getattr(graph.steps[step].step, "lateness", None) is not None:
                 message = f"step {step!r} counts late rows and drops them. Use hr.side_output() to keep them."
                 found.append(Finding("LATE_ROWS_DROPPED", "note", step, message))
-            elif (step, "late") not in written:
-                message = (
-                    f"late rows of step {step!r} go to <checkpoint>/{flow.name}/late/{step}. To send them elsewhere, "
-                    f"use outputs = step.outputs(frame) and hr.write({flow.name!r}, ..., (outputs.late, sink))."
-                )
-                found.append(Finding("LATE_ROWS_IN_CHECKPOINT", "note", step, message))
+            for output in kept:
+                if (step, output) not in written:
+                    message = (
+                        f"late rows of step {step!r} go to <checkpoint>/{flow.name}/{output}/{step}. To send them "
+                        f"elsewhere, use outputs = step.outputs(...) and hr.write({flow.name!r}, ..., "
+                        f"(outputs.{output}, sink))."
+                    )
+                    found.append(Finding("LATE_ROWS_IN_CHECKPOINT", "note", step, message))
     return found
 
 

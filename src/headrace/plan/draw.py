@@ -11,7 +11,7 @@ def mermaid(graph: Graph) -> str:
     lines += [f'    source.{name}[("{name}")]' for name in graph.sources]
     for name, node in graph.steps.items():
         lines.append(f'    step.{name}["{name}<br/>{node.step.fingerprint["kind"]}"]')
-        lines += [f"    {given} --> step.{name}" for given in node.inputs]
+        lines += [f"    {given} --> step.{name}" for given in dict.fromkeys(node.inputs)]
     for flow in graph.flows.values():
         last = f"step.{flow.steps[-1]}" if flow.steps else f"source.{flow.sources[0]}"
         for number, sink in enumerate(flow.main_sinks):

@@ -35,8 +35,11 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
     for name in flow.steps:
         node = graph.steps[name]
         lines.append(f"    step {name}: {node.step!r}")
-        lines.append(f"      reads {', '.join(node.inputs)}; columns {', '.join(node.columns)}")
-        lines.append(f"      state: {node.step.holds}; in {KEY_GROUPS} key groups")
+        read = dict.fromkeys(node.inputs)
+        both = " on both sides" if len(read) < len(node.inputs) else ""
+        lines.append(f"      reads {', '.join(read)}{both}; columns {', '.join(node.columns)}")
+        kept = f"; in {KEY_GROUPS} key groups" if not node.stateless else ""
+        lines.append(f"      state: {node.step.holds}{kept}")
     lines += [line for sink in flow.main_sinks for line in _sink("main", sink)]
     lines += [
         line for side, sinks in flow.side_sinks for sink in sinks for line in _sink(f"{side.step}.{side.name}", sink)

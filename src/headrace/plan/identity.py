@@ -25,7 +25,7 @@ def identity_of(graph: Graph, flow: FlowNode) -> dict[str, Any]:
         "flow": flow.name,
         "key_groups": KEY_GROUPS,
         "sources": [_source(graph, name) for name in flow.sources],
-        "steps": [_step(graph, name) for name in flow.steps],
+        "steps": [_step(graph, name) for name in graph.stateful(flow.steps)],
     }
 
 
@@ -40,8 +40,9 @@ def _step(graph: Graph, name: str) -> dict[str, Any]:
     node = graph.steps[name]
     return {
         "name": name,
-        "inputs": list(node.inputs),
+        "inputs": [graph.edge_of(given) for given in node.inputs],
         **node.step.fingerprint,
+        "state": {column: str(dtype) for column, dtype in node.state.items()},
         "retention": getattr(node.step, "retention", 0),
         "definition": repr(node.step),
     }
@@ -91,6 +92,10 @@ def _compare(error: str, what: str, stored: list[dict[str, Any]], given: list[di
     for then, now in zip(stored, given, strict=True):
         changed = [name for name in then.keys() | now.keys() if name not in ("definition", "retention")]
         differing = sorted(name for name in changed if then.get(name) != now.get(name))
+        if differing == ["state"]:
+            differing = [f"state ({_columns_changed(then['state'], now['state'])})"]
+        elif "state" in differing:
+            differing.remove("state")  # it follows from the others
         if now.get("retention", 0) < then.get("retention", 0):
             differing.append("late")
         if differing:
@@ -100,6 +105,19 @@ def _compare(error: str, what: str, stored: list[dict[str, Any]], given: list[di
                 f"what it holds would be wrong. Stored: {_shown([then])}. Now: {_shown([now])}. Take the change back, "
                 "or start with a new checkpoint.",
             )
+
+
+def _columns_changed(then: dict[str, str], now: dict[str, str]) -> str:
+    """What a state that holds whole rows shows when their columns change.
+
+    >>> _columns_changed({"user": "String", "n": "Int64"}, {"user": "Int64", "shop": "String"})
+    'now without n, with shop String, user Int64 instead of String'
+    """
+    parts = [f"without {name}" for name in then if name not in now]
+    parts += [f"with {name} {dtype}" for name, dtype in now.items() if name not in then]
+    both = ((name, then[name], dtype) for name, dtype in now.items() if name in then)
+    parts += [f"{name} {dtype} instead of {before}" for name, before, dtype in both if before != dtype]
+    return f"now {', '.join(parts)}"
 
 
 def _shown(definitions: list[dict[str, Any]]) -> str:

@@ -21,11 +21,12 @@ from headrace.runtime.modes import Mode
 from headrace.runtime.offsets import brings_rows, partitions
 from headrace.runtime.outputs import Outputs
 from headrace.runtime.planner import Clock, Planner, Reports, Topology, Writing, unread
+from headrace.runtime.tables import small_tables
 from headrace.runtime.throttle import Throttle
 from headrace.storage import write_durably
 from headrace.waiting import clear, signs
 from headrace.wheel.reports import take
-from headrace.wheel.task import PROPERTY, property_text
+from headrace.wheel.task import PROPERTY, TABLES, property_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,9 +62,10 @@ class Flow:
         self._outputs = Outputs(graph, node, spark, self.folder, birth, lease)
         topology = Topology(
             {name: graph.sources[name].time for name in node.sources if graph.sources[name].time is not None},
-            {name: graph.steps[name].inputs for name in node.steps},
+            {name: tuple(map(graph.edge_of, graph.steps[name].inputs)) for name in graph.stateful(node.steps)},
             {name: cap for name in node.sources if (cap := graph.sources[name].cap) is not None},
             frozenset(name for name in node.sources if graph.sources[name].divided),
+            {name: getattr(graph.steps[name].step, "holdback", 0) for name in node.steps},
         )
         endless = [name for name in node.sources if graph.sources[name].fingerprint["kind"] == "generator"]
         if mode.drain and endless:
@@ -74,7 +76,8 @@ class Flow:
             )
         writing = Writing(birth.generation, lease.epoch, self._outputs.writers)
         log = FileBatchLog(self.folder / "log")
-        self.planner = Planner(topology, log, clock, interval=mode.interval, writing=writing)
+        self._tables = small_tables(self.folder / TABLES, [graph.steps[name].step for name in node.steps])
+        self.planner = Planner(topology, log, clock, interval=mode.interval, writing=writing, tables=self._tables)
         if self.planner.drained:
             raise HeadraceError(
                 "CHECKPOINT_DRAINED",
@@ -91,6 +94,7 @@ class Flow:
             check = self._graph.sources[name].prepare
             if check is not None:
                 check()
+        self._tables.versions(self._clock())
         self._outputs.prepare()
         self._claimed = time.monotonic()
 
@@ -256,9 +260,13 @@ class Flow:
             "hot_keys": hot_keys(reports),
             "told": told(reports),
             "rules_versions": dict(self.planner.rules_versions),
-            "lost": {
-                name: sum(report.get("lost", 0) for report in reports.get(f"source.{name}", {}).values())
-                for name in self.node.sources
+            "tables": {name: self._tables.told(name, version) for name, version in record.tables.items()},
+            **{
+                counted: {
+                    name: sum(report.get(counted, 0) for report in reports.get(f"source.{name}", {}).values())
+                    for name in self.node.sources
+                }
+                for counted in ("lost", "skipped")
             },
             "seconds": {"compute": round(computing, 3), "batch": round(whole, 3)},
             "state": {"rows": sum(g["rows"] for g in groups), "bytes": sum(g["bytes"] for g in groups)},

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from headrace.errors import HeadraceError
-from headrace.storage import sync_folder, write_durably
+from headrace.storage import named_first, write_durably
 
 FOLDER = "lease"
 RENEWED_SECONDS = 2.0
@@ -107,14 +107,7 @@ def _create(file: Path) -> bool:
     """Make the file appear whole, unless another driver was quicker."""
     unfinished = file.with_name(f".{uuid.uuid4().hex}")
     write_durably(unfinished, json.dumps(_holder()))
-    try:
-        os.link(unfinished, file)
-    except FileExistsError:
-        return False
-    finally:
-        unfinished.unlink()
-    sync_folder(file.parent)
-    return True
+    return named_first(unfinished, file)
 
 
 def _holder() -> dict[str, Any]:

@@ -153,9 +153,9 @@ class BatchOutputs:
             files = _named(reports, f"source.{source}", DEAD_LETTERS)
             self._write_letters(f"{source}.{DEAD_LETTERS}", files)
         for step in flow.node.steps:
-            self._write_letters(f"{step}.{DEAD_LETTERS}", _letters_of(reports, step))
+            self._write_letters(f"{step}.{DEAD_LETTERS}", _of_step(reports, step, DEAD_LETTERS))
             for name, schema in flow.graph.steps[step].side_outputs.items():
-                files = {**_named(reports, f"step.{step}", name), **_named(reports, f"state.{step}", name)}
+                files = _of_step(reports, step, name)
                 chosen = [
                     (flow.side_name(number), side.function, sinks)
                     for number, (side, sinks) in enumerate(flow.node.side_sinks)
@@ -229,11 +229,11 @@ def _named(reports: Reports, node: str, output: str) -> dict[str, int]:
     return {file: rows for report in reports.get(node, {}).values() for file, rows in report["side"].get(output, ())}
 
 
-def _letters_of(reports: Reports, step: str) -> dict[str, int]:
-    """Dead letters of a step: of its inputs, and of its state."""
+def _of_step(reports: Reports, step: str, output: str) -> dict[str, int]:
+    """Rows of a side output of a step: from its inputs, and from its state."""
     return {
         file: rows
         for node in reports
         if node == f"state.{step}" or f"{node}.".startswith(f"step.{step}.")
-        for file, rows in _named(reports, node, DEAD_LETTERS).items()
+        for file, rows in _named(reports, node, output).items()
     }

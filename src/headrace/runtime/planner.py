@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.event_time.batch_log import BatchLog
 from headrace.event_time.record import BatchRecord, Edge
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
 from headrace.event_time.tracker import WatermarkTracker
+from headrace.runtime.tables import SmallTables
 
 Clock = Callable[[], int]
 """Microseconds since the epoch."""
@@ -28,6 +29,8 @@ class Topology:
     """The most files that a batch takes of a source, where there is such a bound."""
     divided: frozenset[str] = frozenset()
     """The sources that have partitions of their own."""
+    holdbacks: Mapping[str, int] = field(default_factory=dict)
+    """How far behind its input's time a step's results may be, where they may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,21 @@ class Planner:
     """The time-keeper of one flow; a new one takes up where the log of the last one ended."""
 
     def __init__(
-        self, topology: Topology, log: BatchLog, clock: Clock, *, interval: int = 0, writing: Writing = WRITING_ALONE
+        self,
+        topology: Topology,
+        log: BatchLog,
+        clock: Clock,
+        *,
+        interval: int = 0,
+        writing: Writing = WRITING_ALONE,
+        tables: SmallTables | None = None,
     ) -> None:
         self._topology = topology
         self._log = log
         self._clock = clock
         self._interval = interval
         self._writing = writing
+        self._tables = tables
         self.marks: dict[str, dict[int, int]] = {}
         self.trackers = {
             name: WatermarkTracker(strategy, divided=name in topology.divided)
@@ -96,7 +107,7 @@ class Planner:
             if name in self.trackers:
                 self.trackers[name].discover(found)
         logged = self._log.record(batch)
-        record = self._decide(batch, drain) if logged is None else logged
+        record = self._decide(batch, drain) if logged is None else self._with_tables(logged)
         for name, watermark in record.watermarks.items():
             self.trackers[name].advance(watermark)
         return record
@@ -107,7 +118,8 @@ class Planner:
             tracker.pass_time(self._waited(name, now))
         self._planned_at = now
         watermarks = {name: END if drain else tracker.watermark(clock=now) for name, tracker in self.trackers.items()}
-        edges = self._edges(watermarks, now)
+        idle = {name for name, tracker in self.trackers.items() if tracker.is_idle() and not drain}
+        edges = self._edges(watermarks, idle, now)
         writing = self._writing
         record = BatchRecord(
             batch,
@@ -119,9 +131,16 @@ class Planner:
             writing.generation,
             writing.writers,
             writing.epoch,
+            {} if self._tables is None else self._tables.versions(now),
         )
         self._log.write_record(record)
         return record
+
+    def _with_tables(self, logged: BatchRecord) -> BatchRecord:
+        """A logged record; a step with a small table that was added since it was written takes the table as it is."""
+        if self._tables is None or self._tables.steps.keys() <= logged.tables.keys():
+            return logged
+        return replace(logged, tables={**self._tables.versions(logged.clock), **logged.tables})
 
     def _waited(self, source: str, now: int) -> int:
         """How long the idle clocks of a source have run since the last batch was planned.
@@ -133,16 +152,29 @@ class Planner:
         overran = self._ended_at - self._planned_at > self._interval
         return now - (self._ended_at if overran else self._planned_at)
 
-    def _edges(self, watermarks: Mapping[str, int], clock: int) -> dict[str, Edge]:
+    def _edges(self, watermarks: Mapping[str, int], idle: Collection[str], clock: int) -> dict[str, Edge]:
         edges: dict[str, Edge] = {}
         for step, inputs in self._topology.steps.items():
             late, fire = [], []
-            for node in inputs:
+            # An input that is idle as a whole does not hold up the other, unless that is idle too.
+            for node in [each for each in inputs if not self._is_idle(each, idle)] or inputs:
                 kind, name = node.split(".", 1)
-                late.append(watermarks[name] if kind == "source" else self._fired[name])
-                fire.append(watermarks[name] if kind == "source" else edges[name].fire)
-            edges[step] = Edge(min(late), min(fire), self._fired[step], clock)
+                late.append(watermarks[name] if kind == "source" else self._held_back(name, self._fired[name]))
+                fire.append(watermarks[name] if kind == "source" else self._held_back(name, edges[name].fire))
+            # Time does not go back when an idle input wakes.
+            fired = self._fired[step]
+            edges[step] = Edge(max(fired, min(late)), max(fired, min(fire)), fired, clock)
         return edges
+
+    def _is_idle(self, node: str, idle: Collection[str]) -> bool:
+        kind, name = node.split(".", 1)
+        return (
+            name in idle if kind == "source" else all(self._is_idle(each, idle) for each in self._topology.steps[name])
+        )
+
+    def _held_back(self, step: str, time: int) -> int:
+        """Up to where the results of a step are complete when its input is up to ``time``."""
+        return time - self._topology.holdbacks.get(step, 0) if BEGINNING < time < END else time
 
     def _due(self, edges: Mapping[str, Edge]) -> dict[str, tuple[int, ...]]:
         return {
@@ -157,11 +189,12 @@ class Planner:
     def wants_batch(self) -> bool:
         """Whether something is due now that no row would wake."""
         now = self._clock()
+        waited = {name: self._waited(name, now) for name in self.trackers}
         watermarks = {
-            name: tracker.watermark(clock=now, waited=self._waited(name, now))
-            for name, tracker in self.trackers.items()
+            name: tracker.watermark(clock=now, waited=waited[name]) for name, tracker in self.trackers.items()
         }
-        return any(self._due(self._edges(watermarks, now)).values())
+        idle = {name for name, tracker in self.trackers.items() if tracker.is_idle(waited=waited[name])}
+        return any(self._due(self._edges(watermarks, idle, now)).values())
 
     def conclude(
         self, record: BatchRecord, reports: Reports, marks: Mapping[str, Mapping[int, int]] = NO_MARKS
@@ -201,6 +234,8 @@ class Planner:
                 "marks": self.marks,
             },
         )
+        if self._tables is not None:
+            self._tables.forget(record.tables)
         self._ended_at = self._clock()
 
 

@@ -48,6 +48,12 @@ START_SETTINGS = {
     ),
 }
 
+QUICK_JAVA = (
+    "-XX:TieredStopAtLevel=1",
+    # The first compiler alone has a cache so small that a session of many queries compiles the same code over and over.
+    "-XX:ReservedCodeCacheSize=256m",
+)
+
 
 def spark_session(
     app: str = "headrace",
@@ -118,4 +124,4 @@ def _cores(master: str) -> int:
 def _java_options(quick_start: bool) -> str:
     archive = Path(sys.prefix) / "headrace.jsa"
     options = [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
-    return " ".join([*(options if archive.exists() else []), *(["-XX:TieredStopAtLevel=1"] if quick_start else [])])
+    return " ".join([*(options if archive.exists() else []), *(QUICK_JAVA if quick_start else [])])

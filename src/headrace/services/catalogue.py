@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.errors import HeadraceError
+from headrace.services.connect import Connect
 from headrace.services.kafka import Kafka
 from headrace.services.mosquitto import Mosquitto
 from headrace.services.opensearch import OpenSearch
@@ -17,7 +18,7 @@ from headrace.services.redis import Redis
 from headrace.services.server import Server
 from headrace.services.service import Service
 
-ALL: tuple[Server, ...] = (Kafka(), Postgres(), Redis(), Mosquitto(), OpenSearch())
+ALL: tuple[Server, ...] = (Kafka(), Postgres(), Redis(), Mosquitto(), OpenSearch(), Connect())
 SERVERS = {server.name: server for server in ALL}
 
 

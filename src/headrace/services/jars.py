@@ -21,7 +21,7 @@ def pinned() -> Mapping[str, Mapping[str, str]]:
     """Of each set of jars in ``jars.toml``, the checksum of every coordinate.
 
     >>> sorted(pinned())
-    ['connector-delta', 'connector-kafka', 'jdbc-postgres', 'kafka-broker', 'opensearch']
+    ['connect', 'connector-delta', 'connector-kafka', 'jdbc-postgres', 'kafka-broker', 'opensearch']
     """
     read = tomllib.loads(files("headrace.services").joinpath("jars.toml").read_text())
     return {name: part["sha256"] for name, part in read.items()}

@@ -75,6 +75,8 @@ class Postgres:
             "port": str(place.port),
             "unix_socket_directories": "",
             "wal_level": "logical",
+            "max_replication_slots": "32",
+            "max_wal_senders": "32",
         }
         options = [text for name, value in settings.items() for text in ("-c", f"{name}={value}")]
         user = _server_user()

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.changelog import CHANGE
 from headrace.errors import DefinitionError
 from headrace.sinks.delta_fit import check_fit
 from headrace.sinks.delta_table import DeltaTable, Mark
-from headrace.sinks.shaping import CHANGE
 from headrace.sinks.sink import BatchIdentity, Guarantee, Written
 from headrace.sources.delta_log import DeltaLog, table_place
 

@@ -16,8 +16,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
+from headrace.changelog import CHANGE, DELETE, UPDATE_BEFORE
 from headrace.errors import HeadraceError
-from headrace.sinks.shaping import BEFORE, CHANGE, DELETE
 from headrace.sources.delta_log import DeltaLog, listed
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class DeltaTable:
         view = f"headrace_{uuid.uuid4().hex}"
         names = [name for name in last.columns if name not in (CHANGE, _CHANGES)]
         same = " AND ".join(f"target.{quoted(name)} <=> source.{quoted(name)}" for name in key)
-        gone = f"source.{quoted(CHANGE)} IN ('{DELETE}', '{BEFORE}')" if CHANGE in last.columns else "false"
+        gone = f"source.{quoted(CHANGE)} IN ('{DELETE}', '{UPDATE_BEFORE}')" if CHANGE in last.columns else "false"
         spark = last.sparkSession
         last.createTempView(view)
         try:

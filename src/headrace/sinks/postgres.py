@@ -9,11 +9,12 @@ from typing import Any
 import polars as pl
 import psycopg
 
+from headrace.changelog import CHANGE
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.secrets import HIDDEN, Secret
 from headrace.sinks.marks import already_written
 from headrace.sinks.postgres_binary import takes_binary
-from headrace.sinks.postgres_connection import Server, begin, parse_server
+from headrace.sinks.postgres_connection import Server, begin
 from headrace.sinks.postgres_marks import Marks
 from headrace.sinks.postgres_rows import Target, put_all_but_refused
 from headrace.sinks.postgres_table import (
@@ -24,7 +25,7 @@ from headrace.sinks.postgres_table import (
     existing_columns,
     parse_table,
 )
-from headrace.sinks.shaping import CHANGE, Changes, flat, flat_names, flat_schema, last_changes, refused_rows
+from headrace.sinks.shaping import Changes, flat, flat_names, flat_schema, last_changes, refused_rows
 from headrace.sinks.sink import Delivered, Guarantee, Share, Writer
 
 
@@ -198,4 +199,4 @@ def to_postgres(
             "GUARANTEE_UNKNOWN", f"to_postgres: guarantee={guarantee!r} is neither 'exactly_once' nor 'at_least_once'."
         )
     key = (upsert_on,) if isinstance(upsert_on, str) else tuple(upsert_on or ())
-    return PostgresSink(table, parse_server(dsn, password), key, create, writers, guarantee)
+    return PostgresSink(table, Server(dsn, password), key, create, writers, guarantee)

@@ -11,8 +11,8 @@ import polars as pl
 import psycopg
 from psycopg import sql
 
+from headrace.postgres_server import primary
 from headrace.sinks.postgres_binary import binary_parts
-from headrace.sinks.postgres_connection import primary
 from headrace.sinks.shaping import REFUSED, refused_rows
 
 _STAGE_NAME = "headrace_stage"

@@ -8,9 +8,8 @@ from io import BytesIO
 
 import polars as pl
 
-CHANGE = "change"
-"""The column of a changelog that says what a row does to its key."""
-DELETE, BEFORE = "delete", "update_before"
+from headrace.changelog import CHANGE, REMOVING
+
 _FIRST_MOMENT, _LAST_MOMENT = -8_334_601_228_800_000_000, 8_210_266_876_799_999_999
 REFUSED = {"reason": pl.String(), "detail": pl.String(), "raw": pl.Binary()}
 """The columns of rows that a sink cannot take."""
@@ -65,7 +64,7 @@ def last_changes(rows: pl.DataFrame, key: Sequence[str]) -> Changes:
     last = rows.unique(list(key), keep="last", maintain_order=True)
     if CHANGE not in rows.columns:
         return Changes(last, rows.select(key).clear(), rows.height - last.height)
-    gone = last[CHANGE].is_in([DELETE, BEFORE])
+    gone = last[CHANGE].is_in(REMOVING)
     return Changes(last.filter(~gone).drop(CHANGE), last.filter(gone).select(key), rows.height - last.height)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import polars as pl
@@ -26,6 +27,9 @@ _PLAIN_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)$"
 _ANY_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64)
 
+Reading = Callable[[pl.Series, pl.DataType, str], pl.Series]
+"""How the text of plain values at a path becomes their declared type; null where it does not fit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -42,8 +46,10 @@ class Failure:
         return frame.select("position", reason=_reason(self.declared, pl.col("found")), detail=detail)
 
 
-def settle(read: pl.DataFrame, columns: Columns) -> tuple[pl.DataFrame, pl.DataFrame]:
+def settle(read: pl.DataFrame, columns: Columns, reading: Reading | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The rows that fit the declared columns, and for each other row its first problem in column order.
+
+    ``reading`` stands for a format's own way to write plain values as text.
 
     >>> read = pl.DataFrame({"on": ["2026-05-01", "soon"], POSITION: [1, 2]})
     >>> rows, problems = settle(read, Columns({"on": pl.Date()}))
@@ -54,7 +60,7 @@ def settle(read: pl.DataFrame, columns: Columns) -> tuple[pl.DataFrame, pl.DataF
     settled: list[pl.Series] = []
     problems: list[pl.DataFrame] = []
     for name, declared in columns.types.items():
-        values, failures = convert(read[name], declared, name)
+        values, failures = convert(read[name], declared, name, reading)
         settled.append(values)
         problems.extend(failure.problems(positions) for failure in failures)
         if name in columns.required and read[name].null_count() > 0:
@@ -66,22 +72,28 @@ def settle(read: pl.DataFrame, columns: Columns) -> tuple[pl.DataFrame, pl.DataF
     return rows.filter(~pl.col(POSITION).is_in(first["position"].implode())), first
 
 
-def convert(values: pl.Series, declared: pl.DataType, path: str) -> tuple[pl.Series, list[Failure]]:
+def convert(
+    values: pl.Series, declared: pl.DataType, path: str, reading: Reading | None = None
+) -> tuple[pl.Series, list[Failure]]:
     """The values in the declared type, null where one does not fit, and what did not fit."""
-    if values.dtype == declared:
+    if values.dtype == declared and reading is None:
         return values, []
     if isinstance(declared, pl.Struct) and isinstance(values.dtype, pl.Struct):
-        return _convert_struct(values, declared, path)
+        return _convert_struct(values, declared, path, reading)
     if isinstance(declared, pl.List) and isinstance(values.dtype, pl.List):
-        return _convert_list(values, declared, path)
-    converted = (_from_text if values.dtype == pl.String else _from_value)(values, declared)
+        return _convert_list(values, declared, path, reading)
+    if reading is not None and values.dtype == pl.String:
+        converted = reading(values, declared, path)
+    else:
+        converted = (from_text if values.dtype == pl.String else from_value)(values, declared)
     if converted.null_count() == values.null_count():
         return converted, []
     failed = converted.is_null() & values.is_not_null()
     return converted, [Failure(path, declared, _spoken(values).set(~failed, None))]
 
 
-def _from_text(text: pl.Series, declared: pl.DataType) -> pl.Series:
+def from_text(text: pl.Series, declared: pl.DataType) -> pl.Series:
+    """What the text says in the declared type; null where it is no such value."""
     value = pl.col("value")
     result: pl.Expr
     match declared:
@@ -107,7 +119,7 @@ def _from_text(text: pl.Series, declared: pl.DataType) -> pl.Series:
     return text.rename("value").to_frame().select(result.alias(text.name)).to_series()
 
 
-def _from_value(values: pl.Series, declared: pl.DataType) -> pl.Series:
+def from_value(values: pl.Series, declared: pl.DataType) -> pl.Series:
     """A cast that gives null wherever it would change the value; a float may lose digits, a time its nanoseconds."""
     if isinstance(values.dtype, pl.Datetime) and isinstance(declared, pl.Datetime):
         if (declared.time_zone is None) != (values.dtype.time_zone is None):
@@ -145,24 +157,28 @@ def _kind(kind: pl.DataType) -> str:
     return "time" if kind.is_temporal() else type(kind).__name__
 
 
-def _convert_struct(values: pl.Series, declared: pl.Struct, path: str) -> tuple[pl.Series, list[Failure]]:
+def _convert_struct(
+    values: pl.Series, declared: pl.Struct, path: str, reading: Reading | None
+) -> tuple[pl.Series, list[Failure]]:
     held = set(values.struct.fields)
     fields: list[pl.Series] = []
     failures: list[Failure] = []
     for name, kind in field_types(declared).items():
         inner = values.struct.field(name) if name in held else pl.Series(name, [None] * len(values), dtype=kind)
-        converted, failed = convert(inner, kind, f"{path}.{name}")
+        converted, failed = convert(inner, kind, f"{path}.{name}", reading)
         fields.append(converted.alias(name))
         failures.extend(failed)
     rebuilt = pl.DataFrame(fields).to_struct(values.name)
     return rebuilt.set(values.is_null(), None) if values.null_count() > 0 else rebuilt, failures
 
 
-def _convert_list(values: pl.Series, declared: pl.List, path: str) -> tuple[pl.Series, list[Failure]]:
+def _convert_list(
+    values: pl.Series, declared: pl.List, path: str, reading: Reading | None
+) -> tuple[pl.Series, list[Failure]]:
     rows = pl.DataFrame({"row": pl.int_range(len(values), eager=True), "item": values})
     filled = rows.filter(pl.col("item").list.len() > 0)
     items = filled.explode("item")
-    converted, failures = convert(items["item"], inner_type(declared), f"{path}[]")
+    converted, failures = convert(items["item"], inner_type(declared), f"{path}[]", reading)
     grouped = items.select("row", item=converted).group_by("row", maintain_order=True).agg("item")
     joined = rows.select("row", empty=pl.col("item").is_not_null()).join(grouped, on="row", how="left")
     nothing = pl.lit(pl.Series([[]], dtype=declared))

@@ -31,6 +31,9 @@ NOT_AVRO = "NOT_AVRO"
 NO_EVENT_TIME = "NO_EVENT_TIME"
 EVENT_TIME_IN_FUTURE = "EVENT_TIME_IN_FUTURE"
 EVENT_TIME_TOO_OLD = "EVENT_TIME_TOO_OLD"
+NOT_A_CHANGE = "NOT_A_CHANGE"
+TABLE_TRUNCATED = "TABLE_TRUNCATED"
+COLUMN_ADDED = "COLUMN_ADDED"
 
 REASONS: Mapping[str, str] = {
     NOT_UTF8: "the line holds bytes or escapes that are not UTF-8 text",
@@ -49,6 +52,9 @@ REASONS: Mapping[str, str] = {
     NO_EVENT_TIME: "the event time is null or absent",
     EVENT_TIME_IN_FUTURE: "the event time is further ahead of the clock than max_future",
     EVENT_TIME_TOO_OLD: "the event time is before not_before",
+    NOT_A_CHANGE: "the message has the form of a change, but lacks what its kind of change needs",
+    TABLE_TRUNCATED: "the table was emptied at its source, which no row of a changelog can say",
+    COLUMN_ADDED: "the table has a new column, which is not read; says so once",
 }
 
 DEAD_SCHEMA: Mapping[str, type[pl.DataType]] = {
@@ -86,6 +92,8 @@ class Decoded:
     rows: pl.DataFrame
     dead: pl.DataFrame
     lines: Lines | None = None
+    skipped: int = 0
+    """Messages beside them that say nothing of their own, such as the tombstone after a delete."""
 
     def raw(self, rows: pl.DataFrame) -> pl.Series:
         """The bytes that some of the good rows came from: their lines, or JSON where the file holds no text."""

@@ -14,6 +14,8 @@ import polars as pl
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
+from headrace.changelog import CHANGE, CHANGELOG, UPDATE_AFTER, UPDATE_BEFORE
+from headrace.changelog import POSITION as CHANGE_POSITION
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.graph import active_graph
 from headrace.schemas import polars_schema
@@ -27,10 +29,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Start = Literal["earliest", "latest"] | int
-CHANGE, COMMITTED = "change", "_commit_timestamp"
+COMMITTED, VERSION = "_commit_timestamp", "_commit_version"
 FEED = "delta.enableChangeDataFeed"
 _ROW, _FILE, _KIND = "__row", "__file", "_change_type"
-_WORDS = {"update_preimage": "update_before", "update_postimage": "update_after"}
+_WORDS = {"update_preimage": UPDATE_BEFORE, "update_postimage": UPDATE_AFTER}
+_DIGITS = 20
 _NOT_APPENDED = ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE")
 
 
@@ -66,9 +69,10 @@ def read_delta(
     """The rows of a Delta table: what is in it when a flow begins, then what is appended.
 
     A table whose rows are updated or deleted is read with ``changes=True``: every row then has a column ``change``
-    (``insert``, ``update_before``, ``update_after``, ``delete``), and ``_commit_version``, by which changes of one key
-    in one batch are to be ordered, and ``_commit_timestamp``. ``start`` is ``"earliest"``, ``"latest"`` (only what
-    comes from now on) or a version of the table, whose own rows are the first, and counts for a new checkpoint only.
+    (``insert``, ``update_before``, ``update_after``, ``delete``), a ``position`` that orders the changes of a key (the
+    version of the commit, as text), ``_commit_version`` and ``_commit_timestamp``. ``start`` is ``"earliest"``,
+    ``"latest"`` (only what comes from now on) or a version of the table, whose own rows are the first, and counts for a
+    new checkpoint only.
     """
     location = os.fspath(path)
     log = DeltaLog(spark, table_place(location))
@@ -82,11 +86,13 @@ def read_delta(
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
     table = reader.load(log.path)
     if changes:
-        if CHANGE in table.columns:
+        taken = [name for name in CHANGELOG if name in table.columns]
+        if taken:
             raise DefinitionError(
-                "COLUMN_EXISTS", f"Delta table {location!r} has a column {CHANGE!r} of its own. Rename it."
+                "COLUMN_EXISTS", f"Delta table {location!r} has a column {taken[0]!r} of its own. Rename it."
             )
-        table = table.withColumnRenamed(_KIND, CHANGE)
+        position = F.lpad(F.col(VERSION).cast("string"), _DIGITS, "0")
+        table = table.withColumnRenamed(_KIND, CHANGE).withColumn(CHANGE_POSITION, position)
     # Without the columns' metadata: it may say which column was the event time of the pipeline that wrote the table.
     struct = StructType([StructField(field.name, field.dataType, field.nullable) for field in table.schema.fields])
     columns = polars_schema(struct)
@@ -97,7 +103,12 @@ def read_delta(
     fingerprint: dict[str, object] = {"kind": "delta", "path": location, "changes": changes}
     source = Source(add_ticks(raw, folder), gate, struct)
     return add_source(
-        source, fingerprint, folder, cap=files_per_batch, understand=lambda error: not_append_only(error, location)
+        source,
+        fingerprint,
+        folder,
+        cap=files_per_batch,
+        understand=lambda error: not_append_only(error, location),
+        changes=changes,
     )
 
 

@@ -16,6 +16,8 @@ from headrace.errors import DefinitionError
 from headrace.graph import active_graph
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.sources.csv_lines import CsvLines
+from headrace.sources.debezium.changes import DebeziumChanges
+from headrace.sources.debezium.decoder import DebeziumFiles, debezium_messages
 from headrace.sources.decoding import Columns, Decoder
 from headrace.sources.gate import ROW_POSITION, Arrived, Gate
 from headrace.sources.json_lines import JsonLines
@@ -55,7 +57,7 @@ def read_files(
     path: str | os.PathLike[str],
     *,
     format: Format,
-    schema: str,
+    schema: str | DebeziumChanges,
     name: str | None = None,
     files_per_batch: int | None = None,
 ) -> DataFrame:
@@ -63,8 +65,8 @@ def read_files(
 
     A folder that ``hr.to_files`` writes is read by its commit list, so no row of an unfinished batch is seen. Files
     must appear whole (written elsewhere and moved in). The schema may declare ``_position STRING``, which tells a row
-    from all others (its file and line). ``name`` identifies the source in the checkpoint and is the
-    folder's name unless given.
+    from all others (its file and line); with ``hr.debezium_changes(...)`` as schema the lines are recorded messages.
+    ``name`` identifies the source in the checkpoint and is the folder's name unless given.
     """
     location = os.fspath(path)
     local = local_path(location)
@@ -75,7 +77,7 @@ def read_files(
     # Spark's process may have another working folder than this one.
     place = location if local is None else str(local.absolute())
     listed = local is not None and (local / COMMITS).is_dir()
-    struct = parse_ddl(schema)
+    struct = schema.struct if isinstance(schema, DebeziumChanges) else parse_ddl(schema)
     called = name or re.sub(r"\W", "_", Path(location.rstrip("/")).name)
     reader = spark.readStream.format("binaryFile").schema(FILES)
     # Spark forgets, and would pass over, files older than this against the newest one.
@@ -85,11 +87,22 @@ def read_files(
     required = frozenset(field.name for field in struct.fields if not field.nullable)
     declared = polars_schema(struct)
     tells_position = declared.pop(ROW_POSITION, None) is not None
-    gate = Gate(called, FileReader(_decoder(format, Columns(declared, required)), listed), None, tells_position)
+    decoder = (
+        DebeziumFiles(debezium_messages(schema, declared, format))
+        if isinstance(schema, DebeziumChanges)
+        else _decoder(format, Columns(declared, required))
+    )
+    gate = Gate(called, FileReader(decoder, listed), None, tells_position)
     raw = reader.load(f"{place.rstrip('/')}/{COMMITS}" if listed else place).select("path", "modificationTime")
     folder = active_graph().checkpoint / "ticks" / called
-    fingerprint: dict[str, object] = {"kind": "files", "path": location, "format": format, "schema": schema}
-    return add_source(Source(add_ticks(raw, folder), gate, struct), fingerprint, folder, cap=files_per_batch)
+    fingerprint: dict[str, object] = {"kind": "files", "path": location, "format": format, "schema": str(schema)}
+    return add_source(
+        Source(add_ticks(raw, folder), gate, struct),
+        fingerprint,
+        folder,
+        cap=files_per_batch,
+        changes=isinstance(schema, DebeziumChanges),
+    )
 
 
 def _decoder(format: Format, columns: Columns) -> Decoder:

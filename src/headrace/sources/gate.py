@@ -67,7 +67,7 @@ class Gate:
 
     def admit(self, chunks: Iterable[Arrived], task: Task) -> Iterator[pl.DataFrame]:
         """Hand on good rows chunk by chunk; report counts, dead letters and the highest times at the end."""
-        read = handed_on = lost = 0
+        read = handed_on = lost = skipped = 0
         highest: dict[str, int] = {}
         unread: dict[str, int] = {}
         dead: list[pl.DataFrame] = []
@@ -76,6 +76,7 @@ class Gate:
             rows = chunk.decoded.rows
             origins.add(chunk.origin)
             lost += chunk.lost
+            skipped += chunk.decoded.skipped
             unread[chunk.partition] = chunk.unread
             read += rows.height + chunk.decoded.dead.height
             if not chunk.decoded.dead.is_empty():
@@ -99,6 +100,7 @@ class Gate:
                 "handed_on": handed_on,
                 "dead": sum(rows for _, rows in files),
                 "lost": lost,
+                "skipped": skipped,
                 "origins": len(origins),
                 "unread": unread,
                 "highest": highest,

@@ -13,6 +13,8 @@ from headrace.graph import active_graph
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.secrets import Secret
 from headrace.sources.caps import FOLDER as CAPS
+from headrace.sources.debezium.changes import DebeziumChanges
+from headrace.sources.debezium.decoder import debezium_messages
 from headrace.sources.decoding import Columns, type_name
 from headrace.sources.gate import ROW_POSITION, Gate
 from headrace.sources.kafka_positions import Start, Subscription, Topics, start_text
@@ -32,7 +34,7 @@ def read_kafka(
     topic: str | Sequence[str],
     *,
     servers: str,
-    schema: str | None = None,
+    schema: str | DebeziumChanges | None = None,
     format: Format = "json",
     pattern: bool = False,
     start: Start = "earliest",
@@ -45,7 +47,8 @@ def read_kafka(
 
     ``schema`` declares the columns of a message's value, and may name beside them ``_key`` (BINARY or STRING),
     ``_topic``, ``_partition``, ``_offset`` and ``_timestamp``, which Kafka itself knows, and ``_position`` (STRING),
-    which tells a row from all others; ``format="raw"`` has ``value`` and Kafka's own. ``start`` is ``"earliest"``,
+    which tells a row from all others; ``format="raw"`` has ``value`` and Kafka's own. With
+    ``hr.debezium_changes(...)`` as schema the rows are a changelog. ``start`` is ``"earliest"``,
     ``"latest"``, a moment, or offsets (``{"payments": {0: 17}}``), and counts for a new checkpoint only. With
     ``pattern`` the topic is a regular expression. Partitions and topics that appear while the flow runs are read from
     their beginning. Offsets that no longer exist stop the flow, or are counted as lost with ``on_lost="count"``. Only
@@ -64,7 +67,7 @@ def read_kafka(
                 else "has columns of its own. Leave schema out."
             ),
         )
-    struct = parse_ddl(schema or RAW_SCHEMA)
+    struct = schema.struct if isinstance(schema, DebeziumChanges) else parse_ddl(schema or RAW_SCHEMA)
     declared = polars_schema(struct)
     _check_metadata(topics[0], declared, {field.name: field.nullable for field in struct.fields})
     read = {column: kind for column, kind in declared.items() if column != ROW_POSITION}
@@ -72,7 +75,11 @@ def read_kafka(
     required = frozenset(field.name for field in struct.fields if not field.nullable)
     called = name or re.sub(r"\W", "_", topics[0])
     subscription = Subscription(servers, topics, pattern, start_text(start), on_lost, options or {})
-    decoder = message_decoder(format, Columns(value_columns, required), avro_schema=avro_schema)
+    decoder = (
+        debezium_messages(schema, value_columns, format)
+        if isinstance(schema, DebeziumChanges)
+        else message_decoder(format, Columns(value_columns, required), avro_schema=avro_schema)
+    )
     graph = active_graph()
     caps = graph.checkpoint / CAPS / called
     spark.dataSource.register(KafkaSlices)
@@ -84,11 +91,17 @@ def read_kafka(
         "kind": "kafka",
         "topics": list(topics),
         "format": format,
-        "schema": schema or RAW_SCHEMA,
+        "schema": str(schema or RAW_SCHEMA),
     }
     source = Source(add_ticks(raw, folder), gate, struct)
     return add_source(
-        source, fingerprint, folder, divided=True, caps=caps, prepare=lambda: Topics(subscription).check()
+        source,
+        fingerprint,
+        folder,
+        divided=True,
+        caps=caps,
+        prepare=lambda: Topics(subscription).check(),
+        changes=isinstance(schema, DebeziumChanges),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 
@@ -16,11 +16,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from headrace.errors import HeadraceError
 from headrace.schemas import MOMENT
-from headrace.sources.decoding import POSITION, Decoded
+from headrace.sources.decoding import POSITION
 from headrace.sources.gate import Arrived
 from headrace.sources.kafka_positions import Slice, Subscription
 from headrace.sources.lines import Integers
-from headrace.sources.messages import MessageDecoder
+from headrace.sources.messages import KeyedDecoder, MessageDecoder
 from headrace.waiting import Sign
 from headrace.wheel.task import Task
 
@@ -55,6 +55,7 @@ class KafkaReader:
 
     def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Arrived]:
         """Chunks of rows of each slice."""
+        wants_keys = "_key" in self.columns or isinstance(self.decoder, KeyedDecoder)
         for row in raw.drop_nulls("topic").sort("topic", "partition", "first").rows():
             piece = Slice(*row)
             name = f"{piece.topic}/{piece.partition}"
@@ -63,7 +64,7 @@ class KafkaReader:
             lost = consuming.lost()
             taken = _Taken()
             for messages in consuming.messages():
-                taken.add(messages, keys="_key" in self.columns)
+                taken.add(messages, keys=wants_keys)
                 if len(taken) >= AT_ONCE:
                     yield self._arrived(taken, piece, consuming.unread, lost)
                     taken, lost = _Taken(), 0
@@ -73,13 +74,16 @@ class KafkaReader:
     def _arrived(self, taken: _Taken, piece: Slice, unread: int, lost: int) -> Arrived:
         offsets = np.array(taken.offsets, np.int64)
         moments = np.array(taken.moments, np.int64) * 1000
-        decoded = self.decoder.decode(taken.values, offsets)
+        if isinstance(self.decoder, KeyedDecoder):
+            decoded = self.decoder.decode_keyed(taken.values, offsets, taken.keys, moments)
+        else:
+            decoded = self.decoder.decode(taken.values, offsets)
         kept = np.searchsorted(offsets, decoded.rows[POSITION].to_numpy())
         rows = decoded.rows.with_columns(self._metadata(taken, piece, offsets, moments, kept))
         rows = rows.select(*self.columns, POSITION)
         name = f"{piece.topic}/{piece.partition}"
         arrived = pl.Series(moments[kept])
-        return Arrived(Decoded(rows, decoded.dead, decoded.lines), name, arrived, name, unread, lost)
+        return Arrived(replace(decoded, rows=rows), name, arrived, name, unread, lost)
 
     def _metadata(
         self, taken: _Taken, piece: Slice, offsets: Integers, moments: Integers, kept: npt.NDArray[np.intp]

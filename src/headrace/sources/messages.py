@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import fastavro
 import numpy as np
@@ -28,6 +28,14 @@ class MessageDecoder(Protocol):
 
     def decode(self, payloads: Payloads, positions: Integers) -> Decoded:
         """Good rows and dead ones; together they are all of them."""
+
+
+@runtime_checkable
+class KeyedDecoder(Protocol):
+    """Makes rows of payloads together with their keys and times."""
+
+    def decode_keyed(self, payloads: Payloads, positions: Integers, keys: Payloads, arrived: Integers) -> Decoded:
+        """Good rows and dead ones; ``arrived`` is in microseconds."""
 
 
 def message_decoder(format: Format, columns: Columns, *, avro_schema: str | Mapping[str, Any] | None) -> MessageDecoder:

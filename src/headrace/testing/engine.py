@@ -28,6 +28,8 @@ class Setting:
     """The columns of the rows on each side that has any; only the first step of a chain may have a right one."""
     clock: int
     watermarks: dict[Side, int]
+    split: tuple[str, str] | None = None
+    """Conditions for rows of one source to be on the left and on the right of the first step."""
     outputs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def give(self, output: str, rows: list[dict[str, Any]]) -> None:

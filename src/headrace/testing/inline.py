@@ -7,15 +7,18 @@ import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from headrace.event_time.batch_log import MemoryBatchLog
+from headrace.expressions import parse_condition
 from headrace.observe.account import account_of
 from headrace.operators.step import check_input
 from headrace.runtime.planner import Planner, Topology
+from headrace.runtime.tables import small_tables
 from headrace.schemas import MOMENT
 from headrace.sinks.sink import Written
 from headrace.sources.decoding import DEAD_SCHEMA, POSITION, Decoded
@@ -26,8 +29,9 @@ from headrace.testing.time_by_hand import by_hand, set_watermarks
 from headrace.wheel.cache import StateCache
 from headrace.wheel.codec import decode
 from headrace.wheel.operator import AnyOperator, Joined
-from headrace.wheel.pack import Blob, pack, pack_second
-from headrace.wheel.task import Task
+from headrace.wheel.pack import Blob, pack, pack_both, pack_second
+from headrace.wheel.stateless import Stateless, pass_rows
+from headrace.wheel.task import TABLES, Task
 from headrace.wheel.turn import turn
 
 FLOW = "timeline"
@@ -79,7 +83,7 @@ class InlineEngine:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._operators = _bound(setting)
-        setting.declare(name for operator in self._operators for name in operator.side_schemas)
+        setting.declare(name for operator in self._stateful() for name in operator.side_schemas)
         self._gates = {side: Gate(SOURCES[side], NothingToRead(), setting.strategy) for side in setting.schemas}
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-inline-"))
         self._log = MemoryBatchLog()
@@ -91,12 +95,17 @@ class InlineEngine:
 
     def _start(self) -> None:
         """What every start of the process begins with: the log, the maps, and empty caches."""
-        names = [operator.name for operator in self._operators]
+        names = [operator.name for operator in self._stateful()]
         sources = [SOURCES[side] for side in self._setting.schemas]
         inputs = [tuple(f"source.{source}" for source in sources), *((f"step.{name}",) for name in names)]
-        topology = Topology(dict.fromkeys(sources, self._setting.strategy), dict(zip(names, inputs, strict=False)))
+        topology = Topology(
+            dict.fromkeys(sources, self._setting.strategy),
+            dict(zip(names, inputs, strict=False)),
+            holdbacks={step.name: getattr(step, "holdback", 0) for step in self._setting.steps},
+        )
         self._caches = [StateCache() for _ in range(WORKERS)]
-        self.planner = Planner(topology, self._log, lambda: self._setting.clock)
+        tables = small_tables(self._folder / TABLES, self._setting.steps)
+        self.planner = Planner(topology, self._log, lambda: self._setting.clock, tables=tables)
         if self._setting.by_hand:
             by_hand(self.planner, self._setting)
 
@@ -122,7 +131,10 @@ class InlineEngine:
         self._start()
 
     def close(self) -> None:
-        """Remove the side files."""
+        """Remove the side files, and let go of what steps keep in this process."""
+        for operator in self._operators:
+            if isinstance(operator, Stateless):
+                operator.close()
         shutil.rmtree(self._folder)
 
     def _run(self, rows: Sequence[At], *, commit: bool) -> None:
@@ -134,12 +146,15 @@ class InlineEngine:
             def report(key: tuple[Any, ...], values: dict[str, Any]) -> None:
                 reports[key[2]][key[3]] = values
 
-            return Task(record, FLOW, str(self._folder), partition, 0, report)
+            return Task(record, FLOW, str(self._folder / "side"), partition, 0, report)
 
         frames = self._arrived(rows, "left", task)
         second = self._arrived(rows, "right", task) if "right" in self._setting.schemas else {}
         for operator in self._operators:
-            frames, second = self._step(operator, frames, second, task), {}
+            if isinstance(operator, Stateless):
+                frames = self._pass(operator, frames, task)
+            else:
+                frames, second = self._step(operator, frames, second, task), {}
         main = [row for each in frames.values() for frame in each for row in frame.rows(named=True)]
         side: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
         for node, parts in reports.items():
@@ -168,15 +183,18 @@ class InlineEngine:
         decoded = Decoded(frame, pl.DataFrame(schema=DEAD_SCHEMA))
         return self._gates[side].admit([Arrived(decoded, "timeline", self._setting.clock)], task)
 
+    def _stateful(self) -> list[AnyOperator]:
+        return [operator for operator in self._operators if not isinstance(operator, Stateless)]
+
+    def _pass(self, operator: Stateless, frames: Frames, task: Any) -> Frames:
+        if operator.gathered_by:
+            frames = {0: [frame for each in frames.values() for frame in each]}
+        return {number: list(pass_rows(each, operator, task(number))) for number, each in frames.items()}
+
     def _step(self, operator: AnyOperator, frames: Frames, second: Frames, task: Any) -> Frames:
         blobs: defaultdict[int, list[Blob]] = defaultdict(list)
-        for number, each in frames.items():
-            for blob in pack(each, operator, task(number)):
-                blobs[blob.key_group].append(blob)
-        if isinstance(operator, Joined):
-            for number, each in second.items():
-                for blob in pack_second(each, operator, task(number)):
-                    blobs[blob.key_group].append(blob)
+        for blob in self._packed(operator, frames, second, task):
+            blobs[blob.key_group].append(blob)
         outputs: dict[int, list[pl.DataFrame]] = {number: [] for number in range(WORKERS)}
         for group, given in blobs.items():
             self._random.shuffle(given)
@@ -187,17 +205,47 @@ class InlineEngine:
                 outputs[worker].append(decode([result]))
         return outputs
 
+    def _packed(self, operator: AnyOperator, frames: Frames, second: Frames, task: Any) -> Iterator[Blob]:
+        for number, each in frames.items():
+            if operator is self._operators[0] and self._halves is not None and isinstance(operator, Joined):
+                yield from pack_both(each, operator, task(number), sides=self._halves)
+            else:
+                yield from pack(each, operator, task(number))
+        if isinstance(operator, Joined):
+            for number, each in second.items():
+                yield from pack_second(each, operator, task(number))
 
-def _bound(setting: Setting) -> list[AnyOperator]:
+    @cached_property
+    def _halves(self) -> tuple[pl.Expr, pl.Expr] | None:
+        """What the rows of one source must be to come to each input of the first step."""
+        if self._setting.split is None:
+            return None
+        schema = _read(self._setting)[0]
+        left, right = (parse_condition(text, schema).truth(schema) for text in self._setting.split)
+        return left, right
+
+
+def _read(setting: Setting) -> list[Any]:
+    """Schema and time of the rows of each side, as the gate hands them on."""
+    if setting.strategy.kind == "event":
+        return [part for schema in setting.schemas.values() for part in (schema, TIME)]
+    time = setting.strategy.column
+    return [part for schema in setting.schemas.values() for part in ({**schema, time: MOMENT}, time)]
+
+
+def _bound(setting: Setting) -> list[AnyOperator | Stateless]:
     """The operators of a chain, each over the rows of the one before."""
-    operators: list[AnyOperator] = []
-    time = TIME if setting.strategy.kind == "event" else setting.strategy.column
-    given: list[Any] = []
-    for schema in setting.schemas.values():
-        given += [schema if setting.strategy.kind == "event" else {**schema, time: MOMENT}, time]
-    for number, step in enumerate(setting.steps):
-        if number:
-            check_input(step.name, setting.steps[number - 1])
-        operators.append(step.bind(*given))
-        given = [operators[-1].output_schema, operators[-1].output_time]
+    operators: list[AnyOperator | Stateless] = []
+    given = _read(setting) * (1 if setting.split is None else 2)
+    earlier: Any = None
+    for step in setting.steps:
+        operator: AnyOperator | Stateless = step.bind(*given)
+        operators.append(operator)
+        if isinstance(operator, Stateless):
+            given = [operator.output_schema, given[1]]
+            continue
+        if earlier is not None:
+            check_input(step.name, earlier)
+        earlier = step
+        given = [operator.output_schema, operator.output_time]
     return operators

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,14 @@ from pyspark.errors import StreamingQueryException
 from headrace.errors import reported
 from headrace.graph import Graph, SideOutput, active_graph
 from headrace.observe.committed import commits, committed_rows
+from headrace.operators.split import split
 from headrace.runtime.flow import Flow
 from headrace.runtime.lease import take_lease
 from headrace.runtime.modes import micro_batch
 from headrace.runtime.pipeline import Pipeline
 from headrace.runtime.session import spark_session
 from headrace.runtime.write import write
-from headrace.schemas import spark_schema
+from headrace.schemas import from_arrow, spark_schema
 from headrace.sinks.sink import BatchIdentity, Guarantee, Written
 from headrace.sources.files import read_files
 from headrace.testing.elements import At, Side
@@ -52,7 +54,7 @@ class TimelineSink:
 
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
         """Bring the rows of a batch to the timeline."""
-        rows = [row.asDict(recursive=True) for row in frame.collect()]
+        rows = [row for part in frame.toArrow().to_batches() for row in from_arrow(part).rows(named=True)]
         if self.dies:
             raise Died
         self._setting.give(self._output, rows)
@@ -79,6 +81,8 @@ class SparkEngine:
 
     def _define(self, spark: SparkSession) -> None:
         frames = [self._read(spark, side) for side in self._setting.schemas]
+        if self._setting.split is not None:
+            frames = [*split(frames[0], *self._setting.split)]
         side_outputs: list[SideOutput] = []
         for step in self._setting.steps:
             outputs = step.outputs(*frames)
@@ -173,5 +177,19 @@ class SparkEngine:
                 os.utime(file, ns=(arrived, arrived))
             if unfinished.exists():
                 written.append((unfinished, self._folder / SOURCES[side] / f"{self._dropped:06d}"))
-        for unfinished, finished in reversed(written):
-            unfinished.rename(finished)
+        with self._between_batches():
+            for unfinished, finished in written:
+                unfinished.rename(finished)
+
+    @contextmanager
+    def _between_batches(self) -> Iterator[None]:
+        """While Spark looks at no source: it looks at one after the other, and could see only the last of two files."""
+        if self._query is None:
+            yield
+            return
+        looking = self._query._jsq.streamingQuery().awaitProgressLock()
+        looking.lock()
+        try:
+            yield
+        finally:
+            looking.unlock()

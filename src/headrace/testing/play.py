@@ -51,11 +51,16 @@ class Played:
 
 
 def play(
-    step: Any, *elements: Element, engine: EngineName | None = None, event_time: TimeStrategy | None = None
+    step: Any,
+    *elements: Element,
+    engine: EngineName | None = None,
+    event_time: TimeStrategy | None = None,
+    split: tuple[str, str] | None = None,
 ) -> Played:
     """Play elements through a step, or a tuple of steps in a chain, and return the rows of each output.
 
-    A timeline sets the watermark itself; with ``event_time`` it is computed from the rows as in a pipeline.
+    A timeline sets the watermark itself; with ``event_time`` it is computed from the rows as in a pipeline. With
+    ``split`` the rows of one source are both inputs of the first step, as behind ``hr.split``.
 
     >>> import headrace as hr
     >>> from headrace.testing import at, watermark
@@ -63,11 +68,15 @@ def play(
     >>> [row["n"] for row in play(hourly, at("10:05", account="a"), watermark("11:00")).main]
     [1]
     """
-    return Played(_play(step, elements, engine or _ENGINE.get(), event_time).outputs)
+    return Played(_play(step, elements, engine or _ENGINE.get(), event_time, split).outputs)
 
 
 def timeline(
-    step: Any, *elements: Element, engine: EngineName | None = None, event_time: TimeStrategy | None = None
+    step: Any,
+    *elements: Element,
+    engine: EngineName | None = None,
+    event_time: TimeStrategy | None = None,
+    split: tuple[str, str] | None = None,
 ) -> None:
     """Play elements through a step, or a tuple of steps in a chain, and demand every ``expect`` on the way.
 
@@ -81,10 +90,16 @@ def timeline(
     ...     expect(account="a", window="10:00/11:00", n=1, pane="on_time", revision=0),
     ... )
     """
-    _play(step, elements, engine or _ENGINE.get(), event_time)
+    _play(step, elements, engine or _ENGINE.get(), event_time, split)
 
 
-def _play(step: Any, elements: Sequence[Element], engine: EngineName, strategy: TimeStrategy | None) -> Setting:
+def _play(
+    step: Any,
+    elements: Sequence[Element],
+    engine: EngineName,
+    strategy: TimeStrategy | None,
+    split: tuple[str, str] | None,
+) -> Setting:
     steps = step if isinstance(step, tuple) else (step,)
     rows = [element for element in elements if isinstance(element, At)]
     if not rows:
@@ -96,7 +111,13 @@ def _play(step: Any, elements: Sequence[Element], engine: EngineName, strategy: 
         for side in sides
         if (given := [row for row in rows if row.side == side])
     }
-    setting = Setting(steps, chosen, strategy is None, schemas, AFTER_EVERYTHING, dict.fromkeys(schemas, BEGINNING))
+    if split is not None and "right" in schemas:
+        raise DefinitionError(
+            "SPLIT_AND_SIDES",
+            "split= makes both sides of the rows of one source, but some rows have side='right'. Leave the side out.",
+        )
+    watermarks = dict.fromkeys(schemas, BEGINNING)
+    setting = Setting(steps, chosen, strategy is None, schemas, AFTER_EVERYTHING, watermarks, split)
     runner: Engine = InlineEngine(setting) if engine == "inline" else SparkEngine(setting)
     try:
         _Player(setting, runner, steps[-1].key).play(elements)

@@ -40,6 +40,8 @@ class Applied:
     """Late rows that only the state could tell; they were accepted on the map side."""
     dropped: int = 0
     """Accepted rows that the step's own rule removed, as repeats."""
+    dropped_second: int = 0
+    """The same of the second input's rows."""
     side: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """Rows of the other side outputs, by their names."""
     failed: pl.DataFrame | None = None
@@ -132,6 +134,10 @@ class Second(Intake, Protocol):
     @property
     def broadcast(self) -> bool:
         """Whether every key group gets all its rows, as rules do."""
+
+    @property
+    def late_output(self) -> str:
+        """The side output for late rows of this input."""
 
 
 @runtime_checkable

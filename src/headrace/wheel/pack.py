@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -11,7 +12,7 @@ from headrace.wheel.codec import encode
 from headrace.wheel.dead_letters import DEAD_LETTERS, failed_letters
 from headrace.wheel.hot_keys import KeySample
 from headrace.wheel.key_groups import group_ids, group_of_rows
-from headrace.wheel.operator import AnyOperator, Intake, Joined
+from headrace.wheel.operator import AnyOperator, Intake, Joined, Second
 from headrace.wheel.side_rows import write_side_rows
 from headrace.wheel.task import Task
 
@@ -33,16 +34,26 @@ class Blob:
 
 def pack(frames: Iterable[pl.DataFrame], operator: AnyOperator, task: Task) -> Iterator[Blob]:
     """Hand a task's rows on by key group; the first task also wakes groups that are due."""
-    yield from _pack(frames, operator, operator, task, node=f"step.{operator.name}")
+    yield from Packing(operator, operator, task).all_of(frames)
     yield from _wakes(operator, task)
 
 
 def pack_second(frames: Iterable[pl.DataFrame], operator: Joined, task: Task) -> Iterator[Blob]:
-    """Hand on a task's rows of a step's second input; those of a broadcast go to every key group."""
-    second = operator.second
-    for blob in _pack(frames, second, operator, task, node=f"step.{operator.name}.{second.name}"):
-        for group in group_ids() if second.broadcast else (blob.key_group,):
-            yield Blob(group, blob.origin, blob.sequence, blob.blob, second=True)
+    """Hand on a task's rows of a step's second input."""
+    yield from PackingSecond(operator.second, operator, task).all_of(frames)
+    yield from _wakes(operator, task)
+
+
+def pack_both(
+    frames: Iterable[pl.DataFrame], operator: Joined, task: Task, *, sides: tuple[pl.Expr, pl.Expr]
+) -> Iterator[Blob]:
+    """Hand on a task's rows to both inputs of a step, to each those for which its condition is true."""
+    packings = (Packing(operator, operator, task), PackingSecond(operator.second, operator, task))
+    for rows in frames:
+        for side, packing in zip(sides, packings, strict=True):
+            yield from packing.take(rows.filter(side))
+    for packing in packings:
+        yield from packing.finish()
     yield from _wakes(operator, task)
 
 
@@ -53,59 +64,100 @@ def _wakes(operator: AnyOperator, task: Task) -> Iterator[Blob]:
             yield Blob(group, -1, 0, b"")
 
 
-def _pack(
-    frames: Iterable[pl.DataFrame], intake: Intake, operator: AnyOperator, task: Task, *, node: str
-) -> Iterator[Blob]:
-    """Judge and combine rows, and tell what became of them."""
-    edge = task.edge(operator.name)
-    pending: list[pl.DataFrame] = []
-    late: list[pl.DataFrame] = []
-    failed: list[pl.DataFrame] = []
-    # The share of a hot key that is dealt out is made by the step and no column of the rows.
-    keys = KeySample(tuple(name for name in intake.key if not name.startswith("__")))
-    taken = accepted = too_late = partly_late = dropped = sequence = 0
-    for frame in frames:
-        combined = intake.combine(frame, edge)
-        keys.take(frame)
-        taken += frame.height
-        accepted += combined.accepted
-        too_late += combined.late.height
-        partly_late += combined.partly_late
-        dropped += combined.dropped
-        if "late" in operator.side_schemas:
-            late.append(combined.late)
+class Packing:
+    """Judges and combines the rows of an input in one task, and tells what became of them."""
+
+    def __init__(self, intake: Intake, operator: AnyOperator, task: Task) -> None:
+        self._intake = intake
+        self._operator = operator
+        self._task = task
+        self._edge = task.edge(operator.name)
+        self._pending: list[pl.DataFrame] = []
+        self._late: list[pl.DataFrame] = []
+        self._failed: list[pl.DataFrame] = []
+        # The share of a hot key that is dealt out is made by the step and no column of the rows.
+        self._keys = KeySample(tuple(name for name in intake.key if not name.startswith("__")))
+        self._counts = Counter(dict.fromkeys(("in", "accepted", "late", "partly_late", "dropped", "failed"), 0))
+        self._sequence = 0
+
+    @property
+    def node(self) -> str:
+        """The name under which the input reports."""
+        return f"step.{self._operator.name}"
+
+    @property
+    def late_output(self) -> str:
+        """The side output for its late rows."""
+        return "late"
+
+    def all_of(self, frames: Iterable[pl.DataFrame]) -> Iterator[Blob]:
+        """All rows of the task."""
+        for rows in frames:
+            yield from self.take(rows)
+        yield from self.finish()
+
+    def take(self, rows: pl.DataFrame) -> Iterator[Blob]:
+        """Some rows; blobs only when very many wait."""
+        if rows.is_empty():
+            return
+        combined = self._intake.combine(rows, self._edge)
+        self._keys.take(rows)
+        self._counts["in"] += rows.height
+        self._counts["accepted"] += combined.accepted
+        self._counts["late"] += combined.late.height
+        self._counts["partly_late"] += combined.partly_late
+        self._counts["dropped"] += combined.dropped
+        if self.late_output in self._operator.side_schemas:
+            self._late.append(combined.late)
         if combined.failed is not None:
-            failed.append(failed_letters(combined.failed, step=operator.name, task=task))
-        pending.append(combined.partials)
-        if sum(partials.height for partials in pending) > PENDING_ROWS:
-            yield from _blobs(pending, intake, task, sequence)
-            pending, sequence = [], sequence + 1
-    yield from _blobs(pending, intake, task, sequence)
-    task.report(
-        node,
-        {
-            "in": taken,
-            "accepted": accepted,
-            "late": too_late,
-            "partly_late": partly_late,
-            "dropped": dropped,
-            "failed": sum(letters.height for letters in failed),
-            "keys": keys.report(),
-            "side": {
-                "late": write_side_rows(task, operator.name, "late", late),
-                DEAD_LETTERS: write_side_rows(task, operator.name, DEAD_LETTERS, failed, part=intake.name),
-            },
-        },
-    )
+            letters = failed_letters(combined.failed, step=self._operator.name, task=self._task)
+            self._counts["failed"] += letters.height
+            self._failed.append(letters)
+        self._pending.append(combined.partials)
+        if sum(partials.height for partials in self._pending) > PENDING_ROWS:
+            yield from self._blobs()
+
+    def finish(self) -> Iterator[Blob]:
+        """The blobs of all that waits, and the report."""
+        yield from self._blobs()
+        task, step = self._task, self._operator.name
+        side = {
+            self.late_output: write_side_rows(task, step, self.late_output, self._late),
+            DEAD_LETTERS: write_side_rows(task, step, DEAD_LETTERS, self._failed, part=self.node),
+        }
+        task.report(self.node, {**self._counts, "keys": self._keys.report(), "side": side})
+
+    def _blobs(self) -> Iterator[Blob]:
+        filled = [partials for partials in self._pending if not partials.is_empty()]
+        if filled:
+            partials = pl.concat(filled)
+            grouped = partials.with_columns(group_of_rows(partials, self._intake.key))
+            for (group,), part in grouped.partition_by("key_group", as_dict=True, include_key=False).items():
+                # Merged by key group, not all at once: with many keys a small hash table is several times faster.
+                merged = part if len(filled) == 1 else self._intake.merge(part)
+                yield from self._addressed(Blob(int(group), self._task.partition, self._sequence, encode(merged)))
+        self._pending.clear()
+        self._sequence += 1
+
+    def _addressed(self, blob: Blob) -> Iterator[Blob]:
+        yield blob
 
 
-def _blobs(pending: list[pl.DataFrame], intake: Intake, task: Task, sequence: int) -> Iterator[Blob]:
-    filled = [partials for partials in pending if not partials.is_empty()]
-    if not filled:
-        return
-    partials = pl.concat(filled)
-    grouped = partials.with_columns(group_of_rows(partials, intake.key))
-    for (group,), part in grouped.partition_by("key_group", as_dict=True, include_key=False).items():
-        # Merged by key group, not all at once: with many keys a small hash table is several times faster.
-        merged = part if len(filled) == 1 else intake.merge(part)
-        yield Blob(int(group), task.partition, sequence, encode(merged))
+class PackingSecond(Packing):
+    """The same for the second input of a step; the rows of a broadcast go to every key group."""
+
+    _intake: Second
+
+    @property
+    def node(self) -> str:
+        """The name under which the input reports."""
+        return f"step.{self._operator.name}.{self._intake.name}"
+
+    @property
+    def late_output(self) -> str:
+        """The side output for its late rows."""
+        return self._intake.late_output
+
+    def _addressed(self, blob: Blob) -> Iterator[Blob]:
+        for group in group_ids() if self._intake.broadcast else (blob.key_group,):
+            yield replace(blob, key_group=group, second=True)

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
-from pyspark.sql import Row
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from headrace.schemas import arrow_batches
-from headrace.wheel.cache import WORKER
-from headrace.wheel.codec import decode
-from headrace.wheel.operator import AnyOperator, Joined
-from headrace.wheel.pack import BLOB_SCHEMA, Blob, pack, pack_second
+from headrace.wheel.codec import decode, encode
+from headrace.wheel.key_groups import group_of_rows
+from headrace.wheel.operator import AnyOperator
+from headrace.wheel.pack import BLOB_SCHEMA, Blob
+from headrace.wheel.processor import WheelProcessor
 from headrace.wheel.task import Task, current_task
-from headrace.wheel.turn import turn
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame
 
 Read = Callable[[Iterator[pa.RecordBatch], Task], Iterable[pl.DataFrame]]
 """How a task turns what Spark hands it into frames of rows."""
+Pack = Callable[..., Iterable[Blob]]
+"""How a task makes blobs of frames of rows."""
 
-_PAGE = StructType([StructField("page", IntegerType(), False)])
-_BYTES = StructType([StructField("blob", BinaryType(), False)])
 _BLOBS = pa.schema(
     [
         ("key_group", pa.int32()),
@@ -38,60 +38,69 @@ _BLOBS = pa.schema(
     ]
 )
 ARROW_BYTES = 64 << 20
+_ORIGIN, _POSITION = "__origin", "__position"
 
 
-class WheelProcessor(StatefulProcessor):
-    """Hands each key group's blobs and map state to the operator."""
-
-    def __init__(self, operator: AnyOperator, reports: Accumulator[dict[Any, Any]]) -> None:
-        self._operator = operator
-        self._reports = reports
-
-    def init(self, handle: Any) -> None:
-        """Declare the state; its name holds the step's, so another step's state is never loaded."""
-        self._entries = handle.getMapState(f"pages_{self._operator.name}", _PAGE, _BYTES)
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
-        """One turn of the wheel for a key group."""
-        blobs = [Blob(key[0], row.origin, row.sequence, bytes(row.blob), row.second) for row in rows]
-        result = turn(self._operator, self._entries, WORKER, current_task(self._reports), blobs)
-        if result is not None:
-            yield Row(blob=result)
-
-    def close(self) -> None:
-        """Nothing to release: the cache outlives the batch."""
-
-
-def packed(
-    frame: DataFrame, read: Read, operator: AnyOperator, reports: Accumulator[dict[Any, Any]], *, name: str
-) -> DataFrame:
+def packed(frame: DataFrame, read: Read, pack: Pack, reports: Accumulator[dict[Any, Any]], *, name: str) -> DataFrame:
     """Rows of a frame as blobs by key group; ``name`` is what plans show."""
 
     def packing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = current_task(reports)
-        yield from _record_batches(pack(read(batches, task), operator, task))
+        yield from _record_batches(pack(read(batches, task), task=task))
 
     packing.__name__ = name
     return frame.mapInArrow(packing, BLOB_SCHEMA)
 
 
-def packed_second(
-    frame: DataFrame, read: Read, operator: Joined, reports: Accumulator[dict[Any, Any]], *, name: str
+def gathered(
+    frame: DataFrame, read: Read, key: tuple[str, ...], reports: Accumulator[dict[Any, Any]], *, name: str
 ) -> DataFrame:
-    """Rows of a step's second input as blobs by key group."""
+    """Rows of a frame as blobs, those of one key in one task; ``rows_in_order`` reads them there."""
 
-    def packing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def gathering(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = current_task(reports)
-        yield from _record_batches(pack_second(read(batches, task), operator, task))
+        # One blob for each key group that has rows, however many frames they come in.
+        frames = [rows for rows in read(batches, task) if not rows.is_empty()]
+        if frames:
+            rows = pl.concat(frames).with_row_index(_POSITION)
+            grouped = rows.with_columns(group_of_rows(rows, key))
+            parts = grouped.partition_by("key_group", as_dict=True, include_key=False).items()
+            yield from _record_batches(Blob(int(group), task.partition, 0, encode(part)) for (group,), part in parts)
 
-    packing.__name__ = name
-    return frame.mapInArrow(packing, BLOB_SCHEMA)
+    gathering.__name__ = name
+    return frame.mapInArrow(gathering, BLOB_SCHEMA).repartition("key_group")
+
+
+def rows_in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
+    """In a task: gathered rows in the order of the tasks they come from, and in their order there."""
+    given = [batch.select(["origin", "blob"]).to_pydict() for batch in batches]
+    blobs = [pair for each in given for pair in zip(each["origin"], each["blob"], strict=True)]
+    if blobs:
+        parts = [decode([blob]).with_columns(pl.lit(origin).alias(_ORIGIN)) for origin, blob in blobs]
+        yield pl.concat(parts).sort(_ORIGIN, _POSITION).drop(_ORIGIN, _POSITION)
 
 
 def turned(blobs: DataFrame, operator: AnyOperator, reports: Accumulator[dict[Any, Any]]) -> DataFrame:
     """Blobs through the state of their key groups; the results as blobs."""
     processor = WheelProcessor(operator, reports)
-    return blobs.groupBy("key_group").transformWithState(processor, "blob BINARY", "Append", "None")
+    with _workers_of_their_own(blobs.sparkSession.sparkContext):
+        return blobs.groupBy("key_group").transformWithState(processor, "blob BINARY", "Append", "None")
+
+
+@contextmanager
+def _workers_of_their_own(context: SparkContext) -> Iterator[None]:
+    """What is defined here runs in workers that do nothing else.
+
+    A task gets the worker that has waited longest, and a worker keeps the state of every key group that it has met. The
+    fewer there are, the more often a key group comes back to one that knows its state, and the fewer copies of it there
+    are. Spark has a pool of workers for each environment.
+    """
+    given = context.environment
+    context.environment = {**given, "HEADRACE_WORKERS": "state"}
+    try:
+        yield
+    finally:
+        context.environment = given
 
 
 def unpacked(blobs: DataFrame, schema: StructType) -> DataFrame:

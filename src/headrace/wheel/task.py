@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
 PROPERTY = "headrace.batch"
+TABLES = "tables"
+"""The folder of small tables, beside that of side rows."""
 Reporter = Callable[[tuple[Any, ...], dict[str, Any]], None]
 
 
@@ -31,11 +34,24 @@ class Task:
 
     def edge(self, step: str) -> Edge:
         """The time bounds of a step in this batch."""
-        return self.record.edges[step]
+        return replace(self.record.edges[step], batch=self.record.batch)
+
+    def table_file(self, step: str) -> str:
+        """The version of its small table that a step reads in this batch."""
+        return str(table_file(Path(self.side_folder).with_name(TABLES), step, self.record.tables[step]))
 
     def report(self, node: str, values: dict[str, Any], *, part: int | None = None) -> None:
         """Tell the driver what happened here; saying it again replaces what was said before."""
         self.reporter((self.flow, self.record.batch, node, self.partition if part is None else part), values)
+
+
+def table_file(folder: Path, step: str, version: int) -> Path:
+    """Where a version of a step's small table is kept.
+
+    >>> table_file(Path("tables"), "rates", 3).as_posix()
+    'tables/rates/0000000003.parquet'
+    """
+    return folder / step / f"{version:010d}.parquet"
 
 
 def property_text(record: BatchRecord, *, flow: str, side_folder: str) -> str:

@@ -39,6 +39,7 @@ def turn(
         side["late"] = late
     if failed is not None:
         side[DEAD_LETTERS] = failed_letters(failed, step=operator.name, task=task)
+    dropped_second = {operator.second.name: applied.dropped_second} if isinstance(operator, Joined) else None
     task.report(
         f"state.{operator.name}",
         {
@@ -48,6 +49,7 @@ def turn(
             "bytes": 0 if pages.directory is None else pages.directory.size,
             "late": 0 if late is None else late.height,
             "dropped": applied.dropped,
+            **({} if dropped_second is None else {"dropped_second": dropped_second}),
             "failed": 0 if failed is None else int((~failed["is_timer"]).sum()),
             "holding": None if applied.holding is None else asdict(applied.holding),
             "told": dict(applied.told),

@@ -81,6 +81,72 @@ def test_the_lowest_of_several_inputs_decides() -> None:
     assert bounds(planner.plan(1)) == {"joined": (20, 20, BEGINNING)}
 
 
+def two_sided(clock: ClockByHand, **after: tuple[str, ...]) -> Planner:
+    """A join of two sources that are idle after ten microseconds, before a step that reads it."""
+    time = hr.event_time("at", idle="10 microseconds")
+    steps = {"joined": ("source.left", "source.right"), **after}
+    topology = Topology({"left": time, "right": time}, steps, holdbacks={"joined": 5})
+    return Planner(topology, MemoryBatchLog(), clock, interval=1_000)
+
+
+def both_read(left: int | None, right: int | None) -> dict[str, Any]:
+    return {
+        f"source.{name}": {0: {"highest": {} if time is None else {"": time}}}
+        for name, time in (("left", left), ("right", right))
+    }
+
+
+def test_an_idle_input_does_not_hold_up_the_other_and_does_not_bring_time_back_when_it_wakes() -> None:
+    clock = ClockByHand()
+    planner = two_sided(clock)
+    planner.conclude(planner.plan(0), both_read(30, 20))
+    clock.now += 6
+    planner.conclude(planner.plan(1), both_read(40, None))
+    clock.now += 6
+    third = planner.plan(2)
+    assert third.watermarks == {"left": 40, "right": 20}
+    assert bounds(third) == {"joined": (40, 40, 20)}
+    planner.conclude(third, both_read(50, 25))
+    fourth = planner.plan(3)
+    assert fourth.watermarks == {"left": 50, "right": 25}
+    assert bounds(fourth) == {"joined": (40, 40, 40)}
+
+
+def test_an_input_that_never_brought_a_row_holds_up_the_other_until_it_is_idle() -> None:
+    clock = ClockByHand()
+    planner = two_sided(clock)
+    planner.conclude(planner.plan(0), both_read(30, None))
+    assert bounds(planner.plan(1)) == {"joined": (BEGINNING, BEGINNING, BEGINNING)}
+    planner.conclude(planner.plan(1), both_read(40, None))
+    clock.now += 9
+    assert bounds(planner.plan(2)) == {"joined": (BEGINNING, BEGINNING, BEGINNING)}
+    planner.conclude(planner.plan(2), both_read(50, None))
+    clock.now += 1
+    assert bounds(planner.plan(3)) == {"joined": (50, 50, BEGINNING)}
+
+
+def test_when_both_inputs_are_idle_the_slower_decides_as_before() -> None:
+    clock = ClockByHand()
+    planner = two_sided(clock)
+    planner.conclude(planner.plan(0), both_read(30, 20))
+    planner.conclude(planner.plan(1), both_read(40, None))
+    clock.now += 100
+    assert bounds(planner.plan(2)) == {"joined": (20, 20, 20)}
+
+
+def test_the_step_behind_one_that_holds_rows_back_is_as_far_behind() -> None:
+    clock = ClockByHand()
+    planner = two_sided(clock, hourly=("step.joined",))
+    planner.conclude(planner.plan(0), both_read(30, 20))
+    second = planner.plan(1)
+    assert bounds(second) == {"joined": (20, 20, BEGINNING), "hourly": (BEGINNING, 15, BEGINNING)}
+    planner.conclude(second, both_read(40, 40))
+    assert bounds(planner.plan(2)) == {"joined": (40, 40, 20), "hourly": (15, 35, 15)}
+    planner.conclude(planner.plan(2), both_read(40, 40))
+    drained = planner.plan(3, drain=True)
+    assert bounds(drained) == {"joined": (END, END, 40), "hourly": (35, END, 35)}
+
+
 def test_the_highest_time_of_all_tasks_counts() -> None:
     planner = new()
     reports = {"source.payments": {0: {"highest": {"": 30}}, 1: {"highest": {"": 10}}, 2: {"highest": {}}}}

@@ -130,6 +130,22 @@ def test_a_removed_step_is_refused(check: Check) -> None:
         check(_one())
 
 
+def test_other_columns_of_the_rows_that_a_step_holds_are_refused(check: Check) -> None:
+    near = hr.interval_join("near", on="account", between=("0 seconds", "1 minute")).late(hr.drop())
+
+    def with_columns(*names: str) -> list[Any]:
+        return [lambda frame: near(*hr.split(frame.select("account", "at", *names), "account > 'm'", "true"))]
+
+    check(with_columns("amount"))
+    with pytest.raises(hr.HeadraceError, match=r"another state \(now without amount, without amount_right, with shop"):
+        check(with_columns("shop"))
+
+
+def test_other_columns_that_a_step_does_not_hold_may_come_and_go(check: Check) -> None:
+    check([lambda frame: frame.select("account", "amount", "at"), *_one()])
+    check([lambda frame: frame.select("account", "amount", "shop", "at"), *_one()])
+
+
 def test_another_source_is_refused_with_both_shown(check: Check) -> None:
     check(_one())
     with pytest.raises(hr.HeadraceError) as raised:

@@ -19,7 +19,7 @@ from headrace.wheel.cache import StateCache
 from headrace.wheel.codec import decode
 from headrace.wheel.key_groups import group_ids, group_of_rows
 from headrace.wheel.operator import Joined, Operator
-from headrace.wheel.pack import Blob, pack, pack_second
+from headrace.wheel.pack import Blob, pack, pack_both, pack_second
 from headrace.wheel.task import Task
 from headrace.wheel.turn import turn
 
@@ -173,3 +173,19 @@ def test_rows_of_a_broadcast_go_to_every_key_group(tmp_path: Path) -> None:
     assert sorted(blob.key_group for blob in blobs) == sorted(group_ids())
     assert all(blob.second and decode([blob.blob]).height == 2 for blob in blobs)
     assert here.said["spend", 4, "step.tens.rules", 0]["accepted"] == 2
+
+
+def test_rows_go_to_both_inputs_of_a_step_and_each_tells_of_its_own(tmp_path: Path) -> None:
+    step = hr.interval_join("tens", on="key", between=("0 seconds", "1 second")).late(hr.side_output())
+    operator = step.bind(SCHEMA, "at", SCHEMA, "at")
+    assert isinstance(operator, Joined)
+    here = Here(tmp_path, Edge(20, 20), wake=(3,))
+    frames = [rows(("a", 1.0, 30), ("a", 2.0, 31), ("a", 5.0, 32)), rows(("a", 2.0, 4), ("a", 7.0, 33))]
+    sides = (pl.col("x") < 3, pl.col("x").is_between(2, 5))
+    *blobs, wake = pack_both(frames, operator, here.task(0), sides=sides)
+    assert wake == Blob(3, -1, 0, b"")
+    held = {blob.second: decode([blob.blob])["x"].to_list() for blob in blobs}
+    assert held == {False: [1.0, 2.0], True: [2.0, 5.0]}
+    first, second = here.said["spend", 4, "step.tens", 0], here.said["spend", 4, "step.tens.right", 0]
+    assert [(each["in"], each["accepted"], each["late"]) for each in (first, second)] == [(3, 2, 1), (3, 2, 1)]
+    assert first["side"]["late"] != second["side"]["late_right"]

@@ -39,7 +39,7 @@ class Aggregate:
 
     def partial(self, schema: Schema, time: pl.Expr) -> dict[str, pl.Expr]:
         """The partial columns, as expressions over the rows of a group; ``time`` is event time in microseconds."""
-        condition = None if self.condition is None else self.condition.to_polars(schema).cast(pl.Boolean)
+        condition = None if self.condition is None else self.condition.truth(schema)
         return self._named(self.calculation.partial(self._bound(schema), Rows(time, condition)))
 
     def merge(self, schema: Schema) -> dict[str, pl.Expr]:

@@ -65,7 +65,7 @@ class BoundPattern:
             if not condition.of_row:
                 met = met + bit
                 continue
-            holds = pl.all_horizontal(part.to_polars(self.columns.schema) for part in condition.of_row)
+            holds = pl.all_horizontal(part.truth(self.columns.schema) for part in condition.of_row)
             met = met + pl.when(holds).then(bit).otherwise(pl.lit(0, pl.Int64))
         return met
 

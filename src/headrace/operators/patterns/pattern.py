@@ -12,6 +12,7 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
+from headrace.operators.corrections import check_final
 from headrace.operators.patterns.automaton import Automaton
 from headrace.operators.patterns.bound import BoundPattern
 from headrace.operators.patterns.by_pattern import TAKEN, PatternMatching
@@ -68,12 +69,7 @@ class Pattern(Chain):
 
     def late(self, lateness: Lateness) -> Self:
         """Choose what happens to late rows; there is no default."""
-        if lateness.kind == "update_for":
-            raise self._wrong(
-                "CORRECTIONS_IMPOSSIBLE",
-                f".late({lateness!r}) cannot be kept, because matches are not taken back. "
-                "Use hr.drop() or hr.side_output().",
-            )
+        check_final(self._called, lateness, "matches are not taken back")
         return replace(self, lateness=lateness)
 
     def __call__(self, frame: DataFrame) -> DataFrame:
@@ -82,7 +78,7 @@ class Pattern(Chain):
 
     def outputs(self, frame: DataFrame) -> Outputs:
         """The matches among the rows of a frame and, beside them, late rows and what ran out of time."""
-        return place(self, self.bind, frame)
+        return place(self, self.bind, frame, changelogs=(0,))
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         """The operator that runs over rows of this schema."""

@@ -11,6 +11,7 @@ import polars as pl
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
+from headrace.operators.corrections import check_final
 from headrace.operators.patterns.by_pattern import TAKEN
 from headrace.operators.patterns.by_rules import RuleMatching
 from headrace.operators.patterns.pattern import MOST
@@ -39,12 +40,7 @@ class PatternRules:
 
     def late(self, lateness: Lateness) -> Self:
         """Choose what happens to late rows; there is no default."""
-        if lateness.kind == "update_for":
-            raise DefinitionError(
-                "CORRECTIONS_IMPOSSIBLE",
-                f"step {self.name!r}: .late({lateness!r}) cannot be kept, because matches are not taken back. "
-                "Use hr.drop() or hr.side_output().",
-            )
+        check_final(f"step {self.name!r}", lateness, "matches are not taken back")
         return replace(self, lateness=lateness)
 
     def __call__(self, frame: DataFrame, rules: DataFrame) -> DataFrame:
@@ -53,7 +49,7 @@ class PatternRules:
 
     def outputs(self, frame: DataFrame, rules: DataFrame) -> Outputs:
         """The matches of all rules and, beside them, late rows and what ran out of time."""
-        return place(self, self.bind, frame, rules)
+        return place(self, self.bind, frame, rules, changelogs=(0,))
 
     def bind(
         self,

@@ -71,6 +71,7 @@ class PatternRuleIntake:
     time: pl.Expr
     name: str = "rules"
     broadcast: bool = True
+    late_output: str = "late_rules"
     key: tuple[str, ...] = ()
 
     @property

@@ -53,8 +53,8 @@ class KeyedProcess(ABC):
 
 
 def states_of(process: KeyedProcess) -> dict[str, Declared[Any]]:
-    """The states that a process declares, those of its base classes first."""
+    """The states that a process declares, by name: a class that travels to a worker may forget their order."""
     found: dict[str, Declared[Any]] = {}
     for owner in reversed(type(process).__mro__):
         found |= {name: value for name, value in vars(owner).items() if isinstance(value, Declared)}
-    return found
+    return dict(sorted(found.items()))

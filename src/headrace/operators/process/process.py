@@ -12,6 +12,7 @@ from headrace.durations import spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
+from headrace.operators.corrections import check_final
 from headrace.operators.process.by_key import Processing
 from headrace.operators.process.by_rules import RULES_VERSION, RuledProcessing
 from headrace.operators.process.keyed_process import KeyedProcess, states_of
@@ -56,12 +57,8 @@ class Process:
 
     def late(self, lateness: Lateness | Deliver) -> Self:
         """Choose what happens to late rows; there is no default."""
-        if lateness.kind == "update_for":
-            raise DefinitionError(
-                "CORRECTIONS_IMPOSSIBLE",
-                f"step {self.name!r}: .late({lateness!r}) cannot be kept, because what a process has emitted is not "
-                "taken back. Use hr.drop(), hr.side_output() or hr.deliver().",
-            )
+        why, instead = "what a process has emitted is not taken back", "hr.drop(), hr.side_output() or hr.deliver()"
+        check_final(f"step {self.name!r}", lateness, why, instead=instead)
         return replace(self, lateness=lateness)
 
     def __call__(self, frame: DataFrame, rules: DataFrame | None = None) -> DataFrame:
@@ -70,7 +67,7 @@ class Process:
 
     def outputs(self, frame: DataFrame, rules: DataFrame | None = None) -> Outputs:
         """All outputs of the process."""
-        return place(self, self.bind, *([frame] if rules is None else [frame, rules]))
+        return place(self, self.bind, *([frame] if rules is None else [frame, rules]), changelogs=(0,))
 
     def bind(
         self,

@@ -46,6 +46,7 @@ class RuleIntake:
     time: pl.Expr
     """The time of a rule row in microseconds."""
     broadcast: bool = True
+    late_output: str = "late_rules"
     key: tuple[str, ...] = ()
 
     @property

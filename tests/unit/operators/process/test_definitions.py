@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import headrace as hr
+from headrace.operators.process.keyed_process import states_of
 from headrace.operators.process.process import KeptState
 
 SCHEMA: dict[str, pl.DataType] = {"user": pl.String(), "tags": pl.List(pl.String()), "at": pl.Datetime("us", "UTC")}
@@ -87,14 +88,23 @@ def test_states_say_how_long_they_live() -> None:
         kept = hr.map_state("STRING", "INT", keep_forever=True)
 
     assert seen(Several).states == (
-        KeptState("seen", 86_400_000_000, "event"),
         KeptState("clocked", 1_000_000, "clock"),
         KeptState("kept", None, "event"),
+        KeptState("seen", 86_400_000_000, "event"),
     )
     assert seen(Several).holds == (
-        "of each key seen for 1 day of event time, clocked for 1 second of processing time, kept for ever, its timers, "
+        "of each key clocked for 1 second of processing time, kept for ever, seen for 1 day of event time, its timers, "
         "rows until event time has passed them"
     )
+
+
+def test_states_are_ordered_by_name_because_a_class_that_travels_may_forget_their_order() -> None:
+    class Many(Seen):
+        last = hr.value_state("INT", ttl="1 day")
+        first = hr.map_state("STRING", "INT", ttl="1 day")
+        between = hr.list_state("INT", ttl="1 day")
+
+    assert list(states_of(Many())) == ["between", "first", "last", "seen"]
 
 
 def test_the_identity_of_a_process_is_its_key_its_states_and_its_order() -> None:

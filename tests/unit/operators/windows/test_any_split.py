@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.testing import at, batch, crash, play
 from headrace.testing.elements import At
+from tests.models.examples import examples
 
 ROWS = 500
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -71,12 +72,11 @@ def last_of_each_window(main: list[dict[str, Any]]) -> Truth:
 
 
 # Five hundred rows shrink for minutes and to nothing that tells more.
-quickly_failing = settings(deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 places = st.sets(st.integers(1, ROWS - 1), max_size=12)
 seeds = st.integers(0, 2**32)
 
 
-@settings(quickly_failing, max_examples=25)
+@examples(12)
 @given(seed=seeds, places=places, partitions=st.integers(1, 4), by_partition=st.booleans())
 def test_rows_within_the_bound_give_each_window_once_whatever_the_batches_and_partitions(
     seed: int, places: set[int], partitions: int, by_partition: bool
@@ -89,7 +89,7 @@ def test_rows_within_the_bound_give_each_window_once_whatever_the_batches_and_pa
     assert played.late == []
 
 
-@settings(quickly_failing, max_examples=20)
+@examples(10)
 @given(seed=seeds, places=places, partitions=st.integers(1, 4))
 def test_with_corrections_long_enough_the_last_one_is_the_answer_whatever_the_batches(
     seed: int, places: set[int], partitions: int
@@ -107,7 +107,7 @@ def test_with_corrections_long_enough_the_last_one_is_the_answer_whatever_the_ba
     assert all(numbers == list(range(len(numbers))) for numbers in revisions.values())
 
 
-@settings(quickly_failing, max_examples=10)
+@examples(6)
 @given(
     seed=seeds,
     places=places,

@@ -12,6 +12,7 @@ from headrace.event_time.record import Edge
 from headrace.operators.windows.aggregation import WINDOW, Aggregation
 from headrace.operators.windows.fixed.assigners import Windows
 from headrace.operators.windows.fixed.placing import END, Placing
+from headrace.operators.windows.windowing import Windowing
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Combined, Due
 
@@ -19,7 +20,7 @@ EMITTED, REVISION = "__emitted", "__revision"
 
 
 @dataclass(frozen=True)
-class PaneAggregation:
+class PaneAggregation(Windowing):
     """Aggregates rows by key and pane, and panes into a window when it closes or is corrected.
 
     A state row is a pane of a key with its partial aggregates or, where windows may be corrected, an emitted window
@@ -32,19 +33,9 @@ class PaneAggregation:
     lateness: Lateness
 
     @property
-    def key(self) -> tuple[str, ...]:
-        """The key columns."""
-        return self.aggregation.key
-
-    @property
     def identity(self) -> tuple[str, ...]:
         """A pane or an emitted window of a key."""
         return (*self.key, EMITTED, END)
-
-    @property
-    def output_time(self) -> str:
-        """A result's time is the last moment of its window."""
-        return "window"
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
@@ -61,11 +52,6 @@ class PaneAggregation:
         """Key, window, results, pane and revision."""
         told = {"pane": pl.String(), "revision": pl.Int32()}
         return {**self.aggregation.keys, "window": WINDOW, **self.aggregation.results, **told}
-
-    @cached_property
-    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        """Late rows, when they are kept."""
-        return {"late": self.aggregation.late_schema} if self.lateness.keeps_rows else {}
 
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
         """Aggregate rows by pane; set those aside whose windows all take nothing any more."""

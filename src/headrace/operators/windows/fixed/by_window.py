@@ -15,6 +15,7 @@ from headrace.operators.windows.fixed.assigners import Windows
 from headrace.operators.windows.fixed.placing import END, Placing
 from headrace.operators.windows.fixed.previews import PREVIEW_AT, UNSEEN, Previews
 from headrace.operators.windows.panes import Panes
+from headrace.operators.windows.windowing import Windowing
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Combined, Due
 
@@ -24,7 +25,7 @@ GIVEN = "@given"
 
 
 @dataclass(frozen=True)
-class WindowAggregation:
+class WindowAggregation(Windowing):
     """Aggregates rows by key and window; emits previews, the result at the close, and corrections while they may come.
 
     A state row is one window of one key: its partial aggregates (since the last emission, when panes are discarding),
@@ -39,19 +40,9 @@ class WindowAggregation:
     panes: Panes
 
     @property
-    def key(self) -> tuple[str, ...]:
-        """The key columns."""
-        return self.aggregation.key
-
-    @property
     def identity(self) -> tuple[str, ...]:
         """A window of a key."""
         return (*self.key, END)
-
-    @property
-    def output_time(self) -> str:
-        """A result's time is the last moment of its window."""
-        return "window"
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
@@ -70,11 +61,6 @@ class WindowAggregation:
         change = {"change": CHANGE} if self._retracting else {}
         told = {"pane": pl.String(), "revision": pl.Int32(), **change}
         return {**self.aggregation.keys, "window": WINDOW, **self.aggregation.results, **told}
-
-    @cached_property
-    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        """Late rows, when they are kept."""
-        return {"late": self.aggregation.late_schema} if self.lateness.keeps_rows else {}
 
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
         """Aggregate rows by pane; set those aside whose windows all take nothing any more."""

@@ -13,6 +13,7 @@ from headrace.event_time.record import Edge
 from headrace.operators.windows.aggregation import WINDOW, Aggregation
 from headrace.operators.windows.sessions.chains import CHAIN, FIRST, LAST
 from headrace.operators.windows.sessions.gathering import WHOLE, Gathering
+from headrace.operators.windows.windowing import Windowing
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Combined
 
@@ -21,7 +22,7 @@ PLACE = "__place"
 
 
 @dataclass(frozen=True)
-class Sessions(ABC):
+class Sessions(Windowing, ABC):
     """Sessions of keys, of which the state knows those that still take rows."""
 
     name: str
@@ -30,19 +31,9 @@ class Sessions(ABC):
     lateness: Lateness
 
     @property
-    def key(self) -> tuple[str, ...]:
-        """The key columns."""
-        return self.aggregation.key
-
-    @property
     def identity(self) -> tuple[str, ...]:
         """A session of a key, or a part of one, by the time of its first row."""
         return (*self.key, FIRST)
-
-    @property
-    def output_time(self) -> str:
-        """A result's time is the last moment of its session."""
-        return "window"
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
@@ -54,11 +45,6 @@ class Sessions(ABC):
     def partial_schema(self) -> dict[str, pl.DataType]:
         """Key, first and last time, partial aggregates, and the row itself where it may be late."""
         return self._gathering.schema
-
-    @cached_property
-    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        """Late rows, when they are kept."""
-        return {"late": self.aggregation.late_schema} if self.lateness.keeps_rows else {}
 
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
         """Gather rows of a key that are close to each other."""

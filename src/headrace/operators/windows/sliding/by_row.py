@@ -15,6 +15,7 @@ from headrace.operators.windows.emission import Emission
 from headrace.operators.windows.panes import Panes
 from headrace.operators.windows.sliding.row_windows import ARRIVAL, CHANGED, NEW, PLACE, REACHED, TIME, RowWindows
 from headrace.operators.windows.sliding.shares import EARLIEST, PANE, SUMS, Shares
+from headrace.operators.windows.windowing import Windowing
 from headrace.schemas import MOMENT
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
@@ -43,7 +44,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class RowAggregation:
+class RowAggregation(Windowing):
     """Aggregates ``(t - size, t]`` of a row's key for every row, and emits it beside the row's own columns.
 
     A state row is a row, whole, with the number of its arrival in the key group. It stays while a row that may still
@@ -71,11 +72,6 @@ class RowAggregation:
         """Rows are told apart by their arrival."""
         return (ARRIVAL,)
 
-    @property
-    def output_time(self) -> str:
-        """The window ends with the row, so its last moment is the row's time."""
-        return "window"
-
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
         """Rows travel whole."""
@@ -93,11 +89,6 @@ class RowAggregation:
         """The row's own columns, window, results, pane and revision; the change where results are taken back."""
         told = {"pane": pl.String(), "revision": pl.Int32(), **({"change": CHANGE} if self._retracting else {})}
         return {**self._own, "window": WINDOW, **self.aggregation.results, **told}
-
-    @cached_property
-    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        """Late rows, when they are kept."""
-        return {"late": self.aggregation.late_schema} if self.lateness.keeps_rows else {}
 
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
         """Set rows aside that come too late; the others cannot be combined, because each is emitted."""

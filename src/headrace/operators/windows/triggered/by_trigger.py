@@ -26,6 +26,7 @@ from headrace.operators.windows.triggered.lives import (
     UNSEEN,
     Lives,
 )
+from headrace.operators.windows.windowing import Windowing
 from headrace.schemas import MOMENT
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
@@ -36,7 +37,7 @@ GIVEN = "@given"
 
 
 @dataclass(frozen=True)
-class TriggerAggregation:
+class TriggerAggregation(Windowing):
     """Aggregates the rows of a key and emits when a trigger fires, and when the key's time to live is over.
 
     A state row is a waiting row, or what is kept of a key: its partial aggregates (since it fired last, when panes
@@ -53,19 +54,9 @@ class TriggerAggregation:
     """Whether a firing closes the window, so that the next row begins another."""
 
     @property
-    def key(self) -> tuple[str, ...]:
-        """The key columns."""
-        return self.aggregation.key
-
-    @property
     def identity(self) -> tuple[str, ...]:
         """A key, or one of its waiting rows."""
         return (*self.key, ARRIVAL)
-
-    @property
-    def output_time(self) -> str:
-        """A result's time is the last moment of its window."""
-        return "window"
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
@@ -93,18 +84,13 @@ class TriggerAggregation:
         told = {"pane": pl.String(), "revision": pl.Int32(), **change}
         return {**self.aggregation.keys, "window": WINDOW, **self.aggregation.results, **told}
 
-    @cached_property
-    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        """Late rows, when they are kept."""
-        return {"late": self.aggregation.late_schema} if self.lateness.keeps_rows else {}
-
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
         """Rows that event time has already passed are late; the others travel one by one."""
         aggregation = self.aggregation
         accepted, late = aggregation.parted(rows, edge)
         asked = pl.lit(None, pl.Boolean)
         if isinstance(self.trigger, When):
-            asked = self.trigger.condition.to_polars(aggregation.schema).cast(pl.Boolean)
+            asked = self.trigger.condition.truth(aggregation.schema)
         travelling = accepted.select(
             *self.key,
             aggregation.row_time.alias(TIME),

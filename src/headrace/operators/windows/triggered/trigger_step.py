@@ -8,6 +8,7 @@ from typing import Self
 from headrace.durations import MICROSECONDS, Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
+from headrace.operators.corrections import check_final
 from headrace.operators.windows.window_step import WindowStep, said_key
 
 LONGEST = 400_000 * MICROSECONDS["day"]
@@ -23,13 +24,9 @@ class TriggeredStep(WindowStep):
 
     def late(self, lateness: Lateness) -> Self:
         """Choose what happens to late rows; results cannot be corrected, because each follows from those before."""
-        if lateness.kind == "update_for":
-            raise DefinitionError(
-                "CORRECTIONS_IMPOSSIBLE",
-                f"window {self.name!r}: .late({lateness!r}) cannot be kept, because a late row would move every row "
-                "behind it into another window or firing. Use hr.drop() or hr.side_output(), and give "
-                "hr.event_time(...) an out_of_order that is long enough.",
-            )
+        why = "a late row would move every row behind it into another window or firing"
+        instead = "hr.drop() or hr.side_output(), and give hr.event_time(...) an out_of_order that is long enough"
+        check_final(f"window {self.name!r}", lateness, why, instead=instead)
         return super().late(lateness)
 
     @property

@@ -1,0 +1,180 @@
+"""The public names and where they live; read by type checkers, and by the package when a name is first used."""
+
+from . import detectors
+from .errors import DefinitionError, HeadraceError
+from .event_time.lateness import drop, side_output, update_for
+from .event_time.strategy import between, event_time, ingestion_time, processing_time
+from .expressions.aggregates.accumulator import Accumulator
+from .expressions.aggregates.collect import collect_list, collect_set
+from .expressions.aggregates.ewm import ewm
+from .expressions.aggregates.percentile import percentile
+from .expressions.aggregates.top import top
+from .expressions.aggregates.vector_accumulator import VectorAccumulator
+from .lookups.breaker import breaker
+from .lookups.cache import cache
+from .lookups.http import http_lookup
+from .lookups.lookup import lookup
+from .lookups.postgres import postgres_lookup
+from .lookups.redis import redis_lookup
+from .operators.deduplicate import deduplicate
+from .operators.joins.broadcast_join import broadcast_join
+from .operators.joins.interval_join import interval_join
+from .operators.joins.temporal_join import temporal_join
+from .operators.joins.window_join import window_join
+from .operators.joins.window_shapes import cumulates, hops, tumbles
+from .operators.outbox import outbox
+from .operators.patterns import skip
+from .operators.patterns.chain import group
+from .operators.patterns.pattern import pattern
+from .operators.patterns.pattern_rules import pattern_rules
+from .operators.process.declarations import (
+    aggregating_state,
+    list_state,
+    map_state,
+    reducing_state,
+    value_state,
+)
+from .operators.process.keyed_process import KeyedProcess
+from .operators.process.late import deliver
+from .operators.process.on_error import retry
+from .operators.process.outputs import to
+from .operators.process.process import process
+from .operators.process.rules import rules
+from .operators.split import split
+from .operators.tables.materialize import materialize
+from .operators.tables.table_aggregate import table_aggregate
+from .operators.tables.table_join import table_join
+from .operators.windows.emission import after_rows, every, on_close, on_update, when
+from .operators.windows.fixed.cumulating import cumulating
+from .operators.windows.fixed.hopping import hopping
+from .operators.windows.fixed.tumbling import tumbling
+from .operators.windows.panes import accumulating, discarding, retracting
+from .operators.windows.sessions.session import session
+from .operators.windows.sliding.sliding import sliding
+from .operators.windows.triggered.counting import counting
+from .operators.windows.triggered.global_window import global_window
+from .runtime.modes import available_now, micro_batch
+from .runtime.pipeline import pipeline
+from .runtime.session import spark_session
+from .runtime.write import write
+from .secrets import secret
+from .sinks.console import to_console
+from .sinks.delta import to_delta
+from .sinks.files import to_files
+from .sinks.http import to_http
+from .sinks.kafka import to_kafka
+from .sinks.memory import memory, to_memory
+from .sinks.opensearch import to_opensearch
+from .sinks.postgres import to_postgres
+from .sinks.redis import to_redis
+from .sinks.sink import BatchIdentity, Sink, Written
+from .small_tables.delta_table import delta_table
+from .small_tables.file_table import file_table
+from .small_tables.postgres_table import postgres_table
+from .sources.debezium.changes import debezium_changes
+from .sources.delta import read_delta
+from .sources.files import read_files
+from .sources.generate import generate
+from .sources.generator import Payments
+from .sources.kafka import read_kafka
+from .sources.mqtt import read_mqtt
+from .sources.postgres_changes.read import read_postgres_changes
+
+__all__ = [
+    "Accumulator",
+    "BatchIdentity",
+    "DefinitionError",
+    "HeadraceError",
+    "KeyedProcess",
+    "Payments",
+    "Sink",
+    "VectorAccumulator",
+    "Written",
+    "accumulating",
+    "after_rows",
+    "aggregating_state",
+    "available_now",
+    "between",
+    "breaker",
+    "broadcast_join",
+    "cache",
+    "collect_list",
+    "collect_set",
+    "counting",
+    "cumulates",
+    "cumulating",
+    "debezium_changes",
+    "deduplicate",
+    "deliver",
+    "delta_table",
+    "detectors",
+    "discarding",
+    "drop",
+    "event_time",
+    "every",
+    "ewm",
+    "file_table",
+    "generate",
+    "global_window",
+    "group",
+    "hopping",
+    "hops",
+    "http_lookup",
+    "ingestion_time",
+    "interval_join",
+    "list_state",
+    "lookup",
+    "map_state",
+    "materialize",
+    "memory",
+    "micro_batch",
+    "on_close",
+    "on_update",
+    "outbox",
+    "pattern",
+    "pattern_rules",
+    "percentile",
+    "pipeline",
+    "postgres_lookup",
+    "postgres_table",
+    "process",
+    "processing_time",
+    "read_delta",
+    "read_files",
+    "read_kafka",
+    "read_mqtt",
+    "read_postgres_changes",
+    "redis_lookup",
+    "reducing_state",
+    "retracting",
+    "retry",
+    "rules",
+    "secret",
+    "session",
+    "side_output",
+    "skip",
+    "sliding",
+    "spark_session",
+    "split",
+    "table_aggregate",
+    "table_join",
+    "temporal_join",
+    "to",
+    "to_console",
+    "to_delta",
+    "to_files",
+    "to_http",
+    "to_kafka",
+    "to_memory",
+    "to_opensearch",
+    "to_postgres",
+    "to_redis",
+    "top",
+    "tumbles",
+    "tumbling",
+    "update_for",
+    "value_state",
+    "when",
+    "window_join",
+    "write",
+]

@@ -1,0 +1,62 @@
+"""Changelogs: flat rows that say what happened to a table, as every source, step and sink understands them.
+
+A changelog has the table's own columns, ``change``, ``position`` and an event time. An update is two rows of one
+position, before and after; without a before image it is ``update_after`` alone. An update that changes the primary key
+is a ``delete`` of the old key and an ``insert`` of the new one. A ``delete`` has at least the key columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from headrace.errors import DefinitionError
+
+CHANGE = "change"
+"""The column that says what a row does to its key."""
+POSITION = "position"
+"""The column that orders changes: text that sorts as the changes happened, such as a zero-padded offset."""
+UNCHANGED = "unchanged"
+"""The column, where a source has it, that names the columns whose values were not sent because they stayed the same."""
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = "insert", "update_before", "update_after", "delete"
+SETTING, REMOVING = (INSERT, UPDATE_AFTER), (DELETE, UPDATE_BEFORE)
+"""What puts a row in its key's place, and what takes the key's row away."""
+CHANGES = (*SETTING, *REMOVING)
+CHANGELOG: Mapping[str, pl.DataType] = {CHANGE: pl.String(), POSITION: pl.String()}
+"""The columns that make rows a changelog, beside the table's own and the event time."""
+_DIGITS = 20
+
+
+def sortable(number: pl.Expr) -> pl.Expr:
+    """A number that is not negative, such as an offset or a version, as a position.
+
+    >>> pl.DataFrame({"offset": [9, 10]}).select(sortable(pl.col("offset")).alias("position"))["position"].to_list()
+    ['00000000000000000009', '00000000000000000010']
+    """
+    return number.cast(pl.String).str.zfill(_DIGITS)
+
+
+def is_setting() -> pl.Expr:
+    """Whether a row of a changelog puts its row in place; it takes one away otherwise.
+
+    >>> pl.DataFrame({"change": ["insert", "delete"]}).select(is_setting())["change"].to_list()
+    [True, False]
+    """
+    return pl.col(CHANGE).is_in(SETTING)
+
+
+def check_changelog(step: str, schema: Mapping[str, pl.DataType], *, side: str = "the rows") -> None:
+    """A step that takes a changelog is given one.
+
+    >>> check_changelog("orders", {"id": pl.Int64(), "change": pl.String(), "position": pl.String()})
+    """
+    wrong = [name for name, dtype in CHANGELOG.items() if schema.get(name) != dtype]
+    if wrong:
+        found = ", ".join(f"{name} {schema[name]}" if name in schema else f"no {name}" for name in wrong)
+        raise DefinitionError(
+            "CHANGELOG_EXPECTED",
+            f"step {step!r} takes a changelog, but {side} have {found}. A changelog has a STRING column {CHANGE!r} "
+            f"({', '.join(CHANGES)}) and a STRING column {POSITION!r} that sorts in the order of the changes, as "
+            "hr.read_postgres_changes, hr.debezium_changes and hr.read_delta(..., changes=True) give them.",
+        )

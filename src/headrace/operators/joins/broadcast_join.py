@@ -1,0 +1,135 @@
+"""A join with a small table as an author says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+import polars as pl
+
+from headrace.durations import Duration, positive_microseconds, spoken
+from headrace.errors import DefinitionError
+from headrace.graph import check_name
+from headrace.operators.joins.broadcast_rows import Broadcast
+from headrace.operators.joins.columns import joined_columns
+from headrace.operators.joins.on import On, OnColumns, on_columns
+from headrace.operators.stateless import place_stateless
+from headrace.operators.step import Outputs
+from headrace.wheel.stateless import Stateless
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+How = Literal["inner", "left"]
+
+
+@runtime_checkable
+class SmallTable(Protocol):
+    """A table that is read whole, again and again, where the flow is driven."""
+
+    def columns(self) -> Mapping[str, pl.DataType]:
+        """Its columns, found while the pipeline is defined."""
+
+    def read(self) -> pl.DataFrame:
+        """All its rows as they are now."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BroadcastJoin:
+    """A value that becomes a join once it has rows."""
+
+    name: str
+    table: SmallTable
+    on: On
+    refresh: int
+    how: How
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns, under their names among the rows."""
+        return self.on.left
+
+    @property
+    def version_column(self) -> str:
+        """The column that says with which version of the table a row was joined."""
+        return f"{self.name}_version"
+
+    @cached_property
+    def table_columns(self) -> dict[str, pl.DataType]:
+        """The table's columns when the pipeline was defined; later ones must have them too."""
+        return dict(self.table.columns())
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """The rows of a frame with what the table says of them, for ``frame.transform(step)``."""
+        return self.outputs(frame).main
+
+    def outputs(self, frame: DataFrame) -> Outputs:
+        """The same; such a join has no other output than its main one."""
+        return place_stateless(self, self.bind, frame)
+
+    def bind(self, schema: Mapping[str, pl.DataType], time: str | None) -> Stateless:
+        """What runs over rows of this schema."""
+        self.on.check(self.name, schema, self.table_columns)
+        columns = joined_columns(self.name, self.on, schema, self.table_columns, own=(self.version_column,))
+        if time is not None and columns.left.get(time, time) != time:
+            raise DefinitionError(
+                "OUTPUT_NAME_TAKEN",
+                f"step {self.name!r}: the event time {time!r} has the name of the column that tells the table's "
+                "version. Rename the step.",
+            )
+        return Broadcast(self.name, self.on, columns, self.how, self.version_column)
+
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        """The step has no state that could become invalid."""
+        return {"kind": "broadcast_join", "on": [list(pair) for pair in self.on.pairs]}
+
+    @property
+    def holds(self) -> str:
+        """What is kept, in words."""
+        return (
+            f"none; the table is read again every {spoken(self.refresh)} and kept under <checkpoint>/<flow>/tables/"
+            f"{self.name} in the versions that a batch may need, so a batch that runs again finds the same rows"
+        )
+
+    def __repr__(self) -> str:
+        how = "" if self.how == "inner" else f", how={self.how!r}"
+        refresh = spoken(self.refresh)
+        return f"hr.broadcast_join({self.name!r}, {self.table!r}, on={self.on.said!r}, refresh={refresh!r}{how})"
+
+
+def broadcast_join(
+    name: str, table: SmallTable, *, on: OnColumns, refresh: Duration = "1 minute", how: How = "inner"
+) -> BroadcastJoin:
+    """Each row with the rows of a small table that have its key, as the table was when it was last read.
+
+    ``table`` is ``hr.file_table(...)``, ``hr.delta_table(...)``, ``hr.postgres_table(...)`` or any value with
+    ``columns()`` and ``read()``.
+
+    >>> class Rates:
+    ...     def columns(self):
+    ...         return {"currency": pl.String(), "rate": pl.Float64()}
+    ...     def read(self):
+    ...         return pl.DataFrame({"currency": ["EUR"], "rate": [1.1]})
+    ...     def __repr__(self):
+    ...         return "Rates()"
+    >>> broadcast_join("rates", Rates(), on="currency", how="left")
+    hr.broadcast_join('rates', Rates(), on='currency', refresh='1 minute', how='left')
+    """
+    check_name("step", name)
+    if how not in ("inner", "left"):
+        raise DefinitionError(
+            "HOW_UNKNOWN",
+            f"step {name!r}: how={how!r} is not known. Use 'inner' (rows that the table does not know do not leave) or "
+            "'left' (they leave with nulls).",
+        )
+    if not isinstance(table, SmallTable):
+        raise DefinitionError(
+            "TABLE_UNKNOWN",
+            f"step {name!r}: {table!r} cannot be read as a small table. Give hr.file_table(...), hr.delta_table(...) "
+            "or hr.postgres_table(...); for a frame that changes while the flow runs use hr.temporal_join.",
+        )
+    length = positive_microseconds(refresh, argument="refresh")
+    return BroadcastJoin(name=name, table=table, on=on_columns(on, step=name), refresh=length, how=how)

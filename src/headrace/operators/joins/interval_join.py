@@ -1,0 +1,160 @@
+"""A join of rows that are near each other in time, as an author says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from headrace.durations import Duration, microseconds, spoken
+from headrace.errors import DefinitionError
+from headrace.event_time.lateness import Lateness
+from headrace.graph import check_name
+from headrace.operators.joins.by_interval import EVENT_TIME, IntervalJoining
+from headrace.operators.joins.columns import JoinedColumns
+from headrace.operators.joins.every_match import EveryMatch, How
+from headrace.operators.joins.intake import LATE, LATE_RIGHT, SideIntake
+from headrace.operators.joins.join_by_time import JoinByTime
+from headrace.operators.joins.on import OnColumns, on_columns
+from headrace.operators.joins.one_match import OneMatch
+from headrace.operators.rows import Rows
+
+Bounds = Literal["[]", "[)", "(]", "()"]
+Match = Literal["all", "first", "last"]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class IntervalJoin(JoinByTime):
+    """A value that becomes an operator once ``late`` is chosen."""
+
+    between: tuple[int, int]
+    bounds: Bounds
+    match: Match
+
+    def _joining(self, left: Rows, right: Rows, columns: JoinedColumns, lateness: Lateness) -> IntervalJoining:
+        alone_left, alone_right = self._leave_alone
+        low, high = self._closed
+        meeting = (
+            EveryMatch(self.how, low, high, lateness.correctable)
+            if self.match == "all"
+            else OneMatch(self.match, self.how == "left", low, high, lateness.correctable)
+        )
+        return IntervalJoining(
+            self.name,
+            SideIntake(self.name, left, columns.left, lateness, alone_left, LATE),
+            SideIntake("right", right, columns.right, lateness, alone_right, LATE_RIGHT),
+            columns,
+            lateness,
+            self.takes_back,
+            meeting,
+            *self._kept,
+            self._only_left,
+        )
+
+    @property
+    def _own(self) -> tuple[str, ...]:
+        return () if self._only_left else (EVENT_TIME,)
+
+    @property
+    def _closed(self) -> tuple[int, int]:
+        """The bounds, both of which belong to the interval: an open one is a microsecond further in."""
+        low, high = self.between
+        return low + (self.bounds[0] == "("), high - (self.bounds[1] == ")")
+
+    @property
+    def _kept(self) -> tuple[int, int]:
+        """How long after its time a left and a right row are of use; negative when that is over before."""
+        low, high = self._closed
+        # One of several is chosen when the last of them may have come; all must be there until then.
+        return high, -low + (max(high, 0) if self.match != "all" else 0)
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether a row may be taken back because a late one belongs to it, so that rows carry a ``change``."""
+        return self.retention > 0 and (self.how in ("left", "right", "full", "anti") or self.match != "all")
+
+    @property
+    def holdback(self) -> int:
+        """How far behind its input's time a row may leave: those that wait for others keep their time."""
+        low, high = self._closed
+        waits_left = self.how in ("left", "full", "semi", "anti") or self.match != "all"
+        return max(high if waits_left else 0, -low if self.how in ("right", "full") else 0, 0)
+
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        """What must stay the same for the state to stay valid; ``late`` may only become longer."""
+        return {
+            "kind": "interval_join",
+            "on": [list(pair) for pair in self.on.pairs],
+            "between": list(self.between),
+            "bounds": self.bounds,
+            "how": self.how,
+            "match": self.match,
+        }
+
+    @property
+    def horizon(self) -> int:
+        """How far apart in event time two rows may be that meet."""
+        return max(abs(bound) for bound in self.between)
+
+    @property
+    def holds(self) -> str:
+        """What the state holds and how long, in words and as a bound."""
+        left, right = (max(kept, 0) + self.retention for kept in self._kept)
+        a_second = 1_000_000
+        return (
+            f"left rows until event time is {spoken(left)} behind them, right rows until {spoken(right)}; at most "
+            f"left rate x ({spoken(left)} + lag) + right rate x ({spoken(right)} + lag) rows, where lag is how far the "
+            f"slower input's watermark is behind the newest row; with 1,000 rows/s on each side and no lag "
+            f"{1_000 * (left + right) // a_second:,} rows"
+        )
+
+    def __repr__(self) -> str:
+        low, high = (spoken(bound) for bound in self.between)
+        said = f"{self.name!r}, on={self.on.said!r}, between={(low, high)!r}"
+        said += "" if self.bounds == "[]" else f", bounds={self.bounds!r}"
+        said += f", how={self.how!r}"
+        said += "" if self.match == "all" else f", match={self.match!r}"
+        late = "" if self.lateness is None else f".late({self.lateness!r})"
+        return f"hr.interval_join({said}){late}"
+
+
+def interval_join(
+    name: str,
+    *,
+    on: OnColumns,
+    between: tuple[Duration, Duration],
+    bounds: Bounds = "[]",
+    how: How = "inner",
+    match: Match = "all",
+) -> IntervalJoin:
+    """Rows of two frames with equal ``on`` and near times: ``right.time - left.time`` lies ``between`` two bounds.
+
+    >>> interval_join("paid", on="order_id", between=("0 seconds", "1 hour"))
+    hr.interval_join('paid', on='order_id', between=('0 seconds', '1 hour'), how='inner')
+    """
+    check_name("step", name)
+    for argument, given, known in (("bounds", bounds, Bounds), ("how", how, How), ("match", match, Match)):
+        if given not in get_args(known):
+            choices = ", ".join(map(repr, get_args(known)))
+            raise DefinitionError(
+                "JOIN_ARGUMENT", f"step {name!r}: {argument}={given!r} is not known. Use one of {choices}."
+            )
+    if match != "all" and how not in ("inner", "left"):
+        raise DefinitionError(
+            "JOIN_MATCH_HOW",
+            f"step {name!r}: match={match!r} chooses one right row for each left row, which says nothing for "
+            f"how={how!r}. Use how='inner' or how='left', or leave match out.",
+        )
+    low, high = (microseconds(bound, argument="between") for bound in between)
+    step = IntervalJoin(
+        name=name, on=on_columns(on, step=name), between=(low, high), bounds=bounds, how=how, match=match
+    )
+    first, last = step._closed
+    if first > last:
+        raise DefinitionError(
+            "INTERVAL_EMPTY",
+            f"step {name!r}: between={tuple(between)!r} with bounds={bounds!r} holds no time, so no rows would meet. "
+            "Give the lower bound first; right.time - left.time lies between the two.",
+        )
+    return step

@@ -1,0 +1,132 @@
+"""Aggregates of a table that is followed by its changes, as an author says them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+import polars as pl
+
+from headrace.changelog import check_changelog
+from headrace.durations import Duration
+from headrace.errors import DefinitionError
+from headrace.expressions import Aggregate, parse_aggregate
+from headrace.graph import check_name
+from headrace.operators.rows import Rows
+from headrace.operators.step import Outputs, check_key, place
+from headrace.operators.tables.changes import ChangeIntake
+from headrace.operators.tables.deleted import WEEK, Deleted, keep_for
+from headrace.operators.tables.group_layout import GroupLayout
+from headrace.operators.tables.grouped_table import OWN, GroupedTable
+from headrace.operators.tables.materialize import check_row_key
+from headrace.operators.tables.retraction import check_retractable, is_counted
+from headrace.operators.tables.table_join import check_complete
+from headrace.operators.windows.aggregation import Aggregation
+from headrace.operators.windows.window_step import Key, key_columns, said_key
+from headrace.wheel.operator import Operator
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TableAggregate:
+    """A value that becomes an operator once ``agg`` says what is computed."""
+
+    name: str
+    key: tuple[str, ...]
+    row_key: tuple[str, ...]
+    deleted: Deleted
+    aggregates: tuple[Aggregate, ...] = ()
+    takes_back: bool = True
+
+    def agg(self, **aggregates: object) -> Self:
+        """Name the results and give each an aggregate in SQL text, as in ``total="sum(amount)"``."""
+        for name in aggregates:
+            if name in (*OWN, *self.key):
+                raise DefinitionError(
+                    "RESULT_NAME_TAKEN",
+                    f"step {self.name!r}: result {name!r} has the name of a key or of a column of the changelog "
+                    f"({', '.join(OWN)}). Choose another name.",
+                )
+        parsed = tuple(parse_aggregate(given, name=name) for name, given in aggregates.items())
+        for each in parsed:
+            check_retractable(self.name, each)
+        return replace(self, aggregates=parsed)
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """The changes of the groups, for ``frame.transform(step)``."""
+        return self.outputs(frame).main
+
+    def outputs(self, frame: DataFrame) -> Outputs:
+        """The changes of the groups."""
+        return place(self, self.bind, frame, changelogs=(0,))
+
+    def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
+        """The operator that runs over changes of this schema."""
+        if not self.aggregates:
+            raise DefinitionError(
+                "AGGREGATES_MISSING",
+                f"step {self.name!r} computes nothing. Add .agg(...), as in .agg(rows='count(*)').",
+            )
+        check_changelog(self.name, schema)
+        check_complete(self.name, schema)
+        check_key(self.name, (*self.key, *self.row_key), schema)
+        if self.key or self.row_key:
+            check_row_key(self.name, (*self.key, *self.row_key))
+        needed = {*self.key, *self.row_key}.union(*(each.columns for each in self.aggregates))
+        unknown = sorted(needed - set(schema))
+        if unknown:
+            raise DefinitionError(
+                "COLUMN_UNKNOWN",
+                f"step {self.name!r}: column {unknown[0]!r} does not exist. Existing columns: {', '.join(schema)}.",
+            )
+        columns = {name: dtype for name, dtype in schema.items() if name in needed}
+        aggregation = Aggregation(self.name, self.key, time, columns, self.aggregates)
+        layout = GroupLayout(aggregation, columns if self.row_key else {}, self.row_key)
+        rows = Rows(self.name, self.key, time, dict(schema))
+        operator = GroupedTable(self.name, layout, ChangeIntake(rows, self.row_key, columns), self.deleted)
+        _ = operator.output_schema, operator.state_schema  # types are checked here, before any data is read
+        return operator
+
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        """What must stay the same for the state to stay valid."""
+        aggregates = {each.name: each.text for each in self.aggregates}
+        keys = {"key": list(self.key), "row_key": list(self.row_key)}
+        return {"kind": "table_aggregate", **keys, "aggregates": aggregates}
+
+    @property
+    def holds(self) -> str:
+        """What the state holds and how long, in words."""
+        held = ["a row for each group, until it is empty"]
+        if any(map(is_counted, self.aggregates)):
+            held.append("each different value that min, max and count(DISTINCT) read, and how often it is there")
+        if self.row_key:
+            held += ["what is read of each row of the table", str(self.deleted)]
+        else:
+            held.append("every change is counted: stale and repeated ones are told only with row_key=")
+        return "; ".join(held)
+
+    def __repr__(self) -> str:
+        rows = f", row_key={said_key(self.row_key)!r}{self.deleted.said}" if self.row_key else ""
+        aggregates = ", ".join(f"{each.name}={each.text!r}" for each in self.aggregates)
+        chain = f".agg({aggregates})" if aggregates else ""
+        return f"hr.table_aggregate({self.name!r}, key={said_key(self.key)!r}{rows}){chain}"
+
+
+def table_aggregate(
+    name: str, *, key: Key, row_key: str | Sequence[str] = (), keep_deleted: Duration | None = WEEK
+) -> TableAggregate:
+    """Aggregates of a table by ``key``, as a changelog: a sum stays right when a row is changed or deleted.
+
+    With ``row_key``, the table's primary key, stale and repeated changes are dropped and counted, and a deleted row is
+    remembered for ``keep_deleted`` of event time (None: for ever). Without it every change must come exactly once.
+
+    >>> table_aggregate("spend", key="customer", row_key="order_id").agg(total="sum(amount)")
+    hr.table_aggregate('spend', key='customer', row_key='order_id').agg(total='sum(amount)')
+    """
+    check_name("step", name)
+    rows = (row_key,) if isinstance(row_key, str) else tuple(row_key)
+    return TableAggregate(name=name, key=key_columns(key), row_key=rows, deleted=keep_for(keep_deleted))

@@ -1,0 +1,138 @@
+"""A join of two tables that are followed by their changes, as an author says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, get_args
+
+import polars as pl
+
+from headrace.changelog import UNCHANGED, check_changelog
+from headrace.durations import Duration
+from headrace.errors import DefinitionError
+from headrace.graph import check_name
+from headrace.operators.joins.columns import joined_columns
+from headrace.operators.joins.on import On, OnColumns, on_columns
+from headrace.operators.rows import Rows
+from headrace.operators.step import Outputs, check_key, place
+from headrace.operators.tables.changes import ChangeIntake, table_columns
+from headrace.operators.tables.deleted import WEEK, Deleted, keep_for
+from headrace.operators.tables.joined_tables import OWN, JoinedTables
+from headrace.operators.tables.materialize import check_row_key
+from headrace.operators.tables.view import How
+from headrace.operators.windows.window_step import said_key
+from headrace.wheel.operator import Joined
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TableJoin:
+    """A value that is a function of two changelogs."""
+
+    name: str
+    on: On
+    how: How
+    left_key: tuple[str, ...]
+    right_key: tuple[str, ...]
+    deleted: Deleted
+    takes_back: bool = True
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns on which the tables are joined, as the view names them."""
+        return self.on.left
+
+    def __call__(self, left: DataFrame, right: DataFrame) -> DataFrame:
+        """The changes of the joined view."""
+        return self.outputs(left, right).main
+
+    def outputs(self, left: DataFrame, right: DataFrame) -> Outputs:
+        """The changes of the joined view."""
+        return place(self, self.bind, left, right, changelogs=(0, 1))
+
+    def bind(
+        self,
+        left: Mapping[str, pl.DataType],
+        left_time: str,
+        right: Mapping[str, pl.DataType],
+        right_time: str,
+    ) -> Joined:
+        """The operator that runs over changes of these schemas."""
+        for side, schema, key in (("left", left, self.left_key), ("right", right, self.right_key)):
+            check_changelog(self.name, schema, side=f"{side} rows")
+            check_key(self.name, key, schema)
+            check_row_key(self.name, key)
+            check_complete(self.name, schema, side=f"the {side} rows")
+        self.on.check(self.name, left, right)
+        check_row_key(self.name, (*self.on.left, *self.on.right))
+        ours, theirs = table_columns(left), table_columns(right)
+        return JoinedTables(
+            self.name,
+            ChangeIntake(Rows(self.name, self.on.left, left_time, dict(left)), self.left_key, ours),
+            ChangeIntake(Rows(self.name, self.on.right, right_time, dict(right)), self.right_key, theirs, name="right"),
+            self.on,
+            self.how,
+            joined_columns(self.name, self.on, ours, theirs, own=OWN),
+            self.deleted,
+        )
+
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        """What must stay the same for the state to stay valid."""
+        keys = {"left_key": list(self.left_key), "right_key": list(self.right_key)}
+        return {"kind": "table_join", "on": [list(pair) for pair in self.on.pairs], "how": self.how, **keys}
+
+    @property
+    def holds(self) -> str:
+        """What the state holds and how long, in words."""
+        moving = [
+            f"{side} updates must come with update_before, by which a row leaves its old {', '.join(columns)}"
+            for side, columns, key in (("left", self.on.left, self.left_key), ("right", self.on.right, self.right_key))
+            if not set(columns) <= set(key)
+        ]
+        return "; ".join(["every row of both tables, until it is deleted", str(self.deleted), *moving])
+
+    def __repr__(self) -> str:
+        keys = f"left_key={said_key(self.left_key)!r}, right_key={said_key(self.right_key)!r}"
+        return f"hr.table_join({self.name!r}, on={self.on.said!r}, how={self.how!r}, {keys}{self.deleted.said})"
+
+
+def table_join(
+    name: str,
+    *,
+    on: OnColumns,
+    left_key: str | Sequence[str],
+    right_key: str | Sequence[str],
+    how: How = "inner",
+    keep_deleted: Duration | None = WEEK,
+) -> TableJoin:
+    """The join of two tables as a changelog: inserts, updates and deletes of either are followed, foreign keys too.
+
+    ``left_key`` and ``right_key`` are the tables' primary keys; the view's is both together. A deleted row is
+    remembered for ``keep_deleted`` of event time (None: for ever).
+
+    >>> table_join("orders", on={"customer": "id"}, left_key="order_id", right_key="id", how="left")
+    hr.table_join('orders', on={'customer': 'id'}, how='left', left_key='order_id', right_key='id')
+    """
+    check_name("step", name)
+    if how not in get_args(How):
+        raise DefinitionError(
+            "JOIN_UNKNOWN", f"step {name!r}: how={how!r} is not a join of tables. Use {', '.join(get_args(How))}."
+        )
+    left, right = ((key,) if isinstance(key, str) else tuple(key) for key in (left_key, right_key))
+    columns = on_columns(on, step=name)
+    return TableJoin(name=name, on=columns, how=how, left_key=left, right_key=right, deleted=keep_for(keep_deleted))
+
+
+def check_complete(step: str, schema: Mapping[str, pl.DataType], *, side: str = "the rows") -> None:
+    """Rows of a changelog have all their values."""
+    if UNCHANGED in schema:
+        raise DefinitionError(
+            "VALUES_NOT_SENT",
+            f"step {step!r}: {side} have a column {UNCHANGED!r}, which names values that the database did not send. "
+            "Put hr.materialize(..., before_images=True) before the step, which fills them in; if every value is sent, "
+            f"drop the column with .drop({UNCHANGED!r}).",
+        )

@@ -1,0 +1,51 @@
+"""Rows that take others back are kept from steps for which every row is something that happened."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from headrace.changelog import CHANGE, CHANGELOG
+from headrace.errors import DefinitionError
+from headrace.graph import Graph
+from headrace.schemas import polars_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_CHOICE = re.compile(rf"^\W*Filter .*\b{CHANGE}#\d", re.MULTILINE)
+
+
+def check_events(frame: DataFrame, graph: Graph, node: str, *, step: str) -> None:
+    """Refuse the changelog of a source or step, unless the author has chosen which of its changes are wanted."""
+    schema = polars_schema(frame.schema)
+    is_changelog = gives_changes(graph, node) and all(schema.get(name) == kind for name, kind in CHANGELOG.items())
+    if is_changelog and not is_chosen(str(frame._jdf.queryExecution().analyzed().toString()), node):
+        kind, name = node.split(".", 1)
+        raise DefinitionError(
+            "CHANGELOG_NOT_UNDERSTOOD",
+            f"step {step!r} takes each row as something that happened, but {kind} {name!r} gives a changelog, in "
+            "which a row may take an earlier one back, so updates and deletes would count as new rows. "
+            "Use hr.table_aggregate, hr.table_join or hr.materialize, or choose the changes that are meant before the "
+            f"step: .where(\"{CHANGE} = 'insert'\"), or .drop({CHANGE!r}) if all are.",
+        )
+
+
+def gives_changes(graph: Graph, node: str) -> bool:
+    """Whether a node, ``source.<name>`` or ``step.<name>``, may take rows back."""
+    kind, name = node.split(".", 1)
+    if kind == "source":
+        return graph.sources[name].changes
+    return bool(getattr(graph.steps[name].step, "takes_back", False))
+
+
+def is_chosen(plan: str, node: str) -> bool:
+    """Whether rows are chosen by their change behind a node; a plan begins with what is done last.
+
+    >>> is_chosen("Filter (change#7 = insert)\\n+- MapInArrow headrace.source.orders(...)", "source.orders")
+    True
+    >>> is_chosen("Filter (amount#3 > 0)\\n+- MapInArrow headrace.source.orders(...)", "source.orders")
+    False
+    """
+    behind = re.split(rf"headrace\.{re.escape(node)}\b", plan, maxsplit=1)[0]
+    return _CHOICE.search(behind) is not None

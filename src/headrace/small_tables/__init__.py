@@ -1,0 +1,1 @@
+"""Small tables for ``hr.broadcast_join``: files, Delta tables, queries to PostgreSQL."""

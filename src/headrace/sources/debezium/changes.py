@@ -1,0 +1,106 @@
+"""``hr.debezium_changes``: messages of Debezium's connectors, read as a changelog."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Literal, get_args
+
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType, TimestampType
+
+from headrace.changelog import CHANGE, POSITION, UNCHANGED
+from headrace.errors import DefinitionError
+from headrace.schemas import parse_ddl, polars_schema
+
+OnTruncate = Literal["dead_letter", "stop"]
+Tombstones = Literal["skip", "delete"]
+Decimals = Literal["base64", "text"]
+Times = Literal["milliseconds", "microseconds", "nanoseconds"]
+
+COMMITTED_AT, TRANSACTION = "committed_at", "transaction"
+ADDED = (
+    StructField(CHANGE, StringType()),
+    StructField(POSITION, StringType()),
+    StructField(COMMITTED_AT, TimestampType()),
+    StructField(TRANSACTION, StringType()),
+    StructField(UNCHANGED, ArrayType(StringType())),
+)
+"""What a changelog of Debezium's messages has beside the table's own columns."""
+ADDED_TYPES = polars_schema(StructType(list(ADDED)))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DebeziumChanges:
+    """How the messages of a table's topic become rows; given to a source as its schema."""
+
+    columns: str
+    key: tuple[str, ...]
+    on_truncate: OnTruncate = "dead_letter"
+    tombstones: Tombstones = "skip"
+    decimals: Decimals = "base64"
+    times: Times = "microseconds"
+
+    def __post_init__(self) -> None:
+        names = [field.name for field in parse_ddl(self.columns).fields]
+        unknown = [column for column in self.key if column not in names]
+        if unknown or not self.key:
+            what = f"key column {unknown[0]!r} is not among the columns" if unknown else "key=[] names no column"
+            raise DefinitionError(
+                "COLUMN_UNKNOWN", f"debezium_changes: {what}. Name the table's primary key out of: {', '.join(names)}."
+            )
+        taken = [field.name for field in ADDED if field.name in names]
+        if taken:
+            raise DefinitionError(
+                "COLUMN_EXISTS",
+                f"debezium_changes: the changelog has a column {taken[0]!r} of its own. Leave the table's column out, "
+                "or let the connector rename it (transform ReplaceField).",
+            )
+        self._check("on_truncate", self.on_truncate, get_args(OnTruncate))
+        self._check("tombstones", self.tombstones, get_args(Tombstones))
+        self._check("decimals", self.decimals, get_args(Decimals))
+        self._check("times", self.times, get_args(Times))
+
+    def __repr__(self) -> str:
+        given = [repr(self.columns), f"key={self.key[0]!r}" if len(self.key) == 1 else f"key={list(self.key)!r}"]
+        options = {field.name: field.default for field in fields(self) if field.default is not MISSING}
+        given += [f"{name}={getattr(self, name)!r}" for name, usual in options.items() if getattr(self, name) != usual]
+        return f"hr.debezium_changes({', '.join(given)})"
+
+    @property
+    def struct(self) -> StructType:
+        """The changelog's columns; all of them may be null, because a delete has its key alone."""
+        table = [StructField(field.name, field.dataType) for field in parse_ddl(self.columns).fields]
+        return StructType([*table, *ADDED])
+
+    def _check(self, name: str, given: str, known: tuple[str, ...]) -> None:
+        if given not in known:
+            raise DefinitionError(
+                "OPTION_UNKNOWN",
+                f"debezium_changes: {name}={given!r} is not known. Use {' or '.join(map(repr, known))}.",
+            )
+
+
+def debezium_changes(
+    columns: str,
+    *,
+    key: str | Sequence[str],
+    on_truncate: OnTruncate = "dead_letter",
+    tombstones: Tombstones = "skip",
+    decimals: Decimals = "base64",
+    times: Times = "microseconds",
+) -> DebeziumChanges:
+    """What ``schema=`` of a source takes to read Debezium's messages of one table as a changelog.
+
+    ``columns`` are the table's columns that are wanted, ``key`` its primary key. Added are ``change``, ``position``,
+    ``committed_at``, ``transaction`` and ``unchanged`` (columns whose large value the database did not send because
+    it stayed the same). Messages may have a schema part or not, and be whole envelopes or unwrapped rows.
+    ``tombstones="delete"`` is for unwrapped rows whose deletes come as tombstones only. ``decimals`` and ``times`` say
+    how numbers without a schema part are written: exact decimals as Debezium's base 64 or as text, timestamps in which
+    unit. A truncated table is a dead letter, or stops the flow with ``on_truncate="stop"``.
+
+    >>> changes = debezium_changes("id BIGINT, name STRING", key="id")
+    >>> changes.struct.fieldNames()
+    ['id', 'name', 'change', 'position', 'committed_at', 'transaction', 'unchanged']
+    """
+    keys = (key,) if isinstance(key, str) else tuple(key)
+    return DebeziumChanges(columns, keys, on_truncate, tombstones, decimals, times)

@@ -1,0 +1,82 @@
+"""The next entry of the log while it is being written."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from headrace.sources.postgres_changes.catalogue import Column
+from headrace.sources.postgres_changes.change_log import DATA, ChangeLog, Entry, File, folder_of, make_folder
+from headrace.storage import sync_folder
+
+
+class Draft:
+    """Files for the next entry, written piece by piece, so that a transaction may be larger than memory."""
+
+    def __init__(self, log: ChangeLog, number: int) -> None:
+        self.number = number
+        self._log = log
+        self._open: list[_Writing] = []
+
+    def write(self, table: str, columns: Sequence[Column], rows: pl.DataFrame) -> None:
+        """Add rows of a table; other columns than before begin a new file."""
+        mine = [writing for writing in self._open if writing.table == table]
+        if not mine or mine[-1].columns != tuple(columns):
+            folder = self._log.folder / DATA / folder_of(self.number)
+            make_folder(folder)
+            file = folder / f"{self.number:012d}-{uuid.uuid4().hex[:12]}.parquet"
+            mine.append(_Writing(table, tuple(columns), file))
+            self._open.append(mine[-1])
+        mine[-1].write(rows)
+
+    def finish(self) -> tuple[File, ...]:
+        """Make the files stay after a crash of the machine."""
+        files = tuple(writing.finish() for writing in self._open)
+        if files:
+            sync_folder(self._log.folder / DATA / folder_of(self.number))
+        return files
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        for writing in self._open:
+            writing.discard()
+
+    def publish(self, *, truncated: Mapping[str, str], altered: Sequence[str], last: int, end: int) -> None:
+        """Make all of it one entry."""
+        entry = Entry(self.finish(), truncated, tuple(altered), last, end, time.time_ns() // 1000)
+        self._log.publish(self.number, entry)
+
+
+class _Writing:
+    def __init__(self, table: str, columns: tuple[Column, ...], path: Path) -> None:
+        self.table = table
+        self.columns = columns
+        self._path = path
+        self._rows = 0
+        self._stream: BinaryIO = path.open("wb")
+        self._writer: Any = None
+
+    def write(self, rows: pl.DataFrame) -> None:
+        table = rows.to_arrow()
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._stream, table.schema, compression="zstd")
+        self._writer.write_table(table)
+        self._rows += rows.height
+
+    def finish(self) -> File:
+        self._writer.close()
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        self._stream.close()
+        return File(self.table, f"{self._path.parent.name}/{self._path.name}", self.columns, self._rows)
+
+    def discard(self) -> None:
+        self._stream.close()
+        self._path.unlink(missing_ok=True)

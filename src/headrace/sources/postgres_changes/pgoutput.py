@@ -1,0 +1,164 @@
+"""What PostgreSQL's ``pgoutput`` says, message by message: transactions, the tables in them, and rows as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+
+Values = list[bytes | None]
+"""The text of each column of a row, in the order of the table's columns."""
+
+_BEGIN, _COMMIT = Struct(">QqI"), Struct(">xQQq")
+_OID, _COUNT, _LENGTH, _TYPE = Struct(">I"), Struct(">H"), Struct(">I"), Struct(">Ii")
+_TRUNCATE = Struct(">IB")
+_TEXT, _NULL, _UNCHANGED = b"tnu"
+_KEY, _OLD = b"KO"
+EPOCH_2000 = 946_684_800_000_000
+"""Microseconds between PostgreSQL's beginning of time and Unix's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A transaction begins; ``lsn`` is the place of its commit, which orders it among all others."""
+
+    lsn: int
+    committed_at: int
+    transaction: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A transaction ends; what follows it begins at ``end``."""
+
+    lsn: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A table as it is from here on: its columns, each with the number and modifier of its type."""
+
+    id: int
+    table: str
+    columns: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(slots=True)
+class Insert:
+    """A new row."""
+
+    relation: int
+    new: Values
+    unsent: tuple[int, ...] = ()
+    """The columns whose values were not sent because they stayed the same."""
+
+
+@dataclass(slots=True)
+class Update:
+    """A row as it is now, and what was sent of how it was: nothing, its key, or all of it."""
+
+    relation: int
+    new: Values
+    unsent: tuple[int, ...]
+    old: Values | None
+    whole: bool
+
+
+@dataclass(slots=True)
+class Delete:
+    """A row that is gone: its key, or all of it."""
+
+    relation: int
+    old: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Tables that were emptied at once."""
+
+    relations: tuple[int, ...]
+
+
+Said = Begin | Commit | Relation | Insert | Update | Delete | Truncate
+
+
+def understood(message: bytes) -> Said | None:
+    """What one message of protocol version 1 says; None for what concerns no row.
+
+    >>> understood(b"I" + bytes([0, 0, 0, 7]) + b"N" + bytes([0, 2]) + b"n" + b"t" + bytes([0, 0, 0, 1]) + b"5")
+    Insert(relation=7, new=[None, b'5'], unsent=())
+    """
+    match message[:1]:
+        case b"I":
+            new, unsent, _ = _row(message, 6)
+            return Insert(_OID.unpack_from(message, 1)[0], new, unsent)
+        case b"U":
+            return _update(message)
+        case b"D":
+            return Delete(_OID.unpack_from(message, 1)[0], _row(message, 6)[0])
+        case b"B":
+            lsn, time, transaction = _BEGIN.unpack_from(message, 1)
+            return Begin(lsn, time + EPOCH_2000, transaction)
+        case b"C":
+            lsn, end, _ = _COMMIT.unpack_from(message, 1)
+            return Commit(lsn, end)
+        case b"R":
+            return _relation(message)
+        case b"T":
+            count, _ = _TRUNCATE.unpack_from(message, 1)
+            return Truncate(tuple(_OID.unpack_from(message, 6 + 4 * each)[0] for each in range(count)))
+        case _:
+            return None
+
+
+def _update(message: bytes) -> Update:
+    kind, old, at = message[5], None, 6
+    if kind in (_KEY, _OLD):
+        old, _, at = _row(message, at)
+        at += 1
+    new, unsent, _ = _row(message, at)
+    return Update(_OID.unpack_from(message, 1)[0], new, unsent, old, kind == _OLD)
+
+
+def _row(message: bytes, at: int) -> tuple[Values, tuple[int, ...], int]:
+    """The values of a row, the columns that were not sent, and where the row ends."""
+    (count,) = _COUNT.unpack_from(message, at)
+    at += 2
+    values: Values = []
+    unsent: tuple[int, ...] = ()
+    for _ in range(count):
+        kind = message[at]
+        if kind == _TEXT:
+            start = at + 5
+            at = start + _LENGTH.unpack_from(message, at + 1)[0]
+            values.append(message[start:at])
+            continue
+        if kind == _UNCHANGED:
+            unsent = (*unsent, len(values))
+        values.append(None)
+        at += 1
+    return values, unsent, at
+
+
+def _relation(message: bytes) -> Relation:
+    (id,) = _OID.unpack_from(message, 1)
+    words = _words(message, 5)
+    schema, at = next(words)
+    name, at = next(words)
+    (count,) = _COUNT.unpack_from(message, at + 1)
+    at += 3
+    columns = []
+    for _ in range(count):
+        column, at = next(_words(message, at + 1))
+        columns.append((column, *_TYPE.unpack_from(message, at)))
+        at += _TYPE.size
+    return Relation(id, f"{schema}.{name}", tuple(columns))
+
+
+def _words(message: bytes, at: int) -> Iterator[tuple[str, int]]:
+    """Texts that end with a zero byte, each with where the next thing begins."""
+    while True:
+        end = message.index(b"\0", at)
+        yield message[at:end].decode(), end + 1
+        at = end + 1

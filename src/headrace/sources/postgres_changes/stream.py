@@ -1,0 +1,113 @@
+"""The log as Spark sees it: a stream of entry numbers, dealt out exactly once and in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+from headrace.errors import HeadraceError
+from headrace.sources.caps import cap_of
+from headrace.sources.postgres_changes.birth import birth_of, failure_in
+from headrace.sources.postgres_changes.change_log import ChangeLog
+
+FORMAT = "headrace_postgres_changes"
+SPANS = "first BIGINT, until BIGINT"
+ROWS_OF_A_TASK = 250_000
+
+
+class ChangeEntries(DataSource):
+    """Registered with Spark under its own name."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """One row for each span of entries."""
+        return SPANS
+
+    def streamReader(self, schema: Any) -> ChangeEntryReader:  # noqa: N802
+        """The stream of spans."""
+        return ChangeEntryReader(
+            self.options["source"], self.options["table"], Path(self.options["folder"]), Path(self.options["caps"])
+        )
+
+
+class SpanPartition(InputPartition):
+    """Entries that follow each other, for one task."""
+
+    def __init__(self, first: int, until: int) -> None:
+        super().__init__((first, until))
+
+
+class ChangeEntryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Decides how far each batch reads; Spark logs it before the batch runs."""
+
+    def __init__(self, source: str, table: str, folder: Path, caps: Path) -> None:
+        self._source = source
+        self._table = table
+        self._folder = folder
+        self._caps = caps
+        self._target: int | None = None
+
+    @property
+    def _log(self) -> ChangeLog:
+        birth = birth_of(self._folder)
+        assert birth is not None  # the feed has begun before any flow
+        return ChangeLog(self._folder / birth.log)
+
+    def _offset(self, entry: int) -> dict[str, Any]:
+        return {"source": self._source, "entry": entry}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """A new flow begins with the snapshot."""
+        if self._log.first() > 0:
+            raise HeadraceError(
+                "LOG_SHORTENED",
+                f"the log under {self._folder} no longer has the snapshot of {self._table}, so a new flow would begin "
+                "in the middle. Start with a new checkpoint and slot; retention=None keeps a log for flows to come.",
+            )
+        return self._offset(0)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Remember what is there now."""
+        self._target = self._log.next()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """How far the next batch reads."""
+        log, first = self._log, int(start["entry"])
+        until = self._target if self._target is not None else log.next()
+        failure = failure_in(self._folder)
+        # What was logged before the feed gave up is read first.
+        if failure is not None and first >= until:
+            raise failure
+        cap = cap_of(self._caps)
+        if cap is None:
+            return self._offset(max(first, until))
+        rows, end = 0, first
+        while end < until and (end == first or rows < cap):
+            rows += log.entry(end).rows_of(self._table)
+            end += 1
+        return self._offset(end)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Entries in order, so many to a task that it has enough to do."""
+        log, spans = self._log, []
+        first, rows = int(start["entry"]), 0
+        for number in range(first, int(end["entry"])):
+            rows += log.entry(number).rows_of(self._table)
+            if rows >= ROWS_OF_A_TASK:
+                spans.append(SpanPartition(first, number + 1))
+                first, rows = number + 1, 0
+        if first < int(end["entry"]):
+            spans.append(SpanPartition(first, int(end["entry"])))
+        return spans
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """Only what to read: the gate's task reads it."""
+        yield partition.value

@@ -1,0 +1,63 @@
+"""A feed of changes without Spark: its log read back, and tables put together from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import psycopg
+
+from headrace.schemas import parse_ddl, polars_schema
+from headrace.services import Service
+from headrace.sources.postgres_changes.birth import birth_of
+from headrace.sources.postgres_changes.catalogue import find_table, full_name
+from headrace.sources.postgres_changes.change_log import ChangeLog
+from headrace.sources.postgres_changes.feed import ChangesFeed
+from headrace.sources.postgres_changes.reader import ChangesReader
+from headrace.sources.postgres_changes.server import Server
+from headrace.sources.postgres_changes.slot import Slot
+from headrace.sources.postgres_changes.types import ddl_type
+
+
+def feed_of(
+    postgres: Service, folder: Path, slot: str, tables: Sequence[str], kind: type[ChangesFeed] = ChangesFeed
+) -> ChangesFeed:
+    """A feed of tables into a folder."""
+
+    def find(connection: psycopg.Connection[Any]) -> list[Any]:
+        return [find_table(connection, table) for table in tables]
+
+    return kind(Slot(Server(postgres.dsn, None), slot, slot), folder, find, lambda log: None)
+
+
+def log_in(folder: Path) -> ChangeLog:
+    """The log of a feed that has begun."""
+    birth = birth_of(folder)
+    assert birth is not None
+    return ChangeLog(folder / birth.log)
+
+
+def logged(folder: Path, table: str) -> list[dict[str, Any]]:
+    """All rows of a table that are in the log, in order."""
+    birth = birth_of(folder)
+    assert birth is not None
+    columns = birth.by_name[full_name(table)].columns
+    ddl = ", ".join(f"`{column.name}` {ddl_type(column.shown)}" for column in columns)
+    reader = ChangesReader(folder, full_name(table), polars_schema(parse_ddl(ddl)), "dead_letter")
+    spans = pl.DataFrame({"first": [0], "until": [log_in(folder).next()]})
+    return [row for arrived in reader.read(spans, None) for row in arrived.decoded.rows.to_dicts()]  # type: ignore[arg-type]
+
+
+def table_of(rows: Sequence[dict[str, Any]], key: str, columns: Sequence[str]) -> dict[Any, tuple[Any, ...]]:
+    """The table that changes leave, played one after the other in the order of their positions."""
+    table: dict[Any, tuple[Any, ...]] = {}
+    for row in sorted(rows, key=lambda row: row["position"]):
+        if row["change"] in ("insert", "update_after"):
+            before = dict(zip(columns, table.get(row[key], ()), strict=False))
+            unchanged = row["unchanged"] or []
+            table[row[key]] = tuple(before[name] if name in unchanged else row[name] for name in columns)
+        else:
+            del table[row[key]]
+    return table

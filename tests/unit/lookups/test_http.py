@@ -1,0 +1,191 @@
+"""A service over HTTP that is slow, down, flapping or mad: no row is lost, and a batch ends in its time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from math import ceil
+from typing import Any
+
+import polars as pl
+import pytest
+
+from headrace.errors import DefinitionError
+from headrace.lookups.breaker import breaker
+from headrace.lookups.http import http_lookup
+from headrace.lookups.lookup import Lookup, lookup
+from headrace.lookups.service import LARGEST_ANSWER
+from headrace.secrets import secret
+from tests.bad_service import BadService
+from tests.unit.lookups.conftest import Batches
+
+KEYS = pl.DataFrame({"id": [n % 40 for n in range(200)]})
+
+
+def asking(service: BadService, **options: Any) -> Lookup:
+    given: dict[str, Any] = {"timeout": "1 minute", "retries": 1, "on_failure": "dead_letter", **options}
+    how = http_lookup(service.url + "/users/{id}")
+    return lookup("users", how, on="id", output="name STRING, since DATE, score DECIMAL(6, 2)", **given)
+
+
+async def well(path: str) -> tuple[int, bytes]:
+    number = int(path.rsplit("/", 1)[1])
+    return 200, json.dumps({"name": f"n{number}", "since": "2026-01-02", "score": 1.25, "more": [1]}).encode()
+
+
+def test_every_key_is_asked_for_once_and_text_becomes_the_declared_types(service: BadService, run: Batches) -> None:
+    service.answer = well
+    made = run(asking(service), KEYS)
+    assert [(row["id"], row["name"]) for row in made.rows] == [(n % 40, f"n{n % 40}") for n in range(200)]
+    assert str(made.rows[0]["since"]) == "2026-01-02"
+    assert str(made.rows[0]["score"]) == "1.25"
+    assert service.asked == {f"/users/{n}": 1 for n in range(40)}
+    assert made.told == {
+        "keys": 40, "cache_hits": 0, "calls": 40, "retries": 0, "timeouts": 0, "failures": 0, "refused": 0,
+        "breaker_open": 0,
+    }  # fmt: skip
+
+
+def test_no_more_requests_are_on_their_way_than_in_flight_says(service: BadService, run: Batches) -> None:
+    async def slow(path: str) -> tuple[int, bytes]:
+        await asyncio.sleep(0.02)
+        return await well(path)
+
+    service.answer = slow
+    assert len(run(asking(service, in_flight=7), KEYS).rows) == 200
+    assert service.most == 7
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_service_that_hangs_fails_every_row_within_the_bound(
+    service: BadService, run: Batches, guarded: bool
+) -> None:
+    async def hanging(path: str) -> tuple[int, bytes]:
+        await asyncio.sleep(60)
+        return await well(path)
+
+    service.answer = hanging
+    guard = breaker(after=20) if guarded else None
+    step = asking(service, in_flight=20, timeout="1 second", breaker=guard)
+    made = run(step, KEYS)
+    assert made.rows == []
+    assert len(made.letters) == 200
+    assert made.seconds <= 1 * (1 + 1) * ceil(40 / 20) + 2
+    if guarded:
+        assert (made.told["calls"], made.told["timeouts"], made.told["breaker_open"]) == (20, 20, 1)
+        assert {letter["reason"] for letter in made.letters} == {"BREAKER_OPEN"}
+        again = run(step, KEYS)
+        assert (again.told["calls"], again.told["refused"], len(again.letters)) == (0, 40, 200)
+        assert again.seconds < 1
+    else:
+        assert (made.told["failures"], made.told["breaker_open"]) == (40, 0)
+        assert {letter["detail"] for letter in made.letters} == {"no answer within 1 s"}
+
+
+def test_a_service_that_is_down_fails_every_row_at_once(run: Batches) -> None:
+    nowhere = BadService(port=1)
+    made = run(asking(nowhere, breaker=None), KEYS)
+    assert made.rows == []
+    assert {letter["reason"] for letter in made.letters} == {"LOOKUP_FAILED"}
+    assert (made.told["calls"], made.told["retries"], made.told["failures"]) == (80, 40, 40)
+    assert made.seconds <= 60 * 2 + 2
+
+
+def test_a_service_that_flaps_answers_every_row_with_enough_retries(service: BadService, run: Batches) -> None:
+    async def flapping(path: str) -> tuple[int, bytes] | None:
+        if service.asked[path] == 1:
+            return None  # hangs up
+        return (503, b"later") if service.asked[path] == 2 else await well(path)
+
+    service.answer = flapping
+    made = run(asking(service, retries=2, breaker=None), KEYS)
+    assert [row["name"] for row in made.rows] == [f"n{n % 40}" for n in range(200)]
+    assert (made.told["calls"], made.told["retries"], made.told["failures"]) == (120, 80, 0)
+    assert made.letters == []
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason", "calls"),
+    [
+        (200, b"<html>Sorry</html>", "ANSWER_NOT_JSON", 2),
+        (200, b"", "ANSWER_NOT_JSON", 2),
+        (200, b"\xff\xfe\x00", "ANSWER_NOT_JSON", 2),
+        (200, b"[" * 100_000, "ANSWER_NOT_JSON", 2),
+        (200, b'["a"]', "ANSWER_WRONG_TYPE", 2),
+        (200, b'{"name": 7}', "ANSWER_WRONG_TYPE", 1),
+        (200, b'{"name": "\\ud800"}', "ANSWER_WRONG_TYPE", 1),
+        (200, b'{"since": "soon"}', "ANSWER_WRONG_TYPE", 1),
+        (200, b'{"score": 12345.678}', "ANSWER_WRONG_TYPE", 1),
+        (200, b'{"score": NaN}', "ANSWER_WRONG_TYPE", 1),
+        (200, b" " * (LARGEST_ANSWER + 1), "ANSWER_TOO_LARGE", 2),
+        (500, b"", "HTTP_500", 2),
+        (429, b"", "HTTP_429", 2),
+        (400, b"what?", "HTTP_400", 1),
+        (302, b"", "HTTP_302", 1),
+    ],
+)
+def test_nonsense_is_a_failure_of_its_key_with_the_reason(
+    service: BadService, run: Batches, status: int, body: bytes, reason: str, calls: int
+) -> None:
+    async def mad(path: str) -> tuple[int, bytes]:
+        return (status, body) if path.endswith("/7") else await well(path)
+
+    service.answer = mad
+    made = run(asking(service), pl.DataFrame({"id": [6, 7, 8]}))
+    assert [row["id"] for row in made.rows] == [6, 8]
+    assert [letter["reason"] for letter in made.letters] == [reason]
+    assert service.asked["/users/7"] == calls
+    assert made.told["breaker_open"] == 0
+
+
+@pytest.mark.parametrize(("status", "body"), [(404, b"no such user"), (410, b""), (200, b"null")])
+def test_a_key_that_the_service_does_not_know_gives_nulls(
+    service: BadService, run: Batches, status: int, body: bytes
+) -> None:
+    async def unknown(path: str) -> tuple[int, bytes]:
+        return status, body
+
+    service.answer = unknown
+    made = run(asking(service), pl.DataFrame({"id": [1]}))
+    assert made.rows == [{"id": 1, "name": None, "since": None, "score": None}]
+    assert made.told["failures"] == 0
+
+
+def test_a_value_cannot_lead_to_another_path(service: BadService, run: Batches) -> None:
+    async def anything(path: str) -> tuple[int, bytes]:
+        return 200, b"{}"
+
+    service.answer = anything
+    run(asking(service), pl.DataFrame({"id": ["../admin", "..", "a?b=c&d#e", "ä ö", ""]}))
+    assert set(service.asked) == {
+        "/users/..%2Fadmin", "/users/%2E%2E", "/users/a%3Fb%3Dc%26d%23e", "/users/%C3%A4%20%C3%B6", "/users/",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("ftp://host/{id}", "URL_INVALID"),
+        ("http://{id}.host/", "URL_INVALID"),
+        ("http://host/users", "TEMPLATE_INVALID"),
+    ],
+)
+def test_an_address_that_cannot_work_is_an_error(url: str, expected: str) -> None:
+    with pytest.raises(DefinitionError, match=expected):
+        http_lookup(url)
+
+
+def test_a_column_that_is_not_of_the_key_cannot_be_asked_for_and_every_one_of_the_key_must_be() -> None:
+    schema = {"id": pl.Int64(), "shop": pl.String()}
+    options: dict[str, Any] = {"output": "name STRING", "on_failure": "stop"}
+    with pytest.raises(DefinitionError, match="TEMPLATE_COLUMN"):
+        lookup("users", http_lookup("http://host/{shop}"), on="id", **options).bind(schema, None)
+    with pytest.raises(DefinitionError, match="KEY_NOT_ASKED"):
+        lookup("users", http_lookup("http://host/{shop}"), on=["id", "shop"], **options).bind(schema, None)
+
+
+def test_passwords_and_secrets_are_not_shown() -> None:
+    how = http_lookup("http://ann:hunter2@host/{id}?token=hunter3", headers={"Authorization": "Bearer hunter4"})
+    assert repr(how) == "hr.http_lookup('http://host/{id}?***', headers={'Authorization': '***'})"
+    hidden = http_lookup("http://host/{id}", headers={"X-Key": secret(env="CRM_KEY")})
+    assert repr(hidden) == "hr.http_lookup('http://host/{id}', headers={'X-Key': hr.secret(env='CRM_KEY')})"

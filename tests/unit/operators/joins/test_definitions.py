@@ -1,0 +1,149 @@
+"""Joins by time as values: what they say, what they refuse, and what they tell of themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+import headrace as hr
+from headrace.durations import MICROSECONDS
+from headrace.errors import DefinitionError
+from headrace.event_time.record import Edge
+from headrace.operators.joins import window_shapes
+from headrace.operators.joins.interval_join import interval_join
+from headrace.operators.joins.window_join import window_join
+from headrace.schemas import MOMENT
+
+SECOND = MICROSECONDS["second"]
+LEFT = {"user": pl.String(), "n": pl.Int64(), "at": MOMENT}
+RIGHT = {"user": pl.String(), "m": pl.Int64(), "at": MOMENT}
+
+
+def near(**more: Any) -> Any:
+    return interval_join("j", **{"on": "user", "between": ("-4 seconds", "9 seconds"), **more})
+
+
+def bound(step: Any, left: Any = LEFT, right: Any = RIGHT) -> Any:
+    return step.late(hr.drop()).bind(left, "at", right, "at")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "interval_join('j', on='user', between=('-1 minute', '1 hour'), how='inner')",
+        "interval_join('j', on=['a', 'b'], between=('0 seconds', '1 hour'), bounds='[)', how='left', match='last')",
+        "interval_join('j', on={'a': 'b'}, between=('0 seconds', '1 hour'), how='anti').late(hr.update_for('1 hour'))",
+        "window_join('w', on='user', window=hr.tumbles('1 day', time_zone='Europe/Berlin'), how='full')",
+        "window_join('w', on='user', window=hr.hops('1 hour', every='10 minutes', offset='1 minute'), how='semi')",
+        "window_join('w', on='user', window=hr.cumulates('1 day', step='1 hour'), how='left').late(hr.drop())",
+    ],
+)
+def test_a_join_is_printed_as_it_is_written(said: str) -> None:
+    known: dict[str, Any] = {"interval_join": interval_join, "window_join": window_join, "hr": window_shapes}
+    for name in ("drop", "update_for"):
+        known[name] = getattr(hr, name)
+    text = said.replace("hr.drop", "drop").replace("hr.update_for", "update_for")
+    step = eval(text, known)
+    assert repr(step) == f"hr.{said}"
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"between": ("1 second", "0 seconds")}, "INTERVAL_EMPTY"),
+        ({"between": ("1 second", "1 second"), "bounds": "[)"}, "INTERVAL_EMPTY"),
+        ({"bounds": "<>"}, "JOIN_ARGUMENT"),
+        ({"how": "outer"}, "JOIN_ARGUMENT"),
+        ({"match": "best"}, "JOIN_ARGUMENT"),
+        ({"how": "full", "match": "last"}, "JOIN_MATCH_HOW"),
+        ({"how": "semi", "match": "first"}, "JOIN_MATCH_HOW"),
+        ({"on": []}, "KEY_MISSING"),
+        ({"on": [("a", "b"), ("a", "c")]}, "JOIN_KEY_TWICE"),
+        ({"between": ("soon", "later")}, "DURATION_UNREADABLE"),
+    ],
+)
+def test_an_interval_join_that_makes_no_sense_is_refused(given: dict[str, Any], error: str) -> None:
+    with pytest.raises(DefinitionError, match=rf"\[{error}\]"):
+        near(**given)
+
+
+def test_a_window_join_needs_a_shape_of_windows_and_a_known_how() -> None:
+    with pytest.raises(DefinitionError, match=r"\[JOIN_WINDOW\]"):
+        window_join("w", on="user", window=5)  # type: ignore[arg-type]
+    with pytest.raises(DefinitionError, match=r"\[JOIN_ARGUMENT\]"):
+        window_join("w", on="user", window="1 hour", how="cross")  # type: ignore[arg-type]
+    with pytest.raises(DefinitionError, match=r"\[HOP_LONGER_THAN_WINDOW\]"):
+        window_shapes.hops("1 minute", every="1 hour")
+
+
+@pytest.mark.parametrize("step", [near(), window_join("w", on="user", window="1 hour")], ids=["interval", "window"])
+def test_a_join_is_bound_to_two_inputs_whose_keys_have_one_type(step: Any) -> None:
+    with pytest.raises(DefinitionError, match=r"\[LATE_NOT_CHOSEN\]"):
+        step.bind(LEFT, "at", RIGHT, "at")
+    with pytest.raises(DefinitionError, match=r"\[JOIN_NEEDS_TWO\]"):
+        step.late(hr.drop()).bind(LEFT, "at")
+    with pytest.raises(DefinitionError, match=r"\[JOIN_KEY_TYPES\] .* 'user', which is String, .* which is Int64"):
+        bound(step, right={**RIGHT, "user": pl.Int64()})
+    with pytest.raises(DefinitionError, match=r"\[COLUMN_UNKNOWN\]"):
+        bound(step, right={"at": MOMENT})
+    with pytest.raises(DefinitionError, match=r"\[OUTPUT_NAME_TAKEN\] .* n_right"):
+        bound(step, left={**LEFT, "n_right": pl.Int64()}, right={**RIGHT, "n": pl.Int64()})
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ({}, 0),
+        ({"how": "left"}, 9),
+        ({"how": "anti"}, 9),
+        ({"how": "semi"}, 9),
+        ({"how": "right"}, 4),
+        ({"how": "full"}, 9),
+        ({"match": "first"}, 9),
+        ({"how": "left", "between": ("-9 seconds", "-4 seconds")}, 0),
+        ({"how": "right", "between": ("4 seconds", "9 seconds")}, 0),
+        ({"how": "full", "between": ("-9 seconds", "4 seconds")}, 9),
+    ],
+)
+def test_rows_leave_as_far_behind_time_as_they_may_have_waited(given: dict[str, Any], seconds: int) -> None:
+    assert near(**given).holdback == seconds * SECOND
+
+
+def test_rows_are_taken_back_only_where_a_late_one_can_belong_to_them() -> None:
+    corrected = hr.update_for("1 hour")
+    taking = {
+        how: near(how=how).late(corrected).takes_back for how in ("inner", "left", "right", "full", "semi", "anti")
+    }
+    assert taking == {"inner": False, "left": True, "right": True, "full": True, "semi": False, "anti": True}
+    assert near(match="first").late(corrected).takes_back
+    assert not near(how="left").late(hr.side_output()).takes_back
+    assert near(how="left").late(corrected).previews
+
+
+def test_what_is_kept_is_told_as_a_formula_and_a_number() -> None:
+    told = near(how="left").late(hr.update_for("1 second")).holds
+    assert "left rate x (10 seconds + lag) + right rate x (5 seconds + lag)" in told
+    assert "15,000 rows" in told
+    told = window_join("w", on="user", window="10 seconds").late(hr.drop()).holds
+    assert "(left rate + right rate) x (10 seconds + lag)" in told
+    assert "20,000 rows" in told
+
+
+def test_only_what_the_next_rows_need_lies_in_the_state() -> None:
+    assert list(bound(near()).state_schema) == ["user", "__right", "__time", "__arrival", "__matched", "n", "m"]
+    assert "m" not in bound(near(how="semi")).state_schema
+
+
+@pytest.mark.parametrize("late", [hr.drop(), hr.side_output(), hr.update_for("1 hour")], ids=repr)
+@pytest.mark.parametrize("step", [near(), window_join("w", on="user", window=window_shapes.tumbles("1 hour"))])
+def test_a_correction_of_a_window_before_the_join_is_late_and_no_row_of_its_own(step: Any, late: Any) -> None:
+    given = {"user": ["a", "a"], "window": [{"start": 0, "end": 90}] * 2, "pane": ["on_time", "late"]}
+    window = pl.Struct({"start": MOMENT, "end": MOMENT})
+    rows = pl.DataFrame(given, {"user": pl.String(), "window": window, "pane": pl.String()})
+    operator: Any = step.late(late).bind(dict(rows.schema), "window", dict(rows.schema), "window")
+    for side in (operator, operator.second):
+        combined = side.combine(rows, Edge(50, 50))
+        assert (combined.accepted, combined.partials["pane"].to_list()) == (1, ["on_time"])
+        assert combined.late["pane"].to_list() == ["late"]

@@ -1,0 +1,88 @@
+"""Small tables where a flow is driven: which versions there are, and which of them stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from headrace.operators.joins.broadcast_join import broadcast_join
+from headrace.runtime.tables import SmallTables, small_tables
+from headrace.small_tables.file_table import file_table
+
+MINUTE = 60_000_000
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    file = tmp_path / "levels.parquet"
+    write(file, "gold")
+    return file
+
+
+def write(file: Path, level: str) -> None:
+    pl.DataFrame({"id": [1], "level": [level]}).write_parquet(file)
+
+
+def started(folder: Path, source: Path) -> SmallTables:
+    step = broadcast_join("levels", file_table(source), on="id")
+    return small_tables(folder / "tables", [step, "another step"])
+
+
+def stored(folder: Path) -> list[str]:
+    return sorted(file.name for file in (folder / "tables" / "levels").iterdir())
+
+
+def test_versions_stay_while_a_batch_may_need_them(tmp_path: Path, source: Path) -> None:
+    tables = started(tmp_path, source)
+    assert tables.versions(0) == {"levels": 1}
+    write(source, "tin")
+    assert tables.versions(MINUTE - 1) == {"levels": 1}
+    assert tables.versions(MINUTE) == {"levels": 2}
+    assert stored(tmp_path) == ["0000000001.parquet", "0000000002.parquet"]
+    tables.forget({"levels": 1})
+    assert stored(tmp_path) == ["0000000001.parquet", "0000000002.parquet"]
+    tables.forget({"levels": 2})
+    assert stored(tmp_path) == ["0000000002.parquet"]
+    assert pl.read_parquet(tmp_path / "tables" / "levels" / "0000000002.parquet").rows() == [(1, "tin")]
+
+
+def test_a_new_process_reads_the_table_at_once_and_goes_on_counting(tmp_path: Path, source: Path) -> None:
+    started(tmp_path, source).versions(0)
+    assert started(tmp_path, source).versions(1) == {"levels": 1}
+    write(source, "tin")
+    assert started(tmp_path, source).versions(2) == {"levels": 2}
+
+
+def test_a_new_process_goes_on_with_the_version_that_is_kept_when_the_table_is_gone(
+    tmp_path: Path, source: Path
+) -> None:
+    started(tmp_path, source).versions(0)
+    again = started(tmp_path, source)
+    assert again.steps["levels"].table_columns
+    source.unlink()
+    with pytest.warns(RuntimeWarning, match="goes on with version 1"):
+        assert again.versions(1) == {"levels": 1}
+    assert "TABLE_UNREADABLE" in again.told("levels", 1)["problem"]
+    write(source, "gold")
+    again.versions(1 + MINUTE)
+    assert again.told("levels", 1) == {"version": 1, "problem": None}
+
+
+def test_a_driver_that_was_replaced_does_not_change_the_version_that_its_successor_has_named(
+    tmp_path: Path, source: Path
+) -> None:
+    replaced, successor = started(tmp_path, source), started(tmp_path, source)
+    assert successor.versions(0) == {"levels": 1}
+    write(source, "tin")
+    assert replaced.versions(0) == {"levels": 2}
+    assert pl.read_parquet(tmp_path / "tables" / "levels" / "0000000001.parquet").rows() == [(1, "gold")]
+    assert pl.read_parquet(tmp_path / "tables" / "levels" / "0000000002.parquet").rows() == [(1, "tin")]
+
+
+def test_a_clock_that_was_set_back_does_not_keep_a_table_from_being_read(tmp_path: Path, source: Path) -> None:
+    tables = started(tmp_path, source)
+    tables.versions(1_000 * MINUTE)
+    write(source, "tin")
+    assert tables.versions(5 * MINUTE) == {"levels": 2}

@@ -1,0 +1,209 @@
+"""Each kind of message becomes the rows of a changelog that say the same."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from headrace.errors import HeadraceError
+from headrace.sources.debezium.changes import debezium_changes
+from tests.unit.sources.debezium.recorded import (
+    COMMITTED,
+    CUSTOMERS,
+    change,
+    dead,
+    decoded,
+    postgres,
+    rows,
+    with_schema,
+)
+
+ANN, BOB = {"id": 1, "name": "Ann"}, {"id": 2, "name": "Bob"}
+FIELDS = [{"type": "int64", "optional": False, "field": "id"}, {"type": "string", "optional": True, "field": "name"}]
+
+
+def without_rows(op: str) -> dict[str, Any]:
+    """An envelope that leaves out what is null."""
+    return {name: part for name, part in change(op).items() if part is not None}
+
+
+def test_inserts_and_rows_of_a_snapshot_are_inserts() -> None:
+    found = decoded(change("r", after=ANN), change("c", after=BOB))
+    assert rows(found, "id", "name", "change") == [(1, "Ann", "insert"), (2, "Bob", "insert")]
+
+
+def test_an_update_is_the_row_before_and_the_row_after_with_one_position() -> None:
+    found = decoded(change("u", before=ANN, after={**ANN, "name": "Anna"}))
+    position = "00000000000000000100:00000000000000000100"
+    assert rows(found, "id", "name", "change", "position") == [
+        (1, "Ann", "update_before", position),
+        (1, "Anna", "update_after", position),
+    ]
+
+
+def test_an_update_without_the_row_before_is_the_row_after_alone() -> None:
+    assert rows(decoded(change("u", after=ANN)), "id", "name", "change") == [(1, "Ann", "update_after")]
+
+
+def test_an_update_that_changes_the_key_is_a_delete_and_an_insert() -> None:
+    found = decoded(change("u", before=ANN, after={**ANN, "id": 9}))
+    assert rows(found, "id", "name", "change") == [(1, "Ann", "delete"), (9, "Ann", "insert")]
+
+
+def test_a_delete_has_what_the_database_logged_of_the_row() -> None:
+    found = decoded(change("d", before=ANN), change("d", before={"id": 2, "name": None}))
+    assert rows(found, "id", "name", "change") == [(1, "Ann", "delete"), (2, None, "delete")]
+
+
+@pytest.mark.parametrize("key", [{"id": 7}, {"schema": {"type": "struct", "fields": FIELDS[:1]}, "payload": {"id": 7}}])
+def test_a_delete_without_a_row_before_takes_the_key_of_its_message(key: object) -> None:
+    found = decoded(change("d"), keys=[key])
+    assert rows(found, "id", "name", "change") == [(7, None, "delete")]
+
+
+def test_the_tombstone_after_a_delete_is_skipped_and_counted() -> None:
+    found = decoded(change("d", before=ANN), None, b"null", {"schema": None, "payload": None}, keys=[{"id": 1}] * 4)
+    assert rows(found, "id", "change") == [(1, "delete")]
+    assert found.skipped == 3
+
+
+def test_a_schema_part_changes_nothing_but_how_values_are_read() -> None:
+    plain = [change("c", after=ANN), change("u", before=ANN, after=BOB), change("d", before=BOB)]
+    assert decoded(*(with_schema(each, FIELDS) for each in plain)).rows.equals(decoded(*plain).rows)
+
+
+def test_messages_written_with_white_space_or_in_another_order_are_read_too() -> None:
+    whole = with_schema(change("c", after=ANN), FIELDS)
+    turned = {"payload": whole["payload"], "schema": whole["schema"]}
+    spaced = json.dumps(whole, indent=2).encode()
+    found = decoded(json.dumps(turned).encode(), spaced, json.dumps(whole["payload"], indent=1).encode())
+    assert rows(found, "id", "name", "change") == [(1, "Ann", "insert")] * 3
+
+
+def test_forms_may_be_mixed_and_rows_keep_the_order_of_the_messages() -> None:
+    flat = {**ANN, "__op": "u", "__lsn": 300, "__source_ts_ms": COMMITTED}
+    found = decoded(flat, with_schema(change("c", after=BOB), FIELDS), change("d", before=ANN), None, flat, first=5)
+    assert rows(found, "id", "change", "__position") == [
+        (1, "update_after", 5),
+        (2, "insert", 6),
+        (1, "delete", 7),
+        (1, "update_after", 9),
+    ]
+
+
+def test_a_change_is_timed_by_its_commit_or_else_by_the_connector_or_else_by_kafka() -> None:
+    untimed = {**change("c", after=ANN, source=postgres(100, ts_ms=0)), "ts_ms": None}
+    found = decoded(change("c", after=ANN), change("c", after=ANN, source=postgres(100, ts_ms=0)), untimed, first=1)
+    assert [moment for (moment,) in rows(found, "committed_at")] == [
+        datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC),
+        datetime(2026, 1, 2, 3, 4, 5, 722_000, UTC),
+        datetime(1970, 1, 1, 0, 0, 3, tzinfo=UTC),
+    ]
+
+
+def test_all_changes_of_a_transaction_have_its_name() -> None:
+    def told(lsn: int, connector: str = "postgresql") -> dict[str, Any]:
+        block = {"id": f"734:{lsn}", "total_order": 1, "data_collection_order": 1}
+        return change("c", after=ANN, source=postgres(lsn, connector=connector), transaction=block)
+
+    found = decoded(told(100), told(104), told(5, "mysql"), change("c", after=ANN))
+    assert rows(found, "transaction") == [("734",), ("734",), ("734:5",), (None,)]
+
+
+def test_unwrapped_rows_say_by_added_fields_what_happened() -> None:
+    found = decoded(
+        {**ANN, "__deleted": "false", "__op": "r", "__lsn": 90, "__source_ts_ms": COMMITTED},
+        {**ANN, "__deleted": "false", "__op": "u", "__lsn": 95, "__sequence": '["91","95"]', "__ts_ms": COMMITTED},
+        {**ANN, "name": None, "__deleted": "true", "__op": "d", "__source_lsn": 99, "__transaction_id": "7"},
+        {**BOB},
+    )
+    assert rows(found, "id", "name", "change", "position", "transaction") == [
+        (1, "Ann", "insert", "00000000000000000090:00000000000000000090", None),
+        (1, "Ann", "update_after", "00000000000000000091:00000000000000000095", None),
+        (1, None, "delete", "00000000000000000099:00000000000000000099", "7"),
+        (2, "Bob", "update_after", "00000000000000000003", None),
+    ]
+
+
+def test_tombstones_of_unwrapped_rows_are_deletes_when_the_author_says_so() -> None:
+    changes = debezium_changes("id BIGINT, name STRING", key="id", tombstones="delete")
+    found = decoded({**ANN, "__lsn": 90}, None, BOB, changes=changes, keys=[{"id": 1}, {"id": 1}, {"id": 2}], first=4)
+    assert rows(found, "id", "name", "change", "position") == [
+        (1, "Ann", "update_after", "00000000000000000004"),
+        (1, None, "delete", "00000000000000000005"),
+        (2, "Bob", "update_after", "00000000000000000006"),
+    ]
+    assert found.skipped == 0
+
+
+TRUNCATED = [
+    pytest.param(change("t"), id="rows that are null"),
+    pytest.param(without_rows("t"), id="no rows"),
+    pytest.param(with_schema(without_rows("t"), FIELDS), id="no rows but a schema part"),
+]
+
+
+@pytest.mark.parametrize("message", TRUNCATED)
+def test_a_truncated_table_is_a_dead_letter(message: dict[str, Any]) -> None:
+    found = decoded(change("c", after=ANN), message)
+    assert found.rows["id"].to_list() == [1]
+    assert dead(found) == [(1, "TABLE_TRUNCATED", "the table was truncated")]
+
+
+@pytest.mark.parametrize("message", TRUNCATED)
+def test_a_truncated_table_stops_the_flow_when_the_author_says_so(message: dict[str, Any]) -> None:
+    changes = debezium_changes("id BIGINT, name STRING", key="id", on_truncate="stop")
+    with pytest.raises(HeadraceError, match=r"\[TABLE_TRUNCATED\] .* at 0*100:0*100, "):
+        decoded(message, changes=changes)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_messages_that_the_database_puts_into_its_log_are_skipped(whole: bool) -> None:
+    """They are about no table: neither they nor their schema part have a row."""
+    note = {**without_rows("m"), "message": {"prefix": "note", "content": "aGk="}}
+    fields = [{"type": "struct", "field": "source"}, {"type": "string", "field": "op"}]
+    found = decoded({"schema": {"type": "struct", "fields": fields}, "payload": note} if whole else note)
+    assert (rows(found, "id"), found.skipped) == ([], 1)
+
+
+def test_large_values_that_were_not_sent_are_null_and_named() -> None:
+    changes = debezium_changes(
+        "id BIGINT, note STRING, photo BINARY, tags ARRAY<STRING>, marks ARRAY<INT>, more STRING", key="id"
+    )
+    unavailable = "__debezium_unavailable_value"
+    sent = {"id": 1, "note": "n", "photo": "AQI=", "tags": ["a"], "marks": [1], "more": "{}"}
+    kept = {
+        "note": unavailable,
+        "photo": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==",
+        "tags": [unavailable],
+        "marks": list(unavailable.encode()),
+        "more": json.dumps({unavailable: unavailable}, separators=(",", ":")),
+    }
+    found = decoded(change("c", after=sent), change("u", after={"id": 1, **kept}), changes=changes)
+    assert rows(found, "id", "note", "photo", "tags", "marks", "more", "unchanged") == [
+        (1, "n", b"\x01\x02", ["a"], [1], "{}", []),
+        (1, None, None, None, None, None, ["note", "photo", "tags", "marks", "more"]),
+    ]
+
+
+@pytest.mark.parametrize(("kind", "source"), [("STRING", "web"), ("STRUCT<site: STRING>", {"site": "web"})])
+def test_a_table_may_have_columns_with_the_names_of_the_envelope(kind: str, source: object) -> None:
+    changes = debezium_changes(f"id BIGINT, op STRING, source {kind}, payload STRING", key="id")
+    row = {"payload": "p", "id": 1, "op": "t", "source": source}
+    fields = [{"type": "int64", "field": "id"}, *({"type": "string", "field": name} for name in ("op", "source"))]
+    whole = {"schema": {"type": "struct", "fields": fields}, "payload": row}
+    found = decoded(row, whole, change("c", after=row), changes=changes)
+    assert rows(found, "id", "op", "source", "payload", "change") == [
+        (1, "t", source, "p", "update_after"),
+        (1, "t", source, "p", "update_after"),
+        (1, "t", source, "p", "insert"),
+    ]
+
+
+def test_nothing_gives_nothing() -> None:
+    found = decoded()
+    assert (found.rows.height, found.dead.height, found.skipped) == (0, 0, 0)
+    assert found.rows.columns == [*CUSTOMERS.struct.fieldNames(), "__position"]

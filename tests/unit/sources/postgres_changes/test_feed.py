@@ -1,0 +1,132 @@
+"""The feed beside its server: whatever happens to it its flows are told, and the server keeps no more than it must."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.sources.postgres_changes.birth import Birth, failure_in
+from headrace.sources.postgres_changes.catalogue import Column, Table
+from headrace.sources.postgres_changes.change_log import ChangeLog, Entry
+from headrace.sources.postgres_changes.feed import IDLE_BYTES, PASSED, ChangesFeed
+from headrace.sources.postgres_changes.snapshot import FILE
+
+TABLE = Table("public.t", (Column("id", 23, -1, "integer"), Column("x", 25, -1, "text")), ("id",), False)
+
+
+class Server:
+    """A server that can be reached."""
+
+    address = "db/shop"
+
+    def connect(self, session: str) -> Any:
+        return self
+
+    def close(self) -> None:
+        pass
+
+
+class Slot:
+    """A slot that gives the messages it is told to."""
+
+    name = publication = "s"
+    server = Server()
+
+    def __init__(self, end_of_log: int = 30) -> None:
+        self.end_of_log = end_of_log
+        self.waiting: list[bytes] = []
+        self.forgotten: list[int] = []
+
+    def lock(self, connection: Any, session: str) -> None:
+        pass
+
+    def confirmed(self, connection: Any) -> int:
+        return max(self.forgotten, default=10)
+
+    def advance(self, connection: Any, end: int) -> None:
+        self.forgotten.append(end)
+
+    def written(self, connection: Any) -> int:
+        return self.end_of_log
+
+    def messages(self, connection: Any, upto: int) -> Iterator[bytes]:
+        return iter(self.waiting)
+
+
+@pytest.fixture
+def slot(request: pytest.FixtureRequest) -> Slot:
+    return Slot(*getattr(request, "param", ()))
+
+
+@pytest.fixture
+def feed(tmp_path: Path, slot: Slot) -> Iterator[ChangesFeed]:
+    """A feed whose snapshot is taken."""
+    Birth("s", "s", "log", (TABLE,)).write(tmp_path)
+    log = ChangeLog(tmp_path / "log")
+    log.create()
+    (log.folder / FILE).write_text(json.dumps([asdict(Entry(last=9, end=10, logged_at=0))]))
+    feed = ChangesFeed(slot, tmp_path, lambda connection: [TABLE], lambda log: None)  # type: ignore[arg-type]
+    feed.start()
+    yield feed
+    feed.stop()
+
+
+def _inserted(text: bytes) -> list[bytes]:
+    """The messages of a transaction that inserts a row with a text."""
+    columns = b"\x01id\0" + struct.pack(">Ii", 23, -1) + b"\x00x\0" + struct.pack(">Ii", 25, -1)
+    values = b"t" + struct.pack(">I", 1) + b"1" + b"t" + struct.pack(">I", len(text)) + text
+    return [
+        b"B" + struct.pack(">QqI", 20, 0, 5),
+        b"R" + struct.pack(">I", 7) + b"public\0t\0d" + struct.pack(">H", 2) + columns,
+        b"I" + struct.pack(">I", 7) + b"N" + struct.pack(">H", 2) + values,
+        b"C\0" + struct.pack(">QQq", 20, 21, 0),
+    ]
+
+
+def test_what_cannot_be_taken_down_is_told_to_the_flows_and_not_forgotten_by_the_server(
+    feed: ChangesFeed, slot: Slot, tmp_path: Path
+) -> None:
+    slot.waiting = _inserted(b"\xff\xfe")
+    until = time.monotonic() + 10
+    while (failure := failure_in(tmp_path)) is None and time.monotonic() < until:
+        time.sleep(0.02)
+    assert failure is not None
+    assert str(failure).startswith("[SOURCE_FAILED] what slot 's' of db/shop gives cannot be taken down (")
+    assert ChangeLog(tmp_path / "log").next() == 1, "the snapshot's entry is the only one"
+    assert slot.forgotten == [10]
+
+
+@pytest.mark.parametrize("slot", [(11,), (10 + IDLE_BYTES,)], indirect=True)
+def test_while_little_is_written_to_tables_that_are_not_read_the_server_is_left_alone(
+    feed: ChangesFeed, slot: Slot, tmp_path: Path
+) -> None:
+    assert slot.forgotten == [10], "what the snapshot has seen"
+    assert not (tmp_path / "log" / PASSED).exists()
+    assert ChangeLog(tmp_path / "log").next() == 1
+
+
+@pytest.mark.parametrize("slot", [(11 + IDLE_BYTES,)], indirect=True)
+def test_when_much_was_written_to_tables_that_are_not_read_the_server_may_forget_it(
+    feed: ChangesFeed, slot: Slot, tmp_path: Path
+) -> None:
+    assert slot.forgotten == [10, 11 + IDLE_BYTES]
+    assert (tmp_path / "log" / PASSED).read_text() == str(11 + IDLE_BYTES)
+    assert ChangeLog(tmp_path / "log").next() == 1, "nothing is logged of it"
+
+
+@pytest.mark.parametrize("slot", [(11 + IDLE_BYTES,)], indirect=True)
+def test_a_feed_that_begins_behind_what_the_server_has_forgotten_goes_on(
+    feed: ChangesFeed, slot: Slot, tmp_path: Path
+) -> None:
+    feed.stop()
+    again = ChangesFeed(slot, tmp_path, lambda connection: [TABLE], lambda log: None)  # type: ignore[arg-type]
+    again.start()
+    again.stop()
+    assert failure_in(tmp_path) is None

@@ -1,0 +1,129 @@
+"""Transactions into a log: which rows each change becomes, and what is passed over."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from headrace.sources.postgres_changes.catalogue import Column, Table
+from headrace.sources.postgres_changes.change_log import ChangeLog
+from headrace.sources.postgres_changes.draft import Draft
+from headrace.sources.postgres_changes.recording import Recorder, position
+
+ID, LARGE = Column("id", 23, -1, "integer"), Column("large", 25, -1, "text")
+ORDERS = Table("public.orders", (ID, LARGE), ("id",), whole=False)
+
+
+def relation(*columns: str, id: int = 1, table: str = "orders") -> bytes:
+    parts = [b"\0" + name.encode() + b"\0" + struct.pack(">Ii", 25 if name != "id" else 23, -1) for name in columns]
+    return (
+        b"R"
+        + struct.pack(">I", id)
+        + f"public\0{table}\0d".encode()
+        + struct.pack(">H", len(columns))
+        + b"".join(parts)
+    )
+
+
+def values(*given: str | None) -> bytes:
+    """A row; ``None`` is null, ``...`` was not sent."""
+    parts = [
+        b"n" if each is None else b"u" if each == "..." else b"t" + struct.pack(">I", len(each)) + each.encode()
+        for each in given
+    ]
+    return struct.pack(">H", len(given)) + b"".join(parts)
+
+
+def insert(*given: str | None, id: int = 1) -> bytes:
+    return b"I" + struct.pack(">I", id) + b"N" + values(*given)
+
+
+def update(new: bytes, old: bytes = b"") -> bytes:
+    return b"U" + struct.pack(">I", 1) + old + b"N" + new
+
+
+def transaction(lsn: int, *messages: bytes) -> list[bytes]:
+    begin = b"B" + struct.pack(">QqI", lsn, 5, 7)
+    return [begin, *messages, b"C\0" + struct.pack(">QQq", lsn, lsn + 8, 5)]
+
+
+def recorded(
+    tmp_path: Path, messages: list[bytes], after: int = 0, table: Table = ORDERS
+) -> tuple[Recorder, list[Any]]:
+    log = ChangeLog(tmp_path)
+    log.create()
+    draft = Draft(log, 0)
+    recorder = Recorder({table.name: table}, {table.name: set(table.names)}, after, draft)
+    recorder.record(messages)
+    rows = [row for file in draft.finish() for row in pl.read_parquet(log.data(file)).to_dicts()]
+    return recorder, [tuple(row[name] for name in ("kind", "place", "unsent", "0", "1")) for row in rows]
+
+
+def test_changes_are_placed_by_their_commit_and_their_number_in_the_transaction(tmp_path: Path) -> None:
+    messages = transaction(100, relation("id", "large"), insert("1", "a"), insert("2", None))
+    recorder, rows = recorded(tmp_path, messages)
+    assert rows == [("insert", position(100, 0), None, "1", "a"), ("insert", position(100, 1), None, "2", None)]
+    assert (recorder.last, recorder.end, recorder.rows) == (100, 108, 2)
+
+
+def test_transactions_up_to_the_last_logged_one_are_passed_over_but_their_tables_are_known(tmp_path: Path) -> None:
+    messages = [
+        *transaction(100, relation("id", "large"), insert("1", "a"), b"T" + struct.pack(">IBI", 1, 0, 1)),
+        *transaction(200, insert("2", "b")),
+    ]
+    recorder, rows = recorded(tmp_path, messages, after=100)
+    assert rows == [("insert", position(200, 0), None, "2", "b")]
+    assert recorder.truncated == {}
+
+
+def test_an_update_of_the_key_is_a_delete_and_an_insert_at_one_position(tmp_path: Path) -> None:
+    moved = update(values("2", "..."), b"K" + values("1", None))
+    _, rows = recorded(tmp_path, transaction(100, relation("id", "large"), moved))
+    assert rows == [("delete", position(100, 0), None, "1", None), ("insert", position(100, 0), ["large"], "2", None)]
+
+
+def test_an_update_of_the_key_with_the_whole_old_row_is_a_delete_and_an_insert_too(tmp_path: Path) -> None:
+    moved = update(values("2", "new"), b"O" + values("1", "old"))
+    _, rows = recorded(tmp_path, transaction(100, relation("id", "large"), moved))
+    assert rows == [("delete", position(100, 0), None, "1", "old"), ("insert", position(100, 0), None, "2", "new")]
+
+
+def test_a_value_that_was_not_sent_is_taken_from_the_old_row_where_that_is_whole(tmp_path: Path) -> None:
+    changed = update(values("1", "..."), b"O" + values("1", "old"))
+    _, rows = recorded(tmp_path, transaction(100, relation("id", "large"), changed))
+    assert rows == [
+        ("update_before", position(100, 0), None, "1", "old"),
+        ("update_after", position(100, 0), None, "1", "old"),
+    ]
+
+
+def test_tables_that_are_not_read_leave_no_trace(tmp_path: Path) -> None:
+    messages = transaction(100, relation("id", id=9, table="others"), insert("1", id=9))
+    recorder, rows = recorded(tmp_path, messages)
+    assert (rows, recorder.rows, recorder.end) == ([], 0, 108)
+
+
+def test_a_new_column_begins_a_new_file_and_is_told_once(tmp_path: Path) -> None:
+    wider = relation("id", "large", "note")
+    messages = transaction(100, relation("id", "large"), insert("1", "a"), wider, insert("2", "b", "c"), wider)
+    recorder, rows = recorded(tmp_path, messages)
+    assert [row[3:] for row in rows] == [("1", "a"), ("2", "b")]
+    assert recorder.altered == ["public.orders"]
+
+
+def test_a_truncate_is_told_with_its_position(tmp_path: Path) -> None:
+    emptied = b"T" + struct.pack(">IBI", 1, 0, 1)
+    recorder, _ = recorded(tmp_path, transaction(100, relation("id", "large"), insert("1", "a"), emptied))
+    assert recorder.truncated == {"public.orders": position(100, 1)}
+
+
+def test_a_transaction_larger_than_a_piece_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.sources.postgres_changes.recording.PIECE_ROWS", 10)
+    inserts = [insert(str(number), "x") for number in range(95)]
+    _, rows = recorded(tmp_path, transaction(100, relation("id", "large"), *inserts))
+    assert [row[3] for row in rows] == [str(number) for number in range(95)]
+    assert len(list((tmp_path / "data").iterdir())) == 1
