@@ -30,7 +30,7 @@ def main(file: Path) -> None:
         tables.execute_sql(statement)
     started = tables.execute_sql(order["insert"])
     client = started.get_job_client()
-    progress = _watch(f"http://127.0.0.1:{port}", str(client.get_job_id()))
+    progress = _watch(f"http://127.0.0.1:{port}", str(client.get_job_id()), order["counted"])
     started.wait()
     Path(order["result"]).write_text(json.dumps({"progress": progress}))
 
@@ -41,7 +41,7 @@ def _free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def _watch(server: str, name: str) -> list[tuple[float, int, float]]:
+def _watch(server: str, name: str, counted: str) -> list[tuple[float, int, float]]:
     """When the sources had read how many rows, and what processor time the JVM had used by then, until the job ends.
 
     Its web server ends with it.
@@ -50,13 +50,20 @@ def _watch(server: str, name: str) -> list[tuple[float, int, float]]:
     job = f"{server}/jobs/{name}"
     try:
         while (shown := _ask(job))["state"] in ("INITIALIZING", "CREATED", "RUNNING"):
-            read = sum(_rows_read(job, vertex["id"]) for vertex in shown["vertices"] if "Source: " in vertex["name"])
+            sources = [vertex["id"] for vertex in shown["vertices"] if _reads(vertex["name"], counted)]
+            read = sum(_rows_read(job, source) for source in sources)
             if read > (progress[-1][1] if progress else 0):
                 progress.append((time.monotonic(), read, _processor_seconds(server)))
             time.sleep(SAMPLE_SECONDS)
     except OSError:
         pass
     return progress
+
+
+def _reads(name: str, table: str) -> bool:
+    """Whether a part of the plan, by its name, reads a table; without one, any."""
+    first = name.split(" -> ")[0]
+    return first.startswith("Source: ") and (not table or first.endswith(f".{table}"))
 
 
 def _rows_read(job: str, vertex: str) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks.flink.environment import environment
 
+FLINK = "flink"
 SLOTS = 2
 SETTINGS: Mapping[str, str] = {
     "parallelism.default": str(SLOTS),
@@ -35,6 +36,8 @@ class SqlJob:
     insert: str
     settings: Mapping[str, str] = field(default_factory=dict)
     """Beside, or instead of, those that every job has."""
+    counted: str = ""
+    """The table whose rows are counted; none: those of all sources."""
     classes: tuple[Path, ...] = ()
     """Jars that a format needs beside Flink's own."""
 
@@ -73,6 +76,7 @@ def run(job: SqlJob, work: Path, *, timeout: int = 600) -> FlinkRun:
         "settings": {**SETTINGS, "execution.checkpointing.dir": (work / "checkpoints").as_uri(), **job.settings},
         "statements": job.tables,
         "insert": job.insert,
+        "counted": job.counted,
         "result": str(work / "result.json"),
     }
     (work / "order.json").write_text(json.dumps(order))

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-import signal
-import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
+import polars as pl
 
+from benchmarks.command import asked, tell
+from benchmarks.comparison import Jobs, add_rates, check_equal, compare, rates_table
 from benchmarks.flink.environment import environment
-from benchmarks.flink.run import Steady
+from benchmarks.flink.run import FLINK
+from benchmarks.patterns import flink_jobs, jobs
 from benchmarks.patterns.kinds import KINDS
 from benchmarks.patterns.rows import Rows
-from benchmarks.patterns.systems import measure, results
+from benchmarks.spark_runs import HEADRACE, Place
 from benchmarks.wheel.cases import Goal, say
-from benchmarks.windows.comparison import Compared
-from benchmarks.windows.systems import FLINK, HEADRACE, Place, Source
 from headrace.services import running
 
-GOALS = {"selective": Goal("selective_vs_flink", 3.0), "dense": Goal("dense_vs_flink", 1.0)}
+JOBS = Jobs(jobs, flink_jobs)
+GOALS = {
+    "selective": {FLINK: Goal("selective_vs_flink", 3.0)},
+    "dense": {FLINK: Goal("dense_vs_flink", 1.0)},
+}
 SYSTEMS = (HEADRACE, FLINK)
 MEASUREMENTS = ("equal", *KINDS)
 
@@ -49,73 +48,30 @@ WARM_BATCH = 10_000
 
 def main() -> None:
     """Measure, print the table, and end with one line of JSON."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.patterns", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one short run of each, for a first impression")
-    parser.add_argument("--only", nargs="*", choices=MEASUREMENTS, help="the measurements to make")
-    chosen = parser.parse_args()
-    # So that a stopped benchmark stops its servers and runs and removes its files.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    wanted = asked("patterns", __doc__, MEASUREMENTS)
     say("Flink's environment (the first time fetches some 700 MB)")
     environment()
-    names = chosen.only or MEASUREMENTS
-    columns = ("pattern", "rows/s, median (lowest to highest)", "processor s a million", "ratio", "goal", "")
-    table = Table(*columns, title="A B{1,3} C within 1 minute")
+    scale = QUICK if wanted.quick else FULL
+    table = rates_table("A B{1,3} C within 1 minute")
     ratios: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="headrace-benchmark-") as folder, running("kafka") as kafka:
         place = Place(Path(folder))
-        if "equal" in names:
-            for kind, matches in check_equal(kafka.address, place).items():
-                table.add_row(kind, f"{matches:,} matches, equal in both", "", "", "", "")
+        if "equal" in wanted.names:
+            source = EQUAL.in_kafka(kafka.address, batch=EQUAL_BATCH)
+            for kind, matches in check_equal(JOBS, list(KINDS), SYSTEMS, source, pl.lit(True), place).items():
+                sums = f"{matches['n'].sum():,} rows of step B, prices {matches['total'].sum():,}"
+                say(f"{kind}: {matches.height:,} matches with {sums}, equal in both")
+                table.add_row(kind, f"{matches.height:,} matches, equal in both", "", "", "", "")
             table.add_section()
-        kinds = [name for name in names if name in KINDS]
+        kinds = [name for name in wanted.names if name in KINDS]
         if kinds:
-            for kind, compared in compare(kinds, kafka.address, place, QUICK if chosen.quick else FULL).items():
-                goal = GOALS[kind]
-                ratios[goal.ratio] = compared.ratio(FLINK)
-                _add(table, kind, compared, goal)
-    Console(width=150).print(table)
-    rounded = {name: round(value, 3) for name, value in ratios.items()}
-    print(json.dumps({"benchmark": "patterns", "ratios": rounded}))
-
-
-def check_equal(servers: str, place: Place) -> dict[str, int]:
-    """How many matches there are of each kind; both systems must find the same."""
-    source = _filled(EQUAL, servers, EQUAL_BATCH, 0)
-    found = {system: results(system, list(KINDS), source, place) for system in SYSTEMS}
-    numbers = {}
-    for kind, ours in found[HEADRACE].items():
-        if ours.is_empty() or not found[FLINK][kind].equals(ours):
-            raise SystemExit(f"{kind}: the systems disagree, so no rate means anything: {found}")
-        sums = f"{ours['n'].sum():,} rows of step B, prices {ours['total'].sum():,}"
-        say(f"{kind}: {ours.height:,} matches with {sums}, equal in both")
-        numbers[kind] = ours.height
-    return numbers
-
-
-def compare(kinds: Sequence[str], servers: str, place: Place, scale: Scale) -> dict[str, Compared]:
-    """Run the systems in turns on one topic."""
-    source = _filled(Rows("bids", scale.rows), servers, scale.batch, scale.warm_up)
-    warm = _filled(WARM, servers, WARM_BATCH, 0)
-    found: dict[str, dict[str, list[Steady]]] = {kind: {system: [] for system in SYSTEMS} for kind in kinds}
-    for turn in range(scale.runs):
-        for system in SYSTEMS:
-            for kind, steady in measure(system, kinds, source, warm, place).items():
-                found[kind][system].append(steady)
-                say(f"{kind}, run {turn + 1} of {scale.runs}: {system} {steady.rows / steady.seconds:,.0f} rows/s")
-    return {kind: Compared(by_system) for kind, by_system in found.items()}
-
-
-def _filled(rows: Rows, servers: str, batch: int, warm_up: int) -> Source:
-    say(f"filling a topic with {rows.number:,} rows")
-    return Source(rows.to_topic(servers), servers, rows.number, batch, warm_up)
-
-
-def _add(table: Table, kind: str, compared: Compared, goal: Goal) -> None:
-    ratio = compared.ratio(FLINK)
-    verdict = "met" if goal.met(ratio) else "not met"
-    for system, *judged in ((HEADRACE, "", "", ""), (FLINK, f"{ratio:.2f}", str(goal), verdict)):
-        table.add_row(kind, compared.said(system), f"{compared.processor(system):.2f}", *judged)
-    table.add_section()
+            source = Rows("bids", scale.rows).in_kafka(kafka.address, batch=scale.batch, warm_up=scale.warm_up)
+            warm = WARM.in_kafka(kafka.address, batch=WARM_BATCH)
+            found = compare(JOBS, kinds, dict.fromkeys(SYSTEMS, source), warm, place, runs=scale.runs)
+            for kind, compared in found.items():
+                ratios |= add_rates(table, kind, compared, GOALS[kind])
+                table.add_section()
+    tell("patterns", [table], ratios)
 
 
 if __name__ == "__main__":

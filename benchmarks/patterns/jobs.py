@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import headrace as hr
+from benchmarks.discard import Discard
 from benchmarks.patterns.kinds import KINDS, condition
-from benchmarks.state.sink import Discard
+from benchmarks.spark_runs import Order
 from benchmarks.windows.kinds import DELAY
 
 FLOW = "matches"
@@ -18,24 +18,12 @@ COLUMNS = ("bidder", "began", "ended", "n", "total")
 """Who; the times of A and C in milliseconds; how many B and the sum of their prices."""
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What one run is asked to do."""
-
-    kind: str
-    servers: str
-    topic: str
-    batch: int
-    checkpoint: str
-    results: str | None = None
-    """Where matches are written; None: they are computed and thrown away."""
-
-
 @hr.pipeline
 def matches(spark: SparkSession, order: Order) -> None:
     """Headrace's job."""
+    assert order.servers is not None
     schema = "bidder BIGINT, price BIGINT, ts TIMESTAMP"
-    bids = hr.read_kafka(spark, order.topic, servers=order.servers, schema=schema, name="bids")
+    bids = hr.read_kafka(spark, order.rows, servers=order.servers, schema=schema, name="bids")
     is_a, is_b, is_c = (condition("price", prices) for prices in KINDS[order.kind].values())
     # What MATCH_RECOGNIZE means by PATTERN (A B{1,3} C): nothing in between, and matches do not overlap.
     step = (

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-import signal
 import statistics
-import sys
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.command import asked, tell
+from benchmarks.comparison import Compared, add_rates
 from benchmarks.flink.run import Steady
+from benchmarks.spark_runs import HEADRACE, SPARK, Place
 from benchmarks.state.inputs import CLOSING, Silences
 from benchmarks.state.systems import measure, results, small_batches
 from benchmarks.wheel.cases import Goal, say
 from benchmarks.wheel.inputs import Inputs
-from benchmarks.windows.comparison import Compared
-from benchmarks.windows.systems import HEADRACE, SPARK, Place
 
 PROCESS = Goal("process_vs_spark", 8.0)
 GROWTH = Goal("timer_growth", 1.5, at_least=False)
@@ -64,13 +60,8 @@ WARM = Inputs("warm", FEW, (1_000,) * 12, minutes=1)
 
 def main() -> None:
     """Measure, print the table, and end with one line of JSON."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.state", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one short run of each, for a first impression")
-    parser.add_argument("--only", nargs="*", choices=MEASUREMENTS, help="the measurements to make")
-    chosen = parser.parse_args()
-    # So that a stopped benchmark removes its files and ends the run it has started.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    scale, names = QUICK if chosen.quick else FULL, chosen.only or MEASUREMENTS
+    wanted = asked("state", __doc__, MEASUREMENTS)
+    scale, names = QUICK if wanted.quick else FULL, wanted.names
     columns = ("", "median (lowest to highest)", "processor s a million", "ratio", "goal", "")
     table = Table(*columns, title="A count and a timer for each key")
     ratios: dict[str, float] = {}
@@ -80,12 +71,11 @@ def main() -> None:
             table.add_row("results", f"{check_equal(place):,} rows, equal in both", "", "", "", "")
             table.add_section()
         if "process" in names:
-            ratios[PROCESS.ratio] = _process(table, scale, place)
+            ratios |= _process(table, scale, place)
             table.add_section()
         if "growth" in names:
             ratios[GROWTH.ratio] = _growth(table, scale, place)
-    Console(width=150).print(table)
-    print(json.dumps({"benchmark": "state", "ratios": {name: round(value, 3) for name, value in ratios.items()}}))
+    tell("state", [table], ratios)
 
 
 def check_equal(place: Place) -> int:
@@ -99,18 +89,14 @@ def check_equal(place: Place) -> int:
     return ours.height
 
 
-def _process(table: Table, scale: Scale, place: Place) -> float:
+def _process(table: Table, scale: Scale, place: Place) -> dict[str, float]:
     runs: dict[str, list[Steady]] = {HEADRACE: [], SPARK: []}
     for turn in range(scale.runs):
         for system, inputs in scale.inputs.items():
             steady = measure(system, inputs, WARM, place)
             runs[system].append(steady)
             say(f"process, run {turn + 1} of {scale.runs}: {system} {steady.rows / steady.seconds:,.0f} rows/s")
-    compared = Compared(runs)
-    ratio = compared.ratio(SPARK)
-    for system, *judged in ((HEADRACE, "", "", ""), (SPARK, f"{ratio:.2f}", str(PROCESS), _verdict(PROCESS, ratio))):
-        table.add_row(f"rows/s, {FEW:,} keys", compared.said(system), f"{compared.processor(system):.2f}", *judged)
-    return ratio
+    return add_rates(table, f"rows/s, {FEW:,} keys", Compared(runs), {SPARK: PROCESS})
 
 
 def _growth(table: Table, scale: Scale, place: Place) -> float:
@@ -125,15 +111,11 @@ def _growth(table: Table, scale: Scale, place: Place) -> float:
             say(f"growth, run {turn + 1} of {scale.runs}: {said}")
     middle = {keys: statistics.median(medians) for keys, medians in found.items()}
     ratio = middle[MANY] / middle[FEW]
-    for keys, *judged in ((FEW, "", "", ""), (MANY, f"{ratio:.2f}", str(GROWTH), _verdict(GROWTH, ratio))):
+    for keys, *judged in ((FEW, "", "", ""), (MANY, f"{ratio:.2f}", str(GROWTH), GROWTH.verdict(ratio))):
         low, high = min(found[keys]) * 1000, max(found[keys]) * 1000
         said = f"{middle[keys] * 1000:,.0f} ms ({low:,.0f} to {high:,.0f})"
         table.add_row(f"batch of 1,000 rows, {keys:,} timers", said, "", *judged)
     return ratio
-
-
-def _verdict(goal: Goal, ratio: float) -> str:
-    return "met" if goal.met(ratio) else "not met"
 
 
 if __name__ == "__main__":

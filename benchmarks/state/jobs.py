@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import headrace as hr
-from benchmarks.state.sink import Discard
+from benchmarks.discard import Discard
+from benchmarks.spark_streams import run_to_end
 from benchmarks.wheel.inputs import FILES_PER_BATCH, SCHEMA
 from benchmarks.wheel.jobs import DELAY
 
@@ -125,18 +126,7 @@ def run_spark(spark: SparkSession, order: Order) -> None:
         CountingOnSpark(order.silence), "k BIGINT, n BIGINT, silent_at BIGINT", "Append", "EventTime"
     )
     told = told.withColumn("silent_at", F.timestamp_millis("silent_at"))
-    writer = told.writeStream.outputMode("append").trigger(availableNow=True)
-    writer = writer.option("checkpointLocation", order.checkpoint)
-    results = order.results
-    if results is None:
-        query = writer.format("noop").start()
-    else:
-
-        def keep(frame: DataFrame, _: int) -> None:
-            frame.write.mode("append").parquet(results)
-
-        query = writer.foreachBatch(keep).start()
-    query.awaitTermination()
+    run_to_end(told, order.checkpoint, order.results)
 
 
 RUNS: Mapping[str, Callable[[SparkSession, Order], None]] = {"headrace": run_headrace, "spark": run_spark}

@@ -7,13 +7,12 @@ from itertools import pairwise
 import polars as pl
 
 from benchmarks.flink.run import Steady
+from benchmarks.spark_runs import HEADRACE, Place, Source, SparkRun, run_on_spark
 from benchmarks.state import jobs
 from benchmarks.state.inputs import CLOSING_KEY
 from benchmarks.state.jobs import Order
-from benchmarks.state.on_spark import run_on_spark
 from benchmarks.wheel.cases import files
 from benchmarks.wheel.inputs import Inputs
-from benchmarks.windows.systems import HEADRACE, Place, Source, SparkRun
 
 SILENCE = 15
 NEVER = 24 * 60

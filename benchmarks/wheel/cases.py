@@ -26,6 +26,10 @@ class Goal:
         """Whether a value is good enough."""
         return value >= self.bound if self.at_least else value <= self.bound
 
+    def verdict(self, value: float) -> str:
+        """The same in words."""
+        return "met" if self.met(value) else "not met"
+
     def __str__(self) -> str:
         return f"{'>=' if self.at_least else '<='} {self.bound:g}"
 

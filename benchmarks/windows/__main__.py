@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-import signal
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
+import polars as pl
 from rich.table import Table
 
+from benchmarks.command import asked, tell
+from benchmarks.comparison import Jobs, add_rates, check_equal, compare, rates_table
 from benchmarks.flink.environment import environment
+from benchmarks.flink.run import FLINK
+from benchmarks.spark_runs import HEADRACE, SPARK, Place, Source
 from benchmarks.wheel.cases import Goal, say
-from benchmarks.windows.comparison import Compared, check_equal, compare
+from benchmarks.windows import flink_jobs, spark_jobs
 from benchmarks.windows.kinds import KINDS
 from benchmarks.windows.overlap import Overlap, measure_overlap
 from benchmarks.windows.parts import Parts, measure_parts
 from benchmarks.windows.rows import Rows
-from benchmarks.windows.systems import FLINK, HEADRACE, SPARK, Place, Source
 from headrace.services import running
 
+JOBS = Jobs(spark_jobs, flink_jobs)
 GOALS = {
-    ("tumbling", FLINK): Goal("tumbling_vs_flink", 1.2),
-    ("hopping", FLINK): Goal("hopping_vs_flink", 1.5),
-    ("session", FLINK): Goal("session_vs_flink", 2.0),
-    ("tumbling", SPARK): Goal("tumbling_vs_spark", 1.2),
-    ("hopping", SPARK): Goal("hopping_vs_spark", 1.2),
-    ("session", SPARK): Goal("session_vs_spark", 1.2),
+    "tumbling": {FLINK: Goal("tumbling_vs_flink", 1.2), SPARK: Goal("tumbling_vs_spark", 1.2)},
+    "hopping": {FLINK: Goal("hopping_vs_flink", 1.5), SPARK: Goal("hopping_vs_spark", 1.2)},
+    "session": {FLINK: Goal("session_vs_flink", 2.0), SPARK: Goal("session_vs_spark", 1.2)},
 }
 OVERLAP = Goal("hopping60_vs_tumbling60", 2.0, at_least=False)
 MEASUREMENTS = ("equal", *KINDS, "overlap", "parquet", "parts")
@@ -58,21 +55,13 @@ WARM_BATCH = 10_000
 
 def main() -> None:
     """Measure, print the tables, and end with one line of JSON."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.windows", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one short run of each, for a first impression")
-    parser.add_argument("--only", nargs="*", choices=MEASUREMENTS, help="the measurements to make")
-    chosen = parser.parse_args()
-    # So that a stopped benchmark stops its servers and runs and removes its files.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    wanted = asked("windows", __doc__, MEASUREMENTS)
     say("Flink's environment (the first time fetches some 700 MB)")
     environment()
     with tempfile.TemporaryDirectory(prefix="headrace-benchmark-") as folder, running("kafka") as kafka:
-        benchmark = Benchmark(Place(Path(folder)), kafka.address, QUICK if chosen.quick else FULL)
-        benchmark.measure(chosen.only or MEASUREMENTS)
-    for table in benchmark.tables:
-        Console(width=150).print(table)
-    ratios = {name: round(value, 3) for name, value in benchmark.ratios.items()}
-    print(json.dumps({"benchmark": "windows", "ratios": ratios}))
+        benchmark = Benchmark(Place(Path(folder)), kafka.address, QUICK if wanted.quick else FULL)
+        benchmark.measure(wanted.names)
+    tell("windows", benchmark.tables, benchmark.ratios)
 
 
 class Benchmark:
@@ -83,8 +72,7 @@ class Benchmark:
         self._servers = servers
         self._scale = scale
         self._topics: dict[str, Source] = {}
-        columns = ("windows", "rows/s, median (lowest to highest)", "processor s a million", "ratio", "goal", "")
-        self._rates = Table(*columns, title="Windows")
+        self._rates = rates_table("Windows")
         self.tables = [self._rates]
         self.ratios: dict[str, float] = {}
 
@@ -104,32 +92,32 @@ class Benchmark:
             self._parts({kind: measure_parts(kind, source, warm, self._place) for kind in KINDS})
 
     def _equal(self) -> None:
-        source = Source(EQUAL.to_topic(self._servers), self._servers, EQUAL.number, EQUAL_BATCH)
-        for kind, windows in check_equal(list(KINDS), source, EQUAL.closing_time, self._place).items():
-            self._rates.add_row(kind, f"{windows:,} windows, equal in all three", "", "", "", "")
+        source = EQUAL.in_kafka(self._servers, batch=EQUAL_BATCH)
+        # Flink closes every window at the end of the topic, Headrace and Spark those that time has passed.
+        closed = pl.col("end") < EQUAL.closing_time
+        found = check_equal(JOBS, list(KINDS), (HEADRACE, FLINK, SPARK), source, closed, self._place)
+        for kind, windows in found.items():
+            say(f"{kind}: {windows.height:,} windows of {windows['n'].sum():,} rows, equal in all three")
+            self._rates.add_row(kind, f"{windows.height:,} windows, equal in all three", "", "", "", "")
         self._rates.add_section()
 
     def _kafka(self, kinds: Sequence[str]) -> None:
         scale = self._scale
         all_rows, fewer = self._topic(scale.rows), self._topic(scale.rows_for_spark)
         sources = {HEADRACE: all_rows, FLINK: all_rows, SPARK: fewer}
-        found = compare(kinds, sources, self._warm(), self._place, runs=scale.runs)
+        found = compare(JOBS, kinds, sources, self._warm(), self._place, runs=scale.runs)
         for kind, compared in found.items():
-            for system in sources:
-                goal = GOALS.get((kind, system))
-                if goal is not None:
-                    self.ratios[goal.ratio] = compared.ratio(system)
-                self._add(kind, system, compared, goal)
+            self.ratios |= add_rates(self._rates, kind, compared, GOALS[kind])
             self._rates.add_section()
 
     def _parquet(self) -> None:
         scale = self._scale
         folder = Rows("files", scale.rows_for_spark).to_files(self._place.root, scale.batch)
         files = Source(str(folder), None, scale.rows_for_spark, scale.batch, scale.warm_up)
-        found = compare(list(KINDS), dict.fromkeys((HEADRACE, SPARK), files), self._warm(), self._place, runs=1)
+        sources = dict.fromkeys((HEADRACE, SPARK), files)
+        found = compare(JOBS, list(KINDS), sources, self._warm(), self._place, runs=1)
         for kind, compared in found.items():
-            for system in (HEADRACE, SPARK):
-                self._add(f"Parquet, {kind}", system, compared, None)
+            add_rates(self._rates, f"Parquet, {kind}", compared, {})
         self._rates.add_section()
 
     def _topic(self, rows: int) -> Source:
@@ -140,19 +128,8 @@ class Benchmark:
 
     def _filled(self, rows: Rows, batch: int, warm_up: int) -> Source:
         if rows.name not in self._topics:
-            say(f"filling a topic with {rows.number:,} rows")
-            topic = rows.to_topic(self._servers)
-            self._topics[rows.name] = Source(topic, self._servers, rows.number, batch, warm_up)
+            self._topics[rows.name] = rows.in_kafka(self._servers, batch=batch, warm_up=warm_up)
         return self._topics[rows.name]
-
-    def _add(self, label: str, system: str, compared: Compared, goal: Goal | None) -> None:
-        row = [label, compared.said(system), f"{compared.processor(system):.2f}"]
-        if system != HEADRACE:
-            ratio = compared.ratio(system)
-            row.append(f"{ratio:.2f}")
-            if goal is not None:
-                row += [str(goal), "met" if goal.met(ratio) else "not met"]
-        self._rates.add_row(*row)
 
     def _overlap(self, found: Overlap) -> None:
         self.ratios[OVERLAP.ratio] = found.ratio
@@ -160,8 +137,7 @@ class Benchmark:
         for kind in found.seconds:
             held = f"{found.bytes_per_window[kind]:.0f}"
             table.add_row(kind, f"{found.seconds[kind]:.2f}", f"{found.with_emission[kind]:.2f}", held)
-        met = "met" if OVERLAP.met(found.ratio) else "not met"
-        table.add_row("ratio", f"{found.ratio:.2f} (goal {OVERLAP}, {met})", "", "")
+        table.add_row("ratio", f"{found.ratio:.2f} (goal {OVERLAP}, {OVERLAP.verdict(found.ratio)})", "", "")
         self.tables.append(table)
 
     def _parts(self, found: dict[str, Parts]) -> None:

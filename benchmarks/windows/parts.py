@@ -8,8 +8,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.spark_runs import HEADRACE, Place, Source, run_on_spark
+from benchmarks.windows import spark_jobs
 from benchmarks.windows.parts_daemon import FOLDER
-from benchmarks.windows.systems import HEADRACE, Place, Source, run_on_spark
 
 DAEMON = {"spark.python.daemon.module": "benchmarks.windows.parts_daemon"}
 
@@ -37,7 +38,7 @@ def measure_parts(kind: str, source: Source, warm: Source, place: Place) -> Part
         notes.mkdir()
         os.environ[FOLDER] = str(notes)
         orders = [warm.order(kind, work / "warm"), source.order(kind, work / kind)]
-        _, shown = run_on_spark(HEADRACE, orders, work, durations=work / "durations.json", settings=DAEMON)
+        _, shown = run_on_spark(spark_jobs, HEADRACE, orders, work, durations=work / "durations.json", settings=DAEMON)
         durations = json.loads((work / "durations.json").read_text())
         tasks = _tasks(notes, str(work / kind), measured)
         history = (work / kind / "windows" / "history.jsonl").read_text().splitlines()

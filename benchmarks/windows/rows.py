@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.spark_runs import Source
+from benchmarks.wheel.cases import say
 
 PARTITIONS = 4
 FILES_PER_BATCH = 4
@@ -28,6 +32,14 @@ VERY_LATE = 3_600_000
 CLOSING = 600_000
 """How far behind all others the time of the last row of each partition is: it closes their windows."""
 PADDING = "x" * 34
+
+
+class Message(NamedTuple):
+    """A row on its way to a topic."""
+
+    value: bytes
+    partition: int
+    key: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +87,18 @@ class Rows:
 
     def to_topic(self, servers: str) -> str:
         """Fill a topic of this name with JSON of about 200 bytes a row."""
-        admin = AdminClient({"bootstrap.servers": servers})
-        for created in admin.create_topics([NewTopic(self.name, PARTITIONS)]).values():
-            created.result()
-        producer = Producer({"bootstrap.servers": servers, "linger.ms": 50, "compression.type": "lz4"})
-        for frame in self.frames():
-            # The time comes in two forms: each system reads the one that it parses faster.
-            text = frame.with_columns(pl.col("ts").dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ")).write_ndjson()
-            for row, message in enumerate(text.encode().splitlines()):
-                producer.produce(self.name, message, partition=row % PARTITIONS)
-            producer.flush()
+
+        def messages(frame: pl.DataFrame) -> Iterator[Message]:
+            for row, text in enumerate(json_rows(frame)):
+                yield Message(text, row % PARTITIONS)
+
+        fill_topic(servers, self.name, map(messages, self.frames()))
         return self.name
+
+    def in_kafka(self, servers: str, *, batch: int, warm_up: int = 0) -> Source:
+        """Fill the topic, to be read ``batch`` rows at a time."""
+        say(f"filling a topic with {self.number:,} rows")
+        return Source(self.to_topic(servers), servers, self.number, batch, warm_up)
 
     def to_files(self, folder: Path, batch: int) -> Path:
         """Write Parquet files, four for each ``batch`` rows, dated so that all systems take them in the same order."""
@@ -101,9 +114,32 @@ class Rows:
         return place
 
 
+def json_rows(rows: pl.DataFrame) -> list[bytes]:
+    """Rows as JSON; the time comes in two forms, and each system reads the one that it parses faster."""
+    text = rows.with_columns(pl.col("ts").dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ")).write_ndjson()
+    return text.encode().splitlines()
+
+
+def fill_topic(servers: str, topic: str, chunks: Iterable[Iterable[Message]]) -> None:
+    """Make a topic and send it messages, waiting behind each chunk until it is there."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    for created in admin.create_topics([NewTopic(topic, PARTITIONS)]).values():
+        created.result()
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 50, "compression.type": "lz4"})
+    for chunk in chunks:
+        for value, partition, key in chunk:
+            producer.produce(topic, value, key=key, partition=partition)
+        producer.flush()
+
+
+def with_time(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with their time as a timestamp beside the number."""
+    return rows.with_columns(pl.col("at").cast(pl.Datetime("ms", "UTC")).cast(pl.Datetime("us", "UTC")).alias("ts"))
+
+
 def _with_texts(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.with_columns(
+    texts = rows.with_columns(
         pl.format("channel-{}", pl.col("bidder") % 1000).alias("channel"),
         pl.format("https://auctions.test/item/{}?from={}", "auction", pl.lit(PADDING)).alias("url"),
-        pl.col("at").cast(pl.Datetime("ms", "UTC")).cast(pl.Datetime("us", "UTC")).alias("ts"),
     )
+    return with_time(texts)

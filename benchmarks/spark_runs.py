@@ -1,4 +1,4 @@
-"""Starts the systems in processes of their own and measures them."""
+"""Runs on Spark, Headrace's and those of Spark's own operators, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -11,16 +11,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-import polars as pl
+from benchmarks.flink.run import Steady
+from benchmarks.processors import Processors
 
-from benchmarks.flink.run import FlinkRun, Steady
-from benchmarks.flink.run import run as run_flink
-from benchmarks.windows.flink_jobs import COLUMNS, read_results, sql_job
-from benchmarks.windows.processors import Processors
-from benchmarks.windows.spark_jobs import Order
+HEADRACE, SPARK = "headrace", "spark"
 
-HEADRACE, FLINK, SPARK = "headrace", "flink", "spark"
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What one run over the rows of a source is asked to do."""
+
+    kind: str
+    checkpoint: str
+    batch: int
+    """Rows that a batch takes of the topic."""
+    servers: str | None
+    """The broker, or None when rows come from files."""
+    rows: str
+    """The topic, or the folder of the files."""
+    results: str | None
+    """Where results are written; None: they are computed and thrown away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,40 +77,6 @@ class Place:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def measure(system: str, kinds: Sequence[str], source: Source, warm: Source, place: Place) -> dict[str, Steady]:
-    """What each kind took for the rows after the warm-up.
-
-    A process on Spark first runs many small batches of ``warm``: what a batch costs before its first row is compiled
-    by the number of batches, not of rows. Then it runs the kinds one after the other. Flink has one process a kind.
-    """
-    if system == FLINK:
-        return {kind: _flink(kind, source, place).steady(source.warm_up) for kind in kinds}
-    with place.work() as work:
-        orders = [warm.order(kinds[0], work / "warm")]
-        orders += [source.order(kind, work / kind) for kind in kinds]
-        _, *runs = run_on_spark(system, orders, work)
-        return {kind: run.steady(source) for kind, run in zip(kinds, runs, strict=True)}
-
-
-def results(system: str, kinds: Sequence[str], source: Source, place: Place) -> dict[str, pl.DataFrame]:
-    """The windows that a system emits, in order."""
-    with place.work() as work:
-        if system == FLINK:
-            for kind in kinds:
-                _flink(kind, source, place, results=work / f"{kind}.results")
-            found = {kind: read_results(work / f"{kind}.results") for kind in kinds}
-        else:
-            run_on_spark(system, [source.order(kind, work / kind, work / f"{kind}.results") for kind in kinds], work)
-            found = {kind: pl.read_parquet(work / f"{kind}.results" / "*.parquet") for kind in kinds}
-    return {kind: windows.select(COLUMNS).sort(COLUMNS) for kind, windows in found.items()}
-
-
-def _flink(kind: str, source: Source, place: Place, *, results: Path | None = None) -> FlinkRun:
-    assert source.servers is not None
-    with place.work() as work:
-        return run_flink(sql_job(kind, source.servers, source.rows, results), work)
-
-
 @dataclass(frozen=True, slots=True)
 class SparkRun:
     """What one run showed: when each batch was committed, and the processor time used until then."""
@@ -117,25 +96,29 @@ class SparkRun:
 
 
 def run_on_spark(
+    jobs: ModuleType,
     system: str,
-    orders: Sequence[Order],
+    orders: Sequence[Any],
     work: Path,
     *,
+    connectors: Sequence[str] = (),
     durations: Path | None = None,
     settings: Mapping[str, str] | None = None,
     timeout: int = 900,
 ) -> list[SparkRun]:
-    """Run Headrace or Spark's own operators, one order after the other in one process.
+    """Run one order after the other in one process; ``jobs`` has ``Order``, ``RUNS`` by system and Headrace's ``FLOW``.
 
     ``durations`` is where Spark's own figures of the last one go, if they are wanted.
     """
     given = {
+        "jobs": jobs.__name__,
         "system": system,
         "orders": [asdict(order) for order in orders],
+        "connectors": list(connectors),
         "durations": None if durations is None else str(durations),
         "settings": {"spark.local.dir": str(work / "spark"), **(settings or {})},
     }
-    command = [sys.executable, "-m", "benchmarks.windows.measured_run", json.dumps(given)]
+    command = [sys.executable, "-m", "benchmarks.measured_run", json.dumps(given)]
     with (work / "output.txt").open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:
@@ -148,7 +131,7 @@ def run_on_spark(
     runs = []
     for order in orders:
         # Spark writes this file as the last thing of a batch.
-        commits = Path(order.checkpoint) / ("windows/spark/commits" if system == HEADRACE else "commits")
+        commits = Path(order.checkpoint) / (f"{jobs.FLOW}/spark/commits" if system == HEADRACE else "commits")
         files = sorted((file for file in commits.iterdir() if file.name.isdigit()), key=lambda file: int(file.name))
         moments = tuple(file.stat().st_mtime for file in files)
         runs.append(SparkRun(moments, tuple(processors.at(moment) for moment in moments)))
