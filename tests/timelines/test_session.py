@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import headrace as hr
@@ -343,7 +345,7 @@ def test_a_row_behind_the_watermark_that_touches_an_open_session_joins_it() -> N
         batch(),
         expect(visitor="b", amount=2, output="late"),
         watermark("10:50"),
-        expect(visitor="a", window="09:40/10:50", session_id="09:40", clicks=3, spent=4),
+        expect(visitor="a", window="09:40/10:50", session_id="10:00", clicks=3, spent=4),
     )
 
 
@@ -391,6 +393,29 @@ def test_a_session_that_is_over_is_forgotten_and_a_row_beside_it_begins_another(
         expect(output="late"),
         watermark("10:40"),
         expect(visitor="a", window="10:10/10:40", session_id="10:10", clicks=1, spent=2, revision=0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("late", "session_id"),
+    [(hr.side_output(), "10:15:00.000001"), (hr.update_for("5 minutes"), "10:10:00.000001")],
+    ids=repr,
+)
+def test_a_session_that_begins_where_one_began_that_is_over_has_an_id_of_its_own(late: Any, session_id: str) -> None:
+    timeline(
+        visits.late(late),
+        at("10:00", visitor="a", amount=1),
+        watermark("10:45"),
+        expect(visitor="a", window="10:00/10:30", session_id="10:00", clicks=1),
+        # By itself the first of these is late; the second, which is not, brings it in. What began earlier than half an
+        # hour before the watermark may be over and forgotten.
+        at("10:00", visitor="a", amount=2),
+        at("10:25", visitor="a", amount=4),
+        batch(),
+        expect(output="late"),
+        crash(),
+        watermark("11:00"),
+        expect(visitor="a", window="10:00/10:55", session_id=session_id, clicks=2, spent=6, revision=0),
     )
 
 

@@ -145,6 +145,29 @@ def test_a_row_behind_the_watermark_joins_an_open_session_unless_that_becomes_to
     )
 
 
+@pytest.mark.spark
+def test_a_session_that_begins_where_one_began_that_is_over_has_an_id_of_its_own() -> None:
+    together = (click("10:08", 2), click("10:30", 4))
+    timeline(
+        kept,
+        click("10:00", note="long over"),
+        watermark("10:40"),
+        expect(visitor="a", window="10:00/10:30", session_id="10:00"),
+        # By itself the first of the two is over, so what begins with it has the first moment that is not.
+        *together,
+        batch(),
+        crash(),
+        watermark("11:00"),
+        expect(visitor="a", window="10:08/11:00", session_id="10:10:00.000001", clicks=2),
+        *together,
+        click("10:35", 8),
+        batch(),
+        expect(output="late"),
+        watermark("11:05"),
+        expect(visitor="a", window="10:08/11:05", session_id="10:30:00.000001", clicks=3, spent=14),
+    )
+
+
 def test_a_row_with_which_an_open_session_would_be_over_already_is_late_for_it() -> None:
     timeline(
         kept,

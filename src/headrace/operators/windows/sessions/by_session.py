@@ -9,7 +9,7 @@ import polars as pl
 
 from headrace.event_time.record import Edge
 from headrace.operators.windows.sessions.chains import CHAIN, FIRST, LAST, chained, cut
-from headrace.operators.windows.sessions.gathering import Gathering
+from headrace.operators.windows.sessions.gathering import ROOT, Gathering
 from headrace.operators.windows.sessions.session_keeping import PLACE, Sessions
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Due
@@ -55,7 +55,7 @@ class SessionAggregation(Sessions):
     @cached_property
     def _gathering(self) -> Gathering:
         within = self.gap if self.max_length is None else 1
-        return Gathering(self.aggregation, self.lateness, within, counting=False)
+        return Gathering(self.aggregation, self.lateness, self.gap, within, counting=False)
 
     @property
     def _end(self) -> pl.Expr:
@@ -96,7 +96,7 @@ class SessionAggregation(Sessions):
         return sessions.select(
             *self.key,
             pl.struct(start.alias("start"), self._end.cast(MOMENT).alias("end")).alias("window"),
-            start.alias("session_id"),
+            pl.col(ROOT).cast(MOMENT).alias("session_id"),
             *self.aggregation.result(sessions),
             pl.lit("on_time").alias("pane"),
             pl.lit(0, pl.Int32).alias("revision"),

@@ -16,9 +16,11 @@ from headrace.operators.windows.sessions.chains import CHAIN, FIRST, LAST, chain
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Combined
 
+ROOT = "__root"
+"""What tells a session from all others of its key: its start, or the first moment that was not over when that came."""
 WHOLE = "__whole"
 """The row of a part that may turn out late: a list, because one without elements costs nothing on the way."""
-_BOUNDS = {FIRST: pl.col(FIRST).min(), LAST: pl.col(LAST).max()}
+_BOUNDS = {FIRST: pl.col(FIRST).min(), LAST: pl.col(LAST).max(), ROOT: pl.col(ROOT).min()}
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Gathering:
 
     aggregation: Aggregation
     lateness: Lateness
+    gap: int
     within: int
     """Rows of a key that are closer than this belong together whatever else comes."""
     counting: bool
@@ -34,9 +37,10 @@ class Gathering:
 
     @cached_property
     def types(self) -> dict[str, pl.DataType]:
-        """A part without its row: key, times of the first and the last row, partial aggregates."""
+        """A part without its row: key, times of the first row, the last and the root, partial aggregates."""
+        times = dict.fromkeys((FIRST, LAST, ROOT), pl.Int64())
         counted = {UNSEEN: pl.Int64()} if self.counting else {}
-        return {**self.aggregation.keys, FIRST: pl.Int64(), LAST: pl.Int64(), **self.aggregation.states, **counted}
+        return {**self.aggregation.keys, **times, **self.aggregation.states, **counted}
 
     @cached_property
     def schema(self) -> dict[str, pl.DataType]:
@@ -57,12 +61,12 @@ class Gathering:
             corrections = rows.select(aggregation.is_correction.fill_null(False)).to_series()
             if corrections.any():
                 taken, late = rows.filter(~corrections), rows.filter(corrections)
-        timed = taken.with_columns(aggregation.row_time.alias(FIRST), aggregation.row_time.alias(LAST))
+        timed = taken.with_columns(aggregation.row_time.alias(name) for name in (FIRST, LAST, ROOT))
         doubtful = timed.select(pl.col(FIRST) < edge.late).to_series()
         if not doubtful.any():
             parts = self._together(timed)
         else:
-            parts = pl.concat([self._together(timed.filter(~doubtful)), self._apart(timed.filter(doubtful))])
+            parts = pl.concat([self._together(timed.filter(~doubtful)), self._apart(timed.filter(doubtful), edge)])
         return Combined(parts, aggregation.late(late, edge), taken.height)
 
     def merge(self, parts: pl.DataFrame) -> pl.DataFrame:
@@ -91,7 +95,7 @@ class Gathering:
     def _together(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows that are close to each other as one part."""
         aggregation = self.aggregation
-        read = {*aggregation.key, aggregation.time, FIRST, LAST}.union(
+        read = {*aggregation.key, aggregation.time, FIRST, LAST, ROOT}.union(
             *(each.columns for each in aggregation.aggregates)
         )
         # What nothing reads need not be sorted.
@@ -112,8 +116,11 @@ class Gathering:
             gathered = chained(parts, key, self.within).group_by(CHAIN).agg(*firsts, **aggregated)
         return gathered.with_columns(nothing).select(self.schema.keys())
 
-    def _apart(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _apart(self, rows: pl.DataFrame, edge: Edge) -> pl.DataFrame:
         """Every row a part of its own, with the row as it came."""
+        # A session that began before this moment may have been emitted and forgotten, so another gets no id from there.
+        not_over = edge.late - self.gap - self.lateness.correctable + 1
+        rows = rows.with_columns(pl.max_horizontal(ROOT, pl.lit(not_over, pl.Int64)).alias(ROOT))
         whole = pl.concat_list(pl.struct(self._whole_row.keys())).alias(WHOLE)
         numbered = canonical(rows.with_columns(whole), self.aggregation.key).with_row_index(CHAIN)
         firsts = (pl.col(name).first() for name in (*self.aggregation.key, WHOLE))

@@ -13,7 +13,7 @@ from headrace.operators.windows.emission import Emission
 from headrace.operators.windows.fixed.previews import PREVIEW_AT, UNSEEN, Previews
 from headrace.operators.windows.panes import Panes
 from headrace.operators.windows.sessions.chains import CHAIN, FIRST, LAST, chained
-from headrace.operators.windows.sessions.gathering import Gathering
+from headrace.operators.windows.sessions.gathering import ROOT, Gathering
 from headrace.operators.windows.sessions.session_keeping import PLACE, Sessions
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Due
@@ -90,7 +90,7 @@ class RevisedSessionAggregation(Sessions):
 
     @cached_property
     def _gathering(self) -> Gathering:
-        return Gathering(self.aggregation, self.lateness, self.gap, counting=True)
+        return Gathering(self.aggregation, self.lateness, self.gap, within=self.gap, counting=True)
 
     @property
     def _end(self) -> pl.Expr:
@@ -164,7 +164,7 @@ class RevisedSessionAggregation(Sessions):
             given = self._as_given(before.filter(pl.col(REVISION).is_not_null()))
             outputs.append(self._results(given, pl.lit(pane), pl.lit("update_before")))
         sessions = before.with_columns(
-            pl.coalesce(ID, FIRST).alias(ID), (pl.col(REVISION).fill_null(-1) + 1).cast(pl.Int32)
+            pl.coalesce(ID, ROOT).alias(ID), (pl.col(REVISION).fill_null(-1) + 1).cast(pl.Int32)
         )
         change = pl.when(pl.col(REVISION) == 0).then(pl.lit("insert")).otherwise(pl.lit("update_after"))
         outputs.append(self._results(sessions, pl.lit(pane), change))
