@@ -11,9 +11,12 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlglot import exp
 
 from headrace.errors import DefinitionError
 from headrace.expressions import Aggregate, parse_aggregate, parse_condition, parse_row_expression
+from headrace.expressions.listed import ARGUMENTS
+from headrace.expressions.translation import TRANSLATIONS
 
 TIME = pl.lit(0, pl.Int64)
 SCHEMA: dict[str, pl.DataType] = {
@@ -32,6 +35,10 @@ SCHEMA: dict[str, pl.DataType] = {
 def _aggregated(text: str, frame: pl.DataFrame) -> Any:
     aggregate = parse_aggregate(text, name="out")
     return frame.select(**aggregate.partial(frame.schema, TIME)).select(aggregate.result(frame.schema)).item()
+
+
+def test_every_node_of_the_list_is_translated_and_no_other() -> None:
+    assert ARGUMENTS.keys() - {exp.Identifier, exp.DataType, exp.DataTypeParam} == TRANSLATIONS.keys()
 
 
 def test_an_expression_names_the_columns_it_reads_and_not_the_fields_in_them() -> None:

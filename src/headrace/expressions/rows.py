@@ -10,8 +10,9 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from headrace.errors import DefinitionError
+from headrace.expressions.listed import ARGUMENTS, unsupported
 from headrace.expressions.operands import Schema
-from headrace.expressions.translation import ARGUMENTS, Scope, unsupported
+from headrace.expressions.translation import Scope
 
 
 @dataclass(frozen=True, slots=True)
