@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import signal
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from headrace.errors import HeadraceError
+from headrace.services.http_server import HttpServer
 from headrace.services.jars import jars
 from headrace.services.kafka import JAVA_OPTIONS, LOGGING, Kafka
-from headrace.services.ports import ANY, HOST
+from headrace.services.ports import ANY
 from headrace.services.programs import java
 from headrace.services.server import Command, Place
 from headrace.services.state import read_state
@@ -29,12 +28,13 @@ SETTINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Connect:
+class Connect(HttpServer):
     """One worker that runs the connectors which clients put into it over HTTP."""
 
     name: ClassVar[str] = "connect"
     ports: ClassVar[tuple[range, ...]] = (ANY,)
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+    ready_path: ClassVar[str] = "/connectors"
 
     def prepare(self, place: Place) -> None:
         """Write the settings that never change."""
@@ -54,29 +54,6 @@ class Connect:
         classes = os.pathsep.join(str(jar) for jar in jars("connect"))
         worker = "org.apache.kafka.connect.cli.ConnectStandalone"
         return Command((java(), *JAVA_OPTIONS, logging, "-cp", classes, worker, str(file)))
-
-    def is_ready(self, place: Place) -> bool:
-        """It lists its connectors."""
-        connection = http.client.HTTPConnection(HOST, place.port, timeout=5)
-        try:
-            connection.request("GET", "/connectors")
-            return connection.getresponse().status == http.client.OK
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
-
-    def url(self, place: Place) -> str:
-        """How clients name it."""
-        return f"http://{place.address}"
-
-    def dsn(self, place: Place) -> str:
-        """The same: it has no password."""
-        return self.url(place)
-
-    def secret_file(self, place: Place) -> Path | None:
-        """It has no password."""
-        return None
 
 
 def _broker(place: Place) -> str:

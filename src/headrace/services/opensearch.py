@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import signal
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from headrace.services.http_server import HttpServer
 from headrace.services.jars import jars
 from headrace.services.ports import ANY, HOST
 from headrace.services.programs import java
@@ -19,13 +19,14 @@ JAVA_OPTIONS = ("-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLev
 
 
 @dataclass(frozen=True, slots=True)
-class OpenSearch:
+class OpenSearch(HttpServer):
     """A cluster of one node, without passwords."""
 
     name: ClassVar[str] = "opensearch"
     # The runner takes no port for clients above 9299. The second one is for talk between nodes.
     ports: ClassVar[tuple[range, ...]] = (range(8_300, 9_200), ANY)
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+    ready_path: ClassVar[str] = "/_cluster/health?wait_for_status=yellow&timeout=2s"
 
     def prepare(self, place: Place) -> None:
         """Write the settings."""
@@ -55,29 +56,6 @@ class OpenSearch:
         arguments = [text for name, value in options.items() for text in (f"-{name}", value)]
         runner = "org.codelibs.opensearch.runner.OpenSearchRunner"
         return Command((java(), *JAVA_OPTIONS, "-cp", classes, runner, *arguments))
-
-    def is_ready(self, place: Place) -> bool:
-        """It says that all its indices can be read and written."""
-        connection = http.client.HTTPConnection(HOST, place.port, timeout=5)
-        try:
-            connection.request("GET", "/_cluster/health?wait_for_status=yellow&timeout=2s")
-            return connection.getresponse().status == http.client.OK
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
-
-    def url(self, place: Place) -> str:
-        """How clients name it."""
-        return f"http://{place.address}"
-
-    def dsn(self, place: Place) -> str:
-        """The same: it has no password."""
-        return self.url(place)
-
-    def secret_file(self, place: Place) -> Path | None:
-        """It has no password."""
-        return None
 
 
 def _settings_folder(place: Place) -> Path:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import polars as pl
 
 from headrace.event_time.record import Edge
-from headrace.operators.joins.temporal_layout import ARRIVAL, ENDED, KIND, PLACED, ROW, TIME, UNSENT, VERSION, Layout
+from headrace.operators.joins.as_of import AsOf
+from headrace.operators.joins.temporal_layout import ARRIVAL, ENDED, KIND, PLACED, ROW, TIME, UNSENT, VERSION
 from headrace.operators.joins.temporal_matching import PLACE
 from headrace.operators.joins.temporal_unchanged import carried, news
-from headrace.operators.joins.temporal_versions import VersionIntake
 from headrace.operators.key_order import KEY_NUMBER, with_key_numbers
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
@@ -22,50 +21,20 @@ _MET, _SINCE = "__met", "__since"
 
 
 @dataclass(frozen=True)
-class AsOfArrival:
+class AsOfArrival(AsOf):
     """Joins each row with the latest version of its key; versions of a batch come before its rows.
 
     A state row is the latest version of a key, or its end. By positions the latest is the one with the highest, without
     them the one that came last.
     """
 
-    name: str
-    layout: Layout
-    how: Literal["inner", "left"]
-    ttl: int | None
     remembers: int | None
     """How long the end of a version is kept, so that an older change does not undo it; None: for ever."""
-    second: VersionIntake
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The key columns."""
-        return self.layout.on.left
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """Versions are told apart by their arrival."""
-        return (ARRIVAL,)
-
-    @property
-    def output_time(self) -> str:
-        """The time of the row."""
-        return self.layout.output_time
-
-    @property
-    def partial_schema(self) -> dict[str, pl.DataType]:
-        """Rows travel whole."""
-        return dict(self.layout.rows.schema)
 
     @property
     def state_schema(self) -> dict[str, pl.DataType]:
         """Versions; what one of them was not sent it has been given when it came."""
         return {name: dtype for name, dtype in self.layout.version_schema.items() if name != UNSENT}
-
-    @property
-    def output_schema(self) -> dict[str, pl.DataType]:
-        """The row, and of the version what is not the key."""
-        return self.layout.output_schema
 
     @property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
@@ -78,10 +47,6 @@ class AsOfArrival:
         partials = canonical(accepted, self.key).select(self.partial_schema.keys())
         none_late = self.layout.rows.late(rows.clear(), edge)
         return Combined(partials, none_late, accepted.height, dropped=rows.height - accepted.height)
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows stay as they are, in the order of their arrival."""
-        return partials
 
     def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
         """Take versions in, then join the rows, then forget what is over."""

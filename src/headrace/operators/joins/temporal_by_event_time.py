@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +12,11 @@ import polars as pl
 from headrace.changelog import CHANGE, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
+from headrace.operators.joins.as_of import AsOf
 from headrace.operators.joins.pairs import Places
-from headrace.operators.joins.temporal_layout import ARRIVAL, ENDED, KIND, PLACED, ROW, TIME, Layout, before, parted
+from headrace.operators.joins.temporal_layout import ARRIVAL, ENDED, KIND, PLACED, ROW, TIME, before, parted
 from headrace.operators.joins.temporal_matching import PLACE, Versions, side_of
 from headrace.operators.joins.temporal_unchanged import carried, news
-from headrace.operators.joins.temporal_versions import VersionIntake
 from headrace.operators.key_order import with_key_numbers
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Holding
@@ -28,51 +27,21 @@ _ORDER, _THEN, _NOW = "__order", "__then", "__now"
 
 
 @dataclass(frozen=True)
-class AsOfEventTime:
+class AsOfEventTime(AsOf):
     """Joins each row with the version that was valid at its time.
 
     The state holds rows that wait, of each key the version that is valid where time is now, and all later ones. With
     corrections it reaches back further: rows that have left, and versions that were valid then.
     """
 
-    name: str
-    layout: Layout
-    how: Literal["inner", "left"]
-    ttl: int | None
     lateness: Lateness
-    second: VersionIntake
     corrects_for: int
     """How long rows that have left are kept, to be corrected by late versions."""
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The key columns."""
-        return self.layout.on.left
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """Rows and versions are told apart by their arrival."""
-        return (ARRIVAL,)
-
-    @property
-    def output_time(self) -> str:
-        """The time of the row."""
-        return self.layout.output_time
-
-    @property
-    def partial_schema(self) -> dict[str, pl.DataType]:
-        """Rows travel whole."""
-        return dict(self.layout.rows.schema)
 
     @property
     def state_schema(self) -> dict[str, pl.DataType]:
         """Rows and versions beside each other."""
         return self.layout.state_schema
-
-    @property
-    def output_schema(self) -> dict[str, pl.DataType]:
-        """The row, and of the version what is not the key."""
-        return self.layout.output_schema
 
     @cached_property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
@@ -89,10 +58,6 @@ class AsOfEventTime:
         accepted = on_time.drop_nulls(self.key) if self.how == "inner" else on_time
         partials = canonical(accepted, self.key).select(self.partial_schema.keys())
         return Combined(partials, late, accepted.height, dropped=on_time.height - accepted.height)
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows stay as they are, in the order of their arrival."""
-        return partials
 
     def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
         """Take versions and rows in, emit the rows that time has passed, and forget what no row can need."""

@@ -89,9 +89,9 @@ class TemporalJoin:
         operator: AsOfArrival | AsOfEventTime
         if self.as_of == "arrival":
             remembers = self._remembered.kept if layout.keeps_positions else 0
-            operator = AsOfArrival(self.name, layout, self.how, self.life.ttl, remembers, second)
+            operator = AsOfArrival(self.name, layout, self.how, self.life.ttl, second, remembers)
         else:
-            operator = AsOfEventTime(self.name, layout, self.how, self.life.ttl, self._chosen(), second, self._corrects)
+            operator = AsOfEventTime(self.name, layout, self.how, self.life.ttl, second, self._chosen(), self._corrects)
         _ = operator.output_schema  # names are checked here, before any data is read
         return operator
 
