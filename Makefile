@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-spark recovery recovery-changes bench-wheel bench-sinks bench-windows bench-state bench-patterns bench-joins lint format lock jars clean
+.PHONY: help setup demo test test-spark test-examples recovery recovery-changes bench-wheel bench-sinks bench-windows bench-state bench-patterns bench-joins lint format lock jars clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -14,13 +14,16 @@ demo: setup ## run the demonstration
 	.venv/bin/headrace demo
 
 # As in Spark's workers, where every core has a task already.
-test test-spark: export POLARS_MAX_THREADS = 1
+test test-spark test-examples: export POLARS_MAX_THREADS = 1
 
 test: lint ## check style, types and layers, then run the tests
 	$(PYTHON) -m pytest --numprocesses=2 --dist=loadfile
 
 test-spark: setup ## run every timeline on real Spark
 	$(PYTHON) -m pytest tests/timelines --engine=spark --numprocesses=2 --dist=loadfile
+
+test-examples: setup ## try every property with twenty times as many examples, chosen anew
+	$(PYTHON) -m pytest tests/timelines tests/unit -m hypothesis --engine=inline --examples=20 --numprocesses=2
 
 recovery: setup ## kill jobs 50 times for each sink, over a million events, print a table; freeze drivers
 	$(PYTHON) -m pytest tests/recovery/test_sink_kills.py tests/recovery/test_zombie.py --kills=50 --rows=1000000

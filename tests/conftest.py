@@ -10,17 +10,21 @@ from pyspark.sql import SparkSession
 
 import headrace as hr
 from headrace.services import Service, running
-from tests.models.examples import ON_SPARK
 
-# How long an example takes says something about the machine, not about the code.
-settings.register_profile("headrace", deadline=None)
-settings.register_profile(ON_SPARK, deadline=None)
-settings.load_profile("headrace")
+# How long an example takes says something about the machine, not about the code. The examples are the same every time,
+# so that a failure comes from a change; others are looked for with --examples.
+settings.register_profile("usual", deadline=None, derandomize=True)
+settings.register_profile("on Spark", settings.get_profile("usual"), max_examples=settings().max_examples // 10)
+settings.load_profile("usual")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    times = config.getoption("examples")
     if config.getoption("engine") == "spark":
-        settings.load_profile(ON_SPARK)
+        settings.load_profile("on Spark")
+    if times > 1:
+        settings.register_profile("many", settings(), derandomize=False, max_examples=settings().max_examples * times)
+        settings.load_profile("many")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,6 +35,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="both",
         help="timelines: all of them inline; all of them on Spark; or (default) all inline, and on Spark as well "
         "those that are marked",
+    )
+    parser.addoption(
+        "--examples", type=int, default=1, help="so many times as many examples of each property, chosen anew"
     )
     parser.addoption("--kills", type=int, default=3, help="how often a job with a real sink is killed")
     parser.addoption("--rows", type=int, default=40_000, help="how many events a job with a real sink gets")
