@@ -11,7 +11,15 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from headrace.errors import DefinitionError
 from headrace.secrets import HIDDEN, Secret, revealed
 
-_USUAL: dict[str, Any] = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "application_name": "headrace"}
+_USUAL: dict[str, Any] = {
+    "application_name": "headrace",
+    "connect_timeout": 10,
+    # A server that is cut off without a word is noticed within a minute, while sending and while waiting for an answer.
+    "tcp_user_timeout": 30_000,
+    "keepalives_idle": 20,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+}
 # libpq gives no code for an error at connecting, only the server's sentence.
 _REFUSALS = (
     "authentication failed",

@@ -14,11 +14,14 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 import headrace as hr
 from headrace.services import Service, running
+from headrace.sources.postgres_changes.catalogue import find_table
 from headrace.sources.postgres_changes.change_log import Overtaken
 from headrace.sources.postgres_changes.feed import ChangesFeed
+from headrace.sources.postgres_changes.server import Server
 from headrace.sources.postgres_changes.slot import Slot
 from tests.integration.changes import feed_of, log_in, logged, table_of
 
@@ -289,6 +292,62 @@ def test_updates_and_deletes_tell_what_the_table_logs_of_old_rows(
     positions = [row["position"] for row in logged(tmp_path, f"{name}_full")]
     assert positions == sorted(positions)
     assert positions[1] == positions[2] != positions[3]
+
+
+def test_a_key_that_the_server_stores_apart_stays_the_key_of_its_row(
+    postgres: Service, database: psycopg.Connection[Any], name: str, tmp_path: Path
+) -> None:
+    long = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=2_500))
+    database.execute(f"create table {name} (url text primary key, hits int, body text)")
+    database.execute(f"alter table {name} alter url set storage external")
+    database.execute(f"insert into {name} values (%s, 1, %s)", (long, long * 4))
+    feed = feed_of(postgres, tmp_path, name, [name])
+    feed.start()
+    database.execute(f"update {name} set hits = 2")
+    feed.stop()
+    last = feed_of(postgres, tmp_path, name, [name])
+    last.start()
+    last.stop()
+    told = [(row["change"], row["url"] == long, row["hits"], row["unchanged"]) for row in logged(tmp_path, name)]
+    assert told == [("insert", True, 1, None), ("update_after", True, 2, ["body"])]
+
+
+def test_columns_that_an_index_only_carries_are_no_part_of_the_key(
+    postgres: Service, database: psycopg.Connection[Any], name: str
+) -> None:
+    database.execute(f"create table {name} (id int, state text, primary key (id) include (state))")
+    assert find_table(database, name).key == ("id",)
+
+
+def test_a_table_that_others_inherit_from_is_refused(
+    postgres: Service, database: psycopg.Connection[Any], name: str
+) -> None:
+    database.execute(f"create table {name} (id int primary key)")
+    database.execute(f"create table {name}_child () inherits ({name})")
+    with pytest.raises(hr.HeadraceError) as raised:
+        find_table(database, name)
+    assert raised.value.id == "TABLE_INHERITED"
+
+
+def test_a_snapshot_from_which_a_policy_would_hide_rows_is_an_error_and_leaves_no_slot(
+    postgres: Service, database: psycopg.Connection[Any], name: str, tmp_path: Path
+) -> None:
+    database.execute(f"create table {name} (id int primary key)")
+    database.execute(f"insert into {name} values (1), (2)")
+    database.execute(f"alter table {name} enable row level security")
+    database.execute(f"create policy own on {name} using (id = 1)")
+    database.execute(f"create publication {name} for table {name} with (publish_via_partition_root = true)")
+    database.execute(f"create role {name} login replication password 'p'")
+    database.execute(f"grant select on {name} to {name}")
+    server = Server(make_conninfo(postgres.dsn, user=name, password="p"))
+    feed = ChangesFeed(
+        Slot(server, name, name), tmp_path, lambda connection: [find_table(connection, name)], lambda log: None
+    )
+    with pytest.raises(hr.HeadraceError, match="row-level security"):
+        feed.start()
+    assert database.execute("select count(*) from pg_replication_slots where slot_name = %s", (name,)).fetchone() == (
+        0,
+    )
 
 
 def test_one_transaction_over_two_tables_is_one_entry(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,32 @@ def test_a_slot_that_is_dropped_while_the_pipeline_runs_stops_it(
         running.wait(60)
     assert raised.value.id in ("SLOT_LOST", "SOURCE_FAILED")
     assert name in str(raised.value)
+
+
+def test_one_slot_in_two_calls_and_a_table_kept_by_changes_as_they_come_are_refused(
+    postgres: Service, database: psycopg.Connection[Any], name: str, spark: SparkSession
+) -> None:
+    def told(define: Callable[[SparkSession], None]) -> str:
+        (finding,) = hr.pipeline(name="shop")(define).check(spark=spark)
+        return finding.id
+
+    def changes(spark: SparkSession, table: str) -> Any:
+        return read_postgres_changes(spark, table, dsn=postgres.url, slot=name, schema="id INT, n INT")
+
+    def twice(spark: SparkSession) -> None:
+        for table in ("orders", "customers"):
+            hr.write(table, changes(spark, table), hr.to_memory(table))
+
+    def straight(sink: Any) -> Callable[[SparkSession], None]:
+        return lambda spark: hr.write("orders", changes(spark, "orders"), sink)
+
+    assert told(twice) == "SLOT_READ_TWICE"
+    for sink in (
+        hr.to_postgres("t", dsn=postgres.dsn, upsert_on="id"),
+        hr.to_delta("t", upsert_on="id"),
+        hr.to_redis("redis://localhost", key="{id}"),
+    ):
+        assert told(straight(sink)) == "CHANGELOG_NOT_MATERIALIZED"
 
 
 @pytest.mark.parametrize(

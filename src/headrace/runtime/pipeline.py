@@ -48,10 +48,15 @@ class Running:
         self._feeds = [source.feed for source in graph.sources.values() if source.feed is not None]
         for flow in flows:
             flow.prepare()
-        for feed in self._feeds:
-            feed.start()
-        for flow in flows:
-            flow.start()
+        try:
+            for feed in self._feeds:
+                feed.start()
+            for flow in flows:
+                flow.start()
+        except BaseException:
+            for feed in self._feeds:
+                feed.stop()
+            raise
 
     def status(self) -> dict[str, dict[str, Any] | None]:
         """The newest history entry of each flow."""

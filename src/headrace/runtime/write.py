@@ -54,7 +54,7 @@ def write(name: str, *outputs: Any) -> None:
     sources, steps = graph.nodes_in(frame)
     _check(name, frame, sources, steps, side)
     if main:
-        _check_changes(name, frame, steps, main[0][1])
+        _check_changes(name, frame, sources, steps, main[0][1])
     graph.add_flow(FlowNode(name, frame, main[0][1] if main else (), tuple(side), sources, steps))
 
 
@@ -86,11 +86,28 @@ def _check(
             )
 
 
-def _check_changes(name: str, frame: DataFrame, steps: tuple[str, ...], sinks: tuple[AnySink, ...]) -> None:
-    """A sink that only adds rows to a table cannot take back what a step takes back."""
-    taking_back = [step for step in steps if getattr(active_graph().steps[step].step, "takes_back", False)]
+def _check_changes(
+    name: str, frame: DataFrame, sources: tuple[str, ...], steps: tuple[str, ...], sinks: tuple[AnySink, ...]
+) -> None:
+    """A table takes changes only if it has a key, and from a step that knows the last change of each key.
+
+    Where a sink says nothing of ``takes_changes`` it is a log, in which each row says its change.
+    """
+    graph = active_graph()
+    taking_back = [step for step in steps if getattr(graph.steps[step].step, "takes_back", False)]
+    followed = [] if graph.stateful(steps) else [source for source in sources if graph.sources[source].changes]
     for sink in sinks:
-        if taking_back and CHANGE in frame.columns and not getattr(sink, "takes_changes", True):
+        takes_changes = getattr(sink, "takes_changes", None)
+        if CHANGE not in frame.columns or takes_changes is None:
+            continue
+        if followed and takes_changes:
+            raise DefinitionError(
+                "CHANGELOG_NOT_MATERIALIZED",
+                f"flow {name!r}: {sink!r} keeps a table, but changes of {followed[-1]!r} may come twice, and without "
+                "values that stayed the same, which would become null. Put hr.materialize(...) before it, or write to "
+                "a log as hr.to_kafka(...) or hr.to_files(...).",
+            )
+        if taking_back and not takes_changes:
             raise DefinitionError(
                 "SINK_CANNOT_DELETE",
                 f"flow {name!r}: step {taking_back[-1]!r} may take results back, but {sink!r} only adds rows, so its "

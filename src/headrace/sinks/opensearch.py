@@ -53,6 +53,11 @@ class OpenSearchSink:
         return "the same row has the same document id and version when a batch runs again; older versions are refused"
 
     @property
+    def takes_changes(self) -> bool:
+        """A change sets or deletes its document."""
+        return True
+
+    @property
     def dealt_by(self) -> tuple[str, ...]:
         """All changes of one document go to one writer, in their order."""
         return self.id.columns

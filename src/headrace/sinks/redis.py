@@ -66,6 +66,11 @@ class RedisSink:
         )
 
     @property
+    def takes_changes(self) -> bool:
+        """A change sets or deletes its key."""
+        return True
+
+    @property
     def dealt_by(self) -> tuple[str, ...]:
         """The columns of the key, so that its changes keep their order."""
         return self.key.columns

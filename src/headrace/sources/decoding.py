@@ -54,7 +54,7 @@ REASONS: Mapping[str, str] = {
     EVENT_TIME_TOO_OLD: "the event time is before not_before",
     NOT_A_CHANGE: "the message has the form of a change, but lacks what its kind of change needs",
     TABLE_TRUNCATED: "the table was emptied at its source, which no row of a changelog can say",
-    COLUMN_ADDED: "the table has a new column, which is not read; says so once",
+    COLUMN_ADDED: "the table has a new column, which is not read; says so once in each run",
 }
 
 DEAD_SCHEMA: Mapping[str, type[pl.DataType]] = {

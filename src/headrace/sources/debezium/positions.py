@@ -30,7 +30,8 @@ def change_position(source: pl.Expr, place: pl.Expr) -> pl.Expr:
 
     PostgreSQL: the end of the transaction before and the change's own LSN, because changes are sent in the order of
     commits. MySQL: number of the binary log, place in it, row. SQL Server: LSNs of commit and change, serial number.
-    MongoDB: time of the operation, and its order within that time.
+    MongoDB: time of the operation, its order within that time, and the message's place, because all operations of a
+    transaction have one time and order.
 
     >>> frame = pl.DataFrame({"source": [{"lsn": "97", "sequence": '["91","97"]'}, {}], "place": ["1", "2"]},
     ...                      schema={"source": pl.Struct(SOURCE), "place": pl.String()})
@@ -46,7 +47,7 @@ def change_position(source: pl.Expr, place: pl.Expr) -> pl.Expr:
         _joined(sortable(commit), sortable(at["lsn"])),
         _joined(sortable(log), sortable(at["pos"]), sortable(pl.coalesce(at["row"], nothing))),
         _joined(at["commit_lsn"], changed, sortable(pl.coalesce(at["event_serial_no"], nothing))),
-        pl.when(at["ord"].is_not_null()).then(_joined(sortable(at["ts_ms"]), sortable(at["ord"]))),
+        pl.when(at["ord"].is_not_null()).then(_joined(sortable(at["ts_ms"]), sortable(at["ord"]), place)),
         place,
     )
 

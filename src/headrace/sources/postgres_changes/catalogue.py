@@ -12,7 +12,8 @@ from headrace.errors import HeadraceError
 
 _TABLE = """
 select c.oid, c.relkind::text, c.relreplident::text, has_table_privilege(c.oid, 'select'),
-    coalesce(i.indkey::int2[], '{}') as key
+    coalesce((i.indkey::int2[])[0:i.indnkeyatts - 1], '{}') as key,
+    c.relkind = 'r' and exists (select from pg_inherits h where h.inhparent = c.oid) as inherited
 from pg_class c
 left join pg_index i on i.indrelid = c.oid
     and case c.relreplident when 'i' then i.indisreplident else i.indisprimary end
@@ -35,7 +36,7 @@ where a.attrelid = %s and a.attnum > 0 and not a.attisdropped and a.attgenerated
 order by a.attnum
 """
 TABLE_KINDS = ("r", "p")
-FULL, BY_INDEX = "f", "i"
+FULL = "f"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Table:
     """``schema.table``."""
     columns: tuple[Column, ...]
     key: tuple[str, ...]
-    """The primary key, or the columns of the index that stands for it; none when old rows are logged whole."""
+    """The primary key, or the columns of the index that stands for it; none when old rows alone tell rows apart."""
     whole: bool
     """Whether the whole old row is logged (REPLICA IDENTITY FULL)."""
 
@@ -103,10 +104,16 @@ def find_table(connection: psycopg.Connection[Any], name: str) -> Table:
         raise HeadraceError(
             "TABLE_MISSING", f"table {name!r} {what}. Correct the name; letter case counts, and the schema too."
         )
-    oid, _, identity, readable, numbers = found
+    oid, _, identity, readable, numbers, inherited = found
     if not readable:
         raise HeadraceError(
             "SOURCE_REFUSED", f"table {name!r} may not be read by this user. Let it: GRANT SELECT ON {name} TO <user>."
+        )
+    if inherited:
+        raise HeadraceError(
+            "TABLE_INHERITED",
+            f"other tables inherit from {name!r}. A query of it shows their rows, but their changes come under their "
+            "own names. Read each of them by its own name, or make it a partitioned table.",
         )
     rows = connection.execute(_COLUMNS, (oid,)).fetchall()
     columns = tuple(Column(column, type, modifier, shown) for column, _, type, modifier, shown in rows)

@@ -6,6 +6,7 @@ import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -78,5 +79,10 @@ class _Writing:
         return File(self.table, f"{self._path.parent.name}/{self._path.name}", self.columns, self._rows)
 
     def discard(self) -> None:
-        self._stream.close()
+        # Of a full disk: what could not be written before cannot be now.
+        with suppress(OSError):
+            if self._writer is not None:
+                self._writer.close()
+        with suppress(OSError):
+            self._stream.close()
         self._path.unlink(missing_ok=True)

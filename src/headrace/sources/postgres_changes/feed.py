@@ -6,6 +6,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,13 @@ class ChangesFeed:
         log = ChangeLog(self._folder / birth.log)
         log.create()
         birth.write(self._folder)
-        snapshot.take_snapshot(self._slot, self._session, tables, log)
+        try:
+            snapshot.take_snapshot(self._slot, self._session, tables, log)
+        except BaseException:
+            # Nobody would read from the slot, and the server would keep everything for it.
+            with suppress(psycopg.Error):
+                self._slot.drop(connection)
+            raise
         return birth, log
 
     def _check_slot(self, connection: psycopg.Connection[Any]) -> None:
@@ -139,7 +146,9 @@ class ChangesFeed:
             draft.discard()
             return 0
         except BaseException:
-            draft.discard()
+            # What has its name is read already, though the name was not yet made to stay.
+            if self._log.next() <= draft.number:
+                draft.discard()
             raise
         if recorder.rows or recorder.truncated:
             self.logged()
@@ -175,12 +184,14 @@ class ChangesFeed:
     def _stumble(self, problem: Exception) -> None:
         """Wait for what passes by itself; say to the flows what does not."""
         meaning = self._meaning(problem)
-        if isinstance(meaning, HeadraceError):
-            tell_failure(self._folder, meaning)
-            self._stopping.set()
-            return
-        for sign in self._signs():
-            sign.set_up(str(meaning))
+        # A full disk has no room for a sign either. Then there is none, and all is tried again.
+        with suppress(OSError):
+            if isinstance(meaning, HeadraceError):
+                tell_failure(self._folder, meaning)
+                self._stopping.set()
+            else:
+                for sign in self._signs():
+                    sign.set_up(str(meaning))
         self._stopping.wait(RETRY_SECONDS)
 
     def _meaning(self, problem: Exception) -> Exception:

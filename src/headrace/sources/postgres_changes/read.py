@@ -108,6 +108,12 @@ def read_postgres_changes(
             "RETENTION_INVALID",
             f"retention_bytes={retention_bytes!r} is no size. Give bytes, as in 10 * 2**30, or None.",
         )
+    if any(node.fingerprint.get("slot") == slot for node in active_graph().sources.values()):
+        raise DefinitionError(
+            "SLOT_READ_TWICE",
+            f"slot {slot!r} is read by two hr.read_postgres_changes(...), and what one takes the other would miss. "
+            "Read all its tables in one call, as tables=['orders', 'customers'], or give each call a slot of its own.",
+        )
     place = Slot(Server(dsn, password), slot, publication or slot)
     sources = {table: _source_name(name, table, alone=isinstance(tables, str)) for table in names}
     following = Following(active_graph(), place, sources, on_truncate)

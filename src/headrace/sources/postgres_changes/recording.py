@@ -124,17 +124,15 @@ class _Page:
 
     def _add_update(self, said: Update, head: Row) -> None:
         new, old = said.new, said.old
-        unsent = None
-        if said.unsent and old is not None and said.whole:
-            for column in said.unsent:
-                new[column] = old[column]
-        elif said.unsent:
-            unsent = [self._names[column] for column in said.unsent]
-        if old is None:
-            self.rows.append((UPDATE_AFTER, *head, unsent, *new))
-            return
-        moved = not said.whole or self._has_moved(old, new)
-        self.rows.append((DELETE if moved else UPDATE_BEFORE, *head, None, *old))
+        # Of the old row the server has sent all, or the key alone, or nothing.
+        sent = () if old is None else range(len(new)) if said.whole else self._key
+        for column in set(said.unsent).intersection(sent):
+            new[column] = old[column]  # type: ignore[index]  # there is an old row where something of it was sent
+        unsent = [self._names[column] for column in said.unsent if column not in sent] or None
+        moved = old is not None and self._has_moved(old, new)
+        # A key that is stored apart is sent also when it stays as it is; it is no row before this one.
+        if old is not None and (moved or said.whole):
+            self.rows.append((DELETE if moved else UPDATE_BEFORE, *head, None, *old))
         self.rows.append((INSERT if moved else UPDATE_AFTER, *head, unsent, *new))
 
     def _has_moved(self, old: Values, new: Values) -> bool:

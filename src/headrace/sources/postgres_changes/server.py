@@ -14,7 +14,7 @@ from headrace.postgres_server import PostgresServer, is_refused, primary
 # Connection lost, resources short, transaction lost to another, server stopping: all pass by themselves.
 _PASSING = ("08", "25P03", "40", "53200", "53300", "55006", "55P03", "57")
 # How values are written as text depends on these, and the log must read the same whoever wrote it.
-_TEXT = {
+_SETTINGS = {
     "client_encoding": "UTF8",
     "datestyle": "ISO",
     "intervalstyle": "postgres",
@@ -22,6 +22,8 @@ _TEXT = {
     "bytea_output": "hex",
     "extra_float_digits": "1",
     "search_path": "pg_catalog",
+    # Rows that a policy hides are an error, not a snapshot without them.
+    "row_security": "off",
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
 }
@@ -38,7 +40,7 @@ class Server(PostgresServer):
 
     def connect(self, session: str = "headrace", **settings: str) -> psycopg.Connection[Any]:
         """A new connection outside a transaction; ``session`` is its name among the server's sessions."""
-        texts = " ".join(f"-c {name}={value}" for name, value in _TEXT.items())
+        texts = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
         options = " ".join(filter(None, (self.settings.get("options", ""), texts)))
         try:
             return super().connect(application_name=session, options=options, **settings)

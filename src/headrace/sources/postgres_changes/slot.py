@@ -90,11 +90,15 @@ class Slot:
         """Make the slot; a connection that keeps its snapshot alive, where changes begin, and the snapshot's name."""
         connection = self.server.connect(session, replication="database")
         try:
-            command = f"CREATE_REPLICATION_SLOT \"{self.name}\" LOGICAL pgoutput (SNAPSHOT 'export')"
+            command = f'CREATE_REPLICATION_SLOT "{self.name}" LOGICAL pgoutput EXPORT_SNAPSHOT'
             result = connection.pgconn.exec_(command.encode())
             if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
                 said = result.get_error_message()
-                raise HeadraceError("SLOT_FAILED", f"{self!r} cannot be made: {said}.")
+                raise HeadraceError(
+                    "SLOT_FAILED",
+                    f"{self!r} cannot be made: {said}. Check the user's right to replicate (ALTER ROLE ... "
+                    "REPLICATION) and the server's max_replication_slots.",
+                )
             point, snapshot = (result.get_value(0, column) or b"" for column in (1, 2))
             return connection, lsn_number(point.decode()), snapshot.decode()
         except BaseException:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+import headrace.storage
 from headrace.sources.postgres_changes.birth import Birth, failure_in
 from headrace.sources.postgres_changes.catalogue import Column, Table
 from headrace.sources.postgres_changes.change_log import ChangeLog, Entry
+from headrace.sources.postgres_changes.draft import Draft
 from headrace.sources.postgres_changes.feed import IDLE_BYTES, PASSED, ChangesFeed
+from headrace.sources.postgres_changes.recording import framed
 from headrace.sources.postgres_changes.snapshot import FILE
 
 TABLE = Table("public.t", (Column("id", 23, -1, "integer"), Column("x", 25, -1, "text")), ("id",), False)
@@ -101,6 +108,85 @@ def test_what_cannot_be_taken_down_is_told_to_the_flows_and_not_forgotten_by_the
     assert str(failure).startswith("[SOURCE_FAILED] what slot 's' of db/shop gives cannot be taken down (")
     assert ChangeLog(tmp_path / "log").next() == 1, "the snapshot's entry is the only one"
     assert slot.forgotten == [10]
+
+
+def _logged(folder: Path) -> ChangeLog:
+    """The log once the transaction of ``_inserted`` is in it."""
+    log = ChangeLog(folder / "log")
+    until = time.monotonic() + 10
+    while log.next() < 2 and time.monotonic() < until:
+        time.sleep(0.02)
+    assert log.next() == 2
+    return log
+
+
+def test_an_entry_that_has_its_name_keeps_its_rows_whatever_fails_behind_that(
+    feed: ChangesFeed, slot: Slot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is named is passed over when it comes again, so its rows must be there."""
+    sync, failed = headrace.storage.sync_folder, []
+
+    def sync_folder(folder: Path) -> None:
+        if not failed:
+            failed.append(folder)
+            raise OSError(errno.EIO, "bad disk")
+        sync(folder)
+
+    monkeypatch.setattr(headrace.storage, "sync_folder", sync_folder)
+    slot.waiting = _inserted(b"x")
+    entry = _logged(tmp_path).entry(1)
+    until = time.monotonic() + 10
+    while slot.forgotten[-1] != 21 and time.monotonic() < until:
+        time.sleep(0.02)
+    assert failed
+    assert slot.forgotten[-1] == 21
+    assert [pl.read_parquet(ChangeLog(tmp_path / "log").data(file))["1"].to_list() for file in entry.files] == [["x"]]
+
+
+def test_a_full_disk_that_takes_no_sign_either_is_waited_for(tmp_path: Path, feed: ChangesFeed, slot: Slot) -> None:
+    feed.stop()
+    full = threading.Event()
+    full.set()
+
+    class Sign:
+        def set_up(self, reason: str) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def take_down(self) -> None:
+            pass
+
+    def clean(log: ChangeLog) -> None:
+        if full.is_set() and threading.current_thread() is not threading.main_thread():
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    again = ChangesFeed(slot, tmp_path, lambda connection: [TABLE], clean, lambda: [Sign()])  # type: ignore[arg-type,list-item]
+    again.start()
+    time.sleep(1.5)
+    full.clear()
+    slot.waiting = _inserted(b"x")
+    _logged(tmp_path)
+    again.stop()
+
+
+class Full(BytesIO):
+    """A file that no longer fits on its disk."""
+
+    def close(self) -> None:
+        super().close()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_draft_that_no_longer_fits_on_the_disk_gives_back_what_it_took(tmp_path: Path) -> None:
+    log = ChangeLog(tmp_path / "log")
+    log.create()
+    draft = Draft(log, 0)
+    for _ in range(2):
+        draft.write("public.t", TABLE.columns, framed([("insert", "1", 0, 1, None, b"1", b"x")], 2))
+    (writing,) = draft._open
+    stream, writing._stream = writing._stream, Full()
+    draft.discard()
+    stream.close()
+    assert list(log.folder.rglob("*.parquet")) == []
 
 
 @pytest.mark.parametrize("slot", [(11,), (10 + IDLE_BYTES,)], indirect=True)
