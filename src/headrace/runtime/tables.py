@@ -14,6 +14,7 @@ import polars as pl
 
 from headrace.errors import HeadraceError
 from headrace.operators.joins.broadcast_join import BroadcastJoin
+from headrace.small_tables.fitting import fitted
 from headrace.storage import named_first
 from headrace.wheel.task import table_file
 
@@ -71,7 +72,7 @@ class SmallTables:
     def _refresh(self, step: BroadcastJoin, kept: Kept) -> None:
         """Read a table; when that fails the last version stays, and without one nothing can begin."""
         try:
-            rows = step.table.read().select(step.table_columns.keys())
+            rows = fitted(step.table.read(), step.table_columns, table=repr(step.table))
         # Whatever an author's own table or a driver raises, rows that come meanwhile need not wait for it.
         except Exception as problem:
             if not kept.version:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 import polars as pl
@@ -15,6 +16,8 @@ from headrace.schemas import parse_ddl, polars_schema, spark_schema
 from headrace.small_tables.fitting import fitted
 
 Format = Literal["parquet", "csv"]
+HIDDEN = (".", "_")
+"""What names of files begin with that are no part of a table, such as checksums and signs of success."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -41,8 +44,11 @@ class FileTable:
 
     def _scanned(self) -> pl.LazyFrame:
         if self.format == "parquet":
-            return pl.scan_parquet(self.path)
-        return pl.scan_csv(self.path, schema_overrides=self.columns(), infer_schema=False)
+            return pl.scan_parquet(self.path, hidden_file_prefix=HIDDEN)
+        folder = Path(self.path)
+        files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else []
+        shown = [file for file in files if not file.name.startswith(HIDDEN)]
+        return pl.scan_csv(shown or self.path, schema_overrides=self.columns(), infer_schema=False)
 
     @contextmanager
     def _told(self) -> Iterator[None]:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import polars as pl
 
 from headrace.errors import HeadraceError
+from headrace.sources.conversion import from_value
+from headrace.sources.decoding import type_name
 
 MOST_BYTES = 512 << 20
 
@@ -31,9 +33,18 @@ def fitted(rows: pl.DataFrame, columns: Mapping[str, pl.DataType], *, table: str
             f"{table} takes {size >> 20} MiB, but every worker would hold all of it; at most "
             f"{MOST_BYTES >> 20} MiB are taken. Read fewer rows or columns, or use hr.lookup or hr.temporal_join.",
         )
-    try:
-        return rows.select(pl.col(name).cast(dtype) for name, dtype in columns.items())
-    except pl.exceptions.PolarsError as problem:
+    return pl.DataFrame([_fitted(rows[name], dtype, table) for name, dtype in columns.items()])
+
+
+def _fitted(values: pl.Series, dtype: pl.DataType, table: str) -> pl.Series:
+    if values.dtype == dtype:
+        return values
+    converted = from_value(values, dtype)
+    if converted.null_count() > values.null_count():
+        other = values.filter(converted.is_null() & values.is_not_null())[0]
         raise HeadraceError(
-            "TABLE_TYPE", f"{table} does not fit the types it was declared with: {problem}. Mend the table."
-        ) from None
+            "TABLE_TYPE",
+            f"{table}: column {values.name!r} is {type_name(values.dtype)} and holds {other!r}, which does not fit the "
+            f"{type_name(dtype)} that it was declared as. Mend the table.",
+        )
+    return converted

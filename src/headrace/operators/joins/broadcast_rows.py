@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 import polars as pl
@@ -16,8 +15,8 @@ from headrace.wheel.key_hash import canonical
 from headrace.wheel.stateless import Passed
 from headrace.wheel.task import Task
 
-KEPT_TABLES = 8
-"""How many versions of tables a worker remembers between batches."""
+_READ: dict[str, tuple[tuple[str, int, int], pl.DataFrame]] = {}
+"""The version that a worker has read last of each table, by the folder of its versions."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +53,11 @@ class Broadcast:
 
     def close(self) -> None:
         """Forget the tables."""
-        _read.cache_clear()
+        _READ.clear()
 
     def _table(self, task: Task) -> pl.DataFrame:
         """The batch's version of the table, in the columns of a joined row."""
-        file = task.table_file(self.name)
-        told = os.stat(file)
-        table = canonical(_read(file, told.st_ino, told.st_mtime_ns), self.on.right)
+        table = canonical(_read(task.table_file(self.name)), self.on.right)
         payload = (
             (pl.col(name) if name in table.columns else pl.lit(None)).cast(self.columns.right_schema[new]).alias(new)
             for name, new in self.columns.right.items()
@@ -69,7 +66,11 @@ class Broadcast:
         return table.select(*key, *payload)
 
 
-@lru_cache(maxsize=KEPT_TABLES)
-def _read(file: str, number: int, written: int) -> pl.DataFrame:
+def _read(file: str) -> pl.DataFrame:
     """A version; another checkpoint in the same place has its own, under the same names."""
-    return pl.read_parquet(file)
+    folder, told = os.path.dirname(file), os.stat(file)
+    version = (file, told.st_ino, told.st_mtime_ns)
+    known = _READ.get(folder)
+    if known is None or known[0] != version:
+        known = _READ[folder] = (version, pl.read_parquet(file))
+    return known[1]

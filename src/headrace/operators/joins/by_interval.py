@@ -8,11 +8,13 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
+from headrace.changelog import CHANGE
 from headrace.event_time.record import Edge
+from headrace.operators.joins.arrival import ARRIVAL, in_order_of_arrival
 from headrace.operators.joins.intake import TIME
 from headrace.operators.joins.meeting import Couples, Gathered, Meeting, together
 from headrace.operators.joins.pairs import Places
-from headrace.operators.joins.sides import ARRIVAL, CHANGE, RIGHT, JoinedSides
+from headrace.operators.joins.sides import RIGHT, JoinedSides
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Due
 
@@ -34,7 +36,8 @@ class IntervalJoining(JoinedSides):
     @property
     def output_time(self) -> str:
         """The later of the two times; the row's own where only left rows leave."""
-        return self.left.joined[self.left.rows.time] if self.only_left else EVENT_TIME
+        time = self.left.rows.time
+        return self.left.joined.get(time, time) if self.only_left else EVENT_TIME
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
@@ -51,6 +54,7 @@ class IntervalJoining(JoinedSides):
 
     def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
         """Let rows meet, let those leave for which none can come, and forget what is over."""
+        state = in_order_of_arrival(state)
         # Frames are put together and picked apart by places: with few rows in each of many key groups, every query
         # that Polars would plan costs more than its rows.
         arrived = self._arrived(state, partials, second)

@@ -8,12 +8,14 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
+from headrace.changelog import CHANGE
 from headrace.event_time.record import Edge
+from headrace.operators.joins.arrival import ARRIVAL
 from headrace.operators.joins.every_match import EveryMatch
 from headrace.operators.joins.intake import TIME, SideIntake
 from headrace.operators.joins.meeting import Couples, Flags, Gathered, together
 from headrace.operators.joins.pairs import Places
-from headrace.operators.joins.sides import ARRIVAL, CHANGE, PLACE, RIGHT, JoinedSides
+from headrace.operators.joins.sides import PLACE, RIGHT, JoinedSides
 from headrace.operators.key_order import KEY_NUMBER, with_key_numbers
 from headrace.operators.windows.aggregation import WINDOW
 from headrace.operators.windows.fixed.assigners import Windows

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Self
 
 import polars as pl
 
+from headrace.changelog import CHANGE
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.operators.joins.columns import JoinedColumns, joined_columns
 from headrace.operators.joins.every_match import How
 from headrace.operators.joins.on import On
-from headrace.operators.joins.sides import CHANGE
 from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, place
 from headrace.wheel.operator import AnyOperator

@@ -9,8 +9,10 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
+from headrace.changelog import CHANGE, DELETE, INSERT
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
+from headrace.operators.joins.arrival import ARRIVAL
 from headrace.operators.joins.columns import JoinedColumns
 from headrace.operators.joins.intake import TIME, SideIntake
 from headrace.operators.joins.meeting import Couples, Flags
@@ -19,12 +21,11 @@ from headrace.operators.key_order import KEY_NUMBER, with_key_numbers
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Combined
 
-RIGHT, ARRIVAL = "__right", "__arrival"
+RIGHT = "__right"
 PLACE = "__place"
-CHANGE = "change"
 MOST_CHUNKS = 16
 """As long as no row goes, rows are only added; after so many times they are made one piece, for fast access."""
-_CHANGES = pl.Series(["insert", "delete"])
+_CHANGES = pl.Series([INSERT, DELETE])
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 
 from headrace.event_time.record import Edge
+from headrace.operators.joins.arrival import ARRIVAL, in_order_of_arrival
 from headrace.operators.joins.as_of import AsOf
-from headrace.operators.joins.temporal_layout import ARRIVAL, ENDED, KIND, PLACED, ROW, TIME, UNSENT, VERSION
+from headrace.operators.joins.temporal_layout import ENDED, KIND, PLACED, ROW, TIME, UNSENT, VERSION
 from headrace.operators.joins.temporal_matching import PLACE
 from headrace.operators.joins.temporal_unchanged import carried, news
 from headrace.operators.key_order import KEY_NUMBER, with_key_numbers
@@ -50,6 +51,7 @@ class AsOfArrival(AsOf):
 
     def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
         """Take versions in, then join the rows, then forget what is over."""
+        state = in_order_of_arrival(state)
         following = 0 if state.is_empty() else int(state[ARRIVAL].max()) + 1  # type: ignore[arg-type]
         arrived = self.layout.versions_in(second, following).select(self.layout.version_schema.keys())
         rows = self.layout.rows_in(partials, following + second.height)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 How = Literal["inner", "left"]
-AsOf = Literal["event_time", "arrival"]
+AsOfWhat = Literal["event_time", "arrival"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -38,7 +38,7 @@ class TemporalJoin:
     on: On
     life: Life
     how: How
-    as_of: AsOf
+    as_of: AsOfWhat
     versions_late: Lateness | None
     deleted: Deleted
     lateness: Lateness | None = None
@@ -177,7 +177,7 @@ def temporal_join(
     keep_forever: bool = False,
     how: How = "inner",
     versions_late: Lateness | None = None,
-    as_of: AsOf = "event_time",
+    as_of: AsOfWhat = "event_time",
     keep_deleted: Duration | None = WEEK,
 ) -> TemporalJoin:
     """Each row with the version of its key that was valid at the row's event time.

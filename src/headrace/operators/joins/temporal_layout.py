@@ -12,11 +12,12 @@ from headrace.changelog import CHANGE, POSITION, UNCHANGED, is_setting
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING
+from headrace.operators.joins.arrival import ARRIVAL
 from headrace.operators.joins.columns import JoinedColumns, joined_columns
 from headrace.operators.joins.on import On
 from headrace.operators.rows import Rows
 
-ARRIVAL, TIME, KIND, PLACED, UNSENT = "__arrival", "__time", "__kind", "__position", "__unsent"
+TIME, KIND, PLACED, UNSENT = "__time", "__kind", "__position", "__unsent"
 ROW, ENDED, VERSION = 0, 1, 2
 """What a row of state is: a row, the end of a version without another, a version. Of two changes at one position an
 end comes first."""

@@ -173,7 +173,8 @@ class PatternMatching:
 
     def _key_numbers(self, keys: pl.DataFrame) -> pl.DataFrame:
         """The keys that something happens to, each with a number."""
-        distinct = keys.unique() if self.key else pl.DataFrame(height=1)
+        # In their own order, so that a batch that runs again gives its rows in the order that it gave them in.
+        distinct = keys.unique().sort(self.key) if self.key else pl.DataFrame(height=1)
         return distinct.with_columns(pl.lit(KEPT, pl.Int64).alias(ARRIVAL)).with_row_index(KEY_NUMBER)
 
     def _in_order(self, released: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:

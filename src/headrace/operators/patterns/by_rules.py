@@ -157,9 +157,9 @@ class RuleMatching:
 
     def _numbered(self, state: pl.DataFrame, arriving: pl.DataFrame, *, up: bool) -> pl.DataFrame:
         """What arrives, as state rows, numbered behind what waits already: rows upwards, changes downwards."""
-        known = state[ARRIVAL]
-        first = max(VALID, int(known.max() or VALID)) + 1 if up else min(VALID, int(known.min() or VALID)) - 1  # type: ignore[arg-type]
+        known = pl.concat([state[ARRIVAL], pl.Series([VALID])])
         step = 1 if up else -1
+        first = int(known.max() if up else known.min()) + step  # type: ignore[arg-type]
         number = pl.int_range(first, first + step * arriving.height, step, dtype=pl.Int64, eager=True)
         return self._as_state(arriving.with_columns(number.alias(ARRIVAL)))
 

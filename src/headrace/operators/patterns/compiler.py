@@ -18,11 +18,14 @@ _INNER: dict[Inner, Contiguity] = {
 
 
 def conditions_of(elements: Sequence[Element]) -> list[tuple[str, str | None]]:
-    """Every condition by the name of its step (``until b`` for the end of a loop), in the automaton's order."""
+    """Every condition by the name of its step, in the automaton's order.
+
+    ``until b`` is the end of a loop over ``b``, ``until group b`` that of a loop over a group that begins with it.
+    """
     found: list[tuple[str, str | None]] = []
     for element in elements:
         if element.quantifier.until is not None:
-            found.append((f"until {_first(element).step}", element.quantifier.until))
+            found.append((_until(element), element.quantifier.until))
         found += conditions_of(element.group) if element.group else [(str(element.step), element.where)]
     return found
 
@@ -109,9 +112,9 @@ class _Compiler:
         return len(self.states) - 1
 
     def _mask(self, element: Element, *, until: bool = False) -> int:
-        name = f"until {_first(element).step}" if until else str(element.step)
+        wanted = _until(element) if until else str(element.step)
         names = [name for name, _ in conditions_of(self.elements)]
-        return 1 << names.index(name)
+        return 1 << names.index(wanted)
 
     def _until(self, element: Element) -> int:
         return 0 if element.quantifier.until is None else self._mask(element, until=True)
@@ -273,3 +276,11 @@ class _Compiler:
 def _first(element: Element) -> Element:
     """The first step of an element."""
     return _first(element.group[0]) if element.group else element
+
+
+def _until(element: Element) -> str:
+    """The name of the condition that ends a loop."""
+    levels, inner = 0, element
+    while inner.group:
+        levels, inner = levels + 1, inner.group[0]
+    return f"until {'group ' * levels}{inner.step}"

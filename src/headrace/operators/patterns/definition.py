@@ -163,7 +163,7 @@ class Definition:
         names = [name for name, _ in conditions_of(self.elements)]
         negated = {step.step for step in self._all_steps() if step.negated}
         for name, condition in zip(names, self.conditions(), strict=True):
-            own = name.removeprefix("until ")
+            own = name.rsplit(" ")[-1]
             if own in negated:
                 before = [step.step for step in self._all_steps()]
                 limit = max((order[str(each)] for each in before[: before.index(own)] if each in order), default=-1)

@@ -248,7 +248,8 @@ def _aggregated(
 def _sum(values: list[Any], dtype: pl.DataType) -> Any:
     if not values:
         return None
-    total = sum(values)
+    with localcontext(prec=2 * LARGEST_PRECISION):
+        total = sum(values)
     if dtype == pl.Int64():
         return total if fits(total, dtype) else None
     return _rounded(Decimal(total), dtype) if isinstance(dtype, pl.Decimal) else float(total)

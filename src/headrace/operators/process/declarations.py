@@ -13,7 +13,7 @@ import polars as pl
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.expressions.aggregates.accumulator import Accumulator
-from headrace.operators.process.fitting import fitting, is_copied
+from headrace.operators.process.fitting import fitting, is_copied, one_nan
 from headrace.operators.process.handles import (
     FOREVER,
     AggregatingState,
@@ -143,7 +143,8 @@ class DeclaredMap(Declared[MapState]):
 
     @property
     def fit_key(self) -> Any:
-        return fitting(_parsed(self.key_type))
+        fit = fitting(_parsed(self.key_type))
+        return lambda key: one_nan(fit(key))
 
 
 @dataclass(frozen=True, kw_only=True)

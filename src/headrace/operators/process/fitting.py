@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, NoReturn
 
 import numpy as np
 import polars as pl
 
+from headrace.expressions.operands import LARGEST_PRECISION
 from headrace.schemas import spark_type
 
 Fit = Callable[[Any], Any]
 """The value as it is stored, a copy where it could be changed afterwards; raises ValueError for what does not fit."""
 
+_LARGEST_SHORT = float(np.finfo(np.float32).max)
 _WHOLE: dict[pl.DataType, int] = {pl.Int8(): 7, pl.Int16(): 15, pl.Int32(): 31, pl.Int64(): 63}
 
 
@@ -43,6 +46,15 @@ def fitting(dtype: pl.DataType) -> Fit:
         return _text(dtype)
     exact = {pl.Boolean(): (bool,), pl.Binary(): (bytes,), pl.Date(): (date,), pl.Duration("us"): (timedelta,)}
     return _exact(dtype, exact[dtype])
+
+
+def one_nan(key: Any) -> Any:
+    """A key of a map; not-a-number is always the same object, because nothing else tells that it is equal to itself.
+
+    >>> one_nan(float("nan")) is one_nan(float("nan"))
+    True
+    """
+    return math.nan if key != key else key
 
 
 def is_copied(dtype: pl.DataType) -> bool:
@@ -77,7 +89,15 @@ def _float(dtype: pl.DataType) -> Fit:
             return float(value)
         return _refuse(value, dtype)
 
-    return fit
+    def fit_short(value: Any) -> Any:
+        given = fit(value)
+        if given is None:
+            return None
+        if _LARGEST_SHORT < abs(given) < math.inf:
+            _refuse(value, dtype, ", which ends before that")
+        return float(np.float32(given))
+
+    return fit_short if dtype == pl.Float32() else fit
 
 
 def _text(dtype: pl.DataType) -> Fit:
@@ -120,6 +140,9 @@ def _moment(dtype: pl.Datetime) -> Fit:
 
 
 def _decimal(dtype: pl.Decimal) -> Fit:
+    last_digit = Decimal(1).scaleb(-dtype.scale)
+    wide = Context(prec=2 * LARGEST_PRECISION)
+
     def fit(value: Any) -> Any:
         if value is None:
             return None
@@ -127,12 +150,12 @@ def _decimal(dtype: pl.Decimal) -> Fit:
             value = Decimal(value)
         if not isinstance(value, Decimal) or not value.is_finite():
             _refuse(value, dtype)
-        _, digits, exponent = value.normalize().as_tuple()
-        after = max(0, -int(exponent))
-        before = len(digits) + int(exponent)
-        if after > dtype.scale or before > dtype.precision - dtype.scale:
+        if value and value.adjusted() >= dtype.precision - dtype.scale:
             _refuse(value, dtype, ": it has too many digits")
-        return value
+        fitted = value.quantize(last_digit, context=wide)
+        if fitted != value:
+            _refuse(value, dtype, ": it has too many digits")
+        return fitted
 
     return fit
 

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from headrace.operators.process.declarations import Declared, DeclaredMap
+from headrace.operators.process.fitting import one_nan
 from headrace.operators.process.lists import nested, unnested
 
 ARRIVAL = "__arrival"
@@ -93,4 +94,4 @@ def _has_time(declared: Declared[Any]) -> bool:
 
 
 def _mapped(entries: list[tuple[Any, ...]]) -> dict[Any, tuple[Any, int]]:
-    return {key: (value, written) for key, value, written in entries}
+    return {one_nan(key): (value, written) for key, value, written in entries}

@@ -103,17 +103,18 @@ class MapState(State):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a key, or the default when there is none or its time is over."""
-        entry = self._entries.get(key)
+        fitted_key = self._fitted(key, self._fit_key)
+        entry = self._entries.get(fitted_key)
         now = self._timeline.now
         if entry is None or now - entry[1] >= self._ttl:
             return default
         if self._renews:
-            self._put(key, (entry[0], now))
+            self._put(fitted_key, (entry[0], now))
         return self._fit(entry[0]) if self._copied else entry[0]
 
     def contains(self, key: Any) -> bool:
         """Whether a key has a value whose time is not over."""
-        entry = self._entries.get(key)
+        entry = self._entries.get(self._fitted(key, self._fit_key))
         return entry is not None and self._timeline.now - entry[1] < self._ttl
 
     def put(self, key: Any, value: Any) -> None:
@@ -125,8 +126,9 @@ class MapState(State):
 
     def remove(self, key: Any) -> None:
         """Forget the value of a key."""
-        if key in self._entries:
-            self._journal.append((self, key, self._entries.pop(key)))
+        fitted_key = self._fitted(key, self._fit_key)
+        if fitted_key in self._entries:
+            self._journal.append((self, fitted_key, self._entries.pop(fitted_key)))
 
     def keys(self) -> list[Any]:
         """The keys whose values are not over, in their own order."""

@@ -166,7 +166,7 @@ class PaneAggregation(Windowing):
         """Windows as rows to emit, and as state rows that remember it."""
         if windows.is_empty():
             return self._no_output, self._no_state
-        return self._results(windows, pane=pane).sort("window", maintain_order=True), self._revisions(windows)
+        return self._results(windows, pane=pane).sort("window", *self.key), self._revisions(windows)
 
     def _revisions(self, windows: pl.DataFrame) -> pl.DataFrame:
         """Emitted windows as state rows."""

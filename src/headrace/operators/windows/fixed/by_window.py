@@ -180,8 +180,8 @@ class WindowAggregation(Windowing):
             kept.drop(CHANGED),
             kept.filter(pl.col(CHANGED)).drop(CHANGED),
             state.filter(over).select(self.identity),
-            # Windows of one key leave in the order of time, whatever order the state has them in.
-            pl.concat(outputs).sort("window", maintain_order=True),
+            # Whatever order the state has them in: a batch that runs again gives its rows in the same order.
+            pl.concat(outputs).sort("window", *self.key, maintain_order=True),
         )
 
     def _correct(self, state: pl.DataFrame, corrections: pl.DataFrame, edge: Edge) -> tuple[pl.DataFrame, pl.Series]:

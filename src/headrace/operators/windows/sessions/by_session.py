@@ -90,8 +90,7 @@ class SessionAggregation(Sessions):
         return chains.group_by(by).agg(*firsts, place, **self._gathering.merging).select(*self.state_schema, PLACE)
 
     def _results(self, over: pl.DataFrame) -> pl.DataFrame:
-        # Sessions of one key leave in the order of time.
-        sessions = over.sort(FIRST)
+        sessions = over.sort(FIRST, *self.key)
         start = pl.col(FIRST).cast(MOMENT)
         return sessions.select(
             *self.key,

@@ -79,7 +79,7 @@ class RevisedSessionAggregation(Sessions):
             kept.filter(known[PLACE].is_null()),
             self._gone(state, known),
             # What becomes of one session leaves in the order in which it happened.
-            pl.concat(outputs).sort("session_id", maintain_order=True),
+            pl.concat(outputs).sort("session_id", *self.key, maintain_order=True),
             late,
         )
 
