@@ -60,25 +60,32 @@ class Asking:
     async def _outcomes(self, questions: Sequence[Any]) -> list[Outcome]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.terms.budget
-        outcomes: list[Outcome] = []
+        outcomes: dict[int, Outcome] = {}
+        asked = list(range(len(questions)))
         for attempt in range(self.terms.retries + 1):
-            outcomes = await self._attempt(questions, deadline)
-            if not any(isinstance(outcome, LookupFailure) and outcome.again for outcome in outcomes):
+            partly = len(asked) < len(questions)
+            told = await self._attempt([questions[place] for place in asked], deadline, partly=partly)
+            outcomes.update(zip(asked, told, strict=True))
+            asked = [place for place, outcome in outcomes.items() if _to_ask_again(outcome)]
+            if not asked:
                 break
             pause = self._pause(attempt)
             if attempt == self.terms.retries or loop.time() + pause >= deadline:
                 break
             await asyncio.sleep(pause)
             self.numbers["retries"] += 1
-        return outcomes
+        return [outcomes[place] for place in range(len(questions))]
 
     def _pause(self, attempt: int) -> float:
         """Longer each time, never the same, and all of them together shorter than one call may take."""
         first: float = min(FIRST_PAUSE, self.terms.timeout / 2 ** (self.terms.retries + 1))
         return first * float(2**attempt) * random.uniform(0.5, 1.5)
 
-    async def _attempt(self, questions: Sequence[Any], deadline: float) -> list[Outcome]:
-        """One call; a failure of the whole call is one of each of its keys."""
+    async def _attempt(self, questions: Sequence[Any], deadline: float, *, partly: bool) -> list[Outcome]:
+        """One call; a failure of the whole call is one of each of its keys.
+
+        ``partly`` says that the service has answered other keys of the call: then it is there.
+        """
         try:
             await self.circuit.enter(deadline - self.terms.timeout / 2)
         except LookupFailure as refused:
@@ -97,8 +104,11 @@ class Asking:
             failure = problem
         except Exception as problem:
             failure = LookupFailure("LOOKUP_FAILED", f"{type(problem).__name__}: {problem}")
+        except BaseException:
+            self.circuit.given_up()
+            raise
         else:
-            well = not all(isinstance(outcome, LookupFailure) and outcome.again for outcome in outcomes)
+            well = partly or not all(map(_to_ask_again, outcomes))
             (self.circuit.succeeded if well else self.circuit.failed)()
             return outcomes
         # A service that refuses a key is there.
@@ -116,7 +126,13 @@ class Asking:
                 call.add_done_callback(_end)
         if not done:
             raise TimeoutError
+        if call.cancelled():
+            raise LookupFailure("LOOKUP_FAILED", "the call was cancelled")
         return call.result()
+
+
+def _to_ask_again(outcome: Outcome) -> bool:
+    return isinstance(outcome, LookupFailure) and outcome.again
 
 
 def _end(call: asyncio.Future[Any]) -> None:

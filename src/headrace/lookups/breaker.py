@@ -86,6 +86,10 @@ class Circuit:
             self._open_until = monotonic() + self._breaker.pause / 1e6
         self._end_trial()
 
+    def given_up(self) -> None:
+        """A call has ended before it was known what becomes of it; another one may try the service."""
+        self._end_trial()
+
     def _end_trial(self) -> None:
         if self._trial is not None and not self._trial.done():
             self._trial.set_result(None)

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 
 import polars as pl
@@ -39,8 +39,11 @@ class Desk:
         self._connection: Connection | None = None
         self.circuit = Circuit(breaker)
 
-    def ask(self, keys: pl.DataFrame, columns: Mapping[str, pl.DataType], numbers: Counter[str]) -> Iterator[Piece]:
-        """What becomes of each key, by its place, in pieces as they come; it never takes longer than the terms say."""
+    def ask(self, keys: pl.DataFrame, columns: Mapping[str, pl.DataType], numbers: Counter[str]) -> Generator[Piece]:
+        """What becomes of each key, by its place, in pieces as they come; it never takes longer than the terms say.
+
+        Whoever wants no more pieces closes it, which ends the calls.
+        """
         questions = self._service.questions(keys)
         size = self._service.at_once
         calls = [(first, questions[first : first + size]) for first in range(0, len(questions), size)]
@@ -53,14 +56,20 @@ class Desk:
         working = loop.start(asking.ask_all(calls, arrivals.put))
         working.add_done_callback(lambda _: arrivals.enough.set())
         unanswered = set(range(len(questions)))
-        while unanswered and time.monotonic() < deadline:
-            piece = arrivals.take(deadline - time.monotonic())
-            if not piece and working.done():
-                working.result()  # a defect of the asking itself is raised here
-            count_failures(numbers, piece)
-            unanswered.difference_update(place for place, _ in piece)
-            if piece:
-                yield piece
+        try:
+            while unanswered:
+                # Whoever takes the pieces may take longer than the calls: what has come by then is answered.
+                piece = arrivals.take(max(0.0, deadline - time.monotonic()))
+                if piece:
+                    count_failures(numbers, piece)
+                    unanswered.difference_update(place for place, _ in piece)
+                    yield piece
+                elif working.done():
+                    working.result()  # a defect of the asking itself is raised here
+                elif time.monotonic() >= deadline:
+                    break
+        finally:
+            working.cancel()
         if unanswered:
             abandon(loop)
             blocked = LookupFailure("LOOKUP_BLOCKED", "the event loop was blocked: a call waits without await")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import polars as pl
@@ -15,7 +17,9 @@ from headrace.lookups.breaker import Breaker
 from headrace.lookups.cache import Cache, Remembered
 from headrace.lookups.desk import Desk, Piece, desk_of, leave
 from headrace.lookups.service import LookupFailure, Service
+from headrace.operators.key_order import join_by_key
 from headrace.sinks.shaping import json_rows
+from headrace.wheel.key_hash import canonical
 from headrace.wheel.stateless import Passed
 from headrace.wheel.task import Task
 
@@ -63,19 +67,19 @@ class Enrichment:
         rows = pl.concat(given)
         numbers = Counter(dict.fromkeys(NUMBERS, 0))
         desk = desk_of(self.id, self._desk)
-        keys = rows.select(self.on).unique(maintain_order=True).drop_nulls()
+        keys = canonical(rows.select(self.on), self.on).unique(maintain_order=True).drop_nulls()
         known = self._remembered(desk, keys, task.record.clock)
         numbers.update(keys=keys.height, cache_hits=known.height)
         unknown = keys.join(known, on=self.on, how="anti", maintain_order="left")
-        asked = self._asked(desk, unknown, task.record.clock, numbers)
-        if self.order == "kept":
-            answers = pl.concat([known, *asked])
-            yield self._joined(rows.join(answers, on=self.on, how="left", maintain_order="left"))
-        else:
-            without_key = rows.filter(pl.any_horizontal(pl.col(self.on).is_null()))
-            yield self._joined(without_key.join(known, on=self.on, how="left"))
-            for answers in (known, *asked) if known.height else asked:
-                yield self._joined(rows.join(answers, on=self.on, how="inner"))
+        with closing(self._asked(desk, unknown, task.record.clock, numbers)) as asked:
+            if self.order == "kept":
+                answers = pl.concat([known, *asked])
+                yield self._joined(join_by_key(rows, answers, self.on, how="left", maintain_order="left"))
+            else:
+                without_key = rows.filter(pl.any_horizontal(pl.col(self.on).is_null()))
+                yield self._joined(join_by_key(without_key, known, self.on, how="left"))
+                for answers in chain([known], asked) if known.height else asked:
+                    yield self._joined(join_by_key(rows, answers, self.on))
         numbers.update(breaker_open=int(desk.circuit.is_open))
         yield Passed(pl.DataFrame(schema=self.output_schema), 0, told=numbers)
 
@@ -97,15 +101,16 @@ class Enrichment:
             return pl.DataFrame(schema=self._answer_schema)
         return desk.remembered.known(keys, clock)
 
-    def _asked(self, desk: Desk, keys: pl.DataFrame, clock: int, numbers: Counter[str]) -> Iterator[pl.DataFrame]:
+    def _asked(self, desk: Desk, keys: pl.DataFrame, clock: int, numbers: Counter[str]) -> Generator[pl.DataFrame]:
         """Answers in pieces of many keys."""
         if keys.is_empty():
             return
-        for piece in desk.ask(keys, self.columns, numbers):
-            answers = self._answers(keys, piece)
-            if desk.remembered is not None:
-                desk.remembered.remember(answers.filter(pl.col(_REASON).is_null()), clock)
-            yield answers
+        with closing(desk.ask(keys, self.columns, numbers)) as pieces:
+            for piece in pieces:
+                answers = self._answers(keys, piece)
+                if desk.remembered is not None:
+                    desk.remembered.remember(answers.filter(pl.col(_REASON).is_null()), clock)
+                yield answers
 
     def _answers(self, keys: pl.DataFrame, piece: Piece) -> pl.DataFrame:
         nothing = (None,) * len(self.columns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -76,22 +77,34 @@ class HttpConnection:
     async def _get(self, address: str) -> Answer:
         async with self.client.stream("GET", address) as answer:
             status = answer.status_code
-            if status in _UNKNOWN:
-                return None
-            if status >= 500 or status in _PASSING:
-                raise LookupFailure(f"HTTP_{status}", f"the service said {status} {answer.reason_phrase}")
-            if status != 200:
-                return LookupFailure(f"HTTP_{status}", f"the service said {status} {answer.reason_phrase}", again=False)
-            body = bytearray()
-            async for part in answer.aiter_bytes():
-                body += part
+            if status == 200:
+                body = await _body(answer)
                 if len(body) > LARGEST_ANSWER:
                     raise LookupFailure("ANSWER_TOO_LARGE", f"an answer has more than {LARGEST_ANSWER} bytes")
-        return json_object(bytes(body))
+                return json_object(body)
+            # The status says all, whatever is wrong with the rest.
+            with suppress(httpx.HTTPError):
+                await _body(answer)
+        if status in _UNKNOWN:
+            return None
+        said = f"the service said {status} {answer.reason_phrase}"
+        if status >= 500 or status in _PASSING:
+            raise LookupFailure(f"HTTP_{status}", said)
+        return LookupFailure(f"HTTP_{status}", said, again=False)
 
     async def close(self) -> None:
         """Close all connections."""
         await self.client.aclose()
+
+
+async def _body(answer: httpx.Response) -> bytes:
+    """What an answer holds, read to the end, so that its connection is used again, unless it is too large."""
+    body = bytearray()
+    async for part in answer.aiter_bytes():
+        body += part
+        if len(body) > LARGEST_ANSWER:
+            break
+    return bytes(body)
 
 
 def _quoted(value: str) -> str:

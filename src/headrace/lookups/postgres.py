@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isnan, nan
 from typing import Any
 
 import polars as pl
@@ -59,7 +60,7 @@ class PostgresConnection:
     async def ask(self, questions: Sequence[Any]) -> Sequence[Answer]:
         """The row of each key."""
         names = questions[0][0]
-        keys = [values for _, values in questions]
+        keys = [_key(values) for _, values in questions]
         connection = self.free.pop() if self.free else await self.server.connect_async()
         try:
             cursor = await connection.execute(self.query, [list(values) for values in zip(*keys, strict=True)])
@@ -67,6 +68,9 @@ class PostgresConnection:
             columns = [column.name for column in cursor.description or ()]
         except BaseException as problem:
             await connection.close()
+            if isinstance(problem, psycopg.OperationalError):
+                # A server that has ended one connection has mostly ended all: the next call connects anew.
+                await self.close()
             if isinstance(problem, psycopg.Error):
                 raise _meaning(problem) from None
             raise
@@ -101,12 +105,17 @@ def _by_key(rows: Sequence[Sequence[Any]], columns: Sequence[str], names: Sequen
     found: dict[Any, Answer] = {}
     for row in rows:
         answer = dict(zip(columns, row, strict=True))
-        key = tuple(answer[name] for name in names)
+        key = _key(answer[name] for name in names)
         if key in found:
             found[key] = LookupFailure("ANSWER_TWICE", "the query returned several rows for the key", again=False)
         else:
             found[key] = answer
     return found
+
+
+def _key(values: Iterable[Any]) -> tuple[Any, ...]:
+    """The values of a key as it is found by; NaN is found only by the same object."""
+    return tuple(nan if isinstance(value, float) and isnan(value) else value for value in values)
 
 
 def _meaning(problem: psycopg.Error) -> LookupFailure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import polars as pl
 
@@ -21,16 +22,31 @@ def with_key_numbers(rows: pl.DataFrame, key: Sequence[str], *, of: pl.DataFrame
     if not key:
         return rows.with_columns(pl.lit(0, pl.UInt32).alias(KEY_NUMBER))
     numbers = of.select(key).unique().with_row_index(KEY_NUMBER)
+    return join_by_key(rows, numbers, key, nulls_equal=True, maintain_order="left")
+
+
+def join_by_key(
+    rows: pl.DataFrame,
+    others: pl.DataFrame,
+    key: Sequence[str],
+    *,
+    how: Literal["inner", "left"] = "inner",
+    nulls_equal: bool = False,
+    maintain_order: Literal["none", "left", "left_right"] = "none",
+) -> pl.DataFrame:
+    """The rows with those of the others that have their key, which may be NaN.
+
+    >>> rows = pl.DataFrame({"level": [float("nan")]})
+    >>> join_by_key(rows, rows.with_columns(name=pl.lit("none")), ["level"]).rows()
+    [(nan, 'none')]
+    """
     if len(key) > 1 or not rows.schema[key[0]].is_float():
-        return rows.join(numbers, on=key, nulls_equal=True, maintain_order="left")
+        return rows.join(others, on=key, how=how, nulls_equal=nulls_equal, maintain_order=maintain_order)
     # Polars (2.1) finds no NaN when it joins by one column that it knows to be sorted; by two columns it does.
     same = pl.lit(0).alias(_SAME)
-    on = [*key, _SAME]
-    return (
-        rows.with_columns(same)
-        .join(numbers.with_columns(same), on=on, nulls_equal=True, maintain_order="left")
-        .drop(_SAME)
-    )
+    left, right = rows.with_columns(same), others.with_columns(same)
+    joined = left.join(right, on=[*key, _SAME], how=how, nulls_equal=nulls_equal, maintain_order=maintain_order)
+    return joined.drop(_SAME)
 
 
 def in_key_order(numbered: pl.DataFrame, *order: str) -> pl.DataFrame:

@@ -43,19 +43,30 @@ class Batches:
         self._number = 0
 
     def __call__(self, step: Lookup, *frames: pl.DataFrame, clock: int = 0) -> Batch:
-        if id(step) not in self._bound:
-            self._bound[id(step)] = (step, step.bind(dict(frames[0].schema), None))
         said: dict[tuple[Any, ...], dict[str, Any]] = {}
-        self._number += 1
-        record = BatchRecord(self._number, clock, {}, {}, {}, False)
-        task = Task(record, "flow", str(self._folder), 0, 0, said.__setitem__)
         began = time.monotonic()
-        made = list(pass_rows(frames, self._bound[id(step)][1], task))
+        made = list(self.pieces(step, *frames, clock=clock, said=said))
         seconds = time.monotonic() - began
         report = said["flow", self._number, f"step.{step.name}", 0]
         letters = [row for file, _ in report["side"]["dead_letters"] for row in pl.read_ipc(file).rows(named=True)]
         assert report["in"] == report["accepted"] + report["failed"]
         return Batch([row for frame in made for row in frame.rows(named=True)], letters, report, seconds)
+
+    def pieces(
+        self,
+        step: Lookup,
+        *frames: pl.DataFrame,
+        clock: int = 0,
+        said: dict[tuple[Any, ...], dict[str, Any]] | None = None,
+    ) -> Iterator[pl.DataFrame]:
+        """A batch as its rows leave, which are asked for only as somebody takes them; ``said`` gets the report."""
+        if id(step) not in self._bound:
+            self._bound[id(step)] = (step, step.bind(dict(frames[0].schema), None))
+        self._number += 1
+        record = BatchRecord(self._number, clock, {}, {}, {}, False)
+        heard = {} if said is None else said
+        task = Task(record, "flow", str(self._folder), 0, 0, heard.__setitem__)
+        return pass_rows(frames, self._bound[id(step)][1], task)
 
     def close(self) -> None:
         """Let go of every service."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import struct
+import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import nan
 from typing import Any
 
 import polars as pl
@@ -14,7 +18,9 @@ import pytest
 from headrace.errors import HeadraceError
 from headrace.lookups.asking import Asking, Terms
 from headrace.lookups.breaker import breaker
+from headrace.lookups.cache import Cache, cache
 from headrace.lookups.lookup import Lookup, lookup
+from headrace.lookups.service import Answer, LookupFailure
 from tests.unit.lookups.conftest import Batches
 
 PATIENCE = "1 minute"
@@ -34,6 +40,36 @@ def asking(function: Callable[[Any], Awaitable[Any]], **options: Any) -> Lookup:
 
 def keys(*ids: int) -> pl.DataFrame:
     return pl.DataFrame({"id": ids}, schema={"id": pl.Int64})
+
+
+@dataclass(frozen=True)
+class ManyAtOnce:
+    """A service that is busy for 2 once and for 3 always, and refuses 4."""
+
+    asked: list[list[int]] = field(default_factory=list)
+    at_once: int = 10
+    together: int = 1
+    in_text: bool = False
+
+    def check(self, keys: Mapping[str, pl.DataType], *, step: str) -> None: ...
+
+    def questions(self, keys: pl.DataFrame) -> list[Any]:
+        return keys.to_series().to_list()
+
+    def connect(self, in_flight: int) -> ManyAtOnce:
+        return self
+
+    async def ask(self, questions: Sequence[Any]) -> Sequence[Answer]:
+        self.asked.append(list(questions))
+        return [self._answer(key, len(self.asked)) for key in questions]
+
+    def _answer(self, key: int, call: int) -> Answer:
+        if key == 4:
+            return LookupFailure("NO", "never", again=False)
+        busy = key == 3 or (key == 2 and call == 1) or (key == 1 and call > 1)
+        return LookupFailure("BUSY", f"busy in call {call}") if busy else {"name": f"call {call}"}
+
+    async def close(self) -> None: ...
 
 
 def test_ten_thousand_rows_of_a_thousand_keys_at_50_ms_take_half_a_second_not_500(run: Batches) -> None:
@@ -115,6 +151,102 @@ def test_a_function_that_blocks_the_event_loop_does_not_block_the_batch_or_the_n
     assert [(letter["reason"], letter["raw"]) for letter in made.letters] == [("LOOKUP_BLOCKED", b'{"id":1}')]
     assert made.seconds <= 1 * 2 + 2
     assert [row["id"] for row in run(step, keys(2)).rows] == [2]
+
+
+def test_a_call_that_is_cancelled_from_within_has_failed_and_is_made_again(run: Batches) -> None:
+    shared: asyncio.Future[None] | None = None
+    asked: Counter[int] = Counter()
+
+    async def sharing(key: int) -> dict[str, Any]:
+        nonlocal shared
+        asked[key] += 1
+        if asked[key] == 1:
+            shared = shared or asyncio.ensure_future(asyncio.sleep(3600))
+            if key == 3:
+                shared.cancel()
+            await shared
+        if key == 2:
+            raise asyncio.CancelledError
+        return {"name": str(key)}
+
+    made = run(asking(sharing, retries=1), keys(1, 2, 3))
+    assert [row["name"] for row in made.rows] == ["1", "3"]
+    assert [(letter["reason"], letter["detail"]) for letter in made.letters] == [
+        ("LOOKUP_FAILED", "the call was cancelled")
+    ]
+    assert made.told["calls"] == 6
+
+
+def test_of_a_call_for_many_keys_only_those_without_an_answer_are_asked_for_again(run: Batches) -> None:
+    service = ManyAtOnce()
+    step = lookup(
+        "names", service, on="id", output="name STRING", on_failure="dead_letter", retries=2, timeout=PATIENCE,
+        breaker=breaker(after=1),
+    )  # fmt: skip
+    made = run(step, keys(1, 2, 3, 4))
+    assert service.asked == [[1, 2, 3, 4], [2, 3], [3]]
+    assert [(row["id"], row["name"]) for row in made.rows] == [(1, "call 1"), (2, "call 2")]
+    assert [letter["detail"] for letter in made.letters] == ["busy in call 3", "never"]
+    assert made.told["breaker_open"] == 0
+
+
+@pytest.mark.parametrize("order", ["kept", "free"])
+@pytest.mark.parametrize("remembering", [None, cache(ttl="1 day")])
+def test_nan_is_a_key_like_any_other_and_minus_zero_is_zero_however_rows_are_split(
+    run: Batches, order: str, remembering: Cache | None
+) -> None:
+    asked: list[str] = []
+
+    async def noting(key: float) -> dict[str, Any]:
+        asked.append(repr(key))
+        return {"name": repr(key)}
+
+    step = asking(noting, order=order, cache=remembering)
+    minus_nan = struct.unpack("d", struct.pack("Q", 0xFFF8000000000001))[0]
+    for values in ((nan,), (minus_nan,), (-0.0,), (0.0, -0.0), (nan, -0.0, nan, 1.5), (nan, None)):
+        made = run(step, pl.DataFrame({"id": values}, schema={"id": pl.Float64}))
+        expected = [(repr(value), None if value is None else repr(value + 0.0)) for value in values]
+        assert sorted(((repr(row["id"]), row["name"]) for row in made.rows), key=repr) == sorted(expected, key=repr)
+        assert made.letters == []
+    assert set(asked) == {"nan", "0.0", "1.5"}
+    assert len(asked) == (8 if remembering is None else 3)
+
+
+def test_without_order_rows_of_remembered_keys_do_not_wait_for_those_that_are_asked_for(run: Batches) -> None:
+    released = threading.Event()
+
+    async def holding(key: int) -> dict[str, Any]:
+        while key and not released.is_set():
+            await asyncio.sleep(0.001)
+        return {"name": str(key)}
+
+    step = asking(holding, order="free", cache=cache(ttl="1 day"), timeout="10 seconds", retries=0)
+    run(step, keys(0))
+    pieces = run.pieces(step, keys(0, 1))
+    assert next(pieces).rows() == [(0, "0")]
+    released.set()
+    assert [piece.rows() for piece in pieces] == [[(1, "1")]]
+
+
+def test_when_a_failure_stops_the_flow_the_calls_still_on_their_way_end(run: Batches) -> None:
+    ended = threading.Event()
+    asked: list[int] = []
+
+    async def failing(key: int) -> Any:
+        asked.append(key)
+        if 1 <= key <= 10:
+            raise OSError
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+
+    step = asking(failing, on_failure="stop", order="free", retries=0, in_flight=2, breaker=None)
+    with pytest.raises(HeadraceError, match=r"\[LOOKUP_FAILED\]") as stopped:
+        run(step, keys(*range(80)))
+    assert ended.wait(20)
+    assert max(asked) <= 11
+    assert "10 rows got no answer" in str(stopped.value)
 
 
 def test_the_pauses_between_calls_fit_into_the_time_of_a_key() -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import polars as pl
 import pytest
 
 from headrace.errors import DefinitionError
+from headrace.lookups.answers import reading
+from headrace.lookups.asking import Asking, Terms
 from headrace.lookups.breaker import Circuit, breaker
+from headrace.lookups.function import FunctionCalls
 from headrace.lookups.lookup import lookup
 from headrace.lookups.service import LookupFailure
 from tests.unit.lookups.conftest import Batches
@@ -130,6 +134,47 @@ def test_a_service_that_is_well_again_answers_all_keys_of_the_batch_that_finds_i
     well = run(step, rows)
     assert (well.told["calls"], well.told["failures"], well.told["breaker_open"]) == (50, 0, 0)
     assert [row["name"] for row in well.rows] == [str(n) for n in range(50)]
+
+
+def test_a_call_that_is_cancelled_while_it_tries_the_service_lets_another_one_try() -> None:
+    async def hanging(key: int) -> dict[str, Any]:
+        await asyncio.sleep(3600)
+        return {}
+
+    async def story() -> bool:
+        circuit = Circuit(breaker(after=1, pause="1 microsecond"))
+        circuit.failed()
+        await asyncio.sleep(0.001)
+        asking = Asking(FunctionCalls(hanging), Terms(1, 60, 0), circuit, reading({}, in_text=False), Counter())
+        trying = asyncio.ensure_future(asking.ask_all([(0, [1])], lambda told: None))
+        while not asking.numbers["calls"]:
+            await asyncio.sleep(0.001)
+        trying.cancel()
+        await asyncio.wait({trying})
+        return await let_in(circuit, seconds=5)
+
+    assert asyncio.run(story())
+
+
+def test_a_call_that_ends_cancelled_while_it_tries_the_service_has_failed_and_the_next_one_tries(run: Batches) -> None:
+    problem: BaseException | None = ConnectionError()
+
+    async def person(key: int) -> dict[str, Any]:
+        if problem is not None:
+            raise problem
+        return {"name": str(key)}
+
+    guard = breaker(after=1, pause="1 microsecond")
+    given: dict[str, Any] = {"output": "name STRING", "on_failure": "null", "retries": 0, "timeout": "1 minute"}
+    step = lookup("names", person, on="id", breaker=guard, **given)
+    row = pl.DataFrame({"id": [1]})
+    assert run(step, row).told["breaker_open"] == 1
+    problem = asyncio.CancelledError()
+    tried = run(step, row)
+    assert tried.rows[0]["names_failure"] == "LOOKUP_FAILED: the call was cancelled"
+    assert tried.told["breaker_open"] == 1
+    problem = None
+    assert run(step, row).rows == [{"id": 1, "name": "1", "names_failure": None}]
 
 
 def test_a_breaker_that_is_always_open_is_refused() -> None:

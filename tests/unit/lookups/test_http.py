@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Sequence
 from math import ceil
 from typing import Any
 
+import httpx
 import polars as pl
 import pytest
 
 from headrace.errors import DefinitionError
 from headrace.lookups.breaker import breaker
-from headrace.lookups.http import http_lookup
+from headrace.lookups.http import HttpConnection, http_lookup
 from headrace.lookups.lookup import Lookup, lookup
-from headrace.lookups.service import LARGEST_ANSWER
+from headrace.lookups.service import LARGEST_ANSWER, Answer
 from headrace.secrets import secret
-from tests.bad_service import BadService
+from tests.bad_service import BadService, bad_service
 from tests.unit.lookups.conftest import Batches
 
 KEYS = pl.DataFrame({"id": [n % 40 for n in range(200)]})
@@ -138,7 +140,9 @@ def test_nonsense_is_a_failure_of_its_key_with_the_reason(
     assert made.told["breaker_open"] == 0
 
 
-@pytest.mark.parametrize(("status", "body"), [(404, b"no such user"), (410, b""), (200, b"null")])
+@pytest.mark.parametrize(
+    ("status", "body"), [(404, b"no such user"), (410, b""), (200, b"null"), (404, b" " * (LARGEST_ANSWER + 1))]
+)
 def test_a_key_that_the_service_does_not_know_gives_nulls(
     service: BadService, run: Batches, status: int, body: bytes
 ) -> None:
@@ -149,6 +153,42 @@ def test_a_key_that_the_service_does_not_know_gives_nulls(
     made = run(asking(service), pl.DataFrame({"id": [1]}))
     assert made.rows == [{"id": 1, "name": None, "since": None, "score": None}]
     assert made.told["failures"] == 0
+
+
+@pytest.mark.parametrize(("status", "body"), [(404, b"no such user"), (400, b"what?"), (503, b"later"), (200, b"{}")])
+def test_a_connection_is_used_again_whatever_the_service_said(
+    run: Batches, monkeypatch: pytest.MonkeyPatch, status: int, body: bytes
+) -> None:
+    connections = 0
+    serve = BadService.serve
+
+    async def counting(self: BadService, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await serve(self, reader, writer)
+
+    async def saying(path: str) -> tuple[int, bytes]:
+        return status, body
+
+    monkeypatch.setattr(BadService, "serve", counting)
+    with bad_service() as service:
+        service.answer = saying
+        run(asking(service, in_flight=1, retries=0, breaker=None), pl.DataFrame({"id": range(5)}))
+        assert sum(service.asked.values()) == 5
+    assert connections == 1
+
+
+def test_a_key_is_unknown_by_the_status_alone_even_if_the_rest_cannot_be_read() -> None:
+    async def cut_off() -> AsyncIterator[bytes]:
+        yield b"no su"
+        raise httpx.ReadError("cut off")
+
+    async def story() -> Sequence[Answer]:
+        server = httpx.MockTransport(lambda request: httpx.Response(404, content=cut_off()))
+        async with httpx.AsyncClient(transport=server) as client:
+            return await HttpConnection(client).ask(["http://host/users/1"])
+
+    assert asyncio.run(story()) == [None]
 
 
 def test_a_value_cannot_lead_to_another_path(service: BadService, run: Batches) -> None:
