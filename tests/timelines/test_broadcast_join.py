@@ -56,6 +56,24 @@ def test_rows_get_the_columns_of_the_table_and_its_version() -> None:
     )
 
 
+def test_nan_is_a_key_like_any_other_also_alone_in_its_batch() -> None:
+    class Levels:
+        def columns(self) -> dict[str, pl.DataType]:
+            return {"level": pl.Float64(), "name": pl.String()}
+
+        def read(self) -> pl.DataFrame:
+            return pl.DataFrame({"level": [float("nan"), 0.0], "name": ["none", "zero"]})
+
+    timeline(
+        broadcast_join("levels", Levels(), on="level"),
+        at("10:00", level=float("nan"), n=1),
+        batch(),
+        at("10:01", level=-0.0, n=2),
+        batch(),
+        expect(row(n=1, name="none"), row(n=2, name="zero")),
+    )
+
+
 def test_an_inner_join_leaves_out_what_the_table_does_not_know_and_null_equals_nothing() -> None:
     timeline(
         rated(Scripted([("EUR", 1.1), (None, 9.0)])),

@@ -543,3 +543,40 @@ def test_a_right_row_before_all_it_belongs_to_is_kept_until_the_last_left_row_ca
         watermark("10:30"),
         expect(id="a", n=1, m=1),
     )
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_the_time_may_be_among_the_columns_that_are_equal(how: str) -> None:
+    step = interval_join("paid", on=["id", "at"], between=("0 minutes", "10 minutes"), how=how).late(hr.side_output())  # type: ignore[arg-type]
+    played = play(
+        step, order("10:00"), order("10:05", "b"), payment("10:00"), payment("10:06", "c"), watermark("12:00")
+    )
+    wanted = {
+        "inner": ["a"],
+        "left": ["a", "b"],
+        "right": ["a", "c"],
+        "full": ["a", "b", "c"],
+        "semi": ["a"],
+        "anti": ["b"],
+    }
+    assert sorted(each["id"] for each in played.main) == wanted[how]
+
+
+@pytest.mark.parametrize("pause", [(), (crash(),)], ids=["the worker remembers", "the state is read again"])
+def test_rows_leave_in_one_order_whether_the_worker_remembers_them_or_not(
+    pause: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.testing.inline.WORKERS", 1)
+    played = play(
+        orders("left", between=("0 minutes", "1 hour")),
+        order("10:00", n=0),
+        *(order("10:20", n=n) for n in range(1, 8)),
+        batch(),
+        # Only the first is changed by this, and so is stored behind the others.
+        payment("10:10", m=1),
+        batch(),
+        *pause,
+        payment("10:30", m=2),
+        batch(),
+    )
+    assert [(each["n"], each["m"]) for each in played.main] == [(0, 1), *((n, 2) for n in range(8))]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 import headrace as hr
 from headrace.operators.patterns.pattern import pattern
 from headrace.operators.patterns.pattern_rules import pattern_rules
@@ -54,6 +56,21 @@ def test_every_match_says_which_rule_it_is_of() -> None:
             row(k="x", rule="ab", first=1, last=2, matched_at="10:02"),
             row(k="x", rule="bc", first=2, last=3, matched_at="10:03"),
         ),
+    )
+
+
+@pytest.mark.parametrize("between", [(), (batch(),), (batch(), crash())], ids=["one batch", "two", "a crash"])
+def test_a_row_that_comes_while_one_waits_is_not_taken_for_it(between: tuple[Any, ...]) -> None:
+    play(
+        rule("10:00", "ab", pair("a", "b")),
+        event("09:00", "a", 0, k="other"),
+        batch(),
+        watermark("10:00"),
+        event("10:01", "a", 1),
+        *between,
+        event("10:02", "b", 2),
+        watermark("10:30"),
+        expect(k="x", rule="ab", first=1, last=2),
     )
 
 

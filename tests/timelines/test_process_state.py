@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -175,6 +176,73 @@ def test_a_list_can_be_extended_replaced_and_cleared() -> None:
     cut = [element for each in rows for element in (each, watermark(f"10:0{rows.index(each)}:01"))]
     wanted = ["[[1, 2], []]", "[[1, 2], [], [1, 2], []]", "[[7]]", "[[7], [1, 2], []]", "[]"]
     assert said(Lists, *rows) == said(Lists, *cut) == wanted
+
+
+def test_a_map_knows_a_key_however_it_is_written() -> None:
+    class Maps(hr.KeyedProcess):
+        times = hr.map_state("TIMESTAMP", "INT", ttl="1 day")
+        levels = hr.map_state("DOUBLE", "INT", ttl="1 day")
+
+        def on_row(self, row: Any, context: Any) -> Any:
+            time, nan = datetime(2026, 1, 1), float("nan")
+            had = self.times.contains(time), self.levels.contains(nan)
+            self.times.put(time, row.n)
+            self.levels.put(nan, row.n)
+            now = self.times.get(time), self.levels.get(nan), len(self.levels.keys())
+            if row.n == 2:
+                self.times.remove(time)
+                self.levels.remove(nan)
+            yield {"said": f"{had} {now}"}
+
+    rows = [at(f"10:0{n}", user="a", n=n) for n in range(4)]
+    cut = [element for each in rows for element in (each, watermark(f"10:0{rows.index(each)}:01"), crash())]
+    new, known = "(False, False)", "(True, True)"
+    wanted = [f"{had} ({n}, {n}, 1)" for n, had in enumerate([new, known, known, new])]
+    assert said(Maps, *rows) == said(Maps, *cut) == wanted
+
+
+def test_a_value_is_what_its_type_holds_from_the_moment_it_is_set() -> None:
+    class Sums(hr.KeyedProcess):
+        short = hr.value_state("FLOAT", ttl="1 day")
+        exact = hr.value_state("DECIMAL(10,2)", ttl="1 day")
+
+        def on_row(self, row: Any, context: Any) -> Any:
+            self.short.set((self.short.get() or 0.0) + 0.1)
+            self.exact.set((self.exact.get() or Decimal(0)) + Decimal("0.5"))
+            yield {"said": f"{self.short.get()} {self.exact.get()}"}
+
+    rows = [at(f"10:0{n}", user="a") for n in range(3)]
+    cut = [element for each in rows for element in (each, watermark(f"10:0{rows.index(each)}:01"), crash())]
+    assert said(Sums, *rows) == said(Sums, *cut)
+    assert said(Sums, *rows)[1] == "0.20000000298023224 1.00"
+
+
+@pytest.mark.parametrize(
+    ("sql", "value", "fits"),
+    [
+        ("DECIMAL(2,2)", Decimal("0.00"), True),
+        ("DECIMAL(38,2)", Decimal("123456789012345678901234567890.12"), True),
+        ("DECIMAL(38,2)", Decimal("123456789012345678901234567890.126"), False),
+        ("DECIMAL(4,2)", Decimal("100"), False),
+        ("DECIMAL(4,2)", Decimal("1E-30"), False),
+        ("DECIMAL(4,2)", Decimal("0E+50"), True),
+        ("FLOAT", 1e300, False),
+        ("FLOAT", float("inf"), True),
+    ],
+)
+def test_a_number_that_its_type_cannot_hold_is_an_error(sql: str, value: Any, fits: bool) -> None:
+    class Holds(hr.KeyedProcess):
+        value = hr.value_state(sql, ttl="1 day")
+
+        def on_row(self, row: Any, context: Any) -> Any:
+            self.value.set(value)
+            yield {"said": str(self.value.get() == value)}
+
+    if fits:
+        assert said(Holds, at("10:00", user="a")) == ["True"]
+    else:
+        with pytest.raises(hr.HeadraceError, match=r"\[STATE_TYPE\] state 'value': .* is not " + re.escape(sql)):
+            said(Holds, at("10:00", user="a"))
 
 
 def test_a_map_finds_keeps_and_forgets_keys() -> None:

@@ -234,3 +234,30 @@ def test_a_value_of_one_of_several_versions_at_one_time_is_carried_on_however_of
         watermark("11:00"),
         expect(item="tea", n=2, price=7, text="new"),
     )
+
+
+@pytest.mark.parametrize("pause", [(), (crash(),)], ids=["the worker remembers", "the state is read again"])
+def test_of_two_versions_of_one_time_the_one_that_came_last_counts_whether_the_worker_remembers_it_or_not(
+    pause: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.testing.inline.WORKERS", 1)
+
+    def unplaced(time: str, price: int, text: str | None, *unchanged: str) -> Any:
+        given = {"change": "update_after", "unchanged": list(unchanged) or None}
+        return at(time, side="right", item="tea", price=price, text=text, **given)
+
+    timeline(
+        described(),
+        unplaced("09:50", 50, "old"),
+        unplaced("10:00", 100, None, "text"),
+        unplaced("10:00", 200, "new"),
+        *(unplaced(f"11:{minute:02d}", minute, "later") for minute in range(10)),
+        batch(),
+        # Alters what the first of the two carries, and so it is stored behind the other.
+        unplaced("09:59", 99, "older"),
+        batch(),
+        *pause,
+        order("10:30", 1),
+        watermark("12:00"),
+        expect(item="tea", n=1, price=200, text="new"),
+    )

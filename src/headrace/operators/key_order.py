@@ -21,7 +21,7 @@ def with_key_numbers(rows: pl.DataFrame, key: Sequence[str], *, of: pl.DataFrame
     """
     if not key:
         return rows.with_columns(pl.lit(0, pl.UInt32).alias(KEY_NUMBER))
-    numbers = of.select(key).unique().with_row_index(KEY_NUMBER)
+    numbers = of.select(key).unique(maintain_order=True).with_row_index(KEY_NUMBER)
     return join_by_key(rows, numbers, key, nulls_equal=True, maintain_order="left")
 
 

@@ -196,7 +196,7 @@ class InlineEngine:
         for blob in self._packed(operator, frames, second, task):
             blobs[blob.key_group].append(blob)
         outputs: dict[int, list[pl.DataFrame]] = {number: [] for number in range(WORKERS)}
-        for group, given in blobs.items():
+        for group, given in sorted(blobs.items()):
             self._random.shuffle(given)
             worker = self._random.randrange(WORKERS)
             entries = self._state[operator.name, group]

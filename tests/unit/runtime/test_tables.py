@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -68,6 +69,19 @@ def test_a_new_process_goes_on_with_the_version_that_is_kept_when_the_table_is_g
     write(source, "gold")
     again.versions(1 + MINUTE)
     assert again.told("levels", 1) == {"version": 1, "problem": None}
+
+
+@pytest.mark.parametrize("changed", [{"id": ["x"], "level": ["tin"]}, {"id": [1.5], "level": ["tin"]}])
+def test_a_table_that_changed_a_type_counts_as_not_readable(
+    tmp_path: Path, source: Path, changed: dict[str, list[Any]]
+) -> None:
+    tables = started(tmp_path, source)
+    assert tables.versions(0) == {"levels": 1}
+    pl.DataFrame(changed).write_parquet(source)
+    with pytest.warns(RuntimeWarning, match="goes on with version 1 of its table: .*TABLE_TYPE"):
+        assert tables.versions(MINUTE) == {"levels": 1}
+    write(source, "tin")
+    assert tables.versions(2 * MINUTE) == {"levels": 2}
 
 
 def test_a_driver_that_was_replaced_does_not_change_the_version_that_its_successor_has_named(

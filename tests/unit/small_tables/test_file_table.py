@@ -22,6 +22,17 @@ def test_all_parquet_files_of_a_folder_are_one_table(tmp_path: Path) -> None:
     assert table.read().rows() == [(1, "a"), (2, "b")]
 
 
+def test_files_that_spark_leaves_beside_a_table_are_no_part_of_it(tmp_path: Path) -> None:
+    for folder in ("parquet", "csv"):
+        (tmp_path / folder).mkdir()
+        for beside in ("_SUCCESS", f".part-0.{folder}.crc"):
+            (tmp_path / folder / beside).write_bytes(b"crc")
+    pl.DataFrame({"id": [1]}).write_parquet(tmp_path / "parquet" / "part-0.parquet")
+    (tmp_path / "csv" / "part-0.csv").write_text("id\n1\n")
+    assert file_table(tmp_path / "parquet").read().rows() == [(1,)]
+    assert file_table(tmp_path / "csv", format="csv", schema="id BIGINT").read().rows() == [(1,)]
+
+
 def test_csv_is_read_with_the_declared_types(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('id,name,at,more\n1,"a, b",2026-01-01T10:00:00Z,x\n2,,,\n')
     table = file_table(tmp_path / "t.csv", format="csv", schema="id INT, name STRING, at TIMESTAMP")

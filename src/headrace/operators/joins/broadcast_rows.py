@@ -11,6 +11,7 @@ import polars as pl
 
 from headrace.operators.joins.columns import JoinedColumns
 from headrace.operators.joins.on import On
+from headrace.operators.key_order import join_by_key
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.stateless import Passed
 from headrace.wheel.task import Task
@@ -47,7 +48,7 @@ class Broadcast:
         names = self.columns.left
         for frame in frames:
             rows = canonical(frame, key).select(*key, *(pl.col(name).alias(new) for name, new in names.items()))
-            joined = rows.join(table, on=key, how=self.how, maintain_order="left_right")
+            joined = join_by_key(rows, table, key, how=self.how, maintain_order="left_right")
             told = joined.with_columns(pl.lit(version, pl.Int64).alias(self.version_column))
             yield Passed(told.select(self.output_schema.keys()), frame.height)
 

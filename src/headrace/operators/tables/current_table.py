@@ -9,8 +9,8 @@ import polars as pl
 
 from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UNCHANGED, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.event_time.record import Edge
+from headrace.operators.key_order import join_by_key
 from headrace.operators.rows import Rows
-from headrace.operators.tables.by_key import joined_by_key
 from headrace.operators.tables.changes import ORDERED, PLACE, SETS, TIME, ChangeIntake, table_columns
 from headrace.operators.tables.deleted import Deleted
 from headrace.operators.tables.order import in_order
@@ -119,7 +119,7 @@ class CurrentTable:
         """What a batch did to the table, one change of every key, or two where the old row is asked for too."""
         there = known.filter(SETS)
         was = there.select(*self.key, pl.lit(True).alias(_WAS))
-        beside = joined_by_key(last, was, self.key, how="left")
+        beside = join_by_key(last, was, self.key, how="left", nulls_equal=True, maintain_order="left")
         changed = beside.filter(pl.col(SETS) | pl.col(_WAS).fill_null(False))
         change = (
             pl.when(~pl.col(SETS))
@@ -132,7 +132,7 @@ class CurrentTable:
         if not self.before_images:
             return news
         told = news.select(*self.key, CHANGE, POSITION)
-        old = joined_by_key(there.drop(PLACE, SETS, TIME), told, self.key, how="inner")
+        old = join_by_key(there.drop(PLACE, SETS, TIME), told, self.key, nulls_equal=True, maintain_order="left")
         before = pl.when(pl.col(CHANGE) == DELETE).then(pl.lit(DELETE)).otherwise(pl.lit(UPDATE_BEFORE))
         taken = old.select(*self._table, before.alias(CHANGE), POSITION)
         # An old row first, then what takes its place; a deletion is the old row alone.

@@ -9,7 +9,7 @@ import polars as pl
 
 from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UPDATE_AFTER, UPDATE_BEFORE, sortable
 from headrace.event_time.record import Edge
-from headrace.operators.key_order import KEY_NUMBER, with_key_numbers
+from headrace.operators.key_order import KEY_NUMBER, join_by_key, with_key_numbers
 from headrace.operators.tables.changes import ALONE, ORDERED, SETS, TIME, ChangeIntake
 from headrace.operators.tables.deleted import Deleted
 from headrace.operators.tables.group_layout import GROUP, KIND, ROW, ROWS, VALUE, GroupLayout
@@ -81,7 +81,7 @@ class GroupedTable:
         touched, changes = self._numbered(state, partials.drop(ALONE))
         ordered = self._ordered(touched, changes)
         rows = self._weighted(touched, changes, ordered)
-        keys = changes.select(KEY_NUMBER, *self.key).unique(KEY_NUMBER)
+        keys = changes.select(KEY_NUMBER, *self.key).unique(KEY_NUMBER, maintain_order=True)
         groups = touched.filter(pl.col(KIND) == GROUP)
         totals, values = self.layout.totals(keys, touched, rows)
         found = [self.layout.state_rows(GROUP, totals)]
@@ -141,7 +141,7 @@ class GroupedTable:
             return changes.with_columns(pl.when(SETS).then(1).otherwise(-1).cast(pl.Int64).alias(WEIGHT))
         by, last = self._row_identity, ordered.last(self._row_identity)
         there = self._known_rows(touched).filter(SETS).drop(TIME)
-        gone = there.join(last.select(*by, TIME), on=by, nulls_equal=True).select(last.columns)
+        gone = join_by_key(there, last.select(*by, TIME), by, nulls_equal=True).select(last.columns)
         weights = ((gone, -1), (last.filter(SETS), 1))
         return pl.concat([rows.with_columns(pl.lit(weight, pl.Int64).alias(WEIGHT)) for rows, weight in weights])
 
@@ -161,7 +161,7 @@ class GroupedTable:
         ):
             known = others.select(KEY_NUMBER, pl.lit(updated).alias(CHANGE))
             changed = ours.join(same, on=KEY_NUMBER, how="anti").join(known, on=KEY_NUMBER, how="left")
-            said.append(changed.with_columns(pl.col(CHANGE).fill_null(otherwise)))
+            said.append(changed.with_columns(pl.col(CHANGE).fill_null(otherwise)).sort(KEY_NUMBER))
         plain = [
             pl.col(state).alias(name) for state, name in zip(results, self.layout.aggregation.results, strict=True)
         ]

@@ -11,7 +11,7 @@ from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UPDA
 from headrace.event_time.record import Edge
 from headrace.operators.joins.columns import JoinedColumns
 from headrace.operators.joins.on import On
-from headrace.operators.tables.by_key import joined_by_key
+from headrace.operators.key_order import join_by_key
 from headrace.operators.tables.changes import ALONE, ORDERED, TIME, ChangeIntake
 from headrace.operators.tables.deleted import Deleted
 from headrace.operators.tables.sides import Side, side_of
@@ -161,6 +161,6 @@ class JoinedTables:
 def _change(rows: pl.DataFrame, others: pl.DataFrame, key: list[str], updated: str, otherwise: str) -> pl.Series:
     """An update where the other rows have the key too."""
     known = others.select(*key, pl.lit(True).alias(CHANGE)).unique(key)
-    beside = joined_by_key(rows.select(key), known, key, how="left")
+    beside = join_by_key(rows.select(key), known, key, how="left", nulls_equal=True, maintain_order="left")
     found = pl.when(pl.col(CHANGE)).then(pl.lit(updated)).otherwise(pl.lit(otherwise))
     return beside.select(found.alias(CHANGE)).to_series()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from headrace.operators.tables.by_key import joined_by_key
+from headrace.operators.key_order import join_by_key
 from headrace.operators.tables.changes import PLACE, SETS
 
 _KNOWN, _KNOWN_SETS = "__known_position", "__known_sets"
@@ -44,7 +44,7 @@ def in_order(changes: pl.DataFrame, known: pl.DataFrame, key: Sequence[str]) -> 
     ([(1, '5', False), (1, '5', True)], 1, 0)
     """
     last = known.select(*key, pl.col(PLACE).alias(_KNOWN), pl.col(SETS).alias(_KNOWN_SETS))
-    beside = joined_by_key(changes, last, key, how="left")
+    beside = join_by_key(changes, last, key, how="left", nulls_equal=True, maintain_order="left")
     same_place = pl.col(PLACE) == pl.col(_KNOWN)
     stale = (pl.col(PLACE) < pl.col(_KNOWN)) | (same_place & ~pl.col(SETS) & pl.col(_KNOWN_SETS))
     repeated = same_place & (pl.col(SETS) == pl.col(_KNOWN_SETS))

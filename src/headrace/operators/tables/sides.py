@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from headrace.operators.key_order import join_by_key
 from headrace.operators.tables.changes import SETS, TIME
 from headrace.operators.tables.order import Ordered, in_order
 
@@ -56,7 +57,7 @@ def side_of(known: pl.DataFrame, changes: pl.DataFrame, identity: Sequence[str])
     last = ordered.last(by)
     live = known.filter(SETS)
     when = last.select(*by, pl.col(TIME).alias(_CHANGED_AT))
-    old = live.join(when, on=by, nulls_equal=True, maintain_order="left")
+    old = join_by_key(live, when, by, nulls_equal=True, maintain_order="left")
     removals = ordered.changes.unique(by, keep="first", maintain_order=True).filter(~pl.col(SETS))
     return Side(
         live.join(when, on=by, how="anti", nulls_equal=True, maintain_order="left"),

@@ -8,7 +8,7 @@ from typing import Literal
 
 import polars as pl
 
-from headrace.operators.tables.by_key import joined_by_key
+from headrace.operators.key_order import join_by_key
 from headrace.operators.tables.changes import TIME
 from headrace.operators.tables.sides import Side
 
@@ -47,7 +47,7 @@ class View:
                 ours = left.select(*self.on, *self.left, TIME)
                 theirs = right.select(*self.on, *self.right, pl.col(TIME).alias(_OTHER_TIME))
                 later = pl.max_horizontal(TIME, _OTHER_TIME).alias(TIME)
-                met = joined_by_key(ours, theirs, self.on, how="inner", nulls_equal=False, maintain_order="none")
+                met = join_by_key(ours, theirs, self.on)
                 yield met.select(*self.on, *self.left, *self.right, later)
 
     def _alone(self, left: Side, right: Side, *, after: bool) -> list[pl.DataFrame]:
@@ -71,7 +71,7 @@ class View:
         when = other.last.join(turned, on=on, how="semi").group_by(on).agg(pl.col(TIME).max().alias(_OTHER_TIME))
         affected = pl.concat([changed, side.still.join(turned, on=on, how="semi").select(*on, *ours, TIME)])
         alone = affected.join(now.select(on), on=on, how="anti")
-        alone = joined_by_key(alone, when, on, how="left", nulls_equal=False)
+        alone = join_by_key(alone, when, on, how="left", maintain_order="left")
         nulls = [pl.lit(None, other.still.schema[name]).alias(name) for name in missing]
         time = pl.max_horizontal(TIME, _OTHER_TIME).alias(TIME)
         return alone.with_columns(*nulls, time).select(*on, *self.left, *self.right, TIME)

@@ -53,6 +53,8 @@ def patterns(draw: st.DrawFn) -> Group:
         method = "begin" if number == 0 else draw(st.sampled_from(FOLLOWING))
         if draw(st.integers(0, 4)) == 0:
             inner = group().begin(f"g{number}", draw(TAKEN))
+            if draw(st.booleans()):
+                inner = inner.one_or_more().until("y")
             inner = getattr(inner, draw(st.sampled_from(FOLLOWING)))(f"h{number}", draw(TAKEN))
             chain = getattr(chain, method)(inner)
             chain = draw(quantified(chain, can_be_optional=True, can_be_greedy=False))

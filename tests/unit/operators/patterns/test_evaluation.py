@@ -123,6 +123,13 @@ def test_a_step_without_rows_is_null_and_counts_nothing() -> None:
         assert condition(as_row(columns, {**dict.fromkeys(SCHEMA), "x": 1.0}), None) is truth, text
 
 
+def test_a_sum_of_decimals_keeps_all_their_digits() -> None:
+    columns = Columns({"d": pl.Decimal(38, 4)})
+    measures = bind_measures({"total": "sum(a.d)"}, columns, ["a"])
+    large = Decimal("12345678901234567890123456789.0123")
+    assert measures.of([((0, 0, large), 0, None)])["total"].to_list() == [large]
+
+
 def test_aggregates_are_exact_and_typed_as_spark_types_them() -> None:
     columns = Columns(SCHEMA)
     measures = bind_measures(

@@ -54,6 +54,17 @@ NEGATIONS = [
 ]
 
 GROUPS = [
+    (
+        group()
+        .begin("a")
+        .followed_by(group().begin("b").one_or_more().until("x").followed_by("d"))
+        .one_or_more()
+        .until("y")
+        .followed_by("c"),
+        "a1 b2 x3 b4 d5 c6",
+        None,
+        ["a1 b2 d5 c6"],
+    ),
     (group().begin("a").followed_by(group().begin("b").followed_by("c")), "a1 b2 c3 b4 c5", None, ["a1 b2 c3"]),
     (
         group().begin("a").followed_by(group().begin("b").followed_by("c")).times(2),
