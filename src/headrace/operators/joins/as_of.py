@@ -7,7 +7,7 @@ from typing import Literal
 
 import polars as pl
 
-from headrace.operators.joins.arrival import ARRIVAL
+from headrace.operators.arrival import ARRIVAL
 from headrace.operators.joins.temporal_layout import Layout
 from headrace.operators.joins.temporal_versions import VersionIntake
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from headrace.changelog import CHANGE
 from headrace.event_time.record import Edge
-from headrace.operators.joins.arrival import ARRIVAL, in_order_of_arrival
+from headrace.operators.arrival import ARRIVAL, in_order_of_arrival
 from headrace.operators.joins.intake import TIME
 from headrace.operators.joins.meeting import Couples, Gathered, Meeting, together
 from headrace.operators.joins.pairs import Places

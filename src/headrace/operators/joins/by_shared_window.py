@@ -10,7 +10,7 @@ import polars as pl
 
 from headrace.changelog import CHANGE
 from headrace.event_time.record import Edge
-from headrace.operators.joins.arrival import ARRIVAL
+from headrace.operators.arrival import ARRIVAL
 from headrace.operators.joins.every_match import EveryMatch
 from headrace.operators.joins.intake import TIME, SideIntake
 from headrace.operators.joins.meeting import Couples, Flags, Gathered, together

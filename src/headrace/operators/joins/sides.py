@@ -12,7 +12,7 @@ import polars as pl
 from headrace.changelog import CHANGE, DELETE, INSERT
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
-from headrace.operators.joins.arrival import ARRIVAL
+from headrace.operators.arrival import ARRIVAL, next_arrival
 from headrace.operators.joins.columns import JoinedColumns
 from headrace.operators.joins.intake import TIME, SideIntake
 from headrace.operators.joins.meeting import Couples, Flags
@@ -98,7 +98,7 @@ class JoinedSides(ABC):
 
     def _arrived(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
         """The rows of both inputs as rows of the state, numbered behind all that are there."""
-        following = 0 if state.is_empty() else int(state[ARRIVAL].to_numpy().max()) + 1
+        following = next_arrival(state)
         left, right = partials.height, second.height
         times = pl.concat([partials[TIME], second[TIME]])
         given = {

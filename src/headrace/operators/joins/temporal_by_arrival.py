@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from headrace.event_time.record import Edge
-from headrace.operators.joins.arrival import ARRIVAL, in_order_of_arrival
+from headrace.operators.arrival import ARRIVAL, in_order_of_arrival, next_arrival
 from headrace.operators.joins.as_of import AsOf
 from headrace.operators.joins.temporal_layout import ENDED, KIND, PLACED, ROW, TIME, UNSENT, VERSION
 from headrace.operators.joins.temporal_matching import PLACE
@@ -52,7 +52,7 @@ class AsOfArrival(AsOf):
     def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
         """Take versions in, then join the rows, then forget what is over."""
         state = in_order_of_arrival(state)
-        following = 0 if state.is_empty() else int(state[ARRIVAL].max()) + 1  # type: ignore[arg-type]
+        following = next_arrival(state)
         arrived = self.layout.versions_in(second, following).select(self.layout.version_schema.keys())
         rows = self.layout.rows_in(partials, following + second.height)
         everything = pl.concat([state, arrived, rows], how="diagonal")

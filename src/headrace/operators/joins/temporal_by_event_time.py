@@ -12,7 +12,7 @@ import polars as pl
 from headrace.changelog import CHANGE, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
-from headrace.operators.joins.arrival import ARRIVAL, in_order_of_arrival
+from headrace.operators.arrival import ARRIVAL, in_order_of_arrival, next_arrival
 from headrace.operators.joins.as_of import AsOf
 from headrace.operators.joins.pairs import Places
 from headrace.operators.joins.temporal_layout import ENDED, KIND, PLACED, ROW, TIME, before, parted
@@ -63,7 +63,7 @@ class AsOfEventTime(AsOf):
     def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
         """Take versions and rows in, emit the rows that time has passed, and forget what no row can need."""
         state = in_order_of_arrival(state)
-        following = 0 if state.is_empty() else int(state[ARRIVAL].max()) + 1  # type: ignore[arg-type]
+        following = next_arrival(state)
         arrived = self.layout.versions_in(second, following)
         rows = self.layout.rows_in(partials, following + second.height)
         everything = pl.concat([state, arrived, rows])

@@ -12,7 +12,7 @@ from headrace.changelog import CHANGE, POSITION, UNCHANGED, is_setting
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING
-from headrace.operators.joins.arrival import ARRIVAL
+from headrace.operators.arrival import ARRIVAL
 from headrace.operators.joins.columns import JoinedColumns, joined_columns
 from headrace.operators.joins.on import On
 from headrace.operators.rows import Rows

@@ -12,6 +12,7 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
+from headrace.operators.arrival import ARRIVAL, next_arrival
 from headrace.operators.key_order import KEY_NUMBER
 from headrace.operators.patterns.bound import BoundPattern
 from headrace.operators.patterns.collector import cycles_not_searched
@@ -24,7 +25,7 @@ from headrace.schemas import MOMENT
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
-ARRIVAL, KEPT = "__arrival", -1
+KEPT = -1
 """A waiting row's number; ``KEPT`` for a key, whose ``TIME`` is when something runs out."""
 MATCHED_AT, TIMED_OUT_AT, WAITED_FOR = "matched_at", "timed_out_at", "waited_for"
 TIMED_OUT = "timed_out"
@@ -160,7 +161,7 @@ class PatternMatching:
 
     def _numbered(self, state: pl.DataFrame, partials: pl.DataFrame) -> pl.DataFrame:
         """Rows that arrive, numbered behind those that wait already."""
-        following = 0 if state.is_empty() else int(state.select(pl.col(ARRIVAL).max()).item()) + 1
+        following = next_arrival(state)
         return partials.with_columns(pl.int_range(following, following + pl.len(), dtype=pl.Int64).alias(ARRIVAL))
 
     def _as_state(self, rows: pl.DataFrame) -> pl.DataFrame:

@@ -12,6 +12,7 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING
+from headrace.operators.arrival import ARRIVAL
 from headrace.operators.patterns.by_pattern import (
     MATCHED_AT,
     TIMED_OUT,
@@ -32,7 +33,7 @@ from headrace.wheel.codec import decode, encode
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
-ARRIVAL, ROW, STATE = "__arrival", "__row", "__state"
+ROW, STATE = "__row", "__state"
 VALID = -1
 """The arrival number of a rule that is valid; those of changes to come are below it, those of waiting rows above."""
 

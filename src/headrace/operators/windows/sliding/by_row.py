@@ -10,10 +10,11 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
+from headrace.operators.arrival import ARRIVAL, next_arrival
 from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
 from headrace.operators.windows.emission import Emission
 from headrace.operators.windows.panes import Panes
-from headrace.operators.windows.sliding.row_windows import ARRIVAL, CHANGED, NEW, PLACE, REACHED, TIME, RowWindows
+from headrace.operators.windows.sliding.row_windows import CHANGED, NEW, PLACE, REACHED, TIME, RowWindows
 from headrace.operators.windows.sliding.shares import EARLIEST, PANE, SUMS, Shares
 from headrace.operators.windows.windowing import Windowing
 from headrace.schemas import MOMENT
@@ -105,7 +106,7 @@ class RowAggregation(Windowing):
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
         """Emit rows that late ones will correct, take the batch's rows in, emit and correct, forget what is over."""
-        following = 0 if state.is_empty() else int(state.select(pl.col(ARRIVAL).max()).item()) + 1
+        following = next_arrival(state)
         known, sums = self._apart(self._marked(state, new=False))
         arrived = self._marked(self._numbered(partials, following), new=True)
         first: int | None = arrived.select(pl.col(TIME).min()).item()

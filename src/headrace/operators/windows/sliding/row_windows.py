@@ -8,10 +8,11 @@ from functools import cached_property
 
 import polars as pl
 
+from headrace.operators.arrival import ARRIVAL
 from headrace.operators.key_order import KEY_NUMBER, in_key_order, with_key_numbers
 from headrace.operators.windows.aggregation import Aggregation
 
-TIME, ARRIVAL, NEW, CHANGED = "__time", "__arrival", "__new", "__changed"
+TIME, NEW, CHANGED = "__time", "__new", "__changed"
 """What rows carry: their time, the number of their arrival, whether they came with this batch or changed in it."""
 PLACE, REACHED = "__place", "__reached"
 """What totals carry: the place of their row in its frame, and whether a new row is in the window."""

@@ -9,11 +9,11 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
+from headrace.operators.arrival import ARRIVAL, next_arrival
 from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
 from headrace.operators.windows.emission import Trigger, When
 from headrace.operators.windows.panes import Panes
 from headrace.operators.windows.triggered.lives import (
-    ARRIVAL,
     ASKED,
     FIRES,
     FIRST,
@@ -160,7 +160,7 @@ class TriggerAggregation(Windowing):
 
     def _numbered(self, state: pl.DataFrame, partials: pl.DataFrame) -> pl.DataFrame:
         """Rows that arrive, as state rows, numbered behind those that wait already."""
-        following = KEPT + 1 if state.is_empty() else int(state.select(pl.col(ARRIVAL).max()).item()) + 1
+        following = next_arrival(state)
         return partials.with_columns(
             pl.int_range(following, following + pl.len()).alias(ARRIVAL),
             *(

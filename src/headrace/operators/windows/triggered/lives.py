@@ -8,12 +8,12 @@ import polars as pl
 
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import END as END_OF_TIME
+from headrace.operators.arrival import ARRIVAL
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import AfterRows, Every, Trigger, When
 
-ARRIVAL = "__arrival"
-"""The number under which a row waits; ``KEPT`` for what is kept of a key."""
 KEPT = -1
+"""Stands for the number of its arrival in what is kept of a key."""
 TIME = "__time"
 """The time of a waiting row, or of the last row that a key has taken."""
 ROW, ASKED = "__row", "__asked"

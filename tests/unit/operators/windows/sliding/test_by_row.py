@@ -11,8 +11,8 @@ import headrace as hr
 from headrace.errors import HeadraceError
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING, END
+from headrace.operators.arrival import ARRIVAL
 from headrace.operators.windows.sliding.by_row import RowAggregation
-from headrace.operators.windows.sliding.row_windows import ARRIVAL
 from headrace.wheel.operator import Applied, Due
 
 MOMENT = pl.Datetime("us", "UTC")
