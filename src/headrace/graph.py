@@ -69,6 +69,10 @@ class Step(Protocol):
         """What the state holds and how long, in words."""
 
 
+OWN_FOLDERS = frozenset({"waiting", "lease", "ticks", "caps", "landing", "generators"})
+"""What lies in a checkpoint beside the folders of its flows."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceNode:
     """A source in the graph; ``fingerprint`` must stay the same for its positions to stay valid."""
@@ -185,6 +189,12 @@ class Graph:
     def add_flow(self, flow: FlowNode) -> None:
         """Record a flow; a step's state belongs to one flow only."""
         check_name("flow", flow.name)
+        if flow.name in OWN_FOLDERS:
+            raise DefinitionError(
+                "FLOW_NAME_TAKEN",
+                f"a flow cannot be named {flow.name!r}: a folder of that name in the checkpoint is Headrace's own. "
+                "Choose another name.",
+            )
         if flow.name in self.flows:
             raise DefinitionError("FLOW_NAME_REUSED", f"two flows are named {flow.name!r}. Rename one of them.")
         for other in self.flows.values():

@@ -1,4 +1,4 @@
-"""Signs that a task sets while it waits for a sink's server, so that people can see what a flow waits for."""
+"""Signs that are set up while a sink or a source waits for its server, so that people can see what a flow waits for."""
 
 from __future__ import annotations
 
@@ -34,6 +34,11 @@ class Sign:
     def take_down(self) -> None:
         """The writer goes on."""
         self._file.unlink(missing_ok=True)
+
+
+def is_set_up(flow_folder: Path, writer: str) -> bool:
+    """Whether somebody waits under a name."""
+    return (flow_folder / FOLDER / f"{writer}.json").exists()
 
 
 def signs(flow_folder: Path) -> list[dict[str, Any]]:

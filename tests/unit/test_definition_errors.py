@@ -286,6 +286,11 @@ MISTAKES: list[tuple[Define, str]] = [
         "[SOURCE_NAME_REUSED] two sources are named 'in', so their positions could be mixed up after a restart. "
         "Give one of them another name with name='...'.",
     ),
+    (
+        lambda spark: hr.write("waiting", _read(spark), hr.to_console()),
+        "[FLOW_NAME_TAKEN] a flow cannot be named 'waiting': a folder of that name in the checkpoint is Headrace's own. "
+        "Choose another name.",
+    ),
     (_reused_flow, "[FLOW_NAME_REUSED] two flows are named 'rows'. Rename one of them."),
     (
         _step_in_two_flows,

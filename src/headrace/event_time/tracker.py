@@ -55,7 +55,7 @@ class WatermarkTracker:
         """Let the idle clocks run, but not of partitions that have rows waiting to be read."""
         self._quiet += 0 if self._unread else elapsed
         for name, partition in self.partitions.items():
-            partition.quiet += elapsed if name not in self._unread else 0
+            partition.quiet += 0 if self._may_have_rows(name) else elapsed
         idle = self.strategy.idle
         if idle is not None and self.strategy.partition is not None:
             self.partitions = {
@@ -99,8 +99,12 @@ class WatermarkTracker:
         return [
             partition
             for name, partition in self.partitions.items()
-            if idle is None or partition.quiet + (waited if name not in self._unread else 0) < idle
+            if idle is None or partition.quiet + (0 if self._may_have_rows(name) else waited) < idle
         ]
+
+    def _may_have_rows(self, name: str) -> bool:
+        """Whether rows of a partition may wait to be read; by a column, any row that waits may be of any partition."""
+        return bool(self._unread) if self.strategy.partition is not None else name in self._unread
 
     def advance(self, watermark: int) -> None:
         """Fix the watermark of a batch: later ones are never lower."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,13 @@ FILE = "history.jsonl"
 
 def append(flow_folder: Path, entry: dict[str, Any]) -> None:
     """Add a batch; one that ran again after a crash stands there twice, and the later line counts."""
-    with (flow_folder / FILE).open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(entry, separators=(",", ":")) + "\n")
+    line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+    with (flow_folder / FILE).open("a+b") as stream:
+        if stream.tell():
+            stream.seek(-1, os.SEEK_END)
+            # A line that a crash cut short ends here.
+            line = line if stream.read(1) == b"\n" else b"\n" + line
+        stream.write(line)
 
 
 def read(flow_folder: Path) -> list[dict[str, Any]]:

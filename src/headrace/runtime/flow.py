@@ -24,7 +24,7 @@ from headrace.runtime.planner import Clock, Planner, Reports, Topology, Writing,
 from headrace.runtime.tables import small_tables
 from headrace.runtime.throttle import Throttle
 from headrace.storage import write_durably
-from headrace.waiting import clear, signs
+from headrace.waiting import clear, is_set_up, signs
 from headrace.wheel.reports import take
 from headrace.wheel.task import PROPERTY, TABLES, property_text
 
@@ -77,7 +77,17 @@ class Flow:
         writing = Writing(birth.generation, lease.epoch, self._outputs.writers)
         log = FileBatchLog(self.folder / "log")
         self._tables = small_tables(self.folder / TABLES, [graph.steps[name].step for name in node.steps])
-        self.planner = Planner(topology, log, clock, interval=mode.interval, writing=writing, tables=self._tables)
+        self.planner = Planner(
+            topology,
+            log,
+            clock,
+            interval=mode.interval,
+            writing=writing,
+            tables=self._tables,
+            is_away=lambda source: any(
+                is_set_up(folder, f"source.{source}") for folder in (graph.checkpoint, self.folder)
+            ),
+        )
         if self.planner.drained:
             raise HeadraceError(
                 "CHECKPOINT_DRAINED",

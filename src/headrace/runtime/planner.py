@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from headrace.errors import HeadraceError
 from headrace.event_time.batch_log import BatchLog
 from headrace.event_time.record import BatchRecord, Edge
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
@@ -60,6 +61,7 @@ class Planner:
         interval: int = 0,
         writing: Writing = WRITING_ALONE,
         tables: SmallTables | None = None,
+        is_away: Callable[[str], bool] = lambda source: False,
     ) -> None:
         self._topology = topology
         self._log = log
@@ -67,6 +69,8 @@ class Planner:
         self._interval = interval
         self._writing = writing
         self._tables = tables
+        self._is_away = is_away
+        self._away_until: dict[str, int] = {}
         self.marks: dict[str, dict[int, int]] = {}
         self.trackers = {
             name: WatermarkTracker(strategy, divided=name in topology.divided)
@@ -103,20 +107,32 @@ class Planner:
 
         ``partitions`` are those that each divided source has by now.
         """
+        logged = self._log.record(batch)
+        if logged is None:
+            self._pass_time()
+        # What is new has not been quiet before it was there.
         for name, found in partitions.items():
             if name in self.trackers:
                 self.trackers[name].discover(found)
-        logged = self._log.record(batch)
         record = self._decide(batch, drain) if logged is None else self._with_tables(logged)
         for name, watermark in record.watermarks.items():
             self.trackers[name].advance(watermark)
         return record
 
-    def _decide(self, batch: int, drain: bool) -> BatchRecord:
+    def _pass_time(self) -> None:
         now = self._clock()
         for name, tracker in self.trackers.items():
             tracker.pass_time(self._waited(name, now))
         self._planned_at = now
+
+    def _decide(self, batch: int, drain: bool) -> BatchRecord:
+        if self.drained:
+            raise HeadraceError(
+                "CHECKPOINT_DRAINED",
+                "the flow was drained: all its windows were closed at the end of time, so any further row would be "
+                "late. Start with a new checkpoint.",
+            )
+        now = self._planned_at
         watermarks = {name: END if drain else tracker.watermark(clock=now) for name, tracker in self.trackers.items()}
         idle = {name for name, tracker in self.trackers.items() if tracker.is_idle() and not drain}
         edges = self._edges(watermarks, idle, now)
@@ -140,17 +156,23 @@ class Planner:
         """A logged record; a step with a small table that was added since it was written takes the table as it is."""
         if self._tables is None or self._tables.steps.keys() <= logged.tables.keys():
             return logged
-        return replace(logged, tables={**self._tables.versions(logged.clock), **logged.tables})
+        record = replace(logged, tables={**self._tables.versions(logged.clock), **logged.tables})
+        self._log.write_record(record)
+        return record
 
     def _waited(self, source: str, now: int) -> int:
         """How long the idle clocks of a source have run since the last batch was planned.
 
-        They stand still while a batch overruns its interval, and while the source may hold rows that were not read.
+        They stand still while a batch overruns its interval, while the source may hold rows that were not read, and
+        while it does not answer.
         """
+        if self._is_away(source):
+            self._away_until[source] = now
         if source in self._unread:
             return 0
         overran = self._ended_at - self._planned_at > self._interval
-        return now - (self._ended_at if overran else self._planned_at)
+        since = self._ended_at if overran else self._planned_at
+        return max(0, now - max(since, self._away_until.get(source, since)))
 
     def _edges(self, watermarks: Mapping[str, int], idle: Collection[str], clock: int) -> dict[str, Edge]:
         edges: dict[str, Edge] = {}
@@ -219,7 +241,7 @@ class Planner:
                 taken = sum(report["accepted"] for report in changes.values())
                 self.rules_versions[step] = self.rules_versions.get(step, 0) + taken
         self._fired = {step: edge.fire for step, edge in record.edges.items()}
-        self.drained = record.drain
+        self.drained = self.drained or record.drain
         for sink, marked in marks.items():
             self.marks.setdefault(sink, {}).update(marked)
         self._log.write_outcome(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import headrace as hr
 from headrace.event_time.batch_log import BatchLog, FileBatchLog, MemoryBatchLog
 from headrace.event_time.record import BatchRecord
@@ -269,3 +271,45 @@ def test_idle_clocks_stand_still_while_a_source_may_hold_rows_that_were_not_read
     assert run(1, files=2) == 9 * SECOND
     assert run(2, files=1) == 9 * SECOND
     assert run(3, files=0) == 10 * SECOND
+
+
+def test_a_drain_that_crashed_is_one_when_its_batch_has_run_again_and_nothing_comes_behind_it() -> None:
+    log = MemoryBatchLog()
+    planner = new(log)
+    planner.conclude(planner.plan(0), read(10))
+    planner.plan(1, drain=True)
+    again = new(log)
+    assert not again.drained
+    again.conclude(again.plan(1), {})
+    with pytest.raises(hr.HeadraceError, match="CHECKPOINT_DRAINED"):
+        again.plan(2)
+    assert new(log).drained
+
+
+def test_idle_clocks_stand_still_while_a_source_does_not_answer() -> None:
+    clock, away = ClockByHand(), {"payments"}
+    topology = Topology({"payments": advancing}, {"hourly": ("source.payments",)})
+    planner = Planner(topology, MemoryBatchLog(), clock, is_away=away.__contains__)
+    planner.conclude(planner.plan(0), {**read(10 * SECOND), **holds("hourly", 3, 10 * SECOND)})
+    for _ in range(3):
+        clock.now += MINUTE
+        assert not planner.wants_batch()
+    away.clear()
+    clock.now += MINUTE - 1
+    assert planner.plan(1).watermarks == {"payments": 9 * SECOND}
+    clock.now += 1
+    assert planner.plan(2).watermarks == {"payments": 10 * SECOND}
+
+
+def test_a_partition_that_is_new_has_not_been_quiet_before_it_was_there() -> None:
+    clock = ClockByHand()
+    topology = Topology({"payments": hr.event_time("at")}, {}, divided=frozenset({"payments"}))
+    planner = Planner(topology, MemoryBatchLog(), clock)
+    seen = {"source.payments": {0: {"highest": {"t/0": 50}}}}
+    planner.conclude(planner.plan(0, partitions={"payments": ["t/0"]}), seen)
+    clock.now += 10 * MINUTE
+    planner.conclude(
+        planner.plan(1, partitions={"payments": ["t/0", "t/1"]}), {"source.payments": {0: {"highest": {"t/0": 90}}}}
+    )
+    clock.now += SECOND
+    assert planner.plan(2).watermarks == {"payments": BEGINNING}

@@ -177,3 +177,15 @@ def test_a_partition_with_rows_still_to_be_read_does_not_become_idle() -> None:
     tracker.pass_time(MINUTE)
     tracker.observe({"t/0": 90 * SECOND})
     assert tracker.watermark(clock=0) == 90 * SECOND
+
+
+def test_by_a_column_no_partition_becomes_idle_while_rows_of_any_may_wait_to_be_read() -> None:
+    tracker = WatermarkTracker(hr.event_time("at", idle="1 minute", partition="device"), divided=True)
+    tracker.observe({"x": 10 * SECOND, "y": SECOND}, unread=["t/0"])
+    tracker.pass_time(2 * MINUTE)
+    tracker.observe({"x": 70 * SECOND}, unread=["t/0"])
+    assert tracker.watermark(clock=0, waited=2 * MINUTE) == SECOND
+    tracker.observe({"x": 80 * SECOND})
+    tracker.pass_time(MINUTE)
+    tracker.observe({"x": 90 * SECOND})
+    assert tracker.watermark(clock=0) == 90 * SECOND

@@ -195,7 +195,7 @@ def process(
     side = dict(outputs or {})
     for each in side:
         check_name("output", each)
-        if each in ("main", "late", "side", "dead_letters"):
+        if each in ("main", "late", "side", "dead_letters", "waiting", "spark", "log", "tables"):
             raise DefinitionError(
                 "OUTPUT_NAME_TAKEN", f"step {name!r}: an output cannot be named {each!r}. Choose another name."
             )

@@ -56,6 +56,7 @@ def seen(process: Any = Seen, **more: Any) -> Any:
         (lambda: seen(output="user"), "SCHEMA_UNREADABLE"),
         (lambda: seen(outputs={"late": "user STRING"}), "OUTPUT_NAME_TAKEN"),
         (lambda: seen(outputs={"main": "user STRING"}), "OUTPUT_NAME_TAKEN"),
+        (lambda: seen(outputs={"spark": "user STRING"}), "OUTPUT_NAME_TAKEN"),
         (lambda: seen(outputs={"not a name": "user STRING"}), "NAME_INVALID"),
         (lambda: seen(on_error="ignore"), "ON_ERROR_UNKNOWN"),
         (lambda: hr.retry(0, then="stop"), "ON_ERROR_UNKNOWN"),
