@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from pathlib import Path
 from typing import BinaryIO, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from pyarrow import fs
 
@@ -17,13 +18,17 @@ COMMITS = "_commits"
 def local_path(path: str) -> Path | None:
     """The local path behind a plain path or ``file:`` address; None when another file system holds it.
 
+    Spark gives a file that it lists by its name as it is, but ``input_file_name()`` escapes it: the name as given comes
+    first.
+
     >>> local_path("file:/data/in/monday%20morning.json").as_posix()
     '/data/in/monday morning.json'
     >>> local_path("s3://bucket/part.json") is None
     True
     """
     if path.startswith("file:"):
-        return Path(unquote(urlsplit(path, allow_fragments=False).path.split("?")[0]))
+        given = re.sub("^file:(//[^/]*)?", "", path)
+        return Path(given if os.path.exists(given) else unquote(given))
     return None if "://" in path else Path(path)
 
 

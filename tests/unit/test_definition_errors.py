@@ -288,8 +288,8 @@ MISTAKES: list[tuple[Define, str]] = [
     ),
     (
         lambda spark: hr.write("waiting", _read(spark), hr.to_console()),
-        "[FLOW_NAME_TAKEN] a flow cannot be named 'waiting': a folder of that name in the checkpoint is Headrace's own. "
-        "Choose another name.",
+        "[FLOW_NAME_TAKEN] a flow cannot be named 'waiting': a folder of that name in the checkpoint is Headrace's "
+        "own. Choose another name.",
     ),
     (_reused_flow, "[FLOW_NAME_REUSED] two flows are named 'rows'. Rename one of them."),
     (

@@ -22,6 +22,13 @@ def test_an_address_as_spark_writes_it_is_decoded(tmp_path: Path) -> None:
         assert stream.read() == b"{}"
 
 
+@pytest.mark.parametrize("name", ["monday%20morning.json", "why?.json", "100%25.json", "a#b.json"])
+@pytest.mark.parametrize("prefix", ["file:", "file://", "file://localhost"])
+def test_a_file_that_is_there_by_its_name_as_given_is_meant(tmp_path: Path, prefix: str, name: str) -> None:
+    (tmp_path / name).write_bytes(b"{}")
+    assert local_path(f"{prefix}{tmp_path}/{name}") == tmp_path / name
+
+
 def test_a_plain_path_keeps_its_percent_signs() -> None:
     assert local_path("in/a%20b.json") == Path("in/a%20b.json")
 

@@ -16,7 +16,9 @@ from headrace.sources.decoding import (
     WRONG_TYPE,
     Columns,
     field_types,
+    in_calendar,
     inner_type,
+    readable,
     type_name,
 )
 from headrace.sources.timestamps import parse_dates, parse_timestamps
@@ -123,10 +125,14 @@ def from_value(values: pl.Series, declared: pl.DataType) -> pl.Series:
     """A cast that gives null wherever it would change the value; a float may lose digits, a time its nanoseconds."""
     if isinstance(values.dtype, pl.Datetime) and isinstance(declared, pl.Datetime):
         if (declared.time_zone is None) != (values.dtype.time_zone is None):
-            values = values.dt.replace_time_zone(declared.time_zone)
+            # Of a time that no calendar has nobody knows what a clock elsewhere says.
+            local = values.dtype.time_zone not in (None, "UTC")
+            values = (_in_calendar(values) if local else values).dt.replace_time_zone(declared.time_zone)
         return values.cast(declared, strict=False)
     if declared == pl.String and values.dtype == pl.Binary:
-        return _from_bytes(values)
+        return from_bytes(values)
+    if declared == pl.String and isinstance(values.dtype, (pl.Date, pl.Datetime)):
+        return _in_calendar(values).cast(pl.String)
     if declared != pl.String and _kind(values.dtype) != _kind(declared):
         return pl.Series(values.name, [None] * len(values), dtype=declared)
     try:
@@ -141,13 +147,25 @@ def from_value(values: pl.Series, declared: pl.DataType) -> pl.Series:
     return converted.set(changed, None)
 
 
-def _from_bytes(values: pl.Series) -> pl.Series:
+def from_bytes(values: pl.Series) -> pl.Series:
+    """The text that the bytes are in UTF-8; null where they are none.
+
+    >>> from_bytes(pl.Series([b"a", b"\\xff"])).to_list()
+    ['a', None]
+    """
     try:
         return values.cast(pl.String)
     except pl.exceptions.PolarsError:
         replaced = (None if value is None else value.decode(errors="replace") for value in values)
         text = pl.Series(values.name, list(replaced), dtype=pl.String)
         return text.set(~text.cast(pl.Binary).eq_missing(values), None)
+
+
+def _in_calendar(times: pl.Series) -> pl.Series:
+    """The times that can be written; null instead of the others."""
+    assert isinstance(times.dtype, (pl.Date, pl.Datetime))  # for the type checker
+    written = times.to_frame("time").select(in_calendar(pl.col("time"), times.dtype)).to_series()
+    return times.set(~written, None)
 
 
 def _kind(kind: pl.DataType) -> str:
@@ -217,6 +235,7 @@ def _reason(declared: pl.DataType, found: pl.Expr) -> pl.Expr:
 def _spoken(values: pl.Series) -> pl.Series:
     if values.dtype == pl.Binary:
         return values.bin.encode("hex")
+    text = values.to_frame("value").select(readable(pl.col("value"), values.dtype)).to_series()
     if values.dtype.is_nested():
-        return pl.Series(values.name, [None if value is None else str(value) for value in values], dtype=pl.String)
-    return values.cast(pl.String)
+        return pl.Series(values.name, [None if value is None else str(value) for value in text], dtype=pl.String)
+    return text.cast(pl.String)

@@ -14,6 +14,8 @@ from headrace.sources.lines import Lines
 POSITION = "__position"
 RAW_BYTES = 64 * 1024
 FOUND_CHARACTERS = 200
+_FIRST_DAY, _LAST_DAY = -96_465_291, 95_026_235
+_UNITS_A_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 NOT_UTF8 = "NOT_UTF8"
 NOT_JSON = "NOT_JSON"
@@ -36,7 +38,7 @@ TABLE_TRUNCATED = "TABLE_TRUNCATED"
 COLUMN_ADDED = "COLUMN_ADDED"
 
 REASONS: Mapping[str, str] = {
-    NOT_UTF8: "the line holds bytes or escapes that are not UTF-8 text",
+    NOT_UTF8: "the line, or a key declared STRING, holds bytes or escapes that are not UTF-8 text",
     NOT_JSON: "the line is not one whole JSON value",
     NOT_AN_OBJECT: "the line is valid JSON, but an array, text, number or null instead of an object",
     NOT_CSV: "the line's quotes do not match",
@@ -111,8 +113,42 @@ class Decoder(Protocol):
 
 def as_json(rows: pl.DataFrame) -> pl.Series:
     """Each row as JSON text, for rows of files that hold no text themselves."""
-    texts = (json.dumps(row, default=str, ensure_ascii=False).encode()[:RAW_BYTES] for row in rows.to_dicts())
+    # As Python's own objects, times could not be of a year after 9999.
+    plain = rows.select(readable(pl.col(name), kind).alias(name) for name, kind in rows.schema.items())
+    texts = (json.dumps(row, default=str, ensure_ascii=False).encode()[:RAW_BYTES] for row in plain.to_dicts())
     return pl.Series("raw", list(texts), dtype=pl.Binary)
+
+
+def readable(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
+    """A value with the times in it as text; those that no calendar has, and durations, are numbers of their unit.
+
+    >>> times = pl.DataFrame({"at": [0, 2**63 - 1, None]}, schema={"at": pl.Datetime("us")})
+    >>> times.select(readable(pl.col("at"), pl.Datetime("us"))).to_series().to_list()
+    ['1970-01-01 00:00:00.000000', '9223372036854775807', None]
+    """
+    match kind:
+        case pl.Datetime() | pl.Date():
+            text = pl.when(in_calendar(value, kind)).then(value).cast(pl.String)
+            return pl.coalesce(text, value.to_physical().cast(pl.String))
+        case pl.Duration():
+            return value.to_physical().cast(pl.String)
+        case pl.Array():
+            return readable(value.arr.to_list(), pl.List(kind.inner))
+        case pl.List():
+            return value.list.eval(readable(pl.element(), inner_type(kind)))
+        case pl.Struct():
+            fields = (
+                readable(value.struct.field(name), inner).alias(name) for name, inner in field_types(kind).items()
+            )
+            return pl.when(value.is_not_null()).then(pl.struct(*fields))
+        case _:
+            return value
+
+
+def in_calendar(time: pl.Expr, kind: pl.Datetime | pl.Date) -> pl.Expr:
+    """Whether a time is of a year that can be written, about 262,000 both ways."""
+    units = _UNITS_A_DAY[kind.time_unit] if isinstance(kind, pl.Datetime) else 1
+    return (time.to_physical() // units).is_between(_FIRST_DAY, _LAST_DAY)
 
 
 def unreadable(columns: Columns, detail: str) -> Decoded:

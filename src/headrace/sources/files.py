@@ -81,7 +81,7 @@ def read_files(
     called = name or re.sub(r"\W", "_", Path(location.rstrip("/")).name)
     reader = spark.readStream.format("binaryFile").schema(FILES)
     # Spark forgets, and would pass over, files older than this against the newest one.
-    reader = reader.option("recursiveFileLookup", "true").option("maxFileAge", "365d")
+    reader = reader.option("recursiveFileLookup", "true").option("maxFileAge", "36500d")
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
     required = frozenset(field.name for field in struct.fields if not field.nullable)
@@ -96,6 +96,9 @@ def read_files(
     raw = reader.load(f"{place.rstrip('/')}/{COMMITS}" if listed else place).select("path", "modificationTime")
     folder = active_graph().checkpoint / "ticks" / called
     fingerprint: dict[str, object] = {"kind": "files", "path": location, "format": format, "schema": str(schema)}
+    if listed:
+        # The files that Spark counts are others then, so a checkpoint of the plain folder would read all rows again.
+        fingerprint["listed"] = True
     return add_source(
         Source(add_ticks(raw, folder), gate, struct),
         fingerprint,

@@ -18,6 +18,7 @@ from headrace.sources.decoding import (
     NO_EVENT_TIME,
     POSITION,
     Decoded,
+    readable,
 )
 from headrace.wheel.dead_letters import DEAD_LETTERS, letters
 from headrace.wheel.side_rows import write_side_rows
@@ -126,10 +127,11 @@ class Gate:
         if reason.null_count() == rows.height:
             return rows, pl.DataFrame()
         refused = rows.with_columns(reason).filter(reason.is_not_null())
+        found = readable(pl.col(time.column), rows.schema[time.column])
         dead = refused.select(
             pl.col(POSITION).alias("position"),
             "reason",
-            pl.format(f"{time.column} = {{}}", pl.col(time.column).cast(pl.String).fill_null("null")).alias("detail"),
+            pl.format(f"{time.column} = {{}}", found.fill_null("null")).alias("detail"),
             chunk.decoded.raw(refused).alias("raw"),
         )
         return rows.filter(reason.is_null()), dead

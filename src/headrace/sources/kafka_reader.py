@@ -16,7 +16,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from headrace.errors import HeadraceError
 from headrace.schemas import MOMENT
-from headrace.sources.decoding import POSITION
+from headrace.sources.conversion import from_bytes
+from headrace.sources.decoding import DEAD_SCHEMA, FOUND_CHARACTERS, NOT_UTF8, POSITION, RAW_BYTES, Decoded
 from headrace.sources.gate import Arrived
 from headrace.sources.kafka_positions import Slice, Subscription
 from headrace.sources.lines import Integers
@@ -78,6 +79,8 @@ class KafkaReader:
             decoded = self.decoder.decode_keyed(taken.values, offsets, taken.keys, moments)
         else:
             decoded = self.decoder.decode(taken.values, offsets)
+        if self.columns.get("_key") == pl.String:
+            decoded = _with_text_keys(decoded, taken, offsets)
         kept = np.searchsorted(offsets, decoded.rows[POSITION].to_numpy())
         rows = decoded.rows.with_columns(self._metadata(taken, piece, offsets, moments, kept))
         rows = rows.select(*self.columns, POSITION)
@@ -93,7 +96,7 @@ class KafkaReader:
             match column:
                 case "_key":
                     keys = pl.Series(column, taken.keys, dtype=pl.Binary)
-                    found.append(keys.gather(kept).cast(self.columns[column], strict=False))
+                    found.append(keys.gather(kept).cast(self.columns[column]))
                 case "_topic":
                     found.append(pl.lit(piece.topic).alias(column))
                 case "_partition":
@@ -123,6 +126,23 @@ class _Taken:
         self.moments.extend(map(itemgetter(1), map(Message.timestamp, messages)))
         if keys:
             self.keys.extend(map(Message.key, messages))
+
+
+def _with_text_keys(decoded: Decoded, taken: _Taken, offsets: Integers) -> Decoded:
+    """Without the rows whose key is no text: their messages become dead letters."""
+    keys = pl.Series(taken.keys, dtype=pl.Binary)
+    strange = offsets[(from_bytes(keys).is_null() & keys.is_not_null()).to_numpy()]
+    refused = decoded.rows[POSITION].is_in(strange)
+    if not refused.any():
+        return decoded
+    dead = []
+    for offset in decoded.rows[POSITION].filter(refused).unique(maintain_order=True):
+        index = int(np.searchsorted(offsets, offset))
+        key, value = taken.keys[index] or b"", taken.values[index] or b""
+        detail = f"the key holds bytes that are not UTF-8, in hex {key[: FOUND_CHARACTERS // 2].hex()}"
+        dead.append((offset, NOT_UTF8, detail, value[:RAW_BYTES]))
+    letters = pl.DataFrame(dead, schema=DEAD_SCHEMA, orient="row")
+    return replace(decoded, rows=decoded.rows.filter(~refused), dead=pl.concat([decoded.dead, letters]))
 
 
 class _Consuming:

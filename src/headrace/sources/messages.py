@@ -13,8 +13,19 @@ import numpy as np
 import polars as pl
 
 from headrace.errors import DefinitionError
+from headrace.sources.conversion import settle
 from headrace.sources.csv_lines import CsvLines
-from headrace.sources.decoding import DEAD_SCHEMA, NO_VALUE, NOT_AVRO, NOT_CSV, POSITION, RAW_BYTES, Columns, Decoded
+from headrace.sources.decoding import (
+    DEAD_SCHEMA,
+    NO_VALUE,
+    NOT_AVRO,
+    NOT_CSV,
+    POSITION,
+    RAW_BYTES,
+    Columns,
+    Decoded,
+    mismatch,
+)
 from headrace.sources.json_lines import JsonLines
 from headrace.sources.lines import Integers, Lines
 
@@ -135,16 +146,33 @@ class AvroMessages:
                 dead.append((position, NO_VALUE, "the message has no value", b""))
                 continue
             try:
-                record: Any = fastavro.schemaless_reader(BytesIO(payload), parsed, None)
-                pl.DataFrame([record], schema=self.columns.types, strict=True)
-            except (EOFError, ValueError, TypeError, IndexError, KeyError, pl.exceptions.PolarsError) as problem:
+                record = self._record(payload, parsed)
+            except (Exception, pl.exceptions.PanicException) as problem:  # whatever strange bytes lead to
                 dead.append((position, NOT_AVRO, str(problem) or type(problem).__name__, payload[:RAW_BYTES]))
             else:
                 records.append(record)
                 where.append(position)
         rows = pl.DataFrame(records, schema=self.columns.types) if records else self.columns.empty().drop(POSITION)
-        rows = rows.with_columns(pl.Series(POSITION, where, dtype=pl.Int64))
-        return Decoded(rows, pl.DataFrame(dead, schema=DEAD_SCHEMA, orient="row"))
+        rows, problems = settle(rows.with_columns(pl.Series(POSITION, where, dtype=pl.Int64)), self.columns)
+        letters = pl.DataFrame(dead, schema=DEAD_SCHEMA, orient="row")
+        if not problems.is_empty():
+            lines = as_lines([payload or b"" for payload in payloads], positions)
+            letters = pl.concat([letters, problems.with_columns(lines.raw_at(problems["position"], RAW_BYTES))])
+        return Decoded(rows, letters)
+
+    def _record(self, payload: bytes, parsed: Any) -> dict[str, Any]:
+        """The one record of a payload; any exception when it is none, or not one of the declared columns."""
+        stream = BytesIO(payload)
+        record: dict[str, Any] = fastavro.schemaless_reader(stream, parsed, None)  # type: ignore[assignment]
+        left = len(payload) - stream.tell()
+        if left:
+            raise ValueError(f"{left} bytes are left over behind the record")
+        row = pl.DataFrame([record], schema=self.columns.types, strict=True)
+        for column in row:
+            # Polars makes null of a decimal that has too many digits.
+            if column.null_count() > 0 and record.get(column.name) is not None:
+                raise ValueError(mismatch(column.name, column.dtype, str(record[column.name])))
+        return record
 
 
 def _present(payloads: Payloads, positions: Integers) -> tuple[Sequence[bytes], Integers, pl.DataFrame]:

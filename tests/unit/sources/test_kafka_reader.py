@@ -30,6 +30,7 @@ class Consumer:
         self._end = end
         self._next = 0
         self.asked: list[int] = []
+        self.keys: dict[int, bytes | None] = {}
 
     def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
         return 0, self._end
@@ -45,12 +46,12 @@ class Consumer:
         found = [offset for offset in self._offsets if offset >= self._next][:number]
         assert found, "nothing more would come, and the reader would wait for ever"
         self._next = found[-1] + 1
-        return [_message(offset) for offset in found]
+        return [_message(offset, self.keys.get(offset, b"k")) for offset in found]
 
 
-def _message(offset: int) -> Message:
+def _message(offset: int, key: bytes | None) -> Message:
     value = b'{"n":%d}' % offset
-    return Message(topic="clicks", partition=3, offset=offset, key=b"k", value=value, timestamp=(1, 1000 + offset))
+    return Message(topic="clicks", partition=3, offset=offset, key=key, value=value, timestamp=(1, 1000 + offset))
 
 
 @pytest.fixture
@@ -102,6 +103,17 @@ def test_what_kafka_knows_of_a_message_is_told_where_it_is_declared(consumers: d
     moment = datetime(1970, 1, 1, 0, 0, 1, 5000, tzinfo=UTC)
     assert arrived.decoded.rows.rows() == [(5, b"k", "clicks", 3, 5, moment, 5)]
     assert arrived.arrived.to_list() == [1_005_000]  # type: ignore[union-attr]
+
+
+def test_a_key_that_is_no_text_makes_its_message_alone_a_dead_letter(consumers: dict[str, Consumer]) -> None:
+    consumer = Consumer([4, 5, 6, 8], end=9)
+    consumer.keys = {4: "ä".encode(), 5: b"\xff\x00", 6: None}
+    (arrived,) = _read(consumers, consumer, 4, 9, _key=pl.String())
+    assert arrived.decoded.rows.select("n", "_key").rows() == [(4, "ä"), (6, None), (8, "k")]
+    assert arrived.arrived.to_list() == [1_004_000, 1_006_000, 1_008_000]  # type: ignore[union-attr]
+    assert arrived.decoded.dead.rows() == [
+        (5, "NOT_UTF8", "the key holds bytes that are not UTF-8, in hex ff00", b'{"n":5}')
+    ]
 
 
 class Refusing(Consumer):

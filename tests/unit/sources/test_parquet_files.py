@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,68 @@ def test_a_null_in_a_required_column_is_a_dead_row(tmp_path: Path) -> None:
 def test_the_json_of_a_good_row_can_be_had_afterwards(tmp_path: Path) -> None:
     decoded = decode(tmp_path / "part.parquet", pa.table({"v": [1, 2]}), Columns({"v": pl.Int64()}))
     assert decoded.raw(decoded.rows.filter(pl.col("v") == 2)).to_list() == [b'{"v": 2}']
+
+
+ENDLESS = 2**63 - 1
+YEAR_10000 = 253_402_300_800_000_000
+
+
+@pytest.mark.parametrize(
+    ("micros", "written"),
+    [
+        (YEAR_10000, "+10000-01-01 "),
+        (-YEAR_10000, "-6060-01-02 "),
+        (ENDLESS, str(ENDLESS)),
+        (-ENDLESS, str(-ENDLESS)),
+    ],
+)
+@pytest.mark.parametrize(
+    ("held", "holding"),
+    [
+        (pa.timestamp("us", "UTC"), lambda time: time),
+        (pa.timestamp("us", "Europe/Paris"), lambda time: time),
+        (pa.list_(pa.timestamp("us")), lambda time: [time, None]),
+        (pa.list_(pa.timestamp("us"), 1), lambda time: [time]),
+        (pa.struct([("at", pa.list_(pa.timestamp("us", "UTC")))]), lambda time: {"at": [time]}),
+        (pa.list_(pa.struct([("at", pa.timestamp("us"))])), lambda time: [{"at": time}, None]),
+    ],
+)
+def test_a_dead_row_may_hold_times_of_any_year(
+    tmp_path: Path, held: pa.DataType, holding: Callable[[int], object], micros: int, written: str
+) -> None:
+    times = pa.array([holding(0), holding(micros), None], held)
+    kind = pl.Series(pl.from_arrow(times[:0])).dtype
+    table = pa.table({"at": times, "n": pa.array([1, None, None])})
+    decoded = decode(tmp_path / "part.parquet", table, Columns({"at": kind, "n": pl.Int64()}, frozenset({"n"})))
+    assert decoded.rows[POSITION].to_list() == [0]
+    assert decoded.dead.select("position", "reason").rows() == [(1, "MISSING_VALUE"), (2, "MISSING_VALUE")]
+    first, second = map(json.loads, decoded.dead["raw"])
+    assert written in str(first["at"])
+    assert second == {"at": None, "n": None}
+
+
+@pytest.mark.parametrize(
+    ("held", "declared"),
+    [
+        (pa.array([ENDLESS, 0], pa.timestamp("us", "Europe/Paris")), pl.Datetime("us")),
+        (pa.array([ENDLESS, 0], pa.timestamp("ms")), pl.Datetime("us")),
+        (pa.array([ENDLESS, 0], pa.timestamp("us")), pl.String()),
+        (pa.array([2**31 - 1, 0], pa.date32()), pl.String()),
+        (pa.array([2**31 - 1, 0], pa.date32()), pl.Datetime("us")),
+    ],
+)
+def test_only_the_row_with_a_time_that_cannot_be_kept_is_dead(
+    tmp_path: Path, held: pa.Array[Any], declared: pl.DataType
+) -> None:
+    decoded = decode(tmp_path / "part.parquet", pa.table({"v": held}), Columns({"v": declared}))
+    assert decoded.rows[POSITION].to_list() == [1]
+    assert decoded.dead.select("position", "reason").rows() == [(0, "WRONG_TYPE")]
+
+
+def test_a_duration_that_no_column_can_take_is_a_dead_row(tmp_path: Path) -> None:
+    held = pa.array([ENDLESS], pa.duration("ms"))
+    decoded = decode(tmp_path / "part.parquet", pa.table({"v": held}), Columns({"v": pl.Datetime("us")}))
+    assert decoded.dead.select("reason", "raw").rows() == [("WRONG_TYPE", b'{"v": "%d"}' % ENDLESS)]
 
 
 def test_a_missing_column_makes_the_file_one_dead_row(tmp_path: Path) -> None:
