@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import time
@@ -357,6 +358,38 @@ def test_rows_that_the_table_refuses_are_found_and_found_again(
     assert again.refused is not None
     assert_frame_equal(again.refused, delivered.refused)
     assert _all(database, "select n, parent from sinks.strict") == [(1, 1)]
+
+
+def test_a_row_that_is_too_long_for_an_index_or_too_deep_for_the_parser_is_refused(
+    postgres: Service, database: psycopg.Connection[Any], writer: Writer
+) -> None:
+    database.execute("create table sinks.limited (word text primary key, doc jsonb)")
+    long = "".join(hashlib.sha256(str(n).encode()).hexdigest() for n in range(500))
+    rows = pl.DataFrame({"word": ["a", "b", long, "d", "e"], "doc": ["1", "2", "3", "[" * 100_000, "5"]})
+    sink = to_postgres("sinks.limited", dsn=postgres.url, upsert_on="word")
+    sink.prepare(rows.schema, [writer])
+    delivered = _deliver(sink, rows, Share(writer, 0, 0, None))
+    assert delivered.refused is not None
+    assert [json.loads(raw)["word"] for raw in delivered.refused["raw"]] == [long, "d"]
+    assert "54000" in delivered.refused["detail"][0]
+    assert "54001" in delivered.refused["detail"][1]
+    assert _all(database, "select word from sinks.limited order by 1") == [("a",), ("b",), ("e",)]
+
+
+def test_of_rows_that_have_one_key_only_to_postgresql_the_last_stays(
+    postgres: Service, database: psycopg.Connection[Any], writer: Writer
+) -> None:
+    database.execute("create table sinks.rounded (price numeric(10, 2) primary key, n bigint)")
+    prices = [Decimal("1.004"), Decimal("2.000"), Decimal("1.001"), Decimal("3.000"), Decimal("1.003")]
+    rows = pl.DataFrame({"price": prices, "n": range(5)}, schema_overrides={"price": pl.Decimal(12, 3)})
+    sink = to_postgres("sinks.rounded", dsn=postgres.url, upsert_on="price")
+    sink.prepare(rows.schema, [writer])
+    assert _deliver(sink, rows, Share(writer, 0, 0, None)) == Delivered(5)
+    assert _all(database, "select price::text, n from sinks.rounded order by 1") == [
+        ("1.00", 4),
+        ("2.00", 1),
+        ("3.00", 3),
+    ]
 
 
 def test_text_goes_into_columns_that_are_made_from_text(

@@ -21,7 +21,7 @@ from headrace.secrets import secret
 from headrace.services import Service, running
 from headrace.sinks import redis as redis_sink
 from headrace.sinks.redis import RedisSink, to_redis
-from headrace.sinks.sink import Delivered, Share, Unreachable, Writer
+from headrace.sinks.sink import Delivered, Guarantee, Share, Unreachable, Writer
 
 COLUMNS = {"id": pl.Int64(), "n": pl.Int64()}
 
@@ -109,6 +109,22 @@ def test_a_share_that_is_marked_is_not_written_again(redis_server: Service, flow
         assert delivered.refused is not None
         assert delivered.refused["reason"].to_list() == ["NO_KEY"]
     assert _values(redis_server, flow) == {id: 99 if id == 7 else 0 for id in range(2_500)}
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+def test_a_share_of_which_every_row_is_refused_leaves_its_mark(
+    redis_server: Service, flow: str, guarantee: Guarantee
+) -> None:
+    sink = _sink(redis_server, flow, value="json", guarantee=guarantee)
+    keyless = pl.DataFrame({"id": [None, None], "n": [1, 2]}, schema=COLUMNS)
+    for _ in range(2):
+        delivered = sink.deliver(keyless, _share(flow, 0, None))
+        assert (delivered.written, delivered.already_marked) == (0, 0)
+        assert delivered.refused is not None
+        assert delivered.refused.height == 2
+    assert sink.deliver(_rows(3), _share(flow, 1, 0)) == Delivered(3)
+    assert sink.deliver(keyless, _share(flow, 2, 1)).written == 0
+    assert _values(redis_server, flow) == dict.fromkeys(range(3), 0)
 
 
 def test_a_restart_finds_the_mark_and_a_new_generation_begins_at_batch_0(redis_server: Service, flow: str) -> None:

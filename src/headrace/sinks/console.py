@@ -33,7 +33,8 @@ class ConsoleSink:
             table = Table(*frame.columns, title=title, title_justify="left")
             for row in rows[: self.rows]:
                 table.add_row(*(str(value) for value in row))
-            Console().print(table)
+            # Values and names are nobody's markup.
+            Console(markup=False, emoji=False).print(table)
         return Written(len(rows), len(rows))
 
     def __repr__(self) -> str:

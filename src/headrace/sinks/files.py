@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from headrace.errors import DefinitionError
 from headrace.schemas import from_arrow
+from headrace.sinks.shaping import json_lines
 from headrace.sinks.sink import BatchIdentity, Guarantee, Written
 from headrace.storage import COMMITS, sync_folder, write_durably
 
@@ -118,7 +119,7 @@ def _write_file(file: Path, batches: list[pa.RecordBatch], format: Format) -> in
                     writer.write_batch(batch)
         else:
             for batch in batches:
-                from_arrow(batch).write_ndjson(stream)
+                stream.write(json_lines(from_arrow(batch)))
         stream.flush()
         os.fsync(stream.fileno())
     if format == "parquet":

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
+import httpx
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
@@ -16,6 +17,8 @@ from headrace.sinks.shaping import json_rows, refused_rows
 from headrace.sinks.sink import Delivered, Guarantee, Share, Unreachable, Writer
 
 _BATCH, _TIMEOUT, _RETRIES = 500, "10 seconds", 5
+_DOUBTED = 32
+"""At how many rows in succession, each alone, a server must fail to count as failing at everything."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -71,29 +74,52 @@ class HttpSink:
         nameless = pl.col(self.identity).is_null()
         refused = [refused_rows(rows.filter(nameless), "IDENTITY_NULL", f"{self.identity} is null")]
         for chunk in rows.filter(~nameless).sort(self.identity, maintain_order=True).iter_slices(self.batch):
-            refused.append(self.post(chunk, self.endpoint))
+            refused.append(self.post_all_but_refused(chunk))
         left_out = pl.concat(refused)
         return Delivered(rows.height - left_out.height, refused=None if left_out.is_empty() else left_out)
 
-    def post(self, rows: pl.DataFrame, endpoint: Endpoint) -> pl.DataFrame:
-        """Post rows; those that the server refuses for themselves are found by halving and returned."""
+    def post_all_but_refused(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Post rows; those that the server refuses for themselves are found by halving and returned.
+
+        Until the server has shown that it works, a row at which it fails is doubted and not refused.
+        """
+        endpoint, works = self.endpoint, rows.height == 1
+        refused = [refused_rows(rows.clear(), "", "")]
+        parts, doubted, failures = [rows], list[pl.DataFrame](), 0
+        while parts:
+            part = parts.pop()
+            answer = self.post(part, endpoint)
+            endpoint = self.endpoint.less_patient()
+            doubtful = answer.status_code == FAILING and not works
+            if part.height > 1 and not answer.is_success:
+                # Bad rows are often neighbours: mixed, those that a doubtful server gets alone come from everywhere.
+                mixed = part.sample(fraction=1, shuffle=True, seed=0) if doubtful else part
+                half = mixed.height // 2
+                parts += [mixed[half:], mixed[:half]]
+                continue
+            failures = failures + 1 if answer.status_code == FAILING else 0
+            if failures >= (min(_DOUBTED, rows.height) if doubtful else _DOUBTED) and (doubtful or not parts):
+                # It fails whatever it is given: that is not the rows' fault.
+                raise Unreachable(f"{self.place}: {said(answer)}")
+            if doubtful:
+                doubted.append(part)
+                continue
+            works, parts, doubted = True, parts + doubted, []
+            if not answer.is_success:
+                refused.append(refused_rows(part, f"HTTP_{answer.status_code}", said(answer)))
+        return pl.concat(refused)
+
+    def post(self, rows: pl.DataFrame, endpoint: Endpoint) -> httpx.Response:
+        """The server's answer to rows in one request."""
         headers = {
             "Content-Type": "application/json",
             "Idempotency-Key": idempotency_key(rows[self.identity]),
             "Headrace-Identity": self.identity.encode("ascii", "xmlcharrefreplace").decode(),
         }
         answer = endpoint.request("POST", content=b"[" + b",".join(json_rows(rows)) + b"]", headers=headers)
-        if answer.is_success:
-            return refused_rows(rows.clear(), "", "")
-        check_permitted(answer, self.place)
-        if rows.height == 1:
-            return refused_rows(rows, f"HTTP_{answer.status_code}", said(answer))
-        half = rows.height // 2
-        refused = pl.concat(self.post(part, endpoint.less_patient()) for part in (rows[:half], rows[half:]))
-        if answer.status_code == FAILING and refused.height == rows.height:
-            # It fails whatever it is given: that is not the rows' fault.
-            raise Unreachable(f"{self.place}: {said(answer)}")
-        return refused
+        if not answer.is_success:
+            check_permitted(answer, self.place)
+        return answer
 
     def __repr__(self) -> str:
         options = [f"{self.endpoint.shown!r}", f"identity={self.identity!r}"]

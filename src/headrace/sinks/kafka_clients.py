@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -177,12 +178,26 @@ def send(producer: Producer, topic: str, messages: Sequence[Message], cluster: C
             try:
                 produce(topic, value, key)
             except BufferError:
-                _drain(producer, cluster, until=QUEUED_MESSAGES // 2)
-                produce(topic, value, key)
+                _send_when_there_is_room(producer, topic, (value, key), cluster)
     except KafkaException as problem:
         error = problem.args[0]
     if error is not None:
         raise cluster.failure(error)
+
+
+def _send_when_there_is_room(producer: Producer, topic: str, message: Message, cluster: Cluster) -> None:
+    """Produce a message for which the queue, full by number or by bytes, has had no room."""
+    while queued := len(producer):
+        _drain(producer, cluster, until=queued // 2)
+        with suppress(BufferError):
+            return producer.produce(topic, *message)
+    with suppress(BufferError):
+        return producer.produce(topic, *message)
+    raise HeadraceError(
+        "KAFKA_OPTION",
+        f"kafka at {cluster.servers}: a message for topic {topic!r} is larger than the whole queue. Raise "
+        "queue.buffering.max.kbytes in the options of hr.to_kafka, or leave it out.",
+    )
 
 
 def finish(producer: Producer, cluster: Cluster, errors: Sequence[KafkaError]) -> None:

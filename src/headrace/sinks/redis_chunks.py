@@ -56,7 +56,8 @@ def cut(rows: pl.DataFrame, template: Template, value: Value) -> Chunks:
     places += [(name, None) for name in last.deletes[_KEY]]
     # Rows of different keys may come in another order when the batch runs again; their keys are the same.
     places.sort(key=lambda each: each[0])
-    chunks = [_chunk(places[start : start + CHUNK], values) for start in range(0, len(places), CHUNK)]
+    # A share of which every row is refused has one chunk too, for its mark.
+    chunks = [_chunk(places[start : start + CHUNK], values) for start in range(0, len(places) or 1, CHUNK)]
     refused = refused_rows(nameless, "NO_KEY", f"a column of the key {str(template)!r} is null")
     return Chunks(chunks, last.superseded, refused)
 

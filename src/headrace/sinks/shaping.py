@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from operator import is_
 
 import polars as pl
+import pyarrow as pa
 
 from headrace.changelog import CHANGE, REMOVING
 
@@ -78,22 +80,58 @@ def json_rows(rows: pl.DataFrame) -> list[bytes]:
     """
     if rows.is_empty():
         return []
-    readable = rows.with_columns(pl.selectors.binary().bin.encode("base64"), *_endless_times(rows))
+    return json_lines(rows).rstrip(b"\n").split(b"\n")
+
+
+def json_lines(rows: pl.DataFrame) -> bytes:
+    r"""The same with the end of a line after each object.
+
+    >>> json_lines(pl.DataFrame({"n": [1, 2]}))
+    b'{"n":1}\n{"n":2}\n'
+    """
     stream = BytesIO()
-    readable.write_ndjson(stream)
-    return stream.getvalue().rstrip(b"\n").split(b"\n")
+    rows.with_columns(_readable(values) for values in rows.get_columns()).write_ndjson(stream)
+    return stream.getvalue()
 
 
-def _endless_times(rows: pl.DataFrame) -> list[pl.Series]:
-    """Columns that hold times no calendar has, as text."""
-    found = []
-    for times in rows.select(pl.selectors.datetime()).get_columns():
-        number = times.to_physical()
-        written = number.is_between(_FIRST_MOMENT, _LAST_MOMENT)
-        if not written.all():
-            text = times.set(~written, None).dt.to_string("iso:strict")
-            found.append(text.zip_with(written.fill_null(True), number.cast(pl.String)))
-    return found
+def _readable(values: pl.Series) -> pl.Series:
+    """Values without bytes and without times that no calendar has, which JSON cannot hold, inside others too."""
+    match values.dtype:
+        case pl.Binary():
+            return values.bin.encode("base64")
+        case pl.Datetime():
+            return _within_the_calendar(values)
+        case pl.List():
+            flat_values = values.explode(empty_as_null=False, keep_nulls=False)
+            readable = _readable(flat_values)
+            return values if readable is flat_values else _lists(readable, values)
+        case pl.Struct():
+            fields = values.struct.unnest().get_columns()
+            readable_fields = [_readable(field) for field in fields]
+            if all(map(is_, fields, readable_fields)):
+                return values
+            whole = pl.DataFrame(readable_fields).to_struct(values.name)
+            return whole.zip_with(values.is_not_null(), pl.Series([None], dtype=whole.dtype))
+        case _:
+            return values
+
+
+def _lists(elements: pl.Series, like: pl.Series) -> pl.Series:
+    """Elements in lists of the lengths that others have."""
+    ends = like.list.len().fill_null(0).cast(pl.Int64).cum_sum()
+    offsets = pl.concat([pl.Series([0], dtype=pl.Int64), ends.alias("")]).to_arrow()
+    missing = like.is_null().to_arrow()
+    return pl.Series(like.name, pa.LargeListArray.from_arrays(offsets, elements.to_arrow(), mask=missing))
+
+
+def _within_the_calendar(times: pl.Series) -> pl.Series:
+    """Times as they are, or as text when one of them is beyond the calendar."""
+    number = times.to_physical()
+    written = number.is_between(_FIRST_MOMENT, _LAST_MOMENT)
+    if written.all():
+        return times
+    text = times.set(~written, None).dt.to_string("iso:strict")
+    return text.zip_with(written.fill_null(True), number.cast(pl.String))
 
 
 def refused_rows(rows: pl.DataFrame, reason: str, detail: str) -> pl.DataFrame:

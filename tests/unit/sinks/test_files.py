@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace as hr
-from headrace.sinks.files import FileSink
+from headrace.sinks.files import FileSink, _write_file
 
 pytestmark = pytest.mark.spark
 
@@ -109,3 +110,10 @@ def test_a_flow_with_a_new_checkpoint_does_not_take_the_batches_of_an_old_one_fo
     assert sink.write(spark.range(3), old) == sink.write(spark.range(3), new) == hr.Written(3, 3)
     assert sink.write(spark.range(3), new) == hr.Written(3, 0, already_marked=3)
     assert len(list((tmp_path / "_commits").glob("*.json"))) == 2
+
+
+def test_bytes_are_in_base_64_in_lines_of_json(tmp_path: Path) -> None:
+    batch = pa.record_batch({"n": [1, 2], "raw": [b"\x00\xff", None], "list": [[b"a"], []]})
+    assert _write_file(tmp_path / "part.json", [batch, batch], "json") == 4
+    lines = [json.loads(line) for line in (tmp_path / "part.json").read_text().splitlines()]
+    assert lines == [{"n": 1, "raw": "AP8=", "list": ["YQ=="]}, {"n": 2, "raw": None, "list": []}] * 2

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.secrets import secret
 from headrace.sinks.kafka import to_kafka
-from headrace.sinks.kafka_clients import Cluster, Fenced
+from headrace.sinks.kafka_clients import Cluster, Fenced, Message, send
 from headrace.sinks.kafka_messages import OVERHEAD, messages
 from headrace.sinks.kafka_transactions import BATCHES, Stored, read_stored
 from headrace.sinks.marks import Mark
@@ -209,3 +209,46 @@ def test_columns_that_do_not_fit_are_refused_before_the_first_batch(
     with pytest.raises(HeadraceError) as problem:
         sink().prepare(columns, [])
     assert problem.value.id == id
+
+
+class _Producer:
+    """A producer with room for so many bytes, whose broker acknowledges one message at each flush unless it stalls."""
+
+    def __init__(self, room: int, *, stalls: bool = False) -> None:
+        self.room, self.stalls = room, stalls
+        self.queue: list[Message] = []
+        self.sent: list[Message] = []
+
+    def __len__(self) -> int:
+        return len(self.queue)
+
+    def produce(self, topic: str, value: bytes, key: bytes | None) -> None:
+        if sum(len(queued or b"") for queued, _ in self.queue) + len(value) > self.room:
+            raise BufferError("Local: Queue full")
+        self.queue.append((value, key))
+
+    def flush(self, timeout: float) -> int:
+        if not self.stalls:
+            self.sent += self.queue[:1]
+            del self.queue[:1]
+        return len(self.queue)
+
+
+def test_a_queue_that_is_full_of_bytes_is_waited_for_until_there_is_room() -> None:
+    producer = _Producer(room=10)
+    sizes = [3, 3, 3, 10, 1, 9]
+    many: list[Message] = [(b"x" * size, None) for size in sizes]
+    send(producer, "t", many, CLUSTER)  # type: ignore[arg-type]
+    assert producer.sent + producer.queue == many
+
+
+def test_a_queue_that_stays_full_of_bytes_is_a_broker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.sinks.kafka_clients.PATIENCE", 0.1)
+    producer = _Producer(room=10, stalls=True)
+    with pytest.raises(Unreachable, match="acknowledged none of 2 messages"):
+        send(producer, "t", [(b"x" * 5, None)] * 3, CLUSTER)  # type: ignore[arg-type]
+
+
+def test_a_message_that_is_larger_than_the_whole_queue_is_an_error() -> None:
+    with pytest.raises(HeadraceError, match=r"KAFKA_OPTION.*queue\.buffering\.max\.kbytes"):
+        send(_Producer(room=10), "t", [(b"x", None), (b"x" * 11, None)], CLUSTER)  # type: ignore[arg-type]

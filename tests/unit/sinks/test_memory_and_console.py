@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 import headrace as hr
 
 pytestmark = pytest.mark.spark
+
+
+class Frame:
+    """What these sinks ask of a frame, without Spark."""
+
+    def __init__(self, *rows: Row) -> None:
+        self.rows = list(rows)
+        self.columns = list(rows[0].asDict())
+
+    def collect(self) -> list[Row]:
+        return self.rows
 
 
 def test_memory_gives_rows_back_batch_after_batch(spark: SparkSession) -> None:
@@ -50,3 +61,19 @@ def test_the_console_is_silent_about_a_batch_without_rows(
 def test_only_what_has_a_guarantee_and_write_is_a_sink() -> None:
     assert isinstance(hr.to_console(), hr.Sink)
     assert not isinstance(object(), hr.Sink)
+
+
+def test_a_batch_that_runs_again_after_a_restart_replaces_itself_in_memory() -> None:
+    sink, frame = hr.to_memory("restarted"), Frame(Row(id=1), Row(id=2))
+    for epoch in (1, 2):
+        sink.write(frame, hr.BatchIdentity("spend", 0, 0, "main", "spend-1f0c", epoch))  # type: ignore[arg-type]
+    assert hr.memory("restarted") == [{"id": 1}, {"id": 2}]
+
+
+def test_the_console_prints_what_looks_like_markup_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    frame = Frame(Row(**{"[/name]": "[/x]", "mood": ":smile:", "style": "[bold]b"}))
+    batch = hr.BatchIdentity("[/spend]", 0, 4, "main")
+    assert hr.to_console().write(frame, batch) == hr.Written(1, 1)  # type: ignore[arg-type]
+    printed = capsys.readouterr().out
+    for text in ("[/name]", "[/x]", ":smile:", "[bold]b", "[/spend]"):
+        assert text in printed

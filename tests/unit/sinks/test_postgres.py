@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import pickle
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import polars as pl
@@ -18,7 +20,7 @@ from headrace.secrets import secret
 from headrace.sinks.postgres import to_postgres
 from headrace.sinks.postgres_connection import meaning
 from headrace.sinks.postgres_marks import Marks
-from headrace.sinks.postgres_rows import csv_parts
+from headrace.sinks.postgres_rows import csv_parts, put_all_but_refused
 from headrace.sinks.postgres_table import TableName, check_fit, parse_table
 from headrace.sinks.postgres_types import Column, sql_type, takes
 from headrace.sinks.sink import TaskSink, Unreachable, Writer
@@ -199,3 +201,40 @@ def test_what_passes_by_itself_is_waited_for_and_the_rest_is_an_error(
     meant = meaning(problem, "table spend")
     assert isinstance(meant, Unreachable if expected is None else HeadraceError)
     assert expected is None or expected in str(meant)
+
+
+class _Connection:
+    """A connection of which only the savepoints are asked for."""
+
+    transaction = nullcontext
+
+
+def _put(
+    problem: psycopg.Error, fails: Callable[[list[str]], bool], texts: list[str]
+) -> tuple[list[str], pl.DataFrame]:
+    """What a table that fails at some rows takes, in its order, and what is refused."""
+    taken: list[str] = []
+
+    def put(connection: Any, rows: pl.DataFrame) -> None:
+        if fails(rows["text"].to_list()):
+            raise problem
+        taken.extend(rows["text"])
+
+    refused = put_all_but_refused(_Connection(), put, pl.DataFrame({"text": texts}))  # type: ignore[arg-type]
+    return taken, refused
+
+
+@pytest.mark.parametrize("problem", [psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex])
+def test_a_row_that_is_too_much_for_an_index_or_the_parser_is_refused_alone(problem: type[psycopg.Error]) -> None:
+    taken, refused = _put(problem("too much"), lambda texts: "long" in texts, ["a", "b", "long", "c", "d"])
+    assert taken == ["a", "b", "c", "d"]
+    assert refused["raw"].to_list() == [b'{"text":"long"}']
+
+
+def test_rows_with_one_key_to_postgresql_are_put_one_after_the_other_and_none_is_refused() -> None:
+    def twice(texts: list[str]) -> bool:
+        return len({text.lower() for text in texts}) < len(texts)
+
+    taken, refused = _put(psycopg.errors.CardinalityViolation("a second time"), twice, ["a", "b", "B", "A", "c"])
+    assert taken == ["a", "b", "B", "A", "c"]
+    assert refused.is_empty()

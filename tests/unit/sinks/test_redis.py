@@ -129,3 +129,11 @@ def test_a_hash_has_a_field_for_each_flat_column_that_is_not_null() -> None:
         "bytes": b"\x00\xff",
         "list": b'["a",null]',
     }
+
+
+def test_a_share_of_which_every_row_is_refused_has_a_chunk_for_its_mark() -> None:
+    rows = pl.DataFrame({"id": [None, None], "n": [5, 6]}, schema={"id": pl.Int64(), "n": pl.Int64()})
+    for value in ("hash", "json"):
+        parts = cut(rows, parse_template("n:{id}"), value)
+        assert parts.chunks == [Chunk([], [], [])]
+        assert parts.refused.height == 2

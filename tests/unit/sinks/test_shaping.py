@@ -112,3 +112,42 @@ def test_a_time_that_no_calendar_has_is_written_as_a_number() -> None:
         "-9223372036854775807",
         None,
     ]
+
+
+def test_bytes_are_in_base_64_wherever_they_stand() -> None:
+    kind = pl.Struct({"k": pl.String(), "v": pl.Binary()})
+    rows = pl.DataFrame(
+        {
+            "struct": [{"bytes": b"\x00\xff", "list": [b"a", None]}, None],
+            "list": [[], [b"b"]],
+            "map": [[{"k": "x", "v": b"c"}, None], None],
+            "lists": [[[b"d"], None, []], []],
+            "numbers": [[1, None], None],
+        },
+        schema={
+            "struct": pl.Struct({"bytes": pl.Binary(), "list": pl.List(pl.Binary())}),
+            "list": pl.List(pl.Binary()),
+            "map": pl.List(kind),
+            "lists": pl.List(pl.List(pl.Binary())),
+            "numbers": pl.List(pl.Int64()),
+        },
+    )
+    first = {
+        "struct": {"bytes": "AP8=", "list": ["YQ==", None]},
+        "list": [],
+        "map": [{"k": "x", "v": "Yw=="}, None],
+        "lists": [["ZA=="], None, []],
+        "numbers": [1, None],
+    }
+    second = {"struct": None, "list": ["Yg=="], "map": None, "lists": [], "numbers": None}
+    assert [json.loads(row) for row in json_rows(rows)] == [first, second]
+    assert [json.loads(row) for row in json_rows(rows.slice(1))] == [second]
+
+
+def test_a_time_that_no_calendar_has_is_written_as_a_number_inside_others_too() -> None:
+    times = pl.Series("at", [2**63 - 1, None]).cast(pl.Datetime("us", "UTC"))
+    rows = times.to_frame().select(pl.struct("at").alias("struct"), pl.concat_list("at").alias("list"))
+    assert [json.loads(row) for row in json_rows(rows)] == [
+        {"struct": {"at": "9223372036854775807"}, "list": ["9223372036854775807"]},
+        {"struct": {"at": None}, "list": [None]},
+    ]
