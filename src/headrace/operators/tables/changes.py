@@ -17,6 +17,9 @@ from headrace.wheel.operator import Combined
 PLACE, SETS, TIME = "__position", "__sets", "__time"
 ORDERED: Mapping[str, pl.DataType] = {PLACE: pl.String(), SETS: pl.Boolean(), TIME: pl.Int64()}
 """A change's position, whether it sets its row or takes it away, and its event time."""
+CHANGED_AT = "changed_at"
+OWN = (*CHANGELOG, CHANGED_AT)
+"""The columns that a changelog has beside those of its table, and the event time of one that a step makes."""
 ALONE = "__alone"
 """Whether a change is an update that came without the old row."""
 

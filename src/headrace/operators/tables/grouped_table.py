@@ -10,7 +10,7 @@ import polars as pl
 from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UPDATE_AFTER, UPDATE_BEFORE, sortable
 from headrace.event_time.record import Edge
 from headrace.operators.key_order import KEY_NUMBER, join_by_key, with_key_numbers
-from headrace.operators.tables.changes import ALONE, ORDERED, SETS, TIME, ChangeIntake
+from headrace.operators.tables.changes import ALONE, CHANGED_AT, ORDERED, SETS, TIME, ChangeIntake
 from headrace.operators.tables.deleted import Deleted
 from headrace.operators.tables.group_layout import GROUP, KIND, ROW, ROWS, VALUE, GroupLayout
 from headrace.operators.tables.order import Ordered, in_order
@@ -18,8 +18,6 @@ from headrace.operators.tables.retraction import WEIGHT
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Combined, Due
 
-CHANGED_AT = "changed_at"
-OWN = (*CHANGELOG, CHANGED_AT)
 _PLACE = "__place"
 
 

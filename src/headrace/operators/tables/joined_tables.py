@@ -12,7 +12,7 @@ from headrace.event_time.record import Edge
 from headrace.operators.joins.columns import JoinedColumns
 from headrace.operators.joins.on import On
 from headrace.operators.key_order import join_by_key
-from headrace.operators.tables.changes import ALONE, ORDERED, TIME, ChangeIntake
+from headrace.operators.tables.changes import ALONE, CHANGED_AT, ORDERED, TIME, ChangeIntake
 from headrace.operators.tables.deleted import Deleted
 from headrace.operators.tables.sides import Side, side_of
 from headrace.operators.tables.view import How, View
@@ -20,8 +20,6 @@ from headrace.schemas import MOMENT
 from headrace.wheel.key_hash import key_hash
 from headrace.wheel.operator import Applied, Combined, Due
 
-CHANGED_AT = "changed_at"
-OWN = (*CHANGELOG, CHANGED_AT)
 RIGHT, HASH = "__right", "__hash"
 MOST_CHUNKS = 16
 

@@ -15,10 +15,10 @@ from headrace.expressions import Aggregate, parse_aggregate
 from headrace.graph import check_name
 from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, check_key, place
-from headrace.operators.tables.changes import ChangeIntake
+from headrace.operators.tables.changes import OWN, ChangeIntake
 from headrace.operators.tables.deleted import WEEK, Deleted, keep_for
 from headrace.operators.tables.group_layout import GroupLayout
-from headrace.operators.tables.grouped_table import OWN, GroupedTable
+from headrace.operators.tables.grouped_table import GroupedTable
 from headrace.operators.tables.materialize import check_row_key
 from headrace.operators.tables.retraction import check_retractable, is_counted
 from headrace.operators.tables.table_join import check_complete

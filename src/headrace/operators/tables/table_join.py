@@ -16,9 +16,9 @@ from headrace.operators.joins.columns import joined_columns
 from headrace.operators.joins.on import On, OnColumns, on_columns
 from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, check_key, place
-from headrace.operators.tables.changes import ChangeIntake, table_columns
+from headrace.operators.tables.changes import OWN, ChangeIntake, table_columns
 from headrace.operators.tables.deleted import WEEK, Deleted, keep_for
-from headrace.operators.tables.joined_tables import OWN, JoinedTables
+from headrace.operators.tables.joined_tables import JoinedTables
 from headrace.operators.tables.materialize import check_row_key
 from headrace.operators.tables.view import How
 from headrace.operators.windows.window_step import said_key
