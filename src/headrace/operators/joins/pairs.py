@@ -18,9 +18,6 @@ class Side:
     keys: Places
     times: Places
 
-    def __getitem__(self, chosen: npt.NDArray[np.bool_] | Places) -> Side:
-        return Side(self.keys[chosen], self.times[chosen])
-
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
