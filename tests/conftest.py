@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from headrace.services import Service, running
 
-# How long an example takes says something about the machine, not about the code. The examples are the same every time,
-# so that a failure comes from a change; others are looked for with --examples.
+# How long an example takes says something about the machine, not about the code. The examples are the same whenever the
+# same tests are run (some come from constants in loaded modules), so that a failure comes from a change; others are
+# looked for with --examples.
 settings.register_profile("usual", deadline=None, derandomize=True)
 settings.register_profile("on Spark", settings.get_profile("usual"), max_examples=settings().max_examples // 10)
 settings.load_profile("usual")

@@ -59,8 +59,8 @@ def test_every_row_gets_the_answer_to_its_key_and_an_unknown_key_gives_nulls() -
         named(),
         at("10:00", id="a", n=1),
         at("10:01", id="b", n=2, partition=1),
-        at("10:02", id="x", n=3),
-        at("10:03", id="a", n=4, partition=1),
+        at("10:02", id="x", n=3, partition=1),
+        at("10:03", id="a", n=4),
         batch(),
         expect(
             row(id="a", n=1, at="10:00", name="Ann", letters=3),

@@ -22,6 +22,8 @@ FOLDER = "lease"
 RENEWED_SECONDS = 2.0
 EXPIRES_SECONDS = 10.0
 KEPT_LEASES = 10
+# When the clock of the machine is set, all its processes seem to have started a little earlier or later.
+CLOCK_SET_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,8 @@ def _has_ended(holder: dict[str, Any]) -> bool:
         return False
     try:
         process = psutil.Process(holder["pid"])
-        return bool(process.create_time() != holder["started"] or process.status() == psutil.STATUS_ZOMBIE)
+        another = abs(process.create_time() - holder["started"]) > CLOCK_SET_SECONDS
+        return another or bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
 

@@ -111,7 +111,6 @@ class SparkEngine:
 
     def _advance(self) -> None:
         """Let Spark run everything that has been dropped."""
-        set_watermarks(self._flow.planner, self._setting)
         if self._query is None:
             self._query = self._flow.begin(processingTime="10 milliseconds")
         try:
@@ -135,15 +134,16 @@ class SparkEngine:
         if not self._interrupted:
             return False
         self._interrupted = False
+        set_watermarks(self._flow.planner, self._setting)
         self._advance()
         return True
 
     def crash(self, rows: Sequence[At]) -> None:
         """Let the batch fail after its state was computed, and start again."""
         if rows and not self._interrupted:
-            self._drop(rows)
             self._sink.dies = True
             try:
+                self._drop(rows)
                 self._advance()
             except StreamingQueryException:
                 self._interrupted = True
@@ -160,12 +160,17 @@ class SparkEngine:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _drop(self, rows: Sequence[At]) -> None:
-        """Rows as files that appear at once, one for each partition; a tick when there are none."""
-        if not rows:
-            self._flow.tick()
-            return
+        """Let rows appear at once, or a tick when there are none, with the watermarks that hold then."""
+        with self._between_batches():
+            set_watermarks(self._flow.planner, self._setting)
+            if rows:
+                self._drop_files(rows)
+            else:
+                self._flow.tick()
+
+    def _drop_files(self, rows: Sequence[At]) -> None:
+        """Rows as files, one for each partition."""
         self._dropped += 1
-        written: list[tuple[Path, Path]] = []
         for side in self._setting.schemas:
             unfinished = self._folder / f"unfinished-{side}-{self._dropped}"
             for partition in sorted({row.partition for row in rows if row.side == side}):
@@ -176,10 +181,7 @@ class SparkEngine:
                 arrived = self._setting.clock * 1000
                 os.utime(file, ns=(arrived, arrived))
             if unfinished.exists():
-                written.append((unfinished, self._folder / SOURCES[side] / f"{self._dropped:06d}"))
-        with self._between_batches():
-            for unfinished, finished in written:
-                unfinished.rename(finished)
+                unfinished.rename(self._folder / SOURCES[side] / f"{self._dropped:06d}")
 
     @contextmanager
     def _between_batches(self) -> Iterator[None]:

@@ -33,10 +33,10 @@ def reports_of(context: SparkContext) -> Accumulator[dict[Any, Any]]:
 
 
 def take(reports: dict[Key, dict[str, Any]], *, flow: str, batch: int) -> dict[str, dict[int, dict[str, Any]]]:
-    """Remove a batch's reports (and those of older batches) and return them by node and partition."""
+    """Remove a batch's reports (and those of older batches) and return them by node and partition, in their order."""
     taken: dict[str, dict[int, dict[str, Any]]] = {}
     # Tasks of other flows go on reporting meanwhile.
-    for key in [key for key in list(reports) if key[0] == flow and key[1] <= batch]:
+    for key in sorted(key for key in list(reports) if key[0] == flow and key[1] <= batch):
         values = reports.pop(key)
         if key[1] == batch:
             taken.setdefault(key[2], {})[key[3]] = values

@@ -8,6 +8,12 @@ from typing import Any
 from headrace.wheel.reports import take
 
 
+def test_reports_have_one_order_whichever_task_ends_first() -> None:
+    reports: dict[Any, dict[str, Any]] = {("flow", 1, node, part): {} for node, part in (("b", 1), ("a", 2), ("b", 0))}
+    taken = take(reports, flow="flow", batch=1)
+    assert [(node, list(parts)) for node, parts in taken.items()] == [("a", [2]), ("b", [0, 1])]
+
+
 def test_reports_are_taken_while_others_come() -> None:
     reports: dict[Any, dict[str, Any]] = {}
     stop = threading.Event()
