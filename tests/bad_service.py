@@ -70,7 +70,7 @@ def bad_service() -> Iterator[BadService]:
     try:
         yield bad
     finally:
-        asyncio.run_coroutine_threadsafe(end(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(end(), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from headrace.services import Service
+from tests.topics import create_topic
 
 pytestmark = pytest.mark.spark
 
@@ -30,8 +30,7 @@ def test_a_delta_table_is_written_merged_and_read(spark: SparkSession, tmp_path:
 def test_a_kafka_topic_is_read(spark: SparkSession, kafka: Service) -> None:
     topic = f"connector-{uuid.uuid4()}"
     settings = {"bootstrap.servers": kafka.address, "log_level": 0}
-    admin = AdminClient(settings)
-    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(20)
+    create_topic(kafka.address, topic, 2)
     producer = Producer(settings)
     for number in range(100):
         producer.produce(topic, value=str(number))

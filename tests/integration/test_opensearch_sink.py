@@ -28,8 +28,10 @@ def index() -> str:
 
 
 def _documents(opensearch: Service, index: str) -> dict[str, Any]:
-    httpx.post(f"{opensearch.url}/{index}/_refresh").raise_for_status()
-    hits = httpx.get(f"{opensearch.url}/{index}/_search?size=1000").raise_for_status().json()["hits"]["hits"]
+    httpx.post(f"{opensearch.url}/{index}/_refresh", timeout=60).raise_for_status()
+    hits = (
+        httpx.get(f"{opensearch.url}/{index}/_search?size=1000", timeout=60).raise_for_status().json()["hits"]["hits"]
+    )
     return {hit["_id"]: hit["_source"] for hit in hits}
 
 
@@ -86,7 +88,7 @@ def test_a_deleted_document_does_not_come_back_with_an_older_version(opensearch:
 
 def test_documents_that_do_not_fit_are_refused_and_the_others_are_written(opensearch: Service, index: str) -> None:
     mapping = {"mappings": {"properties": {"at": {"type": "date"}}}}
-    httpx.put(f"{opensearch.url}/{index}", json=mapping).raise_for_status()
+    httpx.put(f"{opensearch.url}/{index}", json=mapping, timeout=60).raise_for_status()
     rows = pl.DataFrame(
         {"account": ["a", "b", "c", "x" * 513, ""], "at": ["2026-01-01", "never", "2026-01-02", "", ""]}
     )
@@ -115,8 +117,8 @@ def test_an_index_that_takes_no_writes_is_waited_for(opensearch: Service, index:
     rows = pl.DataFrame({"account": ["a"]})
     sink = _prepared(opensearch, index, rows)
     settings = f"{opensearch.url}/{index}/_settings"
-    httpx.put(settings, json={"index.blocks.write": True}).raise_for_status()
+    httpx.put(settings, json={"index.blocks.write": True}, timeout=60).raise_for_status()
     with pytest.raises(Unreachable, match=index):
         sink.deliver(rows, _share(0))
-    httpx.put(settings, json={"index.blocks.write": None}).raise_for_status()
+    httpx.put(settings, json={"index.blocks.write": None}, timeout=60).raise_for_status()
     assert sink.deliver(rows, _share(0)) == Delivered(1)

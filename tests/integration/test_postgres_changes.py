@@ -50,6 +50,18 @@ def _until(said: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+def _started(new: Callable[[], ChangesFeed]) -> ChangesFeed:
+    """A feed that has begun, though another one may end its session before it has."""
+    while True:
+        feed = new()
+        try:
+            feed.start()
+            return feed
+        except hr.HeadraceError as problem:
+            if problem.id != "SOURCE_UNREACHABLE":
+                raise
+
+
 def _write(dsn: str, table: str, seed: int, stop: threading.Event, keys: range) -> None:
     """Random transactions over rows of its own, some of them taken back, until told to stop."""
     chance = random.Random(seed)
@@ -99,7 +111,7 @@ def test_a_snapshot_under_writes_and_the_changes_behind_it_have_no_gap_and_no_ov
     writers.append(threading.Thread(target=count))
     for writer in writers:
         writer.start()
-    time.sleep(0.3)
+    _until(lambda: database.execute(f"select n from {name}_count").fetchall()[0][0] > 0)
     feed = feed_of(postgres, tmp_path, name, [name, f"{name}_count"])
     feed.start()
     time.sleep(1.5)
@@ -152,10 +164,8 @@ def test_a_feed_that_was_replaced_cannot_write_what_its_successor_has_written(
     postgres: Service, database: psycopg.Connection[Any], name: str, tmp_path: Path
 ) -> None:
     database.execute(f"create table {name} (id int primary key)")
-    feeds = [feed_of(postgres, tmp_path, name, [name]) for _ in range(2)]
-    feeds[0].start()
     # Both believe to be the only one of this checkpoint, and end each other's sessions again and again.
-    feeds[1].start()
+    feeds = [_started(lambda: feed_of(postgres, tmp_path, name, [name])) for _ in range(2)]
     for number in range(200):
         database.execute(f"insert into {name} values ({number})")
         time.sleep(0.01)
@@ -463,6 +473,9 @@ def test_a_second_pipeline_on_the_same_slot_is_refused(
     finally:
         feed.stop()
     assert raised.value.id == "SLOT_IN_USE"
+    # Its connection is closed, which the server has yet to see.
+    locks = "select 1 from pg_locks where locktype = 'advisory'"
+    _until(lambda: database.execute(locks).fetchall() == [])
     with pytest.raises(hr.HeadraceError, match="was not made for this checkpoint") as raised:
         feed_of(postgres, tmp_path / "two", name, [name]).start()
     assert raised.value.id == "SLOT_TAKEN"

@@ -268,7 +268,7 @@ def test_a_frozen_predecessor_is_ended_before_the_claim_and_before_a_share(
         frozen = freeze()
         began = time.monotonic()
         sink.prepare(rows.schema, [replace(writer, epoch=2)])
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         with pytest.raises(psycopg.OperationalError):
             frozen.commit()
     frozen = freeze()

@@ -328,7 +328,7 @@ def test_a_server_that_is_killed_and_comes_back_has_every_key(flow: str) -> None
             server.kill()
             time.sleep(0.5)
             server.start()
-        writing.join(60)
+        writing.join(300)
         assert not writing.is_alive()
         assert missed != []
         assert _values(server, flow) == dict.fromkeys(range(10_000), 29)

@@ -17,19 +17,18 @@ import paho.mqtt.client as mqtt
 import psycopg
 import pytest
 import redis
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer
 from paho.mqtt.enums import CallbackAPIVersion
 
 from headrace.services import Service, running, service
 from headrace.services.processes import known
+from tests.topics import create_topic, messages
 
 Use = Callable[[Service], object]
 
 
 def write_kafka(kafka: Service) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.address, "log_level": 0})
-    admin.create_topics([NewTopic("notes", num_partitions=1, replication_factor=1)])["notes"].result(20)
+    create_topic(kafka.address, "notes", 1)
     settings = {"bootstrap.servers": kafka.address, "transactional.id": "writer", "log_level": 0}
     producer = Producer(settings)
     producer.init_transactions(20)
@@ -39,12 +38,8 @@ def write_kafka(kafka: Service) -> None:
 
 
 def read_kafka(kafka: Service) -> object:
-    settings = {"bootstrap.servers": kafka.address, "group.id": "reader", "auto.offset.reset": "earliest"}
-    consumer = Consumer({**settings, "isolation.level": "read_committed", "log_level": 0})
-    consumer.subscribe(["notes"])
-    message = consumer.poll(20)
-    consumer.close()
-    return None if message is None else message.value()
+    [(_, value)] = messages(kafka.address, "notes")
+    return value
 
 
 def write_postgres(postgres: Service) -> None:
@@ -77,12 +72,12 @@ def mqtt_client(broker: Service) -> mqtt.Client:
 
 def write_mosquitto(broker: Service) -> None:
     client = mqtt_client(broker)
-    client.publish("note", b"kept", qos=1, retain=True).wait_for_publish(5)
+    client.publish("note", b"kept", qos=1, retain=True).wait_for_publish(60)
     client.disconnect()
     client.loop_stop()
     # It saves its queues at most once a second.
     store = broker.folder / "data" / "mosquitto.db"
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not store.exists() and time.monotonic() < until:
         time.sleep(0.05)
 
@@ -92,7 +87,7 @@ def read_mosquitto(broker: Service) -> object:
     client = mqtt_client(broker)
     client.on_message = lambda client, data, message: seen.append(message.payload)
     client.subscribe("note", qos=1)
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not seen and time.monotonic() < until:
         time.sleep(0.02)
     client.disconnect()
@@ -101,12 +96,14 @@ def read_mosquitto(broker: Service) -> object:
 
 
 def write_opensearch(server: Service) -> None:
-    answer = httpx.put(f"{server.url}/notes/_doc/1?version=7&version_type=external_gte", json={"text": "kept"})
+    answer = httpx.put(
+        f"{server.url}/notes/_doc/1?version=7&version_type=external_gte", json={"text": "kept"}, timeout=60
+    )
     assert answer.status_code == httpx.codes.CREATED
 
 
 def read_opensearch(server: Service) -> object:
-    return httpx.get(f"{server.url}/notes/_doc/1").json()["_source"]
+    return httpx.get(f"{server.url}/notes/_doc/1", timeout=60).json()["_source"]
 
 
 @pytest.mark.slow

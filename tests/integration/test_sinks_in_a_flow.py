@@ -16,8 +16,8 @@ import polars as pl
 import psycopg
 import pytest
 import redis
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
@@ -29,6 +29,7 @@ from headrace.observe.committed import committed_rows
 from headrace.runtime.pipeline import Pipeline
 from headrace.services import Service
 from headrace.waiting import Sign, signs
+from tests.topics import create_topic, messages
 
 pytestmark = pytest.mark.spark
 
@@ -45,11 +46,10 @@ def name() -> str:
 @pytest.fixture
 def new_topic(kafka: Service, name: str) -> Callable[..., str]:
     """Makes topics with two partitions."""
-    admin = AdminClient({"bootstrap.servers": kafka.address, "log_level": 0})
 
     def make(suffix: str = "out", **settings: str) -> str:
         topic = f"{name}.{suffix}"
-        admin.create_topics([NewTopic(topic, 2, 1, config=settings)])[topic].result(30)
+        create_topic(kafka.address, topic, 2, **settings)
         return topic
 
     return make
@@ -78,28 +78,8 @@ def _run(pipeline: Pipeline, checkpoint: Path, spark: SparkSession, **how: Any) 
 
 
 def _messages(kafka: Service, topic: str) -> list[dict[str, Any]]:
-    """What a reader with read_committed finds in a topic, from its beginning to its end."""
-    reader = Consumer(
-        {
-            "bootstrap.servers": kafka.address,
-            "group.id": "reader",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-            "log_level": 0,
-        }
-    )
-    reader.assign([TopicPartition(topic, partition, 0) for partition in (0, 1)])
-    found, ended, until = [], 0, time.monotonic() + 60
-    while ended < 2:
-        assert time.monotonic() < until
-        for message in reader.consume(1000, timeout=1):
-            if message.error() is None:
-                found.append(json.loads(message.value() or b""))
-            else:
-                ended += 1
-    reader.close()
-    return found
+    """The rows in a topic."""
+    return [json.loads(value or b"") for _, value in messages(kafka.address, topic)]
 
 
 def _accounts(checkpoint: Path, output: str) -> dict[str, int]:

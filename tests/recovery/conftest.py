@@ -21,11 +21,11 @@ import psutil
 import psycopg
 import pytest
 import redis
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer
 
 from headrace.observe import history
 from headrace.sources.generator import Payments
+from tests.topics import create_topic, messages
 
 FOLDER = Path(__file__).parent
 MINUTE = 60_000_000
@@ -62,7 +62,7 @@ class Job:
             finally:
                 kill_session(process)
 
-    def run(self, *arguments: str, timeout: float = 120) -> int:
+    def run(self, *arguments: str, timeout: float = 600) -> int:
         """Run to the end (or to the failpoint); the exit code, negative for a signal."""
         with self.running(*arguments) as process:
             return process.wait(timeout=timeout)
@@ -221,9 +221,8 @@ def _prepared(job: Any, kind: str, address: str, *, rows: int, files: int) -> pl
 
 
 def _fill_topic(address: str, folder: Path) -> None:
-    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
-    for future in admin.create_topics([NewTopic("in", 4, 1), NewTopic("out", 3, 1)]).values():
-        future.result()
+    for topic, partitions in (("in", 4), ("out", 3)):
+        create_topic(address, topic, partitions)
     settings = {
         "bootstrap.servers": address,
         "linger.ms": 20,
@@ -246,28 +245,7 @@ def _rows_in(kind: str, address: str, root: Path) -> pl.DataFrame:
 
 
 def _in_kafka(address: str, root: Path) -> pl.DataFrame:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": address,
-            "group.id": "test",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "log_level": 0,
-        }
-    )
-    consumer.assign([TopicPartition("out", number, 0) for number in range(3)])
-    found, ended = [], 0
-    while ended < 3:
-        message = consumer.poll(30)
-        assert message is not None
-        error = message.error()
-        if error is None:
-            found.append(json.loads(message.value() or b""))
-        else:
-            assert error.code() == KafkaError._PARTITION_EOF
-            ended += 1
-    consumer.close()
-    rows = pl.DataFrame(found)
+    rows = pl.DataFrame([json.loads(value or b"") for _, value in messages(address, "out")])
     start = pl.col("window").struct.field("start").str.to_datetime(time_zone="UTC", time_unit="us")
     return rows.with_columns(start.cast(pl.Int64).alias("start"))
 

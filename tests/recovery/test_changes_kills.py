@@ -10,11 +10,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.observe import history
 from headrace.services import running
+from tests.topics import create_topic, messages
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -51,24 +50,6 @@ def _shop(dsn: str, stop: threading.Event, seed: int) -> None:
             time.sleep(chance.uniform(0, 0.02))
 
 
-def _topic(servers: str) -> list[tuple[bytes, bytes]]:
-    settings = {"bootstrap.servers": servers, "group.id": "test", "isolation.level": "read_committed", "log_level": 0}
-    consumer = Consumer({**settings, "enable.partition.eof": True})
-    consumer.assign([TopicPartition("orders", number, 0) for number in range(PARTITIONS)])
-    found, ended = [], 0
-    while ended < PARTITIONS:
-        message = consumer.poll(30)
-        assert message is not None
-        error = message.error()
-        if error is None:
-            found.append((message.key() or b"", message.value() or b""))
-        else:
-            assert error.code() == KafkaError._PARTITION_EOF
-            ended += 1
-    consumer.close()
-    return found
-
-
 def test_tables_and_outbox_are_exact_and_in_order_after_every_kill(
     new_job: Callable[..., Any], request: pytest.FixtureRequest
 ) -> None:
@@ -81,9 +62,7 @@ def test_tables_and_outbox_are_exact_and_in_order_after_every_kill(
         database.execute("create table outbox (id bigserial primary key, order_id int, payload text)")
         database.execute("create table sent (order_id int)")
         database.execute("insert into orders select g, 0, 'before' from generate_series(0, 19) g")
-        admin = AdminClient({"bootstrap.servers": kafka.address, "log_level": 0})
-        for future in admin.create_topics([NewTopic("orders", PARTITIONS, 1)]).values():
-            future.result()
+        create_topic(kafka.address, "orders", PARTITIONS)
         arguments = ("--dsn", postgres.dsn, "--servers", kafka.address)
         # The slot is there before the shop opens: rows of the outbox that are gone by then are nobody's messages.
         assert job.run(*arguments, "--to-the-end", timeout=300) == 0, job.said()
@@ -110,11 +89,11 @@ def test_tables_and_outbox_are_exact_and_in_order_after_every_kill(
             for order, count in database.execute("select order_id, count(*) from sent group by 1").fetchall()
         }
         there = {row[0]: row for row in database.execute("select id, n, note from orders").fetchall()}
-        messages: dict[bytes, list[bytes]] = {}
-        for key, value in _topic(kafka.address):
-            messages.setdefault(key, []).append(value)
-        assert messages == expected
-        assert sum(map(len, messages.values())) > 100
+        sent: dict[bytes | None, list[bytes | None]] = {}
+        for key, value in messages(kafka.address, "orders"):
+            sent.setdefault(key, []).append(value)
+        assert sent == expected
+        assert sum(map(len, sent.values())) > 100
         table: dict[int, tuple[Any, ...]] = {}
         rows = job.listed("out").sort("position", maintain_order=True).to_dicts()
         for row in rows:

@@ -33,7 +33,7 @@ def test_of_a_frozen_driver_and_its_successor_exactly_one_writes(
     with running("postgres") as service, ExitStack() as stack:
         job = new_job("zombie", "sink_job.py")
         arguments = ("--sink", "postgres", "--address", service.dsn)
-        expected = prepared(job, "postgres", service.dsn, rows=40_000, files=40)
+        expected = prepared(job, "postgres", service.dsn, rows=60_000, files=60)
         driver = stack.enter_context(job.running(*arguments))
         for _ in range(rounds):
             _next_batch(job, driver)

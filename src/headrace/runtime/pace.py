@@ -15,6 +15,8 @@ WARM_AFTER = 2
 """The first batches of a process load and compile code, and say nothing about the next."""
 REMEMBERED = 12
 """So many batches tell what a batch costs before its first row."""
+ENOUGH = 3
+"""Fewer batches tell nothing about that: one odd one among two would pass for its cost."""
 
 
 @dataclass(slots=True)
@@ -58,9 +60,9 @@ class Pace:
         self.cap = min(max(SMALLEST_CAP, int(fitting)), self.largest or 2 * self.cap)
 
     def seconds_of_an_empty_batch(self) -> float:
-        """What a line through the last batches says; 0 while they had too much the same size to tell."""
+        """What a line through the last batches says; 0 while they are too few, or too much of one size, to tell."""
         rows, seconds = zip(*self.seen, strict=True)
-        if max(rows) < 1.25 * min(rows):
+        if len(rows) < ENOUGH or max(rows) < 1.25 * min(rows):
             return 0.0
         _, intercept = np.polyfit(rows, seconds, 1)
         return float(min(max(intercept, 0.0), min(seconds)))

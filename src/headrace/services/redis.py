@@ -31,7 +31,7 @@ class Redis:
             "bind": HOST,
             "dir": str(place.data),
             "appendonly": "yes",
-            "appendfsync": "everysec",
+            "appendfsync": "always",
             "save": "",
         }
         arguments = [text for name, value in settings.items() for text in (f"--{name}", value)]

@@ -166,10 +166,11 @@ class Service:
         # Its own session: it outlives the terminal and the command that started it.
         pid = os.posix_spawn(sys.executable, [*script, *command.arguments], os.environ, setsid=True)
         while True:
+            ended = os.waitpid(pid, os.WNOHANG)[0] == pid
             known = read_state(self.folder)
             if known is not None and known.process is not None and known.process.pid == pid:
                 return known.process
-            if os.waitpid(pid, os.WNOHANG)[0] == pid:
+            if ended:
                 raise self._failed("could not be started")
             time.sleep(LOOK_SECONDS)
 

@@ -60,9 +60,10 @@ class RedisSink:
         if self.guarantee == "at_least_once":
             return "every chunk is answered before the batch ends; a batch that runs again sets the same keys again"
         return (
-            "each chunk of 1,000 keys and its mark are written by one script, so a crash of Redis loses both or "
-            "neither; with appendfsync=everysec a crash of its machine can lose the last second of both, and when that "
-            "held a whole batch the flow stops with [MARK_LOST] (appendfsync=always rules it out)"
+            "each chunk of 1,000 keys and its mark are written by one script, so a crash loses both or neither; "
+            "with appendfsync=everysec a crash of its machine, or of Redis while its disk is slow, can lose the last "
+            "seconds of both, and when those held a whole batch the flow stops with [MARK_LOST] (appendfsync=always "
+            "rules it out)"
         )
 
     @property

@@ -59,7 +59,7 @@ class MqttFeed:
         self._log.open()
         client = self._broker.client(self._client_id or own_id(self._log.folder))
         client.on_connect = self._on_connect
-        client.on_subscribe = lambda *_: self._subscribed.set()
+        client.on_subscribe = self._on_subscribe
         client.on_disconnect = self._on_disconnect
         client.on_message = self._on_message
         self._client = client
@@ -68,7 +68,7 @@ class MqttFeed:
         until = time.monotonic() + ANSWER_SECONDS
         if self._subscribed.wait(ANSWER_SECONDS):
             self._heard = time.monotonic()
-            while time.monotonic() < min(until, self._heard + QUIET_SECONDS):
+            while (now := time.monotonic()) < until and (now < self._heard + QUIET_SECONDS or self._landing()):
                 time.sleep(QUIET_SECONDS / 10)
 
     def stop(self) -> None:
@@ -91,6 +91,9 @@ class MqttFeed:
             return
         self._connection += 1
         self._broker.subscribe(client)
+
+    def _on_subscribe(self, *_: Any) -> None:
+        self._subscribed.set()
         self._go_on()
 
     def _on_disconnect(self, _client: Client, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
@@ -133,7 +136,13 @@ class MqttFeed:
                     if stuck:
                         self._go_on()
                     self.acknowledge(held)
+                    for _ in held:
+                        self._queue.task_done()
                     break
+
+    def _landing(self) -> bool:
+        """Whether messages have come that are not in the log yet."""
+        return self._queue.unfinished_tasks > 0
 
     def _collect(self) -> list[Held]:
         """What comes in a short time after a first message."""

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from headrace.errors import DefinitionError
+from headrace.lookups import desk
 from headrace.lookups.answers import reading
 from headrace.lookups.asking import Asking, Terms
 from headrace.lookups.breaker import Circuit, breaker
@@ -82,9 +83,10 @@ def test_a_call_waits_for_one_that_tries_no_longer_than_it_may() -> None:
 
 
 def test_a_slow_service_that_is_well_again_is_asked_for_what_can_still_be_answered_and_then_for_all(
-    run: Batches,
+    run: Batches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     down = True
+    monkeypatch.setattr(desk, "GRACE", 60)
 
     async def person(key: int) -> dict[str, Any]:
         if down:

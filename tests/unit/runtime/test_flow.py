@@ -41,7 +41,7 @@ class AsksOnceMore:
 
     def stop(self) -> None:
         self._asking.start()
-        self._asking.join(10)
+        self._asking.join(60)
         self.ended = not self._asking.is_alive()
 
     def exception(self) -> Any:

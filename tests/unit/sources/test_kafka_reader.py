@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -131,7 +133,7 @@ def test_a_consumer_that_refuses_at_once_is_asked_with_pauses_and_built_anew(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rests: list[float] = []
-    monkeypatch.setattr(kafka_reader.time, "sleep", rests.append)
+    monkeypatch.setattr(kafka_reader, "time", SimpleNamespace(sleep=rests.append, monotonic=time.monotonic))
     built = iter([Refusing([], end=0), Consumer([0, 1], end=2)])
     monkeypatch.setattr(kafka_reader, "Consumer", lambda settings: next(built))
     (arrived,) = _read(consumers, Refusing([], end=0), 0, 2)

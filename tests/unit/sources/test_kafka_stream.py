@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -44,7 +46,7 @@ class Brokers:
 def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KafkaSliceReader:
     """A reader of one partition that does not sleep."""
     monkeypatch.setattr(kafka_stream, "Topics", Brokers)
-    monkeypatch.setattr(kafka_stream.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(kafka_stream, "time", SimpleNamespace(sleep=lambda seconds: None, monotonic=time.monotonic))
     subscription = Subscription("broker:9092", ("bids",), False, "earliest", "fail")
     return KafkaSliceReader("bids", subscription, tmp_path / "caps" / "bids")
 
