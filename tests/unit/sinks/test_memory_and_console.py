@@ -64,10 +64,10 @@ def test_only_what_has_a_guarantee_and_write_is_a_sink() -> None:
 
 
 def test_a_batch_that_runs_again_after_a_restart_replaces_itself_in_memory() -> None:
-    sink, frame = hr.to_memory("restarted"), Frame(Row(id=1), Row(id=2))
+    sink, frame = hr.to_memory("again after a restart"), Frame(Row(id=1), Row(id=2))
     for epoch in (1, 2):
         sink.write(frame, hr.BatchIdentity("spend", 0, 0, "main", "spend-1f0c", epoch))  # type: ignore[arg-type]
-    assert hr.memory("restarted") == [{"id": 1}, {"id": 2}]
+    assert hr.memory("again after a restart") == [{"id": 1}, {"id": 2}]
 
 
 def test_the_console_prints_what_looks_like_markup_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
