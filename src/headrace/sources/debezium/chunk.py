@@ -14,6 +14,7 @@ from headrace.sources.debezium.changes import ADDED_TYPES, COMMITTED_AT, TRANSAC
 from headrace.sources.debezium.encodings import Encodings
 from headrace.sources.debezium.events import Table, as_text, read_events
 from headrace.sources.debezium.keys import DOCUMENTS, keyed
+from headrace.sources.debezium.plain_decimals import with_plain_decimals
 from headrace.sources.debezium.positions import SOURCE, change_position, committed
 from headrace.sources.debezium.rows import ORDER, changelog_rows, refused, says_nothing
 from headrace.sources.debezium.schema_part import Form, layout, seen_form, split
@@ -40,6 +41,7 @@ class Chunk:
     def found(self, messages: pl.DataFrame) -> Found:
         """The rows of messages (position, value, key, arrived, place), and the problems of those that give none."""
         pieces = messages.hstack(split(messages["value"]))
+        pieces = pieces.with_columns(with_plain_decimals(pieces["payload"], self.columns.types))
         empty = pieces["payload"].is_null() | (pieces["payload"] == "null")
         tombstones = pieces.filter(empty)
         dead: list[pl.DataFrame] = []
@@ -112,7 +114,8 @@ class Chunk:
         deletes = pl.concat(bare) if bare else pl.DataFrame()
         if deletes.is_empty():
             return
-        found = keyed(deletes, self.changes.key, self._table)
+        keys = with_plain_decimals(deletes["key"], self.columns.types)
+        found = keyed(deletes.with_columns(keys), self.changes.key, self._table)
         for (schema, connector), part in found.partition_by("schema", "connector", as_dict=True).items():
             yield schema, "documents" if connector == DOCUMENTS else "flat", part.drop("schema")
 

@@ -11,6 +11,7 @@ import polars as pl
 from headrace.sources.conversion import from_text, from_value
 from headrace.sources.debezium.base64_decimals import decimals, scaled_decimals
 from headrace.sources.debezium.changes import Decimals, Times
+from headrace.sources.debezium.plain_decimals import plain_decimals
 from headrace.sources.timestamps import parse_dates, parse_timestamps
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -21,6 +22,7 @@ _UNITS: Mapping[str, Times] = {
     "io.debezium.time.MicroTimestamp": "microseconds",
     "io.debezium.time.NanoTimestamp": "nanoseconds",
 }
+_BYTES = "bytes"
 _BASE64 = r"^[A-Za-z0-9+/]+={0,2}$"
 _FURTHEST_MILLISECOND = (2**63 - 1) // 1000
 # MongoDB's extended JSON: an object around each value of a type that JSON does not have.
@@ -30,7 +32,7 @@ _WRAPPED_BYTES = r'^\{"\$binary":\s*(?:\{"base64":\s*)?"([^"]*)"'
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """What a schema part says of one value: the name of its logical type, and a decimal's scale."""
+    """What a schema part says of one value: the name of its logical type, or else of its type; a decimal's scale."""
 
     name: str
     scale: int | None = None
@@ -63,8 +65,10 @@ class Encodings:
             case pl.Date():
                 days = text.cast(pl.Int32, strict=False).cast(pl.Date)
                 return days if days.null_count() == text.null_count() else _filled(days, parse_dates(text))
-            case pl.Decimal() if encoding is None:
+            case pl.Decimal() if encoding is None or encoding.name == _BYTES:
                 return self._unnamed_decimals(text, declared)
+            case pl.Decimal():
+                return plain_decimals(text, declared)
             case pl.Boolean():
                 # MySQL's booleans are small numbers.
                 return from_text(text.replace({"1": "true", "0": "false"}), declared)
@@ -76,13 +80,12 @@ class Encodings:
         if scaled.any():
             return _filled(scaled_decimals(text, declared), self._unnamed_decimals(text.set(scaled, None), declared))
         if self.decimals == "text":
-            return from_text(text, declared)
+            return plain_decimals(text, declared)
         encoded = text.str.contains(_BASE64)
         if encoded.all():
             return from_value(decimals(text, declared.scale), declared)
-        # Numbers with a point or a sign, which base 64 does not have: the connector sends floats.
         exact = from_value(decimals(text.set(~encoded, None), declared.scale), declared)
-        return _filled(exact, from_text(text.set(encoded, None), declared))
+        return _filled(exact, plain_decimals(text.set(encoded, None), declared))
 
 
 def named_encodings(schema: Mapping[str, Any], path: str = "") -> dict[str, Encoding]:
@@ -93,7 +96,7 @@ def named_encodings(schema: Mapping[str, Any], path: str = "") -> dict[str, Enco
     {'on': Encoding(name='io.debezium.time.Date', scale=None)}
     """
     found: dict[str, Encoding] = {}
-    name = schema.get("name")
+    name = schema.get("name", schema.get("type"))
     if path and isinstance(name, str):
         scale = (schema.get("parameters") or {}).get("scale")
         found[path] = Encoding(name, None if scale is None else int(scale))

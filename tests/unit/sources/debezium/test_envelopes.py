@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -207,3 +208,9 @@ def test_nothing_gives_nothing() -> None:
     found = decoded()
     assert (found.rows.height, found.dead.height, found.skipped) == (0, 0, 0)
     assert found.rows.columns == [*CUSTOMERS.struct.fieldNames(), "__position"]
+
+
+def test_a_key_that_is_a_decimal_may_be_a_number() -> None:
+    changes = debezium_changes("id DECIMAL(10, 2), name STRING", key="id")
+    found = decoded(change("d"), keys=[{"id": 1234}], changes=changes)
+    assert rows(found, "id", "change") == [(Decimal(1234), "delete")]
