@@ -61,6 +61,10 @@ class Entry:
         """How many rows a reader of a table finds."""
         return sum(file.rows for file in self.files if file.table == table)
 
+    def is_turn_of(self, table: str) -> bool:
+        """Whether a table was emptied, or has other columns than before."""
+        return table in self.truncated or table in self.altered
+
     @classmethod
     def from_json(cls, text: str) -> Entry:
         """An entry from its file."""

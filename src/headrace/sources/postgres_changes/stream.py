@@ -87,11 +87,13 @@ class ChangeEntryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if failure is not None and first >= until:
             raise failure
         cap = cap_of(self._caps)
-        if cap is None:
-            return self._offset(max(first, until))
         rows, end = 0, first
-        while end < until and (end == first or rows < cap):
-            rows += log.entry(end).rows_of(self._table)
+        while end < until and (end == first or cap is None or rows < cap):
+            entry = log.entry(end)
+            # The flow may have to stop at it, and what was logged before is then already through.
+            if end > first and entry.is_turn_of(self._table):
+                break
+            rows += entry.rows_of(self._table)
             end += 1
         return self._offset(end)
 
