@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import headrace as hr
@@ -138,16 +140,28 @@ def test_a_correction_that_the_next_step_drops_leaves_no_trace() -> None:
     )
 
 
-def test_a_correction_corrects_the_next_step_when_that_still_takes_corrections() -> None:
-    counted = hr.tumbling("counted", size="1 day", key="account").agg(results="count(*)", most="max(spent)")
+@pytest.mark.parametrize(
+    ("following", "result"),
+    [
+        (hr.tumbling("next", size="1 day", key="account"), {"window": DAY}),
+        (hr.hopping("next", size="1 day", every="1 day", key="account"), {"window": DAY}),
+        (hr.session("next", gap="1 day", key="account"), {}),
+        (hr.sliding("next", size="1 day", key="account"), {}),
+    ],
+)
+def test_a_correction_is_late_for_a_next_step_that_corrects_as_well_and_never_counted_twice(
+    following: Any, result: dict[str, Any]
+) -> None:
+    counted = following.agg(results="count(*)", total="sum(spent)").late(hr.update_for("2 days"))
     timeline(
-        (hourly.late(hr.update_for("2 days")), counted.late(hr.update_for("2 days"))),
+        (hourly.late(hr.update_for("2 days")), counted),
         at("10:05", account="a", amount=5.0),
-        watermark("2026-01-02T00:00"),
-        expect(account="a", window=DAY, results=1, most=5.0, pane="on_time", revision=0),
+        watermark("11:00"),
         at("10:30", account="a", amount=2.0),
         batch(),
-        expect(account="a", window=DAY, results=2, most=7.0, pane="late", revision=1),
+        expect(account="a", spent=7.0, pane="late", revision=1, output="late"),
+        watermark("2026-01-04T00:00"),
+        expect(account="a", **result, results=1, total=5.0),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace.graph import Graph
+from headrace.graph import Graph, Step
 from headrace.observe import history
 from headrace.plan.check import Finding
 
@@ -46,16 +46,20 @@ def hot_key_findings(graph: Graph, checkpoint: Path) -> list[Finding]:
             newest |= {step: keys[0] for step, keys in entry.get("hot_keys", {}).items()}
         for step, hot in newest.items():
             if step in graph.steps:
-                found.append(_finding(step, hot, spreads=getattr(graph.steps[step].step, "spreads", False)))
+                found.append(_finding(graph.steps[step].step, hot))
     return found
 
 
-def _finding(step: str, hot: Mapping[str, Any], *, spreads: bool) -> Finding:
+def _finding(step: Step, hot: Mapping[str, Any]) -> Finding:
+    is_costly = False
+    if getattr(step, "combines", False):
+        advice = "Its rows are combined before the shuffle, so this costs little."
+    elif getattr(step, "spread", 1) > 1:
+        advice = "Its rows are divided over several tasks."
+    else:
+        is_costly = True
+        way_out = "Use spread=... to divide them over several tasks" if hasattr(step, "spread") else "Use a finer key"
+        advice = f"Its rows cannot be combined before the shuffle, so one task has them all. {way_out}."
     key = ", ".join(map(repr, hot["key"]))
-    advice = (
-        "Its rows cannot be combined before the shuffle. Use spread=... to divide them over several tasks."
-        if spreads
-        else "Its rows are combined before the shuffle, so this costs little."
-    )
-    message = f"step {step!r}: key {key} had about {hot['share']:.0%} of a recent batch's rows. {advice}"
-    return Finding("HOT_KEY", "warning" if spreads else "note", step, message)
+    message = f"step {step.name!r}: key {key} had about {hot['share']:.0%} of a recent batch's rows. {advice}"
+    return Finding("HOT_KEY", "warning" if is_costly else "note", step.name, message)

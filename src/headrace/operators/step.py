@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -60,7 +60,7 @@ class Input:
         time = graph.time_field(frame, step=step)
         kind, given = graph.edge_of(time.metadata[TIME_TAG]).split(".", 1)
         if kind == "step":
-            check_input(step, graph.steps[given].step)
+            check_input(step, graph.steps[given].step, frame.columns)
         sources, _ = graph.nodes_in(frame)
         if set(sources) != graph.sources_behind(time.metadata[TIME_TAG]):
             raise DefinitionError(
@@ -120,8 +120,8 @@ def _check_sources_apart(name: str, behind: Sequence[set[str]]) -> None:
         )
 
 
-def check_input(name: str, earlier: Step) -> None:
-    """A step takes the results of another only if none of them is replaced later."""
+def check_input(name: str, earlier: Step, columns: Collection[str]) -> None:
+    """A step takes the results of another only if none of them is replaced later, and knows corrections as such."""
     if getattr(earlier, "previews", False):
         raise DefinitionError(
             "PREVIEWS_INTO_STEP",
@@ -129,11 +129,20 @@ def check_input(name: str, earlier: Step) -> None:
             f"counted more than once. Let {earlier.name!r} say everything once: hr.on_close() and accumulating panes, "
             "sessions also without update_for, hr.global_window with hr.discarding().",
         )
+    if getattr(earlier, "corrects", False) and "pane" not in columns:
+        raise DefinitionError(
+            "PANE_MISSING",
+            f"step {name!r} reads step {earlier.name!r} without its column 'pane', which tells its corrections from "
+            "first results, so they would be counted on top of what they correct. Keep the column, or let "
+            f"{earlier.name!r} not correct: .late(hr.side_output()).",
+        )
 
 
 def check_key(name: str, key: tuple[str, ...], schema: Mapping[str, pl.DataType]) -> None:
-    """Key columns exist, and their values can be compared."""
+    """Key columns exist, once, and their values can be compared."""
     for column in key:
+        if key.count(column) > 1:
+            raise DefinitionError("KEY_TWICE", f"step {name!r}: key column {column!r} is named twice. Name it once.")
         if column not in schema:
             raise DefinitionError(
                 "COLUMN_UNKNOWN",

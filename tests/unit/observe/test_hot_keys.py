@@ -59,6 +59,7 @@ def test_windows_without_a_key_have_no_hot_key() -> None:
             "combined before the shuffle, so this costs little",
         ),
         (hr.sliding("spend", size="1 hour", key="account"), "warning", "Use spread="),
+        (hr.counting("spend", rows=10, key="account", ttl="1 hour"), "warning", "has them all. Use a finer key"),
     ],
 )
 def test_check_names_hot_keys_of_a_checkpoint(

@@ -104,8 +104,10 @@ def after_rows(rows: int) -> AfterRows:
     >>> after_rows(100)
     hr.after_rows(100)
     """
-    if rows < 1:
-        raise DefinitionError("AFTER_ROWS_NOT_POSITIVE", f"after_rows({rows}) would never fire. Give 1 or more.")
+    if type(rows) is not int or rows < 1:
+        raise DefinitionError(
+            "AFTER_ROWS_NOT_POSITIVE", f"after_rows({rows!r}) would never fire. Give a whole number from 1 on."
+        )
     return AfterRows(rows)
 
 

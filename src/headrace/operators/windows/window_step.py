@@ -90,6 +90,13 @@ class WindowStep(ABC):
                 f"window {self.name!r} computes nothing. Add .agg(...), as in .agg(rows='count(*)').",
             )
         check_key(self.name, self.key, schema)
+        for column in self.key:
+            if column in self._told:
+                raise DefinitionError(
+                    "KEY_NAME_TAKEN",
+                    f"window {self.name!r}: key column {column!r} has the name of a column of its results "
+                    f"({', '.join(self._told)}). Rename it before.",
+                )
         aggregation = Aggregation(self.name, self.key, time, dict(schema), self.aggregates)
         operator = self._operator(aggregation, self.lateness)
         _ = operator.output_schema  # types of all aggregates are checked here, before any data is read
@@ -115,6 +122,16 @@ class WindowStep(ABC):
         """The author's own arguments, for the step's text."""
 
     @property
+    def _told(self) -> tuple[str, ...]:
+        """The columns of every result beside the key and the aggregates."""
+        return TAKEN[:-1]
+
+    @property
+    def combines(self) -> bool:
+        """Whether rows of a key become one before they travel."""
+        return False
+
+    @property
     def _emits(self) -> str:
         """How the author says when results leave."""
         return f".emit({self.emission!r})"
@@ -128,6 +145,11 @@ class WindowStep(ABC):
     def previews(self) -> bool:
         """Whether results are emitted that a later one replaces or takes back, besides corrections."""
         return self.emission.previews or self.takes_back
+
+    @property
+    def corrects(self) -> bool:
+        """Whether late rows lead to further results of a window."""
+        return self.lateness is not None and self.lateness.correctable > 0
 
     @property
     def takes_back(self) -> bool:

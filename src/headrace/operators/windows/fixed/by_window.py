@@ -129,7 +129,7 @@ class WindowAggregation(Windowing):
         return self.merge(spread.filter(pl.col(END) + self.lateness.correctable > edge.late))
 
     def _take(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Merge partial results into the state: the windows they do not touch, and the others (perhaps a few more)."""
+        """Merge partial results into the state: the windows they do not touch, and the others (or a few more)."""
         nothing_given = (
             pl.lit(None, dtype).alias(name) for name, dtype in self.state_schema.items() if name not in partials.columns
         )
@@ -137,7 +137,8 @@ class WindowAggregation(Windowing):
         untouched = state
         if not state.is_empty() and not partials.is_empty():
             untouched, touched = state.clear(), state
-            if 2 * partials.height < state.height:
+            # Whatever is taken counts as changed, which with on_update is emitted.
+            if self.emission.kind == "on_update" or 2 * partials.height < state.height:
                 by = self._placing.telling(state, partials)
                 untouched = state.join(partials, on=by, how="anti", nulls_equal=True)
                 touched = state.join(partials, on=by, how="semi", nulls_equal=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import polars as pl
@@ -43,10 +44,7 @@ class CalendarDays(SeparateWindows):
     def pane(self, time: pl.Expr) -> pl.Expr:
         """The end of the window that a time falls into: it begins on the last first day that is not after the time."""
         first = self._first_day_of(_local(time, self.zone) - pl.duration(microseconds=self.offset))
-        # On the day of a change a local time may lie before a beginning that the clocks reached another way.
-        early = self._moment(first) > time
-        first = pl.when(early).then(first - self.days).otherwise(first)
-        return self._moment(first + self.days)
+        return self._moment(_holding(time, first, self.days, self._moment) + self.days)
 
     def start(self, end: pl.Expr) -> pl.Expr:
         """The start of the window with this end."""
@@ -73,9 +71,7 @@ class CalendarMonths(SeparateWindows):
     def pane(self, time: pl.Expr) -> pl.Expr:
         """The end of the window that a time falls into."""
         first = self._first_month_of(_local(time, self.zone) - pl.duration(microseconds=self.offset))
-        early = self._moment(first) > time
-        first = pl.when(early).then(first - self.months).otherwise(first)
-        return self._moment(first + self.months)
+        return self._moment(_holding(time, first, self.months, self._moment) + self.months)
 
     def start(self, end: pl.Expr) -> pl.Expr:
         """The start of the window with this end."""
@@ -90,6 +86,15 @@ class CalendarMonths(SeparateWindows):
     def _moment(self, month: pl.Expr) -> pl.Expr:
         first = pl.datetime(month // 12, month % 12 + 1, 1, time_unit="us")
         return _moment(first + pl.duration(microseconds=self.offset), self.zone)
+
+
+def _holding(time: pl.Expr, first: pl.Expr, size: int, moment: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
+    """The beginning of the window that holds a time, which ``first`` says as far as clocks can tell.
+
+    On the day of a change they show a beginning before it comes, or show the time before it once more.
+    """
+    early, over = moment(first) > time, moment(first + size) <= time
+    return pl.when(early).then(first - size).when(over).then(first + size).otherwise(first)
 
 
 def _local(time: pl.Expr, zone: str) -> pl.Expr:

@@ -36,6 +36,11 @@ class OverlappingStep(WindowStep):
         """The lengths that make the windows, by the author's names."""
 
     @property
+    def combines(self) -> bool:
+        """Rows of a key and pane become one before they travel."""
+        return True
+
+    @property
     def horizon(self) -> int:
         """How far apart in event time rows of one result may be."""
         return self.size

@@ -48,8 +48,9 @@ class Placing:
         return list(key if key and len(ends) == 1 else (*key, END))
 
     def _too_late(self, edge: Edge) -> pl.Expr:
-        over = self.windows.last(pl.col(END)) + self.lateness.correctable <= edge.late
-        return over if self.lateness.correctable else over | self.aggregation.is_correction
+        return (
+            self.windows.last(pl.col(END)) + self.lateness.correctable <= edge.late
+        ) | self.aggregation.is_correction
 
     def _partly_late(self, accepted: pl.DataFrame, edge: Edge) -> int:
         if not self.windows.overlapping or accepted.is_empty():

@@ -36,6 +36,11 @@ class Tumbling(WindowStep):
         return WindowAggregation(self.name, aggregation, self.windows, self.emission, lateness, self.panes_kept)
 
     @property
+    def combines(self) -> bool:
+        """Rows of a key and pane become one before they travel."""
+        return True
+
+    @property
     def horizon(self) -> int:
         """How far apart in event time rows of one result may be."""
         return self.longest

@@ -57,10 +57,9 @@ class Gathering:
         """Gather rows that are on time for certain; whether the others are late is for the state to tell."""
         aggregation = self.aggregation
         taken, late = rows, rows.clear()
-        if not self.lateness.correctable:
-            corrections = rows.select(aggregation.is_correction.fill_null(False)).to_series()
-            if corrections.any():
-                taken, late = rows.filter(~corrections), rows.filter(corrections)
+        corrections = rows.select(aggregation.is_correction.fill_null(False)).to_series()
+        if corrections.any():
+            taken, late = rows.filter(~corrections), rows.filter(corrections)
         timed = taken.with_columns(aggregation.row_time.alias(name) for name in (FIRST, LAST, ROOT))
         doubtful = timed.select(pl.col(FIRST) < edge.late).to_series()
         if not doubtful.any():

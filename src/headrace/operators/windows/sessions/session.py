@@ -13,7 +13,7 @@ from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.panes import ACCUMULATING
 from headrace.operators.windows.sessions.by_session import SessionAggregation
 from headrace.operators.windows.sessions.revised_sessions import RevisedSessionAggregation
-from headrace.operators.windows.window_step import Key, WindowStep, key_columns, said_key
+from headrace.operators.windows.window_step import TAKEN, Key, WindowStep, key_columns, said_key
 from headrace.wheel.operator import Operator
 
 
@@ -47,6 +47,15 @@ class Session(WindowStep):
         """What the state holds and how long, in words."""
         more = "" if self.max_length is None else ", and one for each key and time that the watermark has not passed"
         return f"a row for each key and open session, {self._until('the session')}{more}"
+
+    @property
+    def combines(self) -> bool:
+        """Rows of a key that are near each other become one before they travel, unless a session may be cut."""
+        return self.max_length is None
+
+    @property
+    def _told(self) -> tuple[str, ...]:
+        return TAKEN
 
     @property
     def horizon(self) -> int:

@@ -95,7 +95,7 @@ class RowAggregation(Windowing):
         """Set rows aside that come too late; the others cannot be combined, because each is emitted."""
         aggregation = self.aggregation
         over = aggregation.row_time + 1 + self.lateness.correctable <= edge.late
-        too_late = rows.select(over if self.lateness.correctable else over | aggregation.is_correction).to_series()
+        too_late = rows.select(over | aggregation.is_correction).to_series()
         accepted = canonical(rows.filter(~too_late), aggregation.key).select(aggregation.schema.keys())
         partials = accepted if self.shares is None else self.shares.dealt(accepted)
         return Combined(partials, aggregation.late(rows.filter(too_late), edge), accepted.height)

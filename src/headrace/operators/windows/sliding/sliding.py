@@ -68,11 +68,6 @@ class Sliding(WindowStep):
         return f"every row, until event time is {spoken(kept)} behind it"
 
     @property
-    def spreads(self) -> bool:
-        """Rows travel one by one, so a hot key needs shares."""
-        return self.spread == 1
-
-    @property
     def horizon(self) -> int:
         """How far apart in event time rows of one result may be."""
         return self.size

@@ -68,8 +68,8 @@ def counting(name: str, *, rows: int, key: Key, ttl: Duration | None = None, kee
     hr.counting('tens', rows=10, key='account', ttl='1 day').agg(spent='sum(amount)')
     """
     check_name("step", name)
-    if rows < 1:
+    if type(rows) is not int or rows < 1:
         raise DefinitionError(
-            "WINDOW_WITHOUT_ROWS", f"window {name!r}: rows={rows} would never be full. Give 1 or more."
+            "WINDOW_WITHOUT_ROWS", f"window {name!r}: rows={rows!r} would never be full. Give a whole number from 1 on."
         )
     return Counting(name=name, key=key_columns(key), rows=rows, ttl=time_to_live(name, ttl, keep_forever))

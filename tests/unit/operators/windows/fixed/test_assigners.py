@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import polars as pl
@@ -172,3 +173,17 @@ def test_months_begin_at_the_first_moment_of_their_first_day(zone: str, months: 
         begun = (local.year * 12 + local.month - 1) // months * months
         for month, moment in ((begun, start), (begun + months, end)):
             assert moment == first_moment(date(month // 12, month % 12 + 1, 1), zone)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("offset", [0, 30, 90, 150, 180, 23 * 60 + 30, -90])
+def test_windows_that_begin_while_clocks_change_hold_their_times_and_follow_each_other(zone: str, offset: int) -> None:
+    """Every half hour of 2026: a beginning may lie in the hour that comes twice, or in the one that never comes."""
+    half_hours = range(0, 8760 * 3_600_000_000, 1_800_000_000)
+    begin = int((datetime(2026, 1, 1, tzinfo=UTC) - EPOCH).total_seconds()) * 1_000_000
+    times = [begin + passed for passed in half_hours]
+    for windows in (CalendarDays(1, zone, offset=offset * 60_000_000), CalendarMonths(1, zone, offset * 60_000_000)):
+        found = bounds(windows, times)
+        assert all(start <= time < end for time, (start, end) in zip(times, found, strict=True))
+        in_order = list(dict.fromkeys(found))
+        assert all(one[1] == next_one[0] for one, next_one in pairwise(in_order))
