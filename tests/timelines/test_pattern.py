@@ -332,7 +332,7 @@ def test_a_pattern_reads_the_results_of_windows() -> None:
     )
 
 
-def test_too_many_partial_matches_of_a_key_are_dropped_the_oldest_first() -> None:
+def test_of_too_many_partial_matches_of_a_key_those_are_dropped_that_have_waited_longest() -> None:
     few = (
         pattern("few", key="k", most=2)
         .begin("a", "kind = 'a'")
@@ -390,3 +390,55 @@ def test_a_measure_is_typed_as_spark_types_it() -> None:
             "matched_at": datetime(2026, 1, 1, 10, 4, tzinfo=UTC),
         }
     ]
+
+
+def test_a_loop_that_goes_on_stays_whole_though_a_key_has_too_many_partial_matches() -> None:
+    looping = (
+        pattern("few", key="k", most=10)
+        .begin("a", "kind = 'a'")
+        .followed_by("b", "kind = 'b'")
+        .one_or_more()
+        .followed_by("c", "kind = 'c'")
+        .select(b="count(b.*)")
+        .after_match(skip.past_last())
+        .late(hr.drop())
+    )
+    timeline(
+        looping,
+        at("10:00", k="x", kind="a"),
+        *(at(f"10:{minute}", k="x", kind="b") for minute in range(10, 59)),
+        watermark("11:00"),
+        at("11:01", k="x", kind="c"),
+        watermark("11:02"),
+        expect(k="x", b=49),
+    )
+
+
+@pytest.mark.parametrize("quantified", [lambda b: b, lambda b: b.one_or_more(), lambda b: b.times(1, 2)])
+@pytest.mark.spark
+def test_what_must_not_follow_a_step_for_some_time_is_waited_for_behind_a_loop_too(quantified: Any) -> None:
+    calm = quantified(pattern("calm", key="k").begin("a", "kind = 'a'").followed_by("b", "kind = 'b'"))
+    calm = calm.not_followed_by("c", "kind = 'c'").within("5 minutes", since="previous")
+    timeline(
+        calm.select(b="count(b.*)").late(hr.drop()),
+        at("10:00", k="x", kind="a"),
+        at("10:00", k="y", kind="a"),
+        at("10:01", k="x", kind="b"),
+        at("10:01", k="y", kind="b"),
+        at("10:05:59.999999", k="y", kind="c"),
+        crash(),
+        watermark("10:06"),
+        expect(k="x", b=1, matched_at="10:06"),
+        at("10:11", k="x", kind="c"),
+        watermark("20:00"),
+        expect(),
+    )
+
+
+def test_a_step_behind_a_look_at_the_next_row_runs_out_of_time_on_a_quiet_key() -> None:
+    after = (
+        pattern("after", key="k").begin("a", "kind = 'a'").not_next("n", "kind = 'n'").followed_by("b", "kind = 'b'")
+    )
+    limited = after.within("5 minutes", since="previous").select(a="a.at").late(hr.drop())
+    played = play(limited, at("10:00", k="x", kind="a"), watermark("10:05"), watermark("20:00"))
+    assert [each["timed_out_at"].hour for each in played.outputs["timed_out"]] == [10]

@@ -36,3 +36,8 @@ def test_a_function_of_an_authors_script_may_use_the_package_in_a_worker() -> No
     sent = subprocess.run([sys.executable, "-c", AUTHORS_SCRIPT], capture_output=True, check=True).stdout
     told: Any = cloudpickle.loads(sent)
     assert told(7) == hr.to("other", {"row": 7})
+
+
+def test_a_module_among_the_names_is_there_though_nothing_was_used_before() -> None:
+    said = [sys.executable, "-c", "import headrace as hr; print(hr.skip.past_last())"]
+    assert subprocess.run(said, capture_output=True, check=True).stdout == b"hr.skip.past_last()\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import asin, cos, radians, sin, sqrt
+from math import asin, cos, isfinite, radians, sin, sqrt
 from typing import Any
 
 from headrace.event_time.lateness import side_output
@@ -25,7 +25,9 @@ class ImpossibleTravel(KeyedProcess):
         self.fastest = fastest
 
     def on_row(self, row: Any, context: Any) -> Iterator[dict[str, Any]]:
-        """A login."""
+        """A login; one without a place says nothing."""
+        if not _is_place(row.latitude, row.longitude):
+            return
         here = {"at": context.time, "latitude": row.latitude, "longitude": row.longitude}
         last = self.last.get()
         self.last.set(here)
@@ -41,13 +43,18 @@ class ImpossibleTravel(KeyedProcess):
 def impossible_travel(name: str, *, key: str, key_type: str = "STRING", fastest: float = 900.0) -> Process:
     """Logins that are farther from the one before than ``fastest`` kilometres an hour would allow.
 
-    Rows need ``latitude`` and ``longitude`` in degrees. A login is compared with the one before it for a day.
+    Rows need ``latitude`` and ``longitude`` in degrees; those without are passed over. A login is compared with the
+    one before it for a day.
 
     >>> impossible_travel("travel", key="user").name
     'travel'
     """
     output = f"`{key}` {key_type}, kilometres DOUBLE, seconds DOUBLE, last_login TIMESTAMP"
     return process(name, ImpossibleTravel(key, fastest), key=key, output=output).late(side_output())
+
+
+def _is_place(*degrees: float | None) -> bool:
+    return all(each is not None and isfinite(each) for each in degrees)
 
 
 def kilometres(latitude: float, longitude: float, other_latitude: float, other_longitude: float) -> float:

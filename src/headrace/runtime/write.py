@@ -111,8 +111,8 @@ def _check_changes(
             raise DefinitionError(
                 "SINK_CANNOT_DELETE",
                 f"flow {name!r}: step {taking_back[-1]!r} may take results back, but {sink!r} only adds rows, so its "
-                "table would hold both. Give it upsert_on=[...] with the key and the window (of sessions the session_id), or write to a log as "
-                "hr.to_kafka(...) or hr.to_files(...), where each row says its change.",
+                "table would hold both. Give it upsert_on=[...] with the key and the window (of sessions session_id), "
+                "or write to a log as hr.to_kafka(...) or hr.to_files(...), where each row says its change.",
             )
 
 

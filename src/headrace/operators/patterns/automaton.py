@@ -36,6 +36,11 @@ class State:
     kind: Literal["step", "not_next", "pending", "junction"] = "step"
     """``pending`` is a match once its time is over; ``not_next`` looks at one row; a ``junction`` only proceeds."""
 
+    @property
+    def looks_last(self) -> bool:
+        """Whether it looks at one more row, and the match is complete with that."""
+        return self.kind == "not_next" and any(edge.target == FINAL for edge in self.edges)
+
 
 @dataclass(frozen=True, slots=True)
 class Automaton:
@@ -51,8 +56,8 @@ class Automaton:
     limits: tuple[tuple[int, int], ...] = ()
     """(condition of a step, how long behind the row before it a row of the step may come)."""
 
-    def proceeds(self, state: int) -> Iterator[int]:
-        """The state and all that it proceeds to without looking at a further row."""
+    def proceeds(self, state: int, *, over_next: bool = False) -> Iterator[int]:
+        """The state and all that it proceeds to without looking at a further row, or also with a look at one."""
         waiting, seen = [state], {FINAL}
         while waiting:
             number = waiting.pop()
@@ -60,7 +65,7 @@ class Automaton:
                 continue
             seen.add(number)
             yield number
-            if self.states[number].kind != "not_next":
+            if over_next or self.states[number].kind != "not_next":
                 waiting += [edge.target for edge in self.states[number].edges if edge.action == "proceed"]
 
     def waits_for(self, state: int) -> str:
@@ -77,8 +82,7 @@ class Automaton:
     def __str__(self) -> str:
         lines = []
         for number, state in enumerate(self.states):
-            stops = "".join(f", never {name}" for bit, name in enumerate(self.names) if state.stops >> bit & 1)
-            lines.append(f"{number} {state.step}{'' if state.kind == 'step' else f' ({state.kind})'}{stops}")
+            lines.append(f"{number} {self._shown(state)}")
             lines += [f"    {self._said(edge)} -> {_number(edge.target)}" for edge in state.edges]
         return "\n".join(lines)
 
@@ -86,11 +90,17 @@ class Automaton:
         """The automaton as Mermaid text."""
         lines = ["stateDiagram-v2", f"    [*] --> s{START}"]
         for number, state in enumerate(self.states):
-            lines.append(f'    state "{number}: {state.step}" as s{number}')
+            lines.append(f'    state "{number}: {self._shown(state)}" as s{number}')
             for edge in state.edges:
                 target = "[*]" if edge.target == FINAL else f"s{edge.target}"
                 lines.append(f"    s{number} --> {target} : {self._said(edge)}")
+            if state.kind == "pending":
+                lines.append(f"    s{number} --> [*] : when its time is over")
         return "\n".join(lines)
+
+    def _shown(self, state: State) -> str:
+        stops = "".join(f", never {name}" for bit, name in enumerate(self.names) if state.stops >> bit & 1)
+        return f"{state.step}{'' if state.kind == 'step' else f' ({state.kind})'}{stops}"
 
     def _said(self, edge: Edge) -> str:
         when = spoken(edge.when, self.names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,18 +80,17 @@ class Matcher:
 
     def _patience_of(self, automaton: Automaton, state: int) -> int | None:
         """How long behind its last row a partial match can still go on; None: as long as the whole may last."""
-        longest = 0
-        for reached in map(automaton.states.__getitem__, automaton.proceeds(state)):
-            if reached.kind == "pending":
-                return min((self._limits[bit] for bit in bits(reached.stops) if bit in self._limits), default=None)
-            if reached.kind == "not_next":
-                return None
-            if reached.kind == "step":
-                limit = self._limits.get(automaton.takes[automaton.steps.index(reached.step)])
-                if limit is None:
-                    return None
-                longest = max(longest, limit)
-        return longest
+        ahead = [automaton.states[reached] for reached in automaton.proceeds(state, over_next=True)]
+        pending = [each for each in ahead if each.kind == "pending"]
+        if pending:
+            # It is a match then, whatever a loop before might still take.
+            return min(
+                (self._limits[bit] for each in pending for bit in bits(each.stops) if bit in self._limits), default=None
+            )
+        takes = [automaton.takes[automaton.steps.index(each.step)] for each in ahead if each.kind == "step"]
+        if any(take not in self._limits for take in takes) or any(each.looks_last for each in ahead):
+            return None
+        return max((self._limits[take] for take in takes), default=0)
 
     def take(self, key: KeyMatches, rows: Sequence[tuple[int, int, Row]], found: Found) -> None:
         """Take rows, each (time, conditions it meets, values), in their order."""
@@ -154,10 +154,19 @@ class Matcher:
                 partials = key.partials
             if len(partials) > self._most:
                 found.overflow += len(partials) - self._most
-                key.partials = partials = partials[-self._most :]
+                key.partials = partials = self._fewer(partials)
                 if key.held:
                     self._release(key, time, found)
                     partials = key.partials
+
+    def _fewer(self, partials: list[Partial]) -> list[Partial]:
+        """As many as are allowed: those leave that have waited longest for a row, and of equals the last to begin.
+
+        So a loop that goes on stays whole, while the many places at which it might have ended are forgotten.
+        """
+        numbers = range(len(partials))
+        gone = set(heapq.nsmallest(len(partials) - self._most, numbers, key=lambda number: _waiting(partials[number])))
+        return [partial for number, partial in enumerate(partials) if number not in gone]
 
     def expire(self, key: KeyMatches, until: int, found: Found) -> None:
         """Let time pass: partial matches that cannot be completed before ``until`` leave, the first to end first."""
@@ -258,3 +267,9 @@ def path(node: Node | None) -> list[tuple[Row, int]]:
 
 def _began(partial: Partial) -> int:
     return int(partial[1][NUMBER])
+
+
+def _waiting(partial: Partial) -> tuple[int, int]:
+    """The number of its last row, then the greater the earlier it began."""
+    _, start, (last, _, _) = partial
+    return int(last[NUMBER]), -int(start[NUMBER])

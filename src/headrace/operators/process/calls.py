@@ -101,6 +101,7 @@ class Calls:
         on_row, emission, ordered = self._process.on_row, self._emission, self._ordered
         for row, time, late in rows:
             if ordered and heap and heap[0][0] <= time:
+                context.late = False
                 self._fire(time)
             context._time = time
             context.late = late
