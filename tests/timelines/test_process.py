@@ -201,6 +201,23 @@ def test_delivered_late_rows_are_handled_at_once_with_their_own_time(ordered: bo
     )
 
 
+def test_a_timer_that_fires_between_two_late_rows_is_not_late() -> None:
+    class Told(hr.KeyedProcess):
+        def on_row(self, row: Any, context: Any) -> Any:
+            context.set_timer("soon", at=context.time)
+            yield {"user": row.user, "said": f"row {context.late}"}
+
+        def on_timer(self, timer: Any, context: Any) -> Any:
+            yield {"user": context.key, "said": f"timer {context.late}"}
+
+    played = play(
+        told(Told, hr.deliver()), at("11:00", user="b"), watermark("11:01"), at("10:01", user="a"),
+        at("10:02", user="a"), batch(),
+    )  # fmt: skip
+    late = [each["said"] for each in played.main if each["user"] == "a"]
+    assert late == ["row True", "timer False", "row True", "timer False"]
+
+
 def test_what_a_delivered_late_row_emits_is_late_for_the_next_step() -> None:
     hourly = hr.tumbling("hourly", size="1 hour", key="user").agg(n="count(*)").late(hr.side_output())
     played = play(

@@ -165,3 +165,26 @@ def test_a_state_of_nothing_is_never_due() -> None:
 def test_a_result_may_not_take_the_name_of_a_key_or_of_what_every_window_has(name: str) -> None:
     with pytest.raises(hr.DefinitionError, match=rf"\[RESULT_NAME_TAKEN\] window 'tens': result '{name}'"):
         hr.tumbling("tens", size="1 hour", key="key").agg(**{name: "count(*)"})
+
+
+@pytest.mark.parametrize(
+    ("step", "problem"),
+    [
+        (hr.tumbling("odd", size="1 hour", key="pane"), r"\[KEY_NAME_TAKEN\] window 'odd': key column 'pane'"),
+        (
+            hr.session("odd", gap="1 hour", key="session_id"),
+            r"\[KEY_NAME_TAKEN\] window 'odd': key column 'session_id'",
+        ),
+        (hr.tumbling("odd", size="1 hour", key=["k", "k"]), r"\[KEY_TWICE\] step 'odd': key column 'k'"),
+    ],
+)
+def test_a_key_that_the_results_could_not_hold_is_refused_before_any_row(step: Any, problem: str) -> None:
+    schema = {"k": pl.String(), "pane": pl.String(), "session_id": pl.String(), "at": pl.Datetime("us", "UTC")}
+    with pytest.raises(hr.DefinitionError, match=problem):
+        step.agg(n="count(*)").late(hr.drop()).bind(schema, "at")
+
+
+def test_windows_other_than_sessions_may_have_a_session_for_their_key() -> None:
+    schema = {"session_id": pl.String(), "at": pl.Datetime("us", "UTC")}
+    step = hr.tumbling("clicks", size="1 hour", key="session_id").agg(n="count(*)").late(hr.drop())
+    assert "session_id" in step.bind(schema, "at").output_schema
