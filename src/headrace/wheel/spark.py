@@ -68,7 +68,9 @@ def gathered(
             yield from _record_batches(Blob(int(group), task.partition, 0, encode(part)) for (group,), part in parts)
 
     gathering.__name__ = name
-    return frame.mapInArrow(gathering, BLOB_SCHEMA).repartition("key_group")
+    # As many tasks as run at once, whatever the session says: they wait for services, and would wait one after another.
+    tasks = frame.sparkSession.sparkContext.defaultParallelism
+    return frame.mapInArrow(gathering, BLOB_SCHEMA).repartition(tasks, "key_group")
 
 
 def rows_in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
