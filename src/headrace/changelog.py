@@ -46,12 +46,15 @@ def is_setting() -> pl.Expr:
     return pl.col(CHANGE).is_in(SETTING)
 
 
-def check_changelog(step: str, schema: Mapping[str, pl.DataType], *, side: str = "the rows") -> None:
-    """A step that takes a changelog is given one.
+def check_changelog(
+    step: str, schema: Mapping[str, pl.DataType], *, side: str = "the rows", placed: bool = True
+) -> None:
+    """A step that takes a changelog is given one; ``placed`` tells whether its changes need a position.
 
     >>> check_changelog("orders", {"id": pl.Int64(), "change": pl.String(), "position": pl.String()})
     """
-    wrong = [name for name, dtype in CHANGELOG.items() if schema.get(name) != dtype]
+    needed = CHANGELOG if placed or POSITION in schema else {CHANGE: CHANGELOG[CHANGE]}
+    wrong = [name for name, dtype in needed.items() if schema.get(name) != dtype]
     if wrong:
         found = ", ".join(f"{name} {schema[name]}" if name in schema else f"no {name}" for name in wrong)
         raise DefinitionError(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import headrace as hr
 from headrace.errors import HeadraceError
 from headrace.operators.tables.table_aggregate import table_aggregate
 from headrace.operators.tables.table_join import table_join
@@ -291,3 +292,52 @@ def test_the_view_of_a_join_is_aggregated() -> None:
             row(city="Oslo", n=2, total=18, change="update_after"),
         ),
     )
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("emission", [hr.on_close(), hr.on_update()], ids=repr)
+def test_totals_follow_windows_that_take_their_results_back(emission: Any) -> None:
+    hourly = hr.tumbling("hourly", size="1 hour", key="account").agg(spent="sum(amount)").emit(emission)
+    totals = hr.table_aggregate("totals", key="account").agg(total="sum(spent)", hours="count(*)", most="max(spent)")
+    timeline(
+        (hourly.panes(hr.retracting()).late(hr.update_for("2 days")), totals),
+        at("10:05", account="a", amount=5.0),
+        watermark("11:00"),
+        expect(account="a", total=5.0, hours=1, most=5.0, change="insert"),
+        at("10:06", account="a", amount=2.0),
+        crash(),
+        batch(),
+        expect(
+            row(account="a", total=5.0, hours=1, most=5.0, change="update_before"),
+            row(account="a", total=7.0, hours=1, most=7.0, change="update_after"),
+        ),
+        at("11:05", account="a", amount=1.0),
+        watermark("12:00"),
+        expect(
+            row(account="a", total=7.0, hours=1, most=7.0, change="update_before"),
+            row(account="a", total=8.0, hours=2, most=7.0, change="update_after"),
+        ),
+    )
+
+
+def test_totals_follow_a_join_that_takes_rows_back() -> None:
+    joined = hr.interval_join("paid", on="id", between=("0 seconds", "10 minutes"), how="left")
+    totals = hr.table_aggregate("totals", key="id").agg(rows="count(*)", paid="sum(paid)")
+    timeline(
+        (joined.late(hr.update_for("1 hour")), totals),
+        at("10:00", id="a"),
+        watermark("10:30"),
+        expect(id="a", rows=1, paid=None, change="insert"),
+        at("10:05", side="right", id="a", paid=7),
+        batch(),
+        expect(
+            row(id="a", rows=1, paid=None, change="update_before"), row(id="a", rows=1, paid=7, change="update_after")
+        ),
+    )
+
+
+def test_results_that_are_replaced_without_being_taken_back_are_refused() -> None:
+    hourly = hr.tumbling("hourly", size="1 hour", key="account").agg(spent="sum(amount)").late(hr.update_for("1 day"))
+    totals = hr.table_aggregate("totals", key="account").agg(total="sum(spent)")
+    with pytest.raises(hr.DefinitionError, match=r"\[CHANGELOG_EXPECTED\] .* no change"):
+        play((hourly, totals), at("10:05", account="a", amount=1.0))

@@ -60,7 +60,7 @@ class Input:
         time = graph.time_field(frame, step=step)
         kind, given = graph.edge_of(time.metadata[TIME_TAG]).split(".", 1)
         if kind == "step":
-            check_input(step, graph.steps[given].step, frame.columns)
+            check_input(step, graph.steps[given].step, frame.columns, changelog=changelog)
         sources, _ = graph.nodes_in(frame)
         if set(sources) != graph.sources_behind(time.metadata[TIME_TAG]):
             raise DefinitionError(
@@ -120,14 +120,20 @@ def _check_sources_apart(name: str, behind: Sequence[set[str]]) -> None:
         )
 
 
-def check_input(name: str, earlier: Step, columns: Collection[str]) -> None:
-    """A step takes the results of another only if none of them is replaced later, and knows corrections as such."""
+def check_input(name: str, earlier: Step, columns: Collection[str], *, changelog: bool = False) -> None:
+    """A step takes the results of another only if none of them is replaced later, and knows corrections as such.
+
+    One that takes a changelog also takes results that are taken back before they are replaced.
+    """
+    if changelog and getattr(earlier, "takes_back", False):
+        return
     if getattr(earlier, "previews", False):
         raise DefinitionError(
             "PREVIEWS_INTO_STEP",
             f"step {name!r} reads step {earlier.name!r}, which emits results that later ones replace, so they would be "
             f"counted more than once. Let {earlier.name!r} say everything once: hr.on_close() and accumulating panes, "
-            "sessions also without update_for, hr.global_window with hr.discarding().",
+            "sessions also without update_for, hr.global_window with hr.discarding(). Results that are taken back, as "
+            "hr.retracting() does, can be aggregated with hr.table_aggregate.",
         )
     if getattr(earlier, "corrects", False) and "pane" not in columns:
         raise DefinitionError(

@@ -245,7 +245,7 @@ def _bound(setting: Setting) -> list[AnyOperator | Stateless]:
             given = [operator.output_schema, given[1]]
             continue
         if earlier is not None:
-            check_input(step.name, earlier, given[0])
+            check_input(step.name, earlier, given[0], changelog=getattr(step, "takes_changes", False))
         earlier = step
         given = [operator.output_schema, operator.output_time]
     return operators

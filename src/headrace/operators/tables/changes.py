@@ -55,12 +55,12 @@ class ChangeIntake:
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
         """Changes travel one by one; a row that does not say what it changes, or when, is a dead letter."""
         unknown = ~pl.col(CHANGE).is_in(CHANGES).fill_null(False)
-        unplaced = pl.col(POSITION).is_null()
+        unplaced = self._position.is_null()
         bad = rows.select(unknown | unplaced).to_series()
         good = rows.filter(~bad) if bad.any() else rows
         partials = canonical(good, tuple(dict.fromkeys((*self.key, *self.row_key)))).select(
             *self.columns,
-            pl.col(POSITION).alias(PLACE),
+            self._position.alias(PLACE),
             is_setting().alias(SETS),
             self.rows.row_time.alias(TIME),
             self._alone.alias(ALONE),
@@ -76,8 +76,13 @@ class ChangeIntake:
         return Combined(partials, rows.clear(), good.height, failed=failed)
 
     @property
+    def _position(self) -> pl.Expr:
+        """Changes of an earlier step have none: they come once, in their order."""
+        return pl.col(POSITION) if POSITION in self.rows.schema else pl.lit("")
+
+    @property
     def _alone(self) -> pl.Expr:
-        if not self.needs_old_rows:
+        if not self.needs_old_rows or POSITION not in self.rows.schema:
             return pl.lit(False)
         told = (pl.col(CHANGE) == UPDATE_BEFORE).any().over([*self.row_key, POSITION])
         return (pl.col(CHANGE) == UPDATE_AFTER) & ~told

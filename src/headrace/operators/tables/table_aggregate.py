@@ -40,6 +40,7 @@ class TableAggregate:
     deleted: Deleted
     aggregates: tuple[Aggregate, ...] = ()
     takes_back: bool = True
+    takes_changes: bool = True
 
     def agg(self, **aggregates: object) -> Self:
         """Name the results and give each an aggregate in SQL text, as in ``total="sum(amount)"``."""
@@ -70,9 +71,10 @@ class TableAggregate:
                 "AGGREGATES_MISSING",
                 f"step {self.name!r} computes nothing. Add .agg(...), as in .agg(rows='count(*)').",
             )
-        check_changelog(self.name, schema)
+        check_changelog(self.name, schema, placed=bool(self.row_key))
         check_complete(self.name, schema)
-        check_key(self.name, (*self.key, *self.row_key), schema)
+        check_key(self.name, self.key, schema)
+        check_key(self.name, self.row_key, schema)
         if self.key or self.row_key:
             check_row_key(self.name, (*self.key, *self.row_key))
         needed = {*self.key, *self.row_key}.union(*(each.columns for each in self.aggregates))
@@ -122,7 +124,8 @@ def table_aggregate(
     """Aggregates of a table by ``key``, as a changelog: a sum stays right when a row is changed or deleted.
 
     With ``row_key``, the table's primary key, stale and repeated changes are dropped and counted, and a deleted row is
-    remembered for ``keep_deleted`` of event time (None: for ever). Without it every change must come exactly once.
+    remembered for ``keep_deleted`` of event time (None: for ever). Without it every change must come exactly once, as
+    what a step of Headrace takes back does: windows with ``hr.retracting()``, joins with ``hr.update_for(...)``.
 
     >>> table_aggregate("spend", key="customer", row_key="order_id").agg(total="sum(amount)")
     hr.table_aggregate('spend', key='customer', row_key='order_id').agg(total='sum(amount)')
