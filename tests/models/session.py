@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +12,19 @@ from tests.models.rows import Event
 Place = tuple[str | None, int, int]
 Answer = dict[Place, tuple[Any, ...]]
 Rows = list[Event]
+Gap = int | Callable[[Event], int]
 
 
-def sessions(rows: Iterable[Event], gap: int, max_length: int | None = None) -> list[Rows]:
+def end_alone(row: Event, gap: Gap) -> int:
+    """Where a session of this row alone ends."""
+    return row.time + (gap if isinstance(gap, int) else gap(row))
+
+
+def sessions(rows: Iterable[Event], gap: Gap, max_length: int | None = None) -> list[Rows]:
     """Rows of one key in sessions: each row in the order of time joins the last session or begins another."""
     found: list[Rows] = []
     for row in sorted(rows, key=lambda row: row.time):
-        joins = bool(found) and row.time - found[-1][-1].time < gap
+        joins = bool(found) and row.time < max(end_alone(each, gap) for each in found[-1])
         if joins and (max_length is None or row.time - found[-1][0].time < max_length):
             found[-1].append(row)
         else:
@@ -26,9 +32,9 @@ def sessions(rows: Iterable[Event], gap: int, max_length: int | None = None) -> 
     return found
 
 
-def end_of(session: Rows, gap: int, max_length: int | None = None) -> int:
-    """A gap behind the last row, or the greatest length behind the first."""
-    silent = max(row.time for row in session) + gap
+def end_of(session: Rows, gap: Gap, max_length: int | None = None) -> int:
+    """Where its rows alone would end at the latest, or the greatest length behind the first."""
+    silent = max(end_alone(row, gap) for row in session)
     return silent if max_length is None else min(silent, min(row.time for row in session) + max_length)
 
 
@@ -39,7 +45,7 @@ def values(session: Rows) -> tuple[Any, ...]:
     return (len(session), len(known), sum(known) if known else None, least, most)
 
 
-def answer(events: Iterable[Event], gap: int, max_length: int | None = None, *, keyed: bool = True) -> Answer:
+def answer(events: Iterable[Event], gap: Gap, max_length: int | None = None, *, keyed: bool = True) -> Answer:
     """The values of every session."""
     by_key: defaultdict[str | None, Rows] = defaultdict(list)
     for event in events:
@@ -55,7 +61,7 @@ def answer(events: Iterable[Event], gap: int, max_length: int | None = None, *, 
 class Watched:
     """Sessions of one key as a watermark passes them: what is over, what takes rows, which rows came too late."""
 
-    gap: int
+    gap: Gap
     correctable: int = 0
     over: list[Rows] = field(default_factory=list)
     known: list[Rows] = field(default_factory=list)
@@ -77,8 +83,11 @@ class Watched:
     def _join_two(self) -> bool:
         for one in self.known:
             for other in self.known:
-                if one is not other and any(abs(a.time - b.time) < self.gap for a in one for b in other):
+                if one is not other and any(self._touch(a, b) for a in one for b in other):
                     self.known = [each for each in self.known if each is not one and each is not other]
                     self.known.append(one + other)
                     return True
         return False
+
+    def _touch(self, one: Event, other: Event) -> bool:
+        return one.time < end_alone(other, self.gap) and other.time < end_alone(one, self.gap)

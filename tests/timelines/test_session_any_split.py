@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.testing import at, batch, play, watermark
+from headrace.testing.elements import At
 from tests.models import session as model
 from tests.models.examples import examples
 from tests.models.rows import START, Event, end_of_rows, make_input, micros, split
@@ -26,7 +28,26 @@ AGGREGATES = {
     "least": "min(amount)",
     "most": "max(amount)",
 }
-KINDS: dict[str, tuple[Any, int, int | None]] = {
+OWN_GAPS = hr.session("s", gap="4 minutes", gap_column="pause", key="account")
+
+
+def own_gap(event: Event) -> int:
+    """Up to four minutes, and that where the amount is missing, beyond it or not positive: a microsecond."""
+    if event.amount is None:
+        return 4 * MINUTE
+    return max(1, min(4 * MINUTE, event.amount * 3_000_000))
+
+
+def with_pauses(rows: list[At]) -> list[At]:
+    """The rows with a gap of their own, which may be too long, not positive, or missing."""
+    return [replace(each, columns={**each.columns, "pause": pause(each.columns["amount"])}) for each in rows]
+
+
+def pause(amount: int | None) -> timedelta | None:
+    return None if amount is None else timedelta(seconds=3 * amount)
+
+
+KINDS: dict[str, tuple[Any, model.Gap, int | None]] = {
     "session": (hr.session("s", gap="2 minutes", key="account"), 2 * MINUTE, None),
     "keyless": (hr.session("s", gap="15 seconds", key=None), MINUTE // 4, None),
     "max_length": (hr.session("s", gap="2 minutes", key="account", max_length="5 minutes"), 2 * MINUTE, 5 * MINUTE),
@@ -35,6 +56,7 @@ KINDS: dict[str, tuple[Any, int, int | None]] = {
         MINUTE // 2,
         MINUTE,
     ),
+    "own gaps": (OWN_GAPS, own_gap, None),
 }
 places = st.sets(st.integers(1, ROWS - 1), max_size=10)
 seeds = st.integers(0, 2**32)
@@ -62,7 +84,7 @@ def test_rows_within_the_bound_give_each_session_once(
     step, gap, max_length = KINDS[kind]
     given_rows = make_input(seed, rows=ROWS, disorder=900, partitions=partitions)
     time = hr.event_time("at", out_of_order="15 minutes", partition="partition")
-    elements = [*split(given_rows.rows, batches, crashes), *end_of_rows()]
+    elements = [*split(with_pauses(given_rows.rows), batches, crashes), *end_of_rows(pause=None)]
     played = play(step.agg(**AGGREGATES).late(hr.side_output()), *elements, event_time=time)
     truth = model.answer(given_rows.events, gap, max_length, keyed=bool(step.key))
     assert without_the_end({place(row): values(row) for row in played.main}) == truth
@@ -80,7 +102,7 @@ EMISSIONS = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["session", "keyless"])
+@pytest.mark.parametrize("kind", ["session", "keyless", "own gaps"])
 @pytest.mark.parametrize("panes", [hr.accumulating(), hr.discarding(), hr.retracting()], ids=repr)
 @examples(6)
 @given(
@@ -96,7 +118,7 @@ def test_previews_corrections_and_merges_come_to_the_answer(
     step, gap, _ = KINDS[kind]
     late_rows = late.correctable > 0
     given_rows = make_input(seed, rows=ROWS, disorder=3600 if late_rows else 900, partitions=2)
-    elements = [*split(given_rows.rows, batches, crashes), *end_of_rows()]
+    elements = [*split(with_pauses(given_rows.rows), batches, crashes), *end_of_rows(pause=None)]
     time = hr.event_time("at", out_of_order="0 seconds" if late_rows else "15 minutes")
     chosen = step.agg(**AGGREGATES).emit(emission).panes(panes).late(late)
     played = play(chosen, *elements, event_time=time)
@@ -165,17 +187,23 @@ def together(rows: list[dict[str, Any]], panes: str) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.parametrize("own", [False, True], ids=["one gap", "own gaps"])
 @examples(12)
 @given(
     batches=st.lists(st.tuples(st.integers(0, 40), st.lists(st.integers(0, 100), max_size=6)), min_size=1, max_size=8),
     late=st.sampled_from([hr.side_output(), hr.drop(), hr.update_for("20 seconds")]),
 )
-def test_which_rows_are_late_is_what_the_model_says(batches: list[tuple[int, list[int]]], late: Any) -> None:
+def test_which_rows_are_late_is_what_the_model_says(own: bool, batches: list[tuple[int, list[int]]], late: Any) -> None:
     """Watermarks by hand, each a few seconds further; rows at any second of a hundred, so most are late."""
-    step = hr.session("s", gap="10 seconds", key="account").agg(n="count(*)", spent="sum(amount)").late(late)
+    session = hr.session("s", gap="10 seconds", key="account", gap_column="pause" if own else None)
+    step = session.agg(n="count(*)", spent="sum(amount)").late(late)
     second, base = 1_000_000, micros(START)
-    watched = model.Watched(10 * second, late.correctable)
-    elements: list[Any] = [at(START, account="other", amount=0)]
+
+    def gap(row: Event) -> int:
+        return (1 + (row.amount or 0) * 7 % 10) * second if own else 10 * second
+
+    watched = model.Watched(gap, late.correctable)
+    elements: list[Any] = [at(START, account="other", amount=0, pause=timedelta(0))]
     passed, number = 0, 0
     for further, times in batches:
         passed += further
@@ -185,12 +213,13 @@ def test_which_rows_are_late_is_what_the_model_says(batches: list[tuple[int, lis
         for time in times:
             number += 1
             rows.append(Event("a", base + time * second, number))
-            elements.append(at(moment(time), account="a", amount=number))
+            lasting = timedelta(microseconds=gap(rows[-1]))
+            elements.append(at(moment(time), account="a", amount=number, pause=lasting))
         elements.append(batch())
         watched.batch(base + passed * second, rows)
     played = play(step, *elements, watermark(moment(10_000)))
     watched.batch(base + 10_000 * second, [])
-    wanted = sorted((rows_of(session), model.end_of(session, 10 * second)) for session in watched.over)
+    wanted = sorted((rows_of(session), model.end_of(session, gap)) for session in watched.over)
     mine = [row for row in played.main if row["account"] == "a"]
     last = {row["session_id"]: row for row in mine}
     assert late.correctable or len(last) == len(mine)

@@ -8,7 +8,7 @@ from functools import cached_property
 import polars as pl
 
 from headrace.event_time.record import Edge
-from headrace.operators.windows.sessions.chains import CHAIN, FIRST, LAST, chained, cut
+from headrace.operators.windows.sessions.chains import CHAIN, END, FIRST, chained, cut
 from headrace.operators.windows.sessions.gathering import ROOT, Gathering
 from headrace.operators.windows.sessions.session_keeping import PLACE, Sessions
 from headrace.schemas import MOMENT
@@ -28,7 +28,7 @@ class SessionAggregation(Sessions):
 
     @property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Key, first and last time and partial aggregates."""
+        """Key, first time, end and partial aggregates."""
         return self._gathering.types
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
@@ -54,17 +54,16 @@ class SessionAggregation(Sessions):
 
     @cached_property
     def _gathering(self) -> Gathering:
-        within = self.gap if self.max_length is None else 1
-        return Gathering(self.aggregation, self.lateness, self.gap, within, counting=False)
+        return Gathering(self.aggregation, self.lateness, self.gap, self.max_length is not None, counting=False)
 
     @property
     def _end(self) -> pl.Expr:
-        silent = pl.col(LAST) + self.gap
+        silent = pl.col(END)
         return silent if self.max_length is None else pl.min_horizontal(silent, pl.col(FIRST) + self.max_length)
 
     def _chained(self, parts: pl.DataFrame) -> pl.DataFrame:
-        chains = chained(parts, self.key, self.gap)
-        return chains if self.max_length is None else cut(chains, self.max_length)
+        chains = chained(parts, self.key)
+        return chains if self.max_length is None else cut(chains, self.max_length, self.gap.longest)
 
     def _close(self, known: pl.DataFrame, passed: int) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The sessions that are open when time has passed a moment, and those that are over."""
@@ -83,7 +82,7 @@ class SessionAggregation(Sessions):
         """The parts of a session made one; where it may be cut, parts that time has not passed by equal time only."""
         by: list[str | pl.Expr] = [CHAIN]
         if self.max_length is not None:
-            by.append(pl.when(pl.col(LAST) >= passed).then(FIRST).alias("__time"))
+            by.append(pl.when(pl.col(END) - self.gap.longest >= passed).then(FIRST).alias("__time"))
         firsts = (pl.col(name).first() for name in self.key)
         # A session to which nothing was added is as it is stored.
         place = pl.when(pl.len() == 1).then(pl.col(PLACE).first()).alias(PLACE)

@@ -1,4 +1,4 @@
-"""Chains of rows and sessions: which of them are closer to each other than a gap, and where a chain grows too long."""
+"""Chains of rows and sessions: which of them begin before others end, and where a chain grows too long."""
 
 from __future__ import annotations
 
@@ -7,38 +7,40 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-FIRST, LAST = "__first", "__last"
-"""The times of the first and the last row of a part of a session, in microseconds."""
+FIRST, END = "__first", "__end"
+"""The time of the first row of a part of a session, and where it ends if no row follows, in microseconds."""
 CHAIN = "__chain"
 _PLACE, _REACHED = "__place_in_chain", "__reached"
 _APART = 2**64
 """Further apart than any two times, so that the parts of two keys never touch."""
 
 
-def chained(parts: pl.DataFrame, key: Sequence[str], gap: int) -> pl.DataFrame:
+def chained(parts: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
     """Parts in the order of key and time, with the number of the chain to which each belongs.
 
-    >>> parts = pl.DataFrame({"key": ["a", "a", "b", "a"], FIRST: [1, 20, 2, 3], LAST: [8, 20, 2, 4]})
-    >>> chained(parts, ["key"], gap=12).select("key", FIRST, CHAIN).rows()
+    >>> parts = pl.DataFrame({"key": ["a", "a", "b", "a"], FIRST: [1, 20, 2, 3], END: [20, 32, 14, 16]})
+    >>> chained(parts, ["key"]).select("key", FIRST, CHAIN).rows()
     [('a', 1, 0), ('a', 3, 0), ('a', 20, 1), ('b', 2, 2)]
     """
     ordered = parts.sort(*key, FIRST)
     others = (pl.col(name).ne_missing(pl.col(name).shift()) for name in key)
     # One running maximum over all keys is ten times as fast as one for each, so every key gets a time of its own.
     moved = pl.any_horizontal(pl.lit(False), *others).cum_sum().cast(pl.Int128) * _APART
-    apart = moved + pl.col(FIRST) - (moved + pl.col(LAST)).cum_max().shift() >= gap
+    apart = moved + pl.col(FIRST) >= (moved + pl.col(END)).cum_max().shift()
     return ordered.with_columns(apart.fill_null(False).cum_sum().alias(CHAIN))
 
 
-def cut(chains: pl.DataFrame, length: int) -> pl.DataFrame:
-    """Chains cut so that no part ends ``length`` or more behind the beginning of its chain, from the first part on.
+def cut(chains: pl.DataFrame, length: int, gap: int) -> pl.DataFrame:
+    """Chains cut so that no row is ``length`` or more behind the first of its chain, from the first part on.
 
-    >>> parts = pl.DataFrame({FIRST: [0, 4, 9, 12, 30], LAST: [0, 4, 9, 12, 30], CHAIN: [0, 0, 0, 0, 1]})
-    >>> cut(parts, length=9)[CHAIN].to_list()
+    Every part ends ``gap`` behind its last row.
+
+    >>> parts = pl.DataFrame({FIRST: [0, 4, 9, 12, 30], END: [5, 9, 14, 17, 35], CHAIN: [0, 0, 0, 0, 1]})
+    >>> cut(parts, length=9, gap=5)[CHAIN].to_list()
     [0, 0, 1, 1, 2]
     """
     moved = pl.col(CHAIN).cast(pl.Int128) * _APART
-    reached = ((moved + pl.col(LAST)).cum_max() - moved).cast(pl.Int64)
+    reached = ((moved + pl.col(END)).cum_max() - moved - gap).cast(pl.Int64)
     numbered = chains.with_row_index(_PLACE).with_columns(reached.alias(_REACHED))
     ends = numbered.unique([CHAIN, _REACHED], keep="first", maintain_order=True)
     following = numbered.select(CHAIN, (pl.col(FIRST) + length).alias(_REACHED)).join_asof(

@@ -12,7 +12,8 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.fixed.previews import UNSEEN
-from headrace.operators.windows.sessions.chains import CHAIN, FIRST, LAST, chained
+from headrace.operators.windows.sessions.chains import CHAIN, END, FIRST, chained
+from headrace.operators.windows.sessions.gap import Gap
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Combined
 
@@ -20,7 +21,7 @@ ROOT = "__root"
 """What tells a session from all others of its key: its start, or the first moment that was not over when that came."""
 WHOLE = "__whole"
 """The row of a part that may turn out late: a list, because one without elements costs nothing on the way."""
-_BOUNDS = {FIRST: pl.col(FIRST).min(), LAST: pl.col(LAST).max(), ROOT: pl.col(ROOT).min()}
+_BOUNDS = {FIRST: pl.col(FIRST).min(), END: pl.col(END).max(), ROOT: pl.col(ROOT).min()}
 
 
 @dataclass(frozen=True)
@@ -29,16 +30,16 @@ class Gathering:
 
     aggregation: Aggregation
     lateness: Lateness
-    gap: int
-    within: int
-    """Rows of a key that are closer than this belong together whatever else comes."""
+    gap: Gap
+    cutting: bool
+    """Whether sessions may be cut, so that only rows of one time belong together whatever else comes."""
     counting: bool
     """Whether the rows of every part are counted, for emission before the close."""
 
     @cached_property
     def types(self) -> dict[str, pl.DataType]:
-        """A part without its row: key, times of the first row, the last and the root, partial aggregates."""
-        times = dict.fromkeys((FIRST, LAST, ROOT), pl.Int64())
+        """A part without its row: key, times of the first row, the end and the root, partial aggregates."""
+        times = dict.fromkeys((FIRST, END, ROOT), pl.Int64())
         counted = {UNSEEN: pl.Int64()} if self.counting else {}
         return {**self.aggregation.keys, **times, **self.aggregation.states, **counted}
 
@@ -60,7 +61,8 @@ class Gathering:
         corrections = rows.select(aggregation.is_correction.fill_null(False)).to_series()
         if corrections.any():
             taken, late = rows.filter(~corrections), rows.filter(corrections)
-        timed = taken.with_columns(aggregation.row_time.alias(name) for name in (FIRST, LAST, ROOT))
+        time = aggregation.row_time
+        timed = taken.with_columns(time.alias(FIRST), self.gap.behind(time).alias(END), time.alias(ROOT))
         doubtful = timed.select(pl.col(FIRST) < edge.late).to_series()
         if not doubtful.any():
             parts = self._together(timed)
@@ -94,7 +96,7 @@ class Gathering:
     def _together(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows that are close to each other as one part."""
         aggregation = self.aggregation
-        read = {*aggregation.key, aggregation.time, FIRST, LAST, ROOT}.union(
+        read = {*aggregation.key, aggregation.time, FIRST, END, ROOT}.union(
             *(each.columns for each in aggregation.aggregates)
         )
         # What nothing reads need not be sorted.
@@ -106,19 +108,22 @@ class Gathering:
             return pl.DataFrame(schema=self.schema)
         key = self.aggregation.key
         nothing = pl.lit(None, self.schema[WHOLE]).alias(WHOLE)
-        span = parts.select(pl.col(LAST).max() - pl.col(FIRST).min()).item()
-        if key and span < self.within:
+        if self.cutting:
+            by = [*key, FIRST]
+            aggregated = {name: value for name, value in aggregated.items() if name not in by}
+            gathered = parts.group_by(by).agg(**aggregated)
+        elif key and parts.select(pl.col(FIRST).max() < pl.col(END).min()).item():
             # All rows of a key belong together, so nothing need be sorted.
             gathered = parts.group_by(key).agg(**aggregated)
         else:
             firsts = (pl.col(name).first() for name in key)
-            gathered = chained(parts, key, self.within).group_by(CHAIN).agg(*firsts, **aggregated)
+            gathered = chained(parts, key).group_by(CHAIN).agg(*firsts, **aggregated)
         return gathered.with_columns(nothing).select(self.schema.keys())
 
     def _apart(self, rows: pl.DataFrame, edge: Edge) -> pl.DataFrame:
         """Every row a part of its own, with the row as it came."""
         # A session that began before this moment may have been emitted and forgotten, so another gets no id from there.
-        not_over = edge.late - self.gap - self.lateness.correctable + 1
+        not_over = edge.late - self.gap.least - self.lateness.correctable + 1
         rows = rows.with_columns(pl.max_horizontal(ROOT, pl.lit(not_over, pl.Int64)).alias(ROOT))
         whole = pl.concat_list(pl.struct(self._whole_row.keys())).alias(WHOLE)
         numbered = canonical(rows.with_columns(whole), self.aggregation.key).with_row_index(CHAIN)

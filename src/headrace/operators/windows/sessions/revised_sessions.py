@@ -12,7 +12,7 @@ from headrace.operators.windows.aggregation import CHANGE
 from headrace.operators.windows.emission import Emission
 from headrace.operators.windows.fixed.previews import PREVIEW_AT, UNSEEN, Previews
 from headrace.operators.windows.panes import Panes
-from headrace.operators.windows.sessions.chains import CHAIN, FIRST, LAST, chained
+from headrace.operators.windows.sessions.chains import CHAIN, END, FIRST, chained
 from headrace.operators.windows.sessions.gathering import ROOT, Gathering
 from headrace.operators.windows.sessions.session_keeping import PLACE, Sessions
 from headrace.schemas import MOMENT
@@ -38,7 +38,7 @@ class RevisedSessionAggregation(Sessions):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Key, first and last time, partial aggregates, and what has been emitted of them."""
+        """Key, first time, end, partial aggregates, and what has been emitted of them."""
         types = self._gathering.types
         given = {f"{name}{GIVEN}": types[name] for name in self._told}
         return {**types, PREVIEW_AT: pl.Int64(), ID: pl.Int64(), REVISION: pl.Int32(), **given}
@@ -90,19 +90,19 @@ class RevisedSessionAggregation(Sessions):
 
     @cached_property
     def _gathering(self) -> Gathering:
-        return Gathering(self.aggregation, self.lateness, self.gap, within=self.gap, counting=True)
+        return Gathering(self.aggregation, self.lateness, self.gap, cutting=False, counting=True)
 
     @property
     def _end(self) -> pl.Expr:
-        return pl.col(LAST) + self.gap
+        return pl.col(END)
 
     def _chained(self, parts: pl.DataFrame) -> pl.DataFrame:
-        return chained(parts, self.key, self.gap)
+        return chained(parts, self.key)
 
     @property
     def _told(self) -> tuple[str, ...]:
         """What results are made of."""
-        return (FIRST, LAST, *self.aggregation.states)
+        return (FIRST, END, *self.aggregation.states)
 
     @cached_property
     def _previews(self) -> Previews:

@@ -12,6 +12,7 @@ from headrace.graph import check_name
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.panes import ACCUMULATING
 from headrace.operators.windows.sessions.by_session import SessionAggregation
+from headrace.operators.windows.sessions.gap import Gap
 from headrace.operators.windows.sessions.revised_sessions import RevisedSessionAggregation
 from headrace.operators.windows.window_step import TAKEN, Key, WindowStep, key_columns, said_key
 from headrace.wheel.operator import Operator
@@ -21,10 +22,11 @@ from headrace.wheel.operator import Operator
 class Session(WindowStep):
     """Windows that grow while rows are close to each other."""
 
-    gap: int
+    gap: Gap
     max_length: int | None
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
+        self.gap.check(self.name, aggregation.schema)
         if self.max_length is not None and (self.takes_back or self.panes_kept != ACCUMULATING):
             raise DefinitionError(
                 "SESSION_LENGTH_EMITTED_ONCE",
@@ -60,13 +62,14 @@ class Session(WindowStep):
     @property
     def horizon(self) -> int:
         """How far apart in event time rows of one result may be."""
-        return self.max_length or self.gap
+        return self.max_length or self.gap.longest
 
     @property
     def _shape(self) -> Mapping[str, object]:
         return {
             "kind": "session",
-            "gap": self.gap,
+            "gap": self.gap.longest,
+            "gap_column": self.gap.column,
             "max_length": self.max_length,
             "state": "revised" if self.takes_back else "once",
         }
@@ -74,16 +77,20 @@ class Session(WindowStep):
     @property
     def _said(self) -> Mapping[str, object]:
         return {
-            "gap": spoken(self.gap),
+            **self.gap.said,
             "key": said_key(self.key),
             "max_length": None if self.max_length is None else spoken(self.max_length),
         }
 
 
-def session(name: str, *, gap: Duration, key: Key, max_length: Duration | None = None) -> Session:
+def session(
+    name: str, *, gap: Duration, key: Key, gap_column: str | None = None, max_length: Duration | None = None
+) -> Session:
     """Windows that go on while rows of a key are closer than a gap; exactly a gap apart, rows are two sessions.
 
-    With ``max_length`` no session holds a row that is so long or longer after its first one: that row begins another.
+    With ``gap_column`` a row says itself how long it keeps its session open; ``gap`` is the longest that counts, and
+    that of rows which say nothing. With ``max_length`` no session holds a row that is so long or longer after its first
+    one: that row begins another.
 
     >>> session("visits", gap="30 minutes", key="visitor").agg(clicks="count(*)")
     hr.session('visits', gap='30 minutes', key='visitor').agg(clicks='count(*)').emit(hr.on_close())
@@ -97,4 +104,10 @@ def session(name: str, *, gap: Duration, key: Key, max_length: Duration | None =
             f"window {name!r}: max_length={max_length!r} is not longer than gap={gap!r}, so the gap would never end a "
             "session. Make max_length longer, or the gap shorter.",
         )
-    return Session(name=name, key=key_columns(key), gap=silence, max_length=longest)
+    if longest is not None and gap_column is not None:
+        raise DefinitionError(
+            "SESSION_LENGTH_AND_GAP_COLUMN",
+            f"window {name!r}: max_length={max_length!r} with gap_column={gap_column!r}: where a session is cut would "
+            "depend on gaps that reach over the cut. Leave one of them out.",
+        )
+    return Session(name=name, key=key_columns(key), gap=Gap(silence, gap_column), max_length=longest)

@@ -11,7 +11,8 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.operators.windows.aggregation import WINDOW, Aggregation
-from headrace.operators.windows.sessions.chains import CHAIN, FIRST, LAST
+from headrace.operators.windows.sessions.chains import CHAIN, END, FIRST
+from headrace.operators.windows.sessions.gap import Gap
 from headrace.operators.windows.sessions.gathering import WHOLE, Gathering
 from headrace.operators.windows.windowing import Windowing
 from headrace.schemas import MOMENT
@@ -27,7 +28,7 @@ class Sessions(Windowing, ABC):
 
     name: str
     aggregation: Aggregation
-    gap: int
+    gap: Gap
     lateness: Lateness
 
     @property
@@ -43,7 +44,7 @@ class Sessions(Windowing, ABC):
 
     @property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Key, first and last time, partial aggregates, and the row itself where it may be late."""
+        """Key, first time and end, partial aggregates, and the row itself where it may be late."""
         return self._gathering.schema
 
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
@@ -62,7 +63,7 @@ class Sessions(Windowing, ABC):
     @property
     @abstractmethod
     def _end(self) -> pl.Expr:
-        """Where a session with this first and last row ends."""
+        """Where a session ends."""
 
     @abstractmethod
     def _chained(self, parts: pl.DataFrame) -> pl.DataFrame:
@@ -70,7 +71,7 @@ class Sessions(Windowing, ABC):
 
     def _over(self, chains: pl.DataFrame, passed: int) -> pl.Series:
         """Whether the session to which each part belongs takes no more rows when time has passed a moment."""
-        sessions = chains.group_by(CHAIN).agg(pl.col(FIRST).min(), pl.col(LAST).max())
+        sessions = chains.group_by(CHAIN).agg(pl.col(FIRST).min(), pl.col(END).max())
         over = sessions.filter(self._end + self.lateness.correctable <= passed)[CHAIN]
         return chains[CHAIN].is_in(over.implode())
 

@@ -15,7 +15,7 @@ from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING
 from headrace.event_time.strategy import END as END_OF_TIME
 from headrace.operators.windows.sessions.by_session import SessionAggregation
-from headrace.operators.windows.sessions.chains import CHAIN, FIRST, LAST, chained, cut
+from headrace.operators.windows.sessions.chains import CHAIN, END, FIRST, chained, cut
 from headrace.operators.windows.sessions.gathering import WHOLE
 from headrace.operators.windows.sessions.revised_sessions import RevisedSessionAggregation
 from headrace.wheel.codec import decode, encode
@@ -58,7 +58,7 @@ def nothing(operator: Any) -> pl.DataFrame:
 
 
 def parts(found: pl.DataFrame) -> list[tuple[Any, ...]]:
-    return found.select("user", FIRST, LAST, "n.count").sort("user", FIRST).rows()
+    return found.select("user", FIRST, pl.col(END) - 10, "n.count").sort("user", FIRST).rows()
 
 
 def test_rows_closer_than_the_gap_travel_as_one_part() -> None:
@@ -136,7 +136,7 @@ def test_with_a_greatest_length_rows_that_time_has_passed_are_one_row_of_the_sta
     applied = operator.apply(nothing(operator), partials, edge(BEGINNING, 30))
     # [0, 25) is over, [25, 30) is one row, and each time from 30 on is one.
     assert applied.output["n"].to_list() == [25]
-    assert applied.state.sort(FIRST).select(FIRST, LAST).rows()[:2] == [(25, 29), (30, 30)]
+    assert applied.state.sort(FIRST).select(FIRST, pl.col(END) - 10).rows()[:2] == [(25, 29), (30, 30)]
     assert applied.state.height == 1 + 30
 
 
@@ -237,11 +237,11 @@ def test_what_is_stored_is_the_state_and_nothing_is_due_that_was_not_done(
 )
 def test_chains_and_cuts_are_the_models_sessions(rows: list[tuple[str | None, int]], gap: int, longer: int) -> None:
     given_parts = pl.DataFrame(
-        {"user": [key for key, _ in rows], FIRST: [time for _, time in rows], LAST: [time for _, time in rows]},
-        schema={"user": pl.String(), FIRST: pl.Int64(), LAST: pl.Int64()},
+        {"user": [key for key, _ in rows], FIRST: [time for _, time in rows], END: [time + gap for _, time in rows]},
+        schema={"user": pl.String(), FIRST: pl.Int64(), END: pl.Int64()},
     )
-    chains = chained(given_parts, ["user"], gap)
-    for found, length in ((chains, None), (cut(chains, gap + longer), gap + longer)):
+    chains = chained(given_parts, ["user"])
+    for found, length in ((chains, None), (cut(chains, gap + longer, gap), gap + longer)):
         groups = found.group_by("user", CHAIN).agg(pl.col(FIRST).sort()).rows()
         wanted = [
             (key, [event.time for event in session])
@@ -252,13 +252,13 @@ def test_chains_and_cuts_are_the_models_sessions(rows: list[tuple[str | None, in
 
 
 def test_a_part_within_another_does_not_end_a_chain_early() -> None:
-    long_and_short = pl.DataFrame({FIRST: [0, 5, 60], LAST: [55, 6, 60]})
-    assert chained(long_and_short, [], 10)[CHAIN].to_list() == [0, 0, 0]
+    long_and_short = pl.DataFrame({FIRST: [0, 5, 60], END: [65, 16, 70]})
+    assert chained(long_and_short, [])[CHAIN].to_list() == [0, 0, 0]
 
 
 def test_a_chain_may_have_thousands_of_cuts() -> None:
     times = pl.int_range(0, 1_000_000, 10, eager=True)
-    found = cut(chained(pl.DataFrame({FIRST: times, LAST: times}), [], 20), 100)
+    found = cut(chained(pl.DataFrame({FIRST: times, END: times + 20}), []), 100, 20)
     assert found.group_by(CHAIN).len()["len"].unique().to_list() == [10]
     assert found[CHAIN].n_unique() == 10_000
 
@@ -270,6 +270,7 @@ def test_the_definition_in_words_and_what_must_stay_the_same() -> None:
     assert step.fingerprint == {
         "kind": "session",
         "gap": 1_800_000_000,
+        "gap_column": None,
         "max_length": 14_400_000_000,
         "state": "once",
         "key": ["a", "b"],
