@@ -57,6 +57,14 @@ EXPRESSIONS = [
     *("text IN ('a', 'é')", "NULL IN (1)", "long IN (9223372036854775807, -9223372036854775808)", "x IN (y, 1)"),
     *("x BETWEEN 0 AND 2", "x NOT BETWEEN y AND 2", "text BETWEEN 'a' AND 'z'", "dec BETWEEN -1 AND 1.505"),
     *(
+        "text LIKE 'a%'",
+        "text NOT LIKE '_'",
+        "text LIKE ''",
+        "NULL LIKE 'a'",
+        "UPPER(text) LIKE '%É'",
+        "s.t.b LIKE '%'",
+    ),
+    *(
         "CASE WHEN x > 1 THEN 'big' WHEN x < 0 THEN 'negative' END",
         "CASE int WHEN 1 THEN x WHEN NULL THEN 7 ELSE 0 END",
     ),
@@ -339,3 +347,47 @@ def test_letters_change_case_and_count_as_in_spark_for_every_character(session: 
     for text, wanted in zip(texts, expected.get_columns(), strict=True):
         result = frame.select(parse_row_expression(text).to_polars(frame.schema)).to_series()
         assert result.equals(wanted), text
+
+
+def test_patterns_of_text_match_as_in_spark(session: SparkSession) -> None:
+    lines = [
+        "",
+        "a",
+        "ab",
+        "a\nb",
+        "a\n",
+        "\r\n",
+        "a.b",
+        "axb",
+        "(a|b)[c]*+?^${d}",
+        "é",
+        "e\u0301",
+        "😀",
+        "a😀b",
+        "%",
+        "_",
+        "\\",
+        None,
+    ]
+    frame = pl.DataFrame({"text": lines})
+    patterns = [
+        "%",
+        "_",
+        "__",
+        "a%",
+        "%b",
+        "a_b",
+        "a.b",
+        "%\n%",
+        "a%b%",
+        "(a|b)[c]*+?^${d}",
+        "%$%",
+        "%[c]%",
+        "%%",
+        "_%_",
+    ]
+    texts = [f"text LIKE '{pattern}'" for pattern in patterns]
+    expected = pl.DataFrame(_in_spark(session, frame, "text STRING").selectExpr(*texts).toArrow())
+    for text, wanted in zip(texts, expected.get_columns(), strict=True):
+        result = frame.select(parse_row_expression(text).to_polars(frame.schema)).to_series()
+        assert result.to_list() == wanted.to_list(), text

@@ -71,6 +71,19 @@ def _between(scope: Scope, node: exp.Expr) -> Operand:
     return Operand(low.value & high.value, pl.Boolean())
 
 
+_WILD = {"%": ".*", "_": "."}
+
+
+def _like(scope: Scope, node: exp.Expr) -> Operand:
+    text, pattern = scope.operand(node.this), node.expression
+    if text.dtype not in (pl.String(), pl.Null()):
+        raise scope.wrong_type(node, f"{text.dtype} is not a string", "Use a string column.")
+    if not isinstance(pattern, exp.Literal) or not pattern.is_string:
+        raise unsupported(scope.text, "LIKE with a pattern that is not written out")
+    wanted = "".join(_WILD.get(character) or pl.escape_regex(character) for character in pattern.this)
+    return Operand(text.to(pl.String()).value.str.contains(f"(?s)^{wanted}$"), pl.Boolean())
+
+
 CONDITIONS: Mapping[type[exp.Expr], Translation] = {
     **dict.fromkeys(_COMPARISONS, _comparison),
     exp.And: _and,
@@ -79,4 +92,5 @@ CONDITIONS: Mapping[type[exp.Expr], Translation] = {
     exp.Is: _is,
     exp.In: _in,
     exp.Between: _between,
+    exp.Like: _like,
 }

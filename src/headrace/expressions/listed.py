@@ -10,8 +10,8 @@ from headrace.errors import DefinitionError
 
 LISTED = (
     "columns and struct fields (a.b), number, string, boolean, NULL, DATE and TIMESTAMP literals, = <> < <= > >= <=>, "
-    "AND, OR, NOT, IS [NOT] NULL, [NOT] IN, [NOT] BETWEEN, CASE, IF, COALESCE, + - * and ABS on DOUBLE or FLOAT, "
-    "CAST to DOUBLE or to a wider integer, UPPER, LOWER, LENGTH"
+    "AND, OR, NOT, IS [NOT] NULL, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE, CASE, IF, COALESCE, + - * and ABS on DOUBLE or "
+    "FLOAT, CAST to DOUBLE or to a wider integer, UPPER, LOWER, LENGTH"
 )
 
 
@@ -30,7 +30,7 @@ ARGUMENTS: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Literal: frozenset({"this", "is_string"}),
     exp.Null: frozenset(),
     **dict.fromkeys((exp.Boolean, exp.Paren, exp.Not, exp.Neg, exp.Abs, exp.Upper, exp.Lower, exp.Length), _UNARY),
-    **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Is), _BINARY),
+    **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Is, exp.Like), _BINARY),
     **dict.fromkeys((exp.Dot, exp.And, exp.Or, exp.Add, exp.Sub, exp.Mul), _BINARY),
     **dict.fromkeys((exp.In, exp.Coalesce), _LISTS),
     **dict.fromkeys((exp.Cast, exp.TryCast), _CASTS),
