@@ -273,6 +273,23 @@ def test_a_map_finds_keeps_and_forgets_keys() -> None:
     assert said(Maps, *rows) == said(Maps, *cut) == wanted
 
 
+def test_asking_whether_a_map_has_a_key_renews_its_entry() -> None:
+    class Renewed(hr.KeyedProcess):
+        entries = hr.map_state("STRING", "INT", ttl="10 minutes", refresh="read_and_write")
+
+        def on_row(self, row: Any, context: Any) -> Any:
+            if row.do == "write":
+                self.entries.put("x", 1)
+                self.entries.put("y", 2)
+            elif row.do == "ask":
+                yield {"said": str(self.entries.contains("x"))}
+            else:
+                yield {"said": str(self.entries.items())}
+
+    rows = [at("10:00", user="a", do="write"), at("10:08", user="a", do="ask"), at("10:16", user="a", do="all")]
+    assert said(Renewed, *rows) == said(Renewed, *rows[:2], watermark("10:09"), rows[2]) == ["True", "[('x', 1)]"]
+
+
 def test_reading_a_map_or_a_list_renews_what_is_read() -> None:
     class Renewed(hr.KeyedProcess):
         values = hr.list_state("INT", ttl="10 minutes", refresh="read_and_write")

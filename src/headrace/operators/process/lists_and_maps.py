@@ -103,19 +103,14 @@ class MapState(State):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a key, or the default when there is none or its time is over."""
-        fitted_key = self._fitted(key, self._fit_key)
-        entry = self._entries.get(fitted_key)
-        now = self._timeline.now
-        if entry is None or now - entry[1] >= self._ttl:
+        entry = self._read(key)
+        if entry is None:
             return default
-        if self._renews:
-            self._put(fitted_key, (entry[0], now))
         return self._fit(entry[0]) if self._copied else entry[0]
 
     def contains(self, key: Any) -> bool:
         """Whether a key has a value whose time is not over."""
-        entry = self._entries.get(self._fitted(key, self._fit_key))
-        return entry is not None and self._timeline.now - entry[1] < self._ttl
+        return self._read(key) is not None
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value of a key."""
@@ -162,6 +157,17 @@ class MapState(State):
         if not living:
             return None, FOREVER, over
         return living, min(written for _, written in living.values()) + self._ttl, over
+
+    def _read(self, key: Any) -> tuple[Any, int] | None:
+        """The entry of a key unless its time is over, renewed where reading renews."""
+        fitted_key = self._fitted(key, self._fit_key)
+        entry = self._entries.get(fitted_key)
+        now = self._timeline.now
+        if entry is None or now - entry[1] >= self._ttl:
+            return None
+        if self._renews:
+            self._put(fitted_key, (entry[0], now))
+        return entry
 
     def _living(self) -> list[tuple[Any, Any]]:
         now = self._timeline.now
