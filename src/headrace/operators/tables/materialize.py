@@ -56,9 +56,9 @@ class Materialize:
 
     @property
     def holds(self) -> str:
-        """What the state holds and how long, in words."""
+        """What the state holds and how long, in words and as a bound."""
         row = "the row itself" if self.before_images else "the row itself where changes name unchanged columns"
-        return f"the last position of each key in the table, and {row}; {self.deleted}"
+        return f"the last position of each key in the table, and {row}; {self.deleted}; {self.deleted.most(tables=1)}"
 
     def __repr__(self) -> str:
         images = ", before_images=True" if self.before_images else ""

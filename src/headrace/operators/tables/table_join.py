@@ -87,13 +87,14 @@ class TableJoin:
 
     @property
     def holds(self) -> str:
-        """What the state holds and how long, in words."""
+        """What the state holds and how long, in words and as a bound."""
         moving = [
             f"{side} updates must come with update_before, by which a row leaves its old {', '.join(columns)}"
             for side, columns, key in (("left", self.on.left, self.left_key), ("right", self.on.right, self.right_key))
             if not set(columns) <= set(key)
         ]
-        return "; ".join(["every row of both tables, until it is deleted", str(self.deleted), *moving])
+        kept = ["every row of both tables, until it is deleted", str(self.deleted), self.deleted.most(tables=2)]
+        return "; ".join([*kept, *moving])
 
     def __repr__(self) -> str:
         keys = f"left_key={said_key(self.left_key)!r}, right_key={said_key(self.right_key)!r}"

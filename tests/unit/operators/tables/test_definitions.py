@@ -107,3 +107,12 @@ def test_a_join_says_when_it_needs_old_rows() -> None:
     assert "left updates must come with update_before, by which a row leaves its old shop" in foreign.holds
     assert "right updates" not in foreign.holds
     assert "update_before" not in table_join("t", on="id", left_key="id", right_key="id").holds
+
+
+def test_steps_that_hold_tables_say_how_many_rows_at_the_most() -> None:
+    join = table_join("t", on="id", left_key="id", right_key="id")
+    assert "at most rows + deletions a second x (1 week + lag)" in join.holds
+    assert join.holds.endswith("with 2,000,000 rows in the tables, 10 deletions/s and no lag 8,048,000 rows")
+    assert materialize("t", key="id", keep_deleted=None).holds.endswith(
+        "at most rows + deleted keys; with 1,000,000 rows in the table and 1,000,000 deleted ones 2,000,000 rows"
+    )
