@@ -17,6 +17,7 @@ from headrace.lookups.columns import check_named
 from headrace.lookups.http import json_object
 from headrace.lookups.service import LARGEST_ANSWER, Answer, LookupFailure
 from headrace.secrets import HIDDEN, Secret, revealed, without_password
+from headrace.sinks.redis_client import check_url
 from headrace.sinks.template import Template, parse_template
 
 Value = Literal["hash", "json"]
@@ -105,13 +106,7 @@ def redis_lookup(url: str, *, key: str, value: Value = "hash", password: str | S
     """
     if value not in ("hash", "json"):
         raise DefinitionError("VALUE_UNKNOWN", f"value={value!r} is not known. Use 'hash' or 'json'.")
-    try:
-        redis.ConnectionPool.from_url(url)
-    except ValueError:
-        raise DefinitionError(
-            "REDIS_URL",
-            f"url={without_password(url)!r} is not an address of Redis. Write it like 'redis://127.0.0.1:6379/0'.",
-        ) from None
+    check_url(url)
     return RedisLookup(url, parse_template(key), value, password)
 
 

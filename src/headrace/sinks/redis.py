@@ -14,7 +14,7 @@ from headrace.errors import DefinitionError, HeadraceError
 from headrace.secrets import HIDDEN, Secret, without_password
 from headrace.sinks.marks import Mark, already_written, check_epoch
 from headrace.sinks.redis_chunks import Chunk, Chunks, Text, cut
-from headrace.sinks.redis_client import client_of, run
+from headrace.sinks.redis_client import check_url, client_of, run
 from headrace.sinks.redis_scripts import CLAIM, Value, chunk_script
 from headrace.sinks.shaping import flat_schema
 from headrace.sinks.sink import Delivered, Guarantee, Share, Unreachable, Writer
@@ -204,11 +204,5 @@ def to_redis(
         raise DefinitionError("WRITERS_NONE", f"writers={writers} would write nothing. Give at least 1.")
     if ttl is not None:
         positive_microseconds(ttl, argument="ttl")
-    try:
-        redis.ConnectionPool.from_url(url)
-    except ValueError:
-        raise DefinitionError(
-            "REDIS_URL",
-            f"url={without_password(url)!r} is not an address of Redis. Write it like 'redis://127.0.0.1:6379/0'.",
-        ) from None
+    check_url(url)
     return RedisSink(url, parse_template(key), value, ttl, password, writers, guarantee)

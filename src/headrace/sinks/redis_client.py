@@ -8,13 +8,25 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from headrace.secrets import Secret, revealed
+from headrace.errors import DefinitionError
+from headrace.secrets import Secret, revealed, without_password
 
 PATIENCE = 6.0
 """Seconds without an answer after which a server counts as not there."""
 TOGETHER = 4
 """How many commands may be unanswered: while the server runs one, the next is made."""
 _clients: dict[tuple[str, str | Secret | None], redis.Redis] = {}
+
+
+def check_url(url: str) -> None:
+    """Refuse what the client cannot read as an address."""
+    try:
+        redis.ConnectionPool.from_url(url)
+    except ValueError:
+        raise DefinitionError(
+            "REDIS_URL",
+            f"url={without_password(url)!r} is not an address of Redis. Write it like 'redis://127.0.0.1:6379/0'.",
+        ) from None
 
 
 def client_of(url: str, password: str | Secret | None) -> redis.Redis:
