@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import polars as pl
 import pyarrow as pa
@@ -51,6 +51,14 @@ class Reader(Protocol):
         """The rows behind the names or positions of one frame."""
 
 
+@runtime_checkable
+class TellsArrival(Protocol):
+    """A reader that tells only where it is asked to when each row arrived, because it costs something."""
+
+    def with_arrival(self) -> Reader:
+        """The same, telling it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gate:
     """Judges the rows of one source."""
@@ -60,6 +68,13 @@ class Gate:
     time: TimeStrategy | None
     tells_position: bool = False
     """Whether rows have a column that says where they came from."""
+
+    def timed(self, time: TimeStrategy) -> Gate:
+        """The same gate, which gives rows their time."""
+        reader = self.reader
+        if time.kind == "ingestion" and isinstance(reader, TellsArrival):
+            reader = reader.with_arrival()
+        return replace(self, time=time, reader=reader)
 
     def read(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
         """In a Spark task: the rows that pass."""

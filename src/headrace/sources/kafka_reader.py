@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from operator import itemgetter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import HeadraceError
 from headrace.schemas import MOMENT
@@ -20,15 +19,16 @@ from headrace.sources.conversion import from_bytes
 from headrace.sources.decoding import DEAD_SCHEMA, FOUND_CHARACTERS, NOT_UTF8, POSITION, RAW_BYTES, Decoded
 from headrace.sources.gate import Arrived
 from headrace.sources.kafka_positions import Slice, Subscription
-from headrace.sources.lines import Integers
-from headrace.sources.messages import KeyedDecoder, MessageDecoder
+from headrace.sources.librdkafka import Consumer, Messages, Wanted
+from headrace.sources.lines import Integers, Lines
+from headrace.sources.messages import KeyedDecoder, MessageDecoder, Payloads
 from headrace.waiting import Sign
 from headrace.wheel.task import Task
 
 AT_ONCE = 50_000
 """How many messages are decoded together."""
-TAKEN_AT_ONCE = 2_000
-"""How many are taken over from librdkafka together: few, so that their objects use the same memory again and again."""
+TAKEN_AT_ONCE = 10_000
+"""How many are taken over from librdkafka together at the most."""
 FETCHED_AHEAD = 20_000
 """How many lie ready at least: few, because what lies behind the end of a slice was fetched in vain."""
 POLL_SECONDS = 1.0
@@ -53,44 +53,48 @@ class KafkaReader:
     decoder: MessageDecoder
     columns: Mapping[str, pl.DataType]
     """The declared columns in order, those of ``METADATA`` among them."""
+    arrival: bool = False
+    """Whether anybody asks when each row arrived."""
+
+    def with_arrival(self) -> KafkaReader:
+        """The same, telling when each row arrived."""
+        return replace(self, arrival=True)
 
     def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Arrived]:
         """Chunks of rows of each slice."""
-        wants_keys = "_key" in self.columns or isinstance(self.decoder, KeyedDecoder)
+        keyed = isinstance(self.decoder, KeyedDecoder)
+        wanted = Wanted(keyed or "_key" in self.columns, keyed or self.arrival or "_timestamp" in self.columns)
         for row in raw.drop_nulls("topic").sort("topic", "partition", "first").rows():
             piece = Slice(*row)
             name = f"{piece.topic}/{piece.partition}"
             sign = Sign(str(Path(task.side_folder).parent), f"source.{name.replace('/', '.')}", f"kafka topic {name}")
-            consuming = _Consuming(self.subscription, piece, sign)
-            lost = consuming.lost()
-            taken = _Taken()
+            consuming = _Consuming(self.subscription, piece, sign, wanted)
+            lost, number = consuming.lost(), 0
+            taken: list[Messages] = []
             for messages in consuming.messages():
-                taken.add(messages, keys=wants_keys)
-                if len(taken) >= AT_ONCE:
-                    yield self._arrived(taken, piece, consuming.unread, lost)
-                    taken, lost = _Taken(), 0
-            if len(taken) or lost:
-                yield self._arrived(taken, piece, consuming.unread, lost)
+                taken.append(messages)
+                number += len(messages)
+                if number >= AT_ONCE:
+                    yield self._arrived(_Taken.of(taken), piece, consuming.unread, lost, task)
+                    taken, lost, number = [], 0, 0
+            if taken or lost:
+                yield self._arrived(_Taken.of(taken), piece, consuming.unread, lost, task)
 
-    def _arrived(self, taken: _Taken, piece: Slice, unread: int, lost: int) -> Arrived:
-        offsets = np.array(taken.offsets, np.int64)
-        moments = np.array(taken.moments, np.int64) * 1000
+    def _arrived(self, taken: _Taken, piece: Slice, unread: int, lost: int, task: Task) -> Arrived:
         if isinstance(self.decoder, KeyedDecoder):
-            decoded = self.decoder.decode_keyed(taken.values, offsets, taken.keys, moments)
+            decoded = self.decoder.decode_keyed(taken.values, taken.keys, taken.moments)
         else:
-            decoded = self.decoder.decode(taken.values, offsets)
+            decoded = self.decoder.decode(taken.values)
         if self.columns.get("_key") == pl.String:
-            decoded = _with_text_keys(decoded, taken, offsets)
-        kept = np.searchsorted(offsets, decoded.rows[POSITION].to_numpy())
-        rows = decoded.rows.with_columns(self._metadata(taken, piece, offsets, moments, kept))
+            decoded = _with_text_keys(decoded, taken)
+        kept = np.searchsorted(taken.offsets, decoded.rows[POSITION].to_numpy())
+        rows = decoded.rows.with_columns(self._metadata(taken, piece, kept))
         rows = rows.select(*self.columns, POSITION)
         name = f"{piece.topic}/{piece.partition}"
-        arrived = pl.Series(moments[kept])
+        arrived = pl.Series(taken.moments[kept]) if self.arrival else task.record.clock
         return Arrived(replace(decoded, rows=rows), name, arrived, name, unread, lost)
 
-    def _metadata(
-        self, taken: _Taken, piece: Slice, offsets: Integers, moments: Integers, kept: npt.NDArray[np.intp]
-    ) -> list[pl.Series | pl.Expr]:
+    def _metadata(self, taken: _Taken, piece: Slice, kept: npt.NDArray[np.intp]) -> list[pl.Series | pl.Expr]:
         found: list[pl.Series | pl.Expr] = []
         for column in self.columns:
             match column:
@@ -102,45 +106,61 @@ class KafkaReader:
                 case "_partition":
                     found.append(pl.lit(piece.partition, pl.Int32).alias(column))
                 case "_offset":
-                    found.append(pl.Series(column, offsets[kept]))
+                    found.append(pl.Series(column, taken.offsets[kept]))
                 case "_timestamp":
-                    found.append(pl.Series(column, moments[kept]).cast(MOMENT))
+                    found.append(pl.Series(column, taken.moments[kept]).cast(MOMENT))
         return found
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Taken:
     """What is needed of the messages of one partition."""
 
-    values: list[bytes | None] = field(default_factory=list)
-    keys: list[bytes | None] = field(default_factory=list)
-    offsets: list[int | None] = field(default_factory=list)
-    moments: list[int] = field(default_factory=list)
+    values: Payloads
+    offsets: Integers
+    moments: Integers
+    """When each was written, in microseconds."""
+    keys: Sequence[bytes | None]
 
-    def __len__(self) -> int:
-        return len(self.values)
+    @classmethod
+    def of(cls, taken: Sequence[Messages]) -> _Taken:
+        """Messages that were taken over one after the other."""
+        before = np.cumsum([0, *(len(each.text) for each in taken)])
+        offsets = _joined([each.offsets for each in taken])
+        present = _joined([each.present for each in taken]).astype(np.bool_)
+        lines = Lines(
+            _joined([each.text for each in taken]).tobytes(),
+            _joined([each.starts + place for each, place in zip(taken, before, strict=False)]),
+            _joined([each.ends + place for each, place in zip(taken, before, strict=False)]),
+            offsets[present],
+            together=True,
+        )
+        return cls(
+            Payloads(lines, offsets[~present]),
+            offsets,
+            _joined([each.moments for each in taken]) * 1000,
+            [key for each in taken for key in each.keys],
+        )
 
-    def add(self, messages: list[Message], *, keys: bool) -> None:
-        self.values.extend(map(Message.value, messages))
-        self.offsets.extend(map(Message.offset, messages))
-        self.moments.extend(map(itemgetter(1), map(Message.timestamp, messages)))
-        if keys:
-            self.keys.extend(map(Message.key, messages))
+
+def _joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _with_text_keys(decoded: Decoded, taken: _Taken, offsets: Integers) -> Decoded:
+def _with_text_keys(decoded: Decoded, taken: _Taken) -> Decoded:
     """Without the rows whose key is no text: their messages become dead letters."""
     keys = pl.Series(taken.keys, dtype=pl.Binary)
-    strange = offsets[(from_bytes(keys).is_null() & keys.is_not_null()).to_numpy()]
+    strange = taken.offsets[(from_bytes(keys).is_null() & keys.is_not_null()).to_numpy()]
     refused = decoded.rows[POSITION].is_in(strange)
     if not refused.any():
         return decoded
     dead = []
-    for offset in decoded.rows[POSITION].filter(refused).unique(maintain_order=True):
-        index = int(np.searchsorted(offsets, offset))
-        key, value = taken.keys[index] or b"", taken.values[index] or b""
+    offsets = decoded.rows[POSITION].filter(refused).unique(maintain_order=True)
+    raw = taken.values.lines.raw_at(offsets, RAW_BYTES).to_list()
+    for offset, value in zip(offsets, raw, strict=True):
+        key = taken.keys[int(np.searchsorted(taken.offsets, offset))] or b""
         detail = f"the key holds bytes that are not UTF-8, in hex {key[: FOUND_CHARACTERS // 2].hex()}"
-        dead.append((offset, NOT_UTF8, detail, value[:RAW_BYTES]))
+        dead.append((offset, NOT_UTF8, detail, value))
     letters = pl.DataFrame(dead, schema=DEAD_SCHEMA, orient="row")
     return replace(decoded, rows=decoded.rows.filter(~refused), dead=pl.concat([decoded.dead, letters]))
 
@@ -148,12 +168,12 @@ def _with_text_keys(decoded: Decoded, taken: _Taken, offsets: Integers) -> Decod
 class _Consuming:
     """One slice on its way from the broker; waits as long as the broker is away."""
 
-    def __init__(self, subscription: Subscription, piece: Slice, sign: Sign) -> None:
+    def __init__(self, subscription: Subscription, piece: Slice, sign: Sign, wanted: Wanted) -> None:
         self._subscription = subscription
         self._piece = piece
         self._sign = sign
+        self._wanted = wanted
         self._consumer = _consumer(subscription)
-        self._partition = TopicPartition(piece.topic, piece.partition, piece.first)
         self._first = piece.first
         self.unread = 0
 
@@ -175,9 +195,7 @@ class _Consuming:
     def _bounds(self) -> tuple[int, int]:
         while True:
             try:
-                bounds: tuple[int, int] = self._consumer.get_watermark_offsets(
-                    self._partition, timeout=POLL_SECONDS * 5
-                )
+                bounds = self._consumer.bounds(self._piece.topic, self._piece.partition, POLL_SECONDS * 5)
             except KafkaException as problem:
                 self._sign.set_up(problem.args[0].str())
                 # Some answers come at once, and a consumer may go on giving the one it has heard first.
@@ -187,7 +205,7 @@ class _Consuming:
                 self._sign.take_down()
                 return bounds
 
-    def messages(self) -> Iterator[list[Message]]:
+    def messages(self) -> Iterator[Messages]:
         """The slice's messages in order, many at a time."""
         following = self._first
         self._assign(following)
@@ -195,15 +213,15 @@ class _Consuming:
         try:
             while following < self._piece.until:
                 messages, ended, broken = self._poll(following)
-                if messages:
-                    following = _offset(messages[-1]) + 1
-                    yield messages[: bisect_left(messages, self._piece.until, key=_offset)]
+                if len(messages):
+                    following = int(messages.offsets[-1]) + 1
+                    yield messages
                 if ended:
                     return
                 if broken is not None:
                     self._sign.set_up(broken)
                     self._start_anew(following)
-                if messages:
+                if len(messages):
                     heard = time.monotonic()
                     self._sign.take_down()
                 elif time.monotonic() - heard > TOLD_AFTER_SECONDS:
@@ -212,22 +230,19 @@ class _Consuming:
             self._consumer.unassign()
             self._sign.take_down()
 
-    def _poll(self, following: int) -> tuple[list[Message], bool, str | None]:
+    def _poll(self, following: int) -> tuple[Messages, bool, str | None]:
         """Messages from ``following`` on, whether the slice has ended, and what makes the consumer useless."""
-        # Not more than the slice still has: librdkafka would wait for the others until the time is over.
-        batch = self._consumer.consume(min(TAKEN_AT_ONCE, self._piece.until - following), POLL_SECONDS)
-        messages = [message for message in batch if message.error() is None]
-        ended, broken = False, None
-        for message in batch if len(messages) < len(batch) else ():
-            error = message.error()
-            if error is None:
-                continue
-            if error.code() == KafkaError._PARTITION_EOF:
+        span = (following, self._piece.until)
+        taken = self._consumer.take(span[1] - span[0], POLL_SECONDS, span, self._wanted)
+        # Offsets may have no message: where a transaction ended, or where a key has a newer one.
+        ended, broken = taken.reached >= span[1], None
+        for trouble in taken.troubles:
+            if trouble.code == KafkaError._PARTITION_EOF:
                 # Behind the last row there may be marks of transactions, which are never handed over.
-                ended = _offset(message) >= self._piece.until
-            elif error.code() == KafkaError._AUTO_OFFSET_RESET or error.fatal():
-                broken = error.str()
-        return messages[bisect_left(messages, following, key=_offset) :], ended, broken
+                ended |= trouble.offset >= span[1]
+            elif trouble.code in (KafkaError._AUTO_OFFSET_RESET, KafkaError._FATAL):
+                broken = trouble.text
+        return taken.messages, ended, broken
 
     def _start_anew(self, following: int) -> None:
         """With a new consumer: after an outage the old one may not believe in the position it was given."""
@@ -248,13 +263,7 @@ class _Consuming:
         self._consumer = _consumer(self._subscription)
 
     def _assign(self, offset: int) -> None:
-        self._consumer.assign([TopicPartition(self._piece.topic, self._piece.partition, offset)])
-
-
-def _offset(message: Message) -> int:
-    offset = message.offset()
-    assert offset is not None  # for the type checker: what a broker sends has one
-    return offset
+        self._consumer.assign(self._piece.topic, self._piece.partition, offset)
 
 
 def _consumer(subscription: Subscription) -> Consumer:
@@ -274,7 +283,8 @@ def _consumer(subscription: Subscription) -> Consumer:
                 "fetch.queue.backoff.ms": 2,
                 "queued.max.messages.kbytes": 128 << 10,
                 **subscription.client_options(),
-            }
+            },
+            most=TAKEN_AT_ONCE,
         )
     return _CONSUMERS[key]
 

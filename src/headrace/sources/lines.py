@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 import numpy as np
@@ -26,12 +26,27 @@ class Lines:
     starts: Integers
     ends: Integers
     positions: Integers
+    together: bool = False
+    """Whether the lines are all that there is in ``data``, in this order."""
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def take(self, indices: Integers) -> Lines:
         return Lines(self.data, self.starts[indices], self.ends[indices], self.positions[indices])
+
+    def with_spaces_for_breaks(self) -> Lines:
+        """The same lines without line breaks inside them.
+
+        >>> lines = Lines(b"a\\nb\\nc\\n", np.array([0, 4]), np.array([3, 5]), np.array([1, 2]))
+        >>> lines.with_spaces_for_breaks().raw()
+        [b'a b', b'c']
+        """
+        characters = np.frombuffer(self.data, dtype=np.uint8).copy()
+        breaks = np.flatnonzero(characters == _NEWLINE)
+        inside = breaks < self.ends[np.searchsorted(self.starts, breaks, side="right") - 1]
+        characters[breaks[inside]] = _SPACE
+        return replace(self, data=characters.tobytes())
 
     def raw(self) -> list[bytes]:
         data = self.data
@@ -43,10 +58,10 @@ class Lines:
         return pl.Series("raw", [line[:limit] for line in chosen.raw()], dtype=pl.Binary)
 
     def text(self) -> bytes:
-        """The lines as one text; sliced out in one piece where they follow each other in the file."""
+        """The lines as one text; sliced out in one piece where they follow each other."""
         if len(self) == 0:
             return b""
-        if self.positions[-1] - self.positions[0] + 1 == len(self):
+        if self.together or self.positions[-1] - self.positions[0] + 1 == len(self):
             start, end = int(self.starts[0]), int(self.ends[-1])
             # A blank line behind the last one would be read as a row.
             everything = start == 0 and self.data[end : end + 3] in (b"", b"\n", b"\r\n")

@@ -30,14 +30,57 @@ from headrace.sources.json_lines import JsonLines
 from headrace.sources.lines import Integers, Lines
 
 Format = Literal["json", "csv", "raw", "avro"]
-Payloads = Sequence[bytes | None]
 VALUE = "value"
 
 
-class MessageDecoder(Protocol):
-    """Makes rows of payloads; ``positions`` says which row each one is."""
+@dataclass(frozen=True, slots=True)
+class Payloads:
+    """Payloads by their positions: those that are there as lines, and the positions of messages without one.
 
-    def decode(self, payloads: Payloads, positions: Integers) -> Decoded:
+    >>> Payloads.of([b"{}", None, b"[1]"], np.array([4, 5, 9])).listed()
+    [b'{}', None, b'[1]']
+    """
+
+    lines: Lines
+    """Only spaces and line ends stand between them."""
+    missing: Integers
+
+    @classmethod
+    def of(cls, payloads: Sequence[bytes | None], positions: Integers) -> Payloads:
+        """Payloads one by one."""
+        if None not in payloads:
+            return cls(as_lines(payloads, positions), positions[:0])  # type: ignore[arg-type]
+        there = np.fromiter((payload is not None for payload in payloads), np.bool_, len(payloads))
+        present = [payload for payload in payloads if payload is not None]
+        return cls(as_lines(present, positions[there]), positions[~there])
+
+    @property
+    def positions(self) -> Integers:
+        """Those of all messages, in order."""
+        there = self.lines.positions
+        return np.sort(np.concatenate([there, self.missing])) if len(self.missing) else there
+
+    def listed(self) -> list[bytes | None]:
+        """One by one, in the order of their positions."""
+        found: list[bytes | None] = [*self.lines.raw()]
+        if not len(self.missing):
+            return found
+        all_of_them: list[bytes | None] = [None] * (len(found) + len(self.missing))
+        for place, payload in zip(np.searchsorted(self.positions, self.lines.positions).tolist(), found, strict=True):
+            all_of_them[place] = payload
+        return all_of_them
+
+    @property
+    def dead(self) -> pl.DataFrame:
+        """Dead letters for messages without a payload."""
+        letters = [(position, NO_VALUE, "the message has no value", b"") for position in self.missing.tolist()]
+        return pl.DataFrame(letters, schema=DEAD_SCHEMA, orient="row")
+
+
+class MessageDecoder(Protocol):
+    """Makes rows of payloads."""
+
+    def decode(self, payloads: Payloads) -> Decoded:
         """Good rows and dead ones; together they are all of them."""
 
 
@@ -45,7 +88,7 @@ class MessageDecoder(Protocol):
 class KeyedDecoder(Protocol):
     """Makes rows of payloads together with their keys and times."""
 
-    def decode_keyed(self, payloads: Payloads, positions: Integers, keys: Payloads, arrived: Integers) -> Decoded:
+    def decode_keyed(self, payloads: Payloads, keys: Sequence[bytes | None], arrived: Integers) -> Decoded:
         """Good rows and dead ones; ``arrived`` is in microseconds."""
 
 
@@ -77,9 +120,9 @@ def as_lines(payloads: Sequence[bytes], positions: Integers) -> Lines:
     >>> as_lines([b"{}", b"[1]"], np.array([4, 9])).raw()
     [b'{}', b'[1]']
     """
-    after = np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)) + 1)
-    starts = np.concatenate(([0], after[:-1])).astype(np.int64)
-    return Lines(b"\n".join([*payloads, b""]), starts, after - 1, positions)
+    lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
+    ends = np.cumsum(lengths + 1) - 1
+    return Lines(b"\n".join([*payloads, b""]), ends - lengths, ends, positions, together=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +131,13 @@ class JsonMessages:
 
     lines: JsonLines
 
-    def decode(self, payloads: Payloads, positions: Integers) -> Decoded:
+    def decode(self, payloads: Payloads) -> Decoded:
         """Rows of the declared columns."""
-        present, where, dead = _present(payloads, positions)
-        lines = as_lines(present, where)
-        if lines.data.count(b"\n") != len(present):
+        lines = payloads.lines
+        if lines.data.count(b"\n") != len(lines):
             # Outside of text, where JSON forbids it, a line break means no more than a space.
-            lines = as_lines([payload.replace(b"\n", b" ") for payload in present], where)
-        return _with_dead(self.lines.decode_lines(lines), dead)
+            lines = lines.with_spaces_for_breaks()
+        return _with_dead(self.lines.decode_lines(lines), payloads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,27 +146,28 @@ class CsvMessages:
 
     lines: CsvLines
 
-    def decode(self, payloads: Payloads, positions: Integers) -> Decoded:
+    def decode(self, payloads: Payloads) -> Decoded:
         """Rows of the declared columns."""
-        present, where, dead = _present(payloads, positions)
-        records = [payload.rstrip(b"\r\n") for payload in present]
+        where = payloads.lines.positions
+        records = [payload.rstrip(b"\r\n") for payload in payloads.lines.raw()]
+        dead = []
         broken = np.fromiter((b"\n" in record for record in records), np.bool_, len(records))
         if broken.any():
             bad = np.flatnonzero(broken).tolist()
             letters = [(int(where[i]), NOT_CSV, "the record has a line break", records[i][:RAW_BYTES]) for i in bad]
-            dead = pl.concat([dead, pl.DataFrame(letters, schema=DEAD_SCHEMA, orient="row")])
+            dead = [pl.DataFrame(letters, schema=DEAD_SCHEMA, orient="row")]
             records = [record for record, out in zip(records, broken.tolist(), strict=True) if not out]
             where = where[~broken]
-        return _with_dead(self.lines.decode_lines(as_lines(records, where)), dead)
+        return _with_dead(self.lines.decode_lines(as_lines(records, where)), payloads, *dead)
 
 
 @dataclass(frozen=True, slots=True)
 class RawMessages:
     """Payloads as they are, in a column ``value``; a message without one has null."""
 
-    def decode(self, payloads: Payloads, positions: Integers) -> Decoded:
+    def decode(self, payloads: Payloads) -> Decoded:
         """One row a message."""
-        rows = pl.DataFrame({VALUE: pl.Series(payloads, dtype=pl.Binary), POSITION: positions})
+        rows = pl.DataFrame({VALUE: pl.Series(payloads.listed(), dtype=pl.Binary), POSITION: payloads.positions})
         return Decoded(rows, pl.DataFrame(schema=DEAD_SCHEMA))
 
 
@@ -135,16 +178,14 @@ class AvroMessages:
     columns: Columns
     schema: str
 
-    def decode(self, payloads: Payloads, positions: Integers) -> Decoded:
+    def decode(self, payloads: Payloads) -> Decoded:
         """Rows of the declared columns; fastavro reads one record at a time."""
         parsed = fastavro.parse_schema(json.loads(self.schema))
+        lines = payloads.lines
         records: list[dict[str, Any]] = []
         where: list[int] = []
         dead: list[tuple[int, str, str, bytes]] = []
-        for payload, position in zip(payloads, positions.tolist(), strict=True):
-            if payload is None:
-                dead.append((position, NO_VALUE, "the message has no value", b""))
-                continue
+        for payload, position in zip(lines.raw(), lines.positions.tolist(), strict=True):
             try:
                 record = self._record(payload, parsed)
             except (Exception, pl.exceptions.PanicException) as problem:  # whatever strange bytes lead to
@@ -156,9 +197,8 @@ class AvroMessages:
         rows, problems = settle(rows.with_columns(pl.Series(POSITION, where, dtype=pl.Int64)), self.columns)
         letters = pl.DataFrame(dead, schema=DEAD_SCHEMA, orient="row")
         if not problems.is_empty():
-            lines = as_lines([payload or b"" for payload in payloads], positions)
             letters = pl.concat([letters, problems.with_columns(lines.raw_at(problems["position"], RAW_BYTES))])
-        return Decoded(rows, letters)
+        return _with_dead(Decoded(rows, letters), payloads)
 
     def _record(self, payload: bytes, parsed: Any) -> dict[str, Any]:
         """The one record of a payload; any exception when it is none, or not one of the declared columns."""
@@ -175,15 +215,8 @@ class AvroMessages:
         return record
 
 
-def _present(payloads: Payloads, positions: Integers) -> tuple[Sequence[bytes], Integers, pl.DataFrame]:
-    """Payloads that are there, and dead letters for messages without one."""
-    if None not in payloads:
-        return payloads, positions, pl.DataFrame(schema=DEAD_SCHEMA)  # type: ignore[return-value]
-    there = np.fromiter((payload is not None for payload in payloads), np.bool_, len(payloads))
-    letters = [(position, NO_VALUE, "the message has no value", b"") for position in positions[~there].tolist()]
-    present = [payload for payload in payloads if payload is not None]
-    return present, positions[there], pl.DataFrame(letters, schema=DEAD_SCHEMA, orient="row")
-
-
-def _with_dead(decoded: Decoded, dead: pl.DataFrame) -> Decoded:
-    return decoded if dead.is_empty() else Decoded(decoded.rows, pl.concat([decoded.dead, dead]), decoded.lines)
+def _with_dead(decoded: Decoded, payloads: Payloads, *dead: pl.DataFrame) -> Decoded:
+    if not (dead or len(payloads.missing)):
+        return decoded
+    letters = pl.concat([decoded.dead, *dead, payloads.dead]).sort("position")
+    return Decoded(decoded.rows, letters, decoded.lines)

@@ -18,7 +18,7 @@ from headrace.sources.decoding import POSITION, Columns, Decoded, type_name
 from headrace.sources.gate import Arrived, Gate
 from headrace.sources.landing import FOLDER as LANDING
 from headrace.sources.landing import landed
-from headrace.sources.messages import MessageDecoder, message_decoder
+from headrace.sources.messages import MessageDecoder, Payloads, message_decoder
 from headrace.sources.mqtt_broker import Broker
 from headrace.sources.mqtt_feed import MqttFeed
 from headrace.sources.source import FILES, Source, add_source, add_ticks
@@ -47,7 +47,7 @@ class MqttReader:
         for (path,) in raw.select("path").drop_nulls().sort("path").rows():
             messages = pl.DataFrame(landed(path))
             positions = np.arange(messages.height, dtype=np.int64)
-            decoded = self.decoder.decode(messages["payload"].to_list(), positions)
+            decoded = self.decoder.decode(Payloads.of(messages["payload"].to_list(), positions))
             told = messages[decoded.rows[POSITION]]
             known = told.select(pl.col("topic").alias("_topic"), pl.col("arrived").cast(MOMENT).alias("_timestamp"))
             rows = decoded.rows.hstack(known).select(*self.columns, POSITION)

@@ -78,7 +78,7 @@ class Source:
             )
         schema = self._with_time(strategy)
         graph.sources[self.name] = replace(node, time=strategy)
-        return Source(self.raw, replace(self.gate, time=strategy), schema).frame()
+        return Source(self.raw, self.gate.timed(strategy), schema).frame()
 
     def _with_time(self, strategy: TimeStrategy) -> StructType:
         fields = {field.name: field for field in self.schema.fields}

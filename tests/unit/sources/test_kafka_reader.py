@@ -8,52 +8,64 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import polars as pl
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
+import headrace as hr
 from headrace.event_time.record import BatchRecord
 from headrace.sources import kafka_reader
 from headrace.sources.decoding import POSITION, Columns
-from headrace.sources.gate import Arrived
+from headrace.sources.gate import Arrived, Gate
 from headrace.sources.kafka_positions import Subscription
 from headrace.sources.kafka_reader import KafkaReader
-from headrace.sources.messages import message_decoder
+from headrace.sources.librdkafka import Messages, Taken, Wanted
+from headrace.sources.messages import as_lines, message_decoder
 from headrace.wheel.task import Task
 
+TASK = Task(BatchRecord(0, 7, {}, {}, {}, drain=False), "flow", "side", 0, 0, lambda key, values: None)
 SUBSCRIPTION = Subscription("nobody:1", ("clicks",), False, "earliest", "fail", {})
 
 
 class Consumer:
     """A partition of which some offsets hold no message, as where a transaction ended."""
 
-    def __init__(self, offsets: list[int], end: int) -> None:
+    def __init__(self, offsets: list[int], end: int, at_once: int = 100) -> None:
         self._offsets = offsets
         self._end = end
+        self._at_once = at_once
         self._next = 0
-        self.asked: list[int] = []
         self.keys: dict[int, bytes | None] = {}
 
-    def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
+    def bounds(self, topic: str, partition: int, seconds: float) -> tuple[int, int]:
         return 0, self._end
 
-    def assign(self, partitions: list[TopicPartition]) -> None:
-        self._next = partitions[0].offset
+    def assign(self, topic: str, partition: int, offset: int) -> None:
+        self._next = offset
 
     def unassign(self) -> None:
         pass
 
-    def consume(self, number: int, timeout: float) -> list[Message]:
-        self.asked.append(number)
-        found = [offset for offset in self._offsets if offset >= self._next][:number]
+    def take(self, most: int, seconds: float, span: tuple[int, int], wanted: Wanted) -> Taken:
+        found = [offset for offset in self._offsets if offset >= self._next][: min(most, self._at_once)]
         assert found, "nothing more would come, and the reader would wait for ever"
         self._next = found[-1] + 1
-        return [_message(offset, self.keys.get(offset, b"k")) for offset in found]
+        inside = [offset for offset in found if span[0] <= offset < span[1]]
+        return Taken(_messages(inside, [self.keys.get(offset, b"k") for offset in inside], wanted), self._next, [])
 
 
-def _message(offset: int, key: bytes | None) -> Message:
-    value = b'{"n":%d}' % offset
-    return Message(topic="clicks", partition=3, offset=offset, key=key, value=value, timestamp=(1, 1000 + offset))
+def _messages(offsets: list[int], keys: list[bytes | None], wanted: Wanted) -> Messages:
+    lines = as_lines([b'{"n":%d}' % offset for offset in offsets], np.array(offsets, np.int64))
+    return Messages(
+        lines.positions,
+        np.ones(len(offsets), np.bool_),
+        np.frombuffer(lines.data, np.uint8),
+        lines.starts,
+        lines.ends,
+        keys if wanted.keys else [],
+        1000 + lines.positions if wanted.moments else lines.positions[:0],
+    )
 
 
 @pytest.fixture
@@ -69,19 +81,17 @@ def _read(
     consumers[SUBSCRIPTION.to_json()] = consumer
     declared = {"n": pl.Int64(), **columns}
     decoder = message_decoder("json", Columns({"n": pl.Int64()}), avro_schema=None)
-    slices = {"topic": ["clicks"], "partition": [3], "first": [first], "until": [until]}
-    task = Task(BatchRecord(0, 0, {}, {}, {}, drain=False), "flow", "side", 0, 0, lambda key, values: None)
-    return list(KafkaReader(SUBSCRIPTION, decoder, declared).read(pl.DataFrame(slices), task))
+    reader = KafkaReader(SUBSCRIPTION, decoder, declared).with_arrival()
+    return list(reader.read(_slices(first, until), TASK))
 
 
-def test_the_last_messages_of_a_topic_are_not_kept_waiting_for_more(
-    consumers: dict[str, Consumer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kafka_reader, "TAKEN_AT_ONCE", 4)
-    consumer = Consumer(list(range(10)), end=10)
-    (arrived,) = _read(consumers, consumer, 0, 10)
+def _slices(first: int, until: int) -> pl.DataFrame:
+    return pl.DataFrame({"topic": ["clicks"], "partition": [3], "first": [first], "until": [until]})
+
+
+def test_a_slice_is_whole_in_how_many_pieces_it_may_come(consumers: dict[str, Consumer]) -> None:
+    (arrived,) = _read(consumers, Consumer(list(range(10)), end=10, at_once=4), 0, 10)
     assert arrived.decoded.rows[POSITION].to_list() == list(range(10))
-    assert consumer.asked == [4, 4, 2]
 
 
 def test_messages_behind_the_slice_are_left_and_counted(consumers: dict[str, Consumer]) -> None:
@@ -93,9 +103,8 @@ def test_messages_behind_the_slice_are_left_and_counted(consumers: dict[str, Con
 def test_many_messages_come_in_chunks_of_whole_takes(
     consumers: dict[str, Consumer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_reader, "TAKEN_AT_ONCE", 2)
     monkeypatch.setattr(kafka_reader, "AT_ONCE", 3)
-    chunks = _read(consumers, Consumer(list(range(7)), end=7), 0, 7)
+    chunks = _read(consumers, Consumer(list(range(7)), end=7, at_once=2), 0, 7)
     assert [chunk.decoded.rows["n"].to_list() for chunk in chunks] == [[0, 1, 2, 3], [4, 5, 6]]
 
 
@@ -105,6 +114,24 @@ def test_what_kafka_knows_of_a_message_is_told_where_it_is_declared(consumers: d
     moment = datetime(1970, 1, 1, 0, 0, 1, 5000, tzinfo=UTC)
     assert arrived.decoded.rows.rows() == [(5, b"k", "clicks", 3, 5, moment, 5)]
     assert arrived.arrived.to_list() == [1_005_000]  # type: ignore[union-attr]
+
+
+def test_when_rows_arrived_is_fetched_only_where_it_is_asked_for(consumers: dict[str, Consumer]) -> None:
+    asked: list[Wanted] = []
+
+    class Noting(Consumer):
+        def take(self, most: int, seconds: float, span: tuple[int, int], wanted: Wanted) -> Taken:
+            asked.append(wanted)
+            return super().take(most, seconds, span, wanted)
+
+    consumers[SUBSCRIPTION.to_json()] = Noting([5], end=6)
+    decoder = message_decoder("json", Columns({"n": pl.Int64()}), avro_schema=None)
+    gate = Gate("clicks", KafkaReader(SUBSCRIPTION, decoder, {"n": pl.Int64()}), None)
+    (arrived,) = gate.timed(hr.event_time("n")).reader.read(_slices(5, 6), TASK)
+    assert arrived.arrived == TASK.record.clock
+    (arrived,) = gate.timed(hr.ingestion_time()).reader.read(_slices(5, 6), TASK)
+    assert arrived.arrived.to_list() == [1_005_000]  # type: ignore[union-attr]
+    assert asked == [Wanted(keys=False, moments=False), Wanted(keys=False, moments=True)]
 
 
 def test_a_key_that_is_no_text_makes_its_message_alone_a_dead_letter(consumers: dict[str, Consumer]) -> None:
@@ -121,7 +148,7 @@ def test_a_key_that_is_no_text_makes_its_message_alone_a_dead_letter(consumers: 
 class Refusing(Consumer):
     """Says at once that it knows nothing of the partition, as often as it is asked."""
 
-    def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
+    def bounds(self, topic: str, partition: int, seconds: float) -> tuple[int, int]:
         raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
 
     def close(self) -> None:
@@ -135,7 +162,7 @@ def test_a_consumer_that_refuses_at_once_is_asked_with_pauses_and_built_anew(
     rests: list[float] = []
     monkeypatch.setattr(kafka_reader, "time", SimpleNamespace(sleep=rests.append, monotonic=time.monotonic))
     built = iter([Refusing([], end=0), Consumer([0, 1], end=2)])
-    monkeypatch.setattr(kafka_reader, "Consumer", lambda settings: next(built))
+    monkeypatch.setattr(kafka_reader, "Consumer", lambda settings, most: next(built))
     (arrived,) = _read(consumers, Refusing([], end=0), 0, 2)
     assert arrived.decoded.rows["n"].to_list() == [0, 1]
     assert rests == [kafka_reader.POLL_SECONDS] * 2

@@ -13,7 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.sources.decoding import POSITION, Columns, Decoded
-from headrace.sources.messages import message_decoder
+from headrace.sources.messages import Payloads, message_decoder
 
 COLUMNS = Columns({"id": pl.String(), "n": pl.Int64(), "at": pl.Datetime("us", "UTC")}, frozenset({"id"}))
 AVRO: dict[str, Any] = {
@@ -30,7 +30,9 @@ MOMENT = datetime(2025, 1, 1, 10, 30, tzinfo=UTC)
 
 def _decoded(format: Any, payloads: list[bytes | None], **options: Any) -> Decoded:
     positions = np.arange(100, 100 + len(payloads), dtype=np.int64)
-    return message_decoder(format, COLUMNS, avro_schema=options.get("avro_schema")).decode(payloads, positions)
+    return message_decoder(format, COLUMNS, avro_schema=options.get("avro_schema")).decode(
+        Payloads.of(payloads, positions)
+    )
 
 
 def _dead(decoded: Decoded) -> dict[int, str]:
@@ -134,7 +136,7 @@ def test_an_avro_decimal_with_too_many_digits_is_a_dead_letter_and_no_null() -> 
     schema = {"type": "record", "name": "Row", "fields": [{"name": "amount", "type": amount}]}
     payloads = [_packed(schema, amount=Decimal(text)) for text in ("1.250", "123456.789")]
     decoder = message_decoder("avro", Columns({"amount": pl.Decimal(5, 2)}), avro_schema=schema)
-    decoded = decoder.decode(payloads, np.array([1, 2]))
+    decoded = decoder.decode(Payloads.of(payloads, np.array([1, 2])))
     assert decoded.rows.rows() == [(Decimal("1.25"), 1)]
     assert decoded.dead.select("position", "reason", "detail").rows() == [
         (2, "NOT_AVRO", "column amount is DECIMAL(5,2), found 123456.789")

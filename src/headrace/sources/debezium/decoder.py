@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -25,15 +25,16 @@ class DebeziumMessages:
     columns: Columns
     """The table's own."""
 
-    def decode(self, payloads: Payloads, positions: Integers) -> Decoded:
+    def decode(self, payloads: Payloads, folder: str = "") -> Decoded:
         """Rows of messages of which only the values are known."""
-        return self.decode_keyed(payloads, positions, [None] * len(payloads), None)
+        return self.decode_keyed(payloads, [None] * len(payloads.positions), None, folder)
 
     def decode_keyed(
-        self, payloads: Payloads, positions: Integers, keys: Payloads, arrived: Integers | None, folder: str = ""
+        self, payloads: Payloads, keys: Sequence[bytes | None], arrived: Integers | None, folder: str = ""
     ) -> Decoded:
         """Rows of messages with their keys and when they came (microseconds); ``folder`` begins their places."""
-        values, unreadable_values = _texts(payloads, positions)
+        given, positions = payloads.listed(), payloads.positions
+        values, unreadable_values = _texts(given, positions)
         messages = pl.DataFrame(
             {
                 POSITION: pl.Series(positions, dtype=pl.Int64),
@@ -45,7 +46,7 @@ class DebeziumMessages:
         there = messages.filter(~pl.col(POSITION).is_in(unreadable_values["position"].implode()))
         found = Chunk(self.changes, self.columns).found(there)
         dead = pl.concat([unreadable_values, *found.dead]).unique("position", keep="first").sort("position")
-        lines = as_lines([b"" if payload is None else payload for payload in payloads], positions)
+        lines = as_lines([payload or b"" for payload in given], positions)
         return Decoded(found.rows, dead.with_columns(lines.raw_at(dead["position"], RAW_BYTES)), lines, found.skipped)
 
 
@@ -78,14 +79,12 @@ class DebeziumFiles:
         try:
             with open_binary(path) as stream:
                 for lines in read_lines(stream, max_row_bytes=MAX_ROW_BYTES):
-                    values = lines.raw()
-                    nothing = [None] * len(values)
-                    yield self.messages.decode_keyed(values, lines.positions, nothing, None, f"{name}:")
+                    yield self.messages.decode(Payloads(lines, lines.positions[:0]), f"{name}:")
         except (OSError, ValueError) as error:
             yield unreadable(Columns({**self.messages.columns.types, **ADDED_TYPES}), str(error))
 
 
-def _texts(payloads: Payloads, positions: Integers) -> tuple[pl.Series, pl.DataFrame]:
+def _texts(payloads: Sequence[bytes | None], positions: Integers) -> tuple[pl.Series, pl.DataFrame]:
     """Payloads as text, null where there is none; and the problems of those that are no text or too long."""
     given = pl.Series(payloads, dtype=pl.Binary)
     where = pl.Series("position", positions, dtype=pl.Int64)

@@ -13,6 +13,7 @@ from headrace.schemas import polars_schema
 from headrace.sources.debezium.changes import DebeziumChanges, debezium_changes
 from headrace.sources.debezium.decoder import DebeziumMessages, debezium_messages
 from headrace.sources.decoding import Decoded
+from headrace.sources.messages import Payloads
 
 CUSTOMERS = debezium_changes("id BIGINT, name STRING", key="id")
 COMMITTED = 1_767_323_045_678
@@ -63,7 +64,9 @@ def decoded(
     """What becomes of messages at offsets from ``first`` on, sent a second apart."""
     offsets = np.arange(first, first + len(messages), dtype=np.int64)
     given = [None] * len(messages) if keys is None else [written(key) for key in keys]
-    return decoder(changes).decode_keyed([written(each) for each in messages], offsets, given, offsets * 1_000_000)
+    return decoder(changes).decode_keyed(
+        Payloads.of([written(each) for each in messages], offsets), given, offsets * 1_000_000
+    )
 
 
 def rows(found: Decoded, *columns: str) -> list[tuple[Any, ...]]:

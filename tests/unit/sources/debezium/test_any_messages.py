@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.sources.messages import Payloads
 from tests.models.debezium import UNAVAILABLE, Change, changes_of
 from tests.models.examples import examples
 from tests.unit.sources.debezium.recorded import change, decoder, with_schema, written
@@ -44,7 +45,9 @@ def test_any_split_of_any_messages_gives_the_rows_of_the_model(messages: list[tu
     for first, until in pairwise(bounds):
         part = sent[first:until]
         offsets = np.arange(first, until, dtype=np.int64)
-        found = decoder().decode_keyed([value for _, value in part], offsets, [key for key, _ in part], offsets)
+        found = decoder().decode_keyed(
+            Payloads.of([value for _, value in part], offsets), [key for key, _ in part], offsets
+        )
         rows += found.rows.select("id", "name", "change", "__position").rows()
         dead |= set(found.dead["position"])
         skipped += found.skipped
