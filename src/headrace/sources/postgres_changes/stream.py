@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from headrace.errors import HeadraceError
 from headrace.sources.caps import cap_of
 from headrace.sources.postgres_changes.birth import birth_of, failure_in
-from headrace.sources.postgres_changes.change_log import ChangeLog
+from headrace.sources.postgres_changes.change_log import ChangeLog, Entry
 
 FORMAT = "headrace_postgres_changes"
 SPANS = "first BIGINT, until BIGINT"
@@ -64,6 +64,18 @@ class ChangeEntryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _offset(self, entry: int) -> dict[str, Any]:
         return {"source": self._source, "entry": entry}
 
+    def _entry(self, log: ChangeLog, number: int) -> Entry:
+        try:
+            return log.entry(number)
+        except FileNotFoundError:
+            # Entries wait for the flows of the pipeline; one that was left out of it is not waited for.
+            raise HeadraceError(
+                "LOG_SHORTENED",
+                f"the log under {self._folder} no longer has entry {number}, up to which this flow has read "
+                f"{self._table}: it was removed while the flow was not in the pipeline, so changes would be missing. "
+                "Start with a new checkpoint and slot; retention=None keeps a log for flows that come back.",
+            ) from None
+
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """A new flow begins with the snapshot."""
         if self._log.first() > 0:
@@ -89,7 +101,7 @@ class ChangeEntryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         cap = cap_of(self._caps)
         rows, end = 0, first
         while end < until and (end == first or cap is None or rows < cap):
-            entry = log.entry(end)
+            entry = self._entry(log, end)
             # The flow may have to stop at it, and what was logged before is then already through.
             if end > first and entry.is_turn_of(self._table):
                 break
@@ -102,7 +114,7 @@ class ChangeEntryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log, spans = self._log, []
         first, rows = int(start["entry"]), 0
         for number in range(first, int(end["entry"])):
-            rows += log.entry(number).rows_of(self._table)
+            rows += self._entry(log, number).rows_of(self._table)
             if rows >= ROWS_OF_A_TASK:
                 spans.append(SpanPartition(first, number + 1))
                 first, rows = number + 1, 0

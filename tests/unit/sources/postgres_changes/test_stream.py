@@ -64,3 +64,17 @@ def test_what_was_logged_before_a_table_was_altered_or_emptied_is_a_batch_of_its
         log.publish(number, entry)
     assert reader.latestOffset(at_entry(0), None) == at_entry(3)  # type: ignore[arg-type]
     assert reader.latestOffset(at_entry(3), None) == at_entry(6)  # type: ignore[arg-type]
+
+
+def test_a_flow_that_comes_back_after_its_entries_were_removed_is_told_so(
+    reader: ChangeEntryReader, tmp_path: Path
+) -> None:
+    """It was left out of the pipeline meanwhile, so retention did not wait for it."""
+    log = ChangeLog(tmp_path / "log")
+    log.remove(0)
+    log.remove(1)
+    with pytest.raises(HeadraceError, match=r"^\[LOG_SHORTENED\] .* entry 1, .*public\.orders"):
+        reader.latestOffset(at_entry(1), None)  # type: ignore[arg-type]
+    with pytest.raises(HeadraceError, match=r"^\[LOG_SHORTENED\] .* entry 1, .*public\.orders"):
+        reader.partitions(at_entry(1), at_entry(3))
+    assert reader.latestOffset(at_entry(2), None) == at_entry(3)  # type: ignore[arg-type]
