@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from headrace.lookups.service import Answer
+from headrace.lookups.service import Answer, LookupFailure
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -43,7 +43,11 @@ class FunctionCalls:
 
     async def ask(self, questions: Sequence[Any]) -> Sequence[Answer]:
         """What the function says of each key."""
-        return [await self.function(question) for question in questions]
+        try:
+            return [await self.function(question) for question in questions]
+        except (SystemExit, KeyboardInterrupt) as error:
+            # It would end the loop in which the calls of all lookups of this worker run.
+            raise LookupFailure("LOOKUP_FAILED", f"{type(error).__name__}: {error}") from error
 
     async def close(self) -> None:
         """Nothing is kept here."""

@@ -149,10 +149,16 @@ def lookup(
                 f"{argument.upper()}_UNKNOWN", f"step {name!r}: {argument}={value!r} is not known. Use {choices}."
             )
     for argument, number, least, most in (("in_flight", in_flight, 1, MOST_IN_FLIGHT), ("retries", retries, 0, 10)):
-        if not least <= number <= most:
+        if type(number) is not int or not least <= number <= most:
             raise DefinitionError(
                 f"{argument.upper()}_INVALID",
-                f"step {name!r}: {argument}={number} must be at least {least} and at most {most}.",
+                f"step {name!r}: {argument}={number!r} must be a whole number, at least {least} and at most {most}.",
+            )
+    for argument, given, kind in (("breaker", breaker, Breaker), ("cache", cache, Cache)):
+        if given is not None and not isinstance(given, kind):
+            raise DefinitionError(
+                f"{argument.upper()}_INVALID",
+                f"step {name!r}: {argument}={given!r} is none. Give hr.{argument}(...), or None for none at all.",
             )
     parse_ddl(output)
     return Lookup(

@@ -8,8 +8,11 @@ from functools import cached_property
 
 import polars as pl
 
+from headrace.errors import DefinitionError
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import END as END_OF_TIME
+
+RESERVED = "__"
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,16 @@ class Rows:
     time: str
     schema: Mapping[str, pl.DataType]
     """Columns of the rows that come in; the time is a timestamp or the window of an earlier step."""
+
+    def __post_init__(self) -> None:
+        taken = sorted(name for name in self.schema if name.startswith(RESERVED))
+        if taken:
+            raise DefinitionError(
+                "COLUMN_RESERVED",
+                f"step {self.step!r}: column {taken[0]!r} begins with {RESERVED!r}, as columns do that Headrace adds "
+                f"to its state. Rename it before the step, as in .withColumnRenamed({taken[0]!r}, "
+                f"{taken[0].lstrip('_')!r}).",
+            )
 
     @cached_property
     def keys(self) -> dict[str, pl.DataType]:

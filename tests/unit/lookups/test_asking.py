@@ -158,6 +158,19 @@ def test_a_function_that_blocks_the_event_loop_does_not_block_the_batch_or_the_n
     released.set()
 
 
+@pytest.mark.parametrize("leaving", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_a_function_that_wants_to_end_the_process_has_failed_for_its_key(run: Batches, leaving: BaseException) -> None:
+    async def function(key: int) -> dict[str, Any]:
+        if key == 2:
+            raise leaving
+        return {"name": "there"}
+
+    made = run(asking(function, retries=0), keys(1, 2, 3))
+    assert [row["name"] for row in made.rows] == ["there", "there"]
+    assert [letter["detail"].split(":")[0] for letter in made.letters] == [type(leaving).__name__]
+    assert len(run(asking(function, retries=0), keys(4)).rows) == 1
+
+
 def test_a_call_that_is_cancelled_from_within_has_failed_and_is_made_again(run: Batches) -> None:
     shared: asyncio.Future[None] | None = None
     asked: Counter[int] = Counter()

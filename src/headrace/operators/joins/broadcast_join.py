@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, runtime_checkable
 
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
+from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
+from headrace.operators.corrections import refuse_late
 from headrace.operators.joins.broadcast_rows import Broadcast
 from headrace.operators.joins.columns import joined_columns
 from headrace.operators.joins.on import On, OnColumns, on_columns
@@ -60,6 +62,10 @@ class BroadcastJoin:
     def table_columns(self) -> dict[str, pl.DataType]:
         """The table's columns when the pipeline was defined; later ones must have them too."""
         return dict(self.table.columns())
+
+    def late(self, lateness: Lateness) -> NoReturn:
+        """There is nothing to choose."""
+        refuse_late(self.name, lateness, "rows meet the table as it is, so none is late")
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The rows of a frame with what the table says of them, for ``frame.transform(step)``."""

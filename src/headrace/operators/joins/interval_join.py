@@ -146,6 +146,12 @@ def interval_join(
             f"step {name!r}: match={match!r} chooses one right row for each left row, which says nothing for "
             f"how={how!r}. Use how='inner' or how='left', or leave match out.",
         )
+    if isinstance(between, str) or len(between) != 2:
+        raise DefinitionError(
+            "INTERVAL_BOUNDS",
+            f"step {name!r}: between={between!r} is not two bounds. Write the least and the greatest that right.time - "
+            "left.time may be, as in between=('0 seconds', '1 hour').",
+        )
     low, high = (microseconds(bound, argument="between") for bound in between)
     step = IntervalJoin(
         name=name, on=on_columns(on, step=name), between=(low, high), bounds=bounds, how=how, match=match

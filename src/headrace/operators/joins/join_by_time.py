@@ -12,6 +12,7 @@ import polars as pl
 from headrace.changelog import CHANGE
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
+from headrace.operators.corrections import check_late
 from headrace.operators.joins.columns import JoinedColumns, joined_columns
 from headrace.operators.joins.every_match import How
 from headrace.operators.joins.on import On
@@ -34,6 +35,7 @@ class JoinByTime(ABC):
 
     def late(self, lateness: Lateness) -> Self:
         """Choose what happens to late rows of either side; there is no default."""
+        check_late(f"step {self.name!r}", lateness)
         return replace(self, lateness=lateness)
 
     def __call__(self, left: DataFrame, right: DataFrame) -> DataFrame:

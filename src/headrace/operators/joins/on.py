@@ -50,6 +50,11 @@ class On:
                 )
 
 
+def _is_pair(column: object) -> bool:
+    """A name for both sides, or one for each."""
+    return isinstance(column, str) or (isinstance(column, tuple) and len(column) == 2)
+
+
 def on_columns(on: OnColumns, *, step: str) -> On:
     """What ``on=`` says.
 
@@ -58,6 +63,11 @@ def on_columns(on: OnColumns, *, step: str) -> On:
     >>> on_columns({"user": "user_id"}, step="join").pairs
     (('user', 'user_id'),)
     """
+    if not isinstance(on, str | Sequence | Mapping) or not all(map(_is_pair, on if isinstance(on, Sequence) else ())):
+        raise DefinitionError(
+            "JOIN_ON",
+            f"step {step!r}: on={on!r} names no columns. Write on='user', ['user', 'shop'] or {{'user': 'id'}}.",
+        )
     given = [on] if isinstance(on, str) else list(on.items()) if isinstance(on, Mapping) else list(on)
     pairs = tuple((each, each) if isinstance(each, str) else (each[0], each[1]) for each in given)
     if not pairs:

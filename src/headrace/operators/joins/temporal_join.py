@@ -12,6 +12,7 @@ from headrace.durations import Duration, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
+from headrace.operators.corrections import check_late, refuse_late
 from headrace.operators.joins.on import On, OnColumns, on_columns
 from headrace.operators.joins.temporal_by_arrival import AsOfArrival
 from headrace.operators.joins.temporal_by_event_time import AsOfEventTime
@@ -51,11 +52,8 @@ class TemporalJoin:
     def late(self, lateness: Lateness) -> Self:
         """Choose what happens to late rows; there is no default."""
         if self.as_of == "arrival":
-            raise DefinitionError(
-                "LATE_WITHOUT_MEANING",
-                f"step {self.name!r} joins as of arrival, where no row is late. Leave .late({lateness!r}) away, or "
-                "join as_of='event_time'.",
-            )
+            refuse_late(self.name, lateness, "a join as of arrival, unlike one as of event time, has no late rows")
+        check_late(f"step {self.name!r}", lateness)
         return replace(self, lateness=lateness)
 
     def __call__(self, rows: DataFrame, versions: DataFrame) -> DataFrame:

@@ -58,7 +58,8 @@ class Process:
     def late(self, lateness: Lateness | Deliver) -> Self:
         """Choose what happens to late rows; there is no default."""
         why, instead = "what a process has emitted is not taken back", "hr.drop(), hr.side_output() or hr.deliver()"
-        check_final(f"step {self.name!r}", lateness, why, instead=instead)
+        if not isinstance(lateness, Deliver):
+            check_final(f"step {self.name!r}", lateness, why, instead=instead)
         return replace(self, lateness=lateness)
 
     def __call__(self, frame: DataFrame, rules: DataFrame | None = None) -> DataFrame:

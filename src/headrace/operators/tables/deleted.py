@@ -38,16 +38,20 @@ class Deleted:
             return "the last position of each deleted key, for ever"
         return f"the last position of each deleted key, until event time is {spoken(self.kept)} behind its deletion"
 
-    def most(self, *, tables: int) -> str:
-        """How many rows a step holds at the most that keeps whole tables, as a formula and with numbers."""
+    def most(self, *, tables: int, moving: bool = False) -> str:
+        """How many rows a step holds at the most that keeps whole tables, as a formula and with numbers.
+
+        Where rows may move to another place, the one that they have left is remembered as if they had been deleted.
+        """
         rows, a_second = tables * 1_000_000, 1_000_000
         here = f"{rows:,} rows in the table" + "s" * (tables > 1)
+        leaving = "deletions and moves" if moving else "deletions"
         if self.kept is None:
-            return f"at most rows + deleted keys; with {here} and 1,000,000 deleted ones {rows + 1_000_000:,} rows"
+            return f"at most rows + {leaving}; with {here} and 1,000,000 {leaving} {rows + 1_000_000:,} rows"
         most = rows + 10 * self.kept // a_second
         return (
-            f"at most rows + deletions a second x ({spoken(self.kept)} + lag), where lag is how far event time is "
-            f"behind the newest change; with {here}, 10 deletions/s and no lag {most:,} rows"
+            f"at most rows + {leaving} a second x ({spoken(self.kept)} + lag), where lag is how far event time is "
+            f"behind the newest change; with {here}, 10 {leaving}/s and no lag {most:,} rows"
         )
 
     @property

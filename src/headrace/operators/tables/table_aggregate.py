@@ -101,13 +101,18 @@ class TableAggregate:
 
     @property
     def holds(self) -> str:
-        """What the state holds and how long, in words."""
+        """What the state holds and how long, in words and as a bound."""
         held = ["a row for each group, until it is empty"]
-        if any(map(is_counted, self.aggregates)):
+        counted = any(map(is_counted, self.aggregates))
+        if counted:
             held.append("each different value that min, max and count(DISTINCT) read, and how often it is there")
         if self.row_key:
+            moving = not set(self.key) <= set(self.row_key)
             held += ["what is read of each row of the table", str(self.deleted)]
+            held.append(f"beside groups{' and values' * counted} {self.deleted.most(tables=1, moving=moving)}")
         else:
+            most = "groups + different values of each; with 10,000 groups of 100 values 1,010,000 rows"
+            held.append(f"at most {most if counted else 'groups; with 10,000 groups 10,000 rows'}")
             held.append("every change is counted: stale and repeated ones are told only with row_key=")
         return "; ".join(held)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, NoReturn, get_args
 
 import polars as pl
 
 from headrace.changelog import UNCHANGED, check_changelog
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
+from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
+from headrace.operators.corrections import refuse_late
 from headrace.operators.joins.columns import joined_columns
 from headrace.operators.joins.on import On, OnColumns, on_columns
 from headrace.operators.rows import Rows
@@ -44,6 +46,10 @@ class TableJoin:
     def key(self) -> tuple[str, ...]:
         """The columns on which the tables are joined, as the view names them."""
         return self.on.left
+
+    def late(self, lateness: Lateness) -> NoReturn:
+        """There is nothing to choose."""
+        refuse_late(self.name, lateness, "changes are ordered by their positions, so none is late")
 
     def __call__(self, left: DataFrame, right: DataFrame) -> DataFrame:
         """The changes of the joined view."""
@@ -93,8 +99,8 @@ class TableJoin:
             for side, columns, key in (("left", self.on.left, self.left_key), ("right", self.on.right, self.right_key))
             if not set(columns) <= set(key)
         ]
-        kept = ["every row of both tables, until it is deleted", str(self.deleted), self.deleted.most(tables=2)]
-        return "; ".join([*kept, *moving])
+        most = self.deleted.most(tables=2, moving=bool(moving))
+        return "; ".join(["every row of both tables, until it is deleted", str(self.deleted), most, *moving])
 
     def __repr__(self) -> str:
         keys = f"left_key={said_key(self.left_key)!r}, right_key={said_key(self.right_key)!r}"

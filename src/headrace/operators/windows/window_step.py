@@ -13,6 +13,7 @@ from headrace.durations import spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.expressions import Aggregate, parse_aggregate
+from headrace.operators.corrections import check_late
 from headrace.operators.step import Outputs, check_key, place
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import ON_CLOSE, Emission
@@ -61,6 +62,7 @@ class WindowStep(ABC):
 
     def late(self, lateness: Lateness) -> Self:
         """Choose what happens to late rows; there is no default."""
+        check_late(f"window {self.name!r}", lateness)
         return replace(self, lateness=lateness)
 
     def panes(self, panes: Panes) -> Self:

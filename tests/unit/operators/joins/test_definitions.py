@@ -147,3 +147,15 @@ def test_a_correction_of_a_window_before_the_join_is_late_and_no_row_of_its_own(
         combined = side.combine(rows, Edge(50, 50))
         assert (combined.accepted, combined.partials["pane"].to_list()) == (1, ["on_time"])
         assert combined.late["pane"].to_list() == ["late"]
+
+
+@pytest.mark.parametrize("between", ["1 minute", ("0 seconds",), ("0 seconds", "1 minute", "1 hour")])
+def test_an_interval_has_two_bounds(between: Any) -> None:
+    with pytest.raises(DefinitionError, match=r"\[INTERVAL_BOUNDS\] step 'j': between="):
+        near(between=between)
+
+
+@pytest.mark.parametrize("on", [None, 3, [("a", "b", "c")], [7]])
+def test_what_names_no_columns_is_refused(on: Any) -> None:
+    with pytest.raises(DefinitionError, match=r"\[JOIN_ON\] step 'j': on="):
+        near(on=on)

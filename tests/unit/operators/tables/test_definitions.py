@@ -114,5 +114,13 @@ def test_steps_that_hold_tables_say_how_many_rows_at_the_most() -> None:
     assert "at most rows + deletions a second x (1 week + lag)" in join.holds
     assert join.holds.endswith("with 2,000,000 rows in the tables, 10 deletions/s and no lag 8,048,000 rows")
     assert materialize("t", key="id", keep_deleted=None).holds.endswith(
-        "at most rows + deleted keys; with 1,000,000 rows in the table and 1,000,000 deleted ones 2,000,000 rows"
+        "at most rows + deletions; with 1,000,000 rows in the table and 1,000,000 deletions 2,000,000 rows"
     )
+
+
+def test_where_rows_may_move_to_another_key_the_bound_says_so() -> None:
+    join = table_join("t", on={"shop": "id"}, left_key="order", right_key="id")
+    assert "at most rows + deletions and moves a second x (1 week + lag)" in join.holds
+    totals = table_aggregate("t", key="shop", row_key="order").agg(n="count(*)", top="max(amount)")
+    assert "beside groups and values at most rows + deletions and moves a second x (1 week + lag)" in totals.holds
+    assert "at most groups; with 10,000 groups 10,000 rows" in table_aggregate("t", key="shop").agg(n="count(*)").holds
