@@ -6,9 +6,10 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -49,13 +50,15 @@ class Entry:
     files: tuple[File, ...] = ()
     truncated: Mapping[str, str] = field(default_factory=dict)
     """The tables that were emptied, each with the position."""
-    altered: tuple[str, ...] = ()
-    """The tables whose columns were seen to be others than before."""
+    altered: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The tables whose columns were seen to be others than before, each with the names that are new, if any."""
     last: int = 0
     """The commit of the last transaction in it or before it."""
     end: int = 0
     """Where the server's log goes on behind that."""
     logged_at: int = 0
+    seen: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
+    """The columns that tables had last, where these are others than at the beginning of the log."""
 
     def rows_of(self, table: str) -> int:
         """How many rows a reader of a table finds."""
@@ -69,10 +72,14 @@ class Entry:
     def from_json(cls, text: str) -> Entry:
         """An entry from its file."""
         given = json.loads(text)
-        files = [
-            File(**{**file, "columns": tuple(Column(**each) for each in file["columns"])}) for file in given["files"]
-        ]
-        return cls(**{**given, "files": tuple(files), "altered": tuple(given["altered"])})
+        files = tuple(File(**{**file, "columns": _columns(file["columns"])}) for file in given["files"])
+        altered, seen = given["altered"], given.get("seen", {})
+        if isinstance(altered, list):
+            # Earlier versions named the table alone, and what was new is among the columns of its files.
+            named = {table: [file for file in files if file.table == table] for table in altered}
+            altered = {table: [column.name for file in own for column in file.columns] for table, own in named.items()}
+        now = {table: _columns(columns) for table, columns in seen.items()}
+        return cls(**{**given, "files": files, "altered": altered, "seen": now})
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +152,10 @@ class ChangeLog:
 
     def _file(self, number: int) -> Path:
         return self.folder / ENTRIES / folder_of(number) / f"{number:012d}.json"
+
+
+def _columns(given: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+    return tuple(Column(**column) for column in given)
 
 
 def folder_of(number: int) -> str:

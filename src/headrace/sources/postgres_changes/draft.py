@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -49,10 +50,9 @@ class Draft:
         for writing in self._open:
             writing.discard()
 
-    def publish(self, *, truncated: Mapping[str, str], altered: Sequence[str], last: int, end: int) -> None:
-        """Make all of it one entry."""
-        entry = Entry(self.finish(), truncated, tuple(altered), last, end, time.time_ns() // 1000)
-        self._log.publish(self.number, entry)
+    def publish(self, entry: Entry) -> None:
+        """Make all of it one entry, of which everything else is given."""
+        self._log.publish(self.number, replace(entry, files=self.finish(), logged_at=time.time_ns() // 1000))
 
 
 class _Writing:

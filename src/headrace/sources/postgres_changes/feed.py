@@ -61,7 +61,6 @@ class ChangesFeed:
             snapshot.show_snapshot(self._log)
             self._check_slot(connection)
             self._tables = birth.by_name
-            self._known = {table.name: set(table.names) for table in birth.tables}
             self._slot.advance(connection, self._log.last().end)
             target = self._slot.written(connection)
             while self._take(connection) < target and not self._stopping.is_set():
@@ -134,13 +133,12 @@ class ChangesFeed:
         """Log what is waiting and let the server forget it; how far its log has been read."""
         upto = self._slot.written(connection)
         draft = Draft(self._log, self._log.next())
-        recorder = Recorder(self._tables, self._known, self._log.last().last, draft)
+        recorder = Recorder(self._tables, self._log.last(), draft)
         try:
             recorder.record(self._slot.messages(connection, upto))
-            if recorder.rows or recorder.truncated:
-                draft.publish(
-                    truncated=recorder.truncated, altered=recorder.altered, last=recorder.last, end=recorder.end
-                )
+            entry = recorder.entry()
+            if entry is not None:
+                draft.publish(entry)
         except Overtaken:
             # By a driver that does not yet know that it was replaced; what it has logged is passed over next time.
             draft.discard()
@@ -150,7 +148,7 @@ class ChangesFeed:
             if self._log.next() <= draft.number:
                 draft.discard()
             raise
-        if recorder.rows or recorder.truncated:
+        if entry is not None:
             self.logged()
         # Without a transaction all that was written is of no interest, and may be forgotten when it is much.
         end = recorder.end or (upto if upto - self._reached() > IDLE_BYTES else 0)

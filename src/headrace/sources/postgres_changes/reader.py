@@ -27,6 +27,7 @@ from headrace.sources.decoding import (
 from headrace.sources.decoding import POSITION as ROW
 from headrace.sources.gate import Arrived
 from headrace.sources.postgres_changes.birth import birth_of
+from headrace.sources.postgres_changes.catalogue import Column
 from headrace.sources.postgres_changes.change_log import (
     COMMITTED,
     KIND,
@@ -69,25 +70,27 @@ class ChangesReader:
             birth = birth_of(self.folder)
             assert birth is not None  # a flow reads only what a feed has logged
             log = ChangeLog(self.folder / birth.log)
+            then = {column.name: column for column in birth.by_name[self.table].columns}
             for number in range(first, until):
                 entry = log.entry(number)
                 origin = f"{self.table} entry {number}"
-                for decoded in self._decoded(log, entry):
+                for decoded in self._decoded(log, entry, then):
                     yield Arrived(decoded, origin, entry.logged_at)
 
-    def _decoded(self, log: ChangeLog, entry: Entry) -> Iterator[Decoded]:
+    def _decoded(self, log: ChangeLog, entry: Entry, then: Mapping[str, Column]) -> Iterator[Decoded]:
         # What concerns no single row has a place behind all rows, so that no two dead letters share one.
         first, behind = 0, entry.rows_of(self.table)
         for file in entry.files:
             if file.table != self.table:
                 continue
-            added = self._check_columns(file)
+            self._check_columns(file, then)
             yield from self._file(log, file, first)
             first += file.rows
-            if added and self.table in entry.altered:
-                detail = f"table {self.table} now has a column {', '.join(added)}, which is not read. {_ANEW}"
-                yield self._note(behind, COLUMN_ADDED, detail)
-                behind += 1
+        added = sorted(set(entry.altered.get(self.table, ())) - then.keys())
+        if added:
+            detail = f"table {self.table} now has a column {', '.join(added)}, which is not read. {_ANEW}"
+            yield self._note(behind, COLUMN_ADDED, detail)
+            behind += 1
         if self.table in entry.truncated:
             yield self._truncated(behind, entry.truncated[self.table])
 
@@ -141,11 +144,8 @@ class ChangesReader:
         known = unsent.to_frame().select(pl.col(UNSENT).list.set_intersection(pl.lit(declared)).alias(UNCHANGED))
         return known.select(pl.when(pl.col(UNCHANGED).list.len() > 0).then(UNCHANGED)).to_series()
 
-    def _check_columns(self, file: File) -> list[str]:
-        """Columns that have been added; an error for those that are gone or have become others."""
-        birth = birth_of(self.folder)
-        assert birth is not None  # as above
-        then = {column.name: column for column in birth.by_name[self.table].columns}
+    def _check_columns(self, file: File, then: Mapping[str, Column]) -> None:
+        """An error for columns that are read and gone, or have become others."""
         now = {column.name: column for column in file.columns}
         for name, kind in self.columns.items():
             if name not in now:
@@ -158,7 +158,6 @@ class ChangesReader:
                     f"table {self.table}: column {name!r} is no longer {then[name].shown}, for which it was declared. "
                     + _ANEW,
                 )
-        return sorted(set(now) - set(then))
 
     def _truncated(self, place: int, position: str) -> Decoded:
         if self.on_truncate == "stop":

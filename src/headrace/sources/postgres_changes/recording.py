@@ -8,7 +8,7 @@ import polars as pl
 
 from headrace.changelog import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.sources.postgres_changes.catalogue import Column, Table
-from headrace.sources.postgres_changes.change_log import HEAD
+from headrace.sources.postgres_changes.change_log import HEAD, Entry
 from headrace.sources.postgres_changes.draft import Draft
 from headrace.sources.postgres_changes.pgoutput import (
     Begin,
@@ -39,15 +39,15 @@ def position(lsn: int, index: int) -> str:
 class Recorder:
     """Takes messages and writes the rows of the tables that are read into a draft."""
 
-    def __init__(self, tables: Mapping[str, Table], known: dict[str, set[str]], after: int, draft: Draft) -> None:
-        """``known`` are the names of each table's columns so far; what is new is added."""
-        self.last = after
+    def __init__(self, tables: Mapping[str, Table], before: Entry, draft: Draft) -> None:
+        """``tables`` are as they were at the beginning; ``before`` says what is logged already, and how they became."""
+        self.last = before.last
         self.end = 0
         self.rows = 0
         self.truncated: dict[str, str] = {}
-        self.altered: list[str] = []
+        self.altered: dict[str, tuple[str, ...]] = {}
         self._tables = tables
-        self._known = known
+        self._seen = dict(before.seen)
         self._draft = draft
         self._pages: dict[int, _Page] = {}
         self._bytes = 0
@@ -73,12 +73,18 @@ class Recorder:
                 case Commit():
                     self.last, self.end = max(self.last, said.lsn), said.end
                 case Relation():
-                    self._turn_page(said)
+                    self._turn_page(said, again=skipping)
                 case Truncate() if not skipping:
                     emptied = [self._pages[id].table.name for id in said.relations if id in self._pages]
                     self.truncated |= {name: position(begin.lsn, index) for name in emptied}
                     index += 1
         self.write_out()
+
+    def entry(self) -> Entry | None:
+        """What has been recorded, beside its files; None when none of it concerns the tables."""
+        if not self.rows and not self.truncated:
+            return None
+        return Entry(truncated=self.truncated, altered=self.altered, last=self.last, end=self.end, seen=self._seen)
 
     def write_out(self) -> None:
         """Hand what has been gathered to the draft."""
@@ -88,15 +94,18 @@ class Recorder:
                 page.rows = []
         self._bytes = 0
 
-    def _turn_page(self, relation: Relation) -> None:
+    def _turn_page(self, relation: Relation, *, again: bool) -> None:
         table = self._tables.get(relation.table)
         if table is not None:
             self.write_out()
-            self._pages[relation.id] = _Page(table, relation)
-            new = {name for name, *_ in relation.columns} - self._known[table.name]
-            if new:
-                self._known[table.name] |= new
-                self.altered.append(table.name)
+            page = self._pages[relation.id] = _Page(table, relation)
+            before = self._seen.get(table.name, table.columns)
+            # What comes again has been told; where it ends the table is as it was seen last.
+            if page.columns != before and not again:
+                names = {column.name for column in before}
+                new = (column.name for column in page.columns if column.name not in names)
+                self.altered[table.name] = (*self.altered.get(table.name, ()), *new)
+                self._seen[table.name] = page.columns
 
 
 class _Page:

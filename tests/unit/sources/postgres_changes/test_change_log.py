@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from headrace.sources.postgres_changes.catalogue import Column
-from headrace.sources.postgres_changes.change_log import HEAD, ChangeLog, Overtaken
+from headrace.sources.postgres_changes.change_log import HEAD, ChangeLog, Entry, Overtaken
 from headrace.sources.postgres_changes.draft import Draft
 from headrace.sources.postgres_changes.retention import Retention, position
 
@@ -27,7 +27,7 @@ def filled(folder: Path, entries: int) -> ChangeLog:
     for number in range(entries):
         draft = Draft(log, number)
         draft.write("public.orders", ID, rows(str(number)))
-        draft.publish(truncated={}, altered=(), last=number, end=number + 1)
+        draft.publish(Entry(last=number, end=number + 1))
     return log
 
 
@@ -55,9 +55,9 @@ def test_the_second_of_two_writers_of_an_entry_is_told(tmp_path: Path) -> None:
     drafts = [Draft(log, 2), Draft(log, 2)]
     for number, draft in enumerate(drafts):
         draft.write("public.orders", ID, rows(f"writer {number}"))
-    drafts[0].publish(truncated={}, altered=(), last=9, end=10)
+    drafts[0].publish(Entry(last=9, end=10))
     with pytest.raises(Overtaken):
-        drafts[1].publish(truncated={}, altered=(), last=9, end=10)
+        drafts[1].publish(Entry(last=9, end=10))
     (file,) = log.entry(2).files
     assert pl.read_parquet(log.data(file))["0"].to_list() == ["writer 0"]
 
@@ -97,7 +97,7 @@ def test_entries_that_come_and_go_are_counted_in_the_size_of_the_log(tmp_path: P
         firsts.append(log.first())
         draft = Draft(log, number)
         draft.write("public.orders", ID, rows(str(number)))
-        draft.publish(truncated={}, altered=(), last=number, end=number + 1)
+        draft.publish(Entry(last=number, end=number + 1))
     assert firsts == [0, 1, 2, 3, 4, 5]
 
 

@@ -3,68 +3,26 @@
 from __future__ import annotations
 
 import errno
-import json
 import struct
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 
 import headrace.storage
-from headrace.sources.postgres_changes.birth import Birth, failure_in
+from headrace.sources.postgres_changes.birth import failure_in
 from headrace.sources.postgres_changes.catalogue import Column, Table
-from headrace.sources.postgres_changes.change_log import ChangeLog, Entry
+from headrace.sources.postgres_changes.change_log import ChangeLog
 from headrace.sources.postgres_changes.draft import Draft
 from headrace.sources.postgres_changes.feed import IDLE_BYTES, PASSED, ChangesFeed
 from headrace.sources.postgres_changes.recording import framed
-from headrace.sources.postgres_changes.snapshot import FILE
+from tests.unit.sources.postgres_changes.scripted_slot import Slot, born, feed_of
 
 TABLE = Table("public.t", (Column("id", 23, -1, "integer"), Column("x", 25, -1, "text")), ("id",), False)
-
-
-class Server:
-    """A server that can be reached."""
-
-    address = "db/shop"
-
-    def connect(self, session: str) -> Any:
-        return self
-
-    def close(self) -> None:
-        pass
-
-
-class Slot:
-    """A slot that gives the messages it is told to."""
-
-    name = publication = "s"
-    server = Server()
-
-    def __init__(self, end_of_log: int = 30) -> None:
-        self.end_of_log = end_of_log
-        self.waiting: list[bytes] = []
-        self.forgotten: list[int] = []
-
-    def lock(self, connection: Any, session: str) -> None:
-        pass
-
-    def confirmed(self, connection: Any) -> int:
-        return max(self.forgotten, default=10)
-
-    def advance(self, connection: Any, end: int) -> None:
-        self.forgotten.append(end)
-
-    def written(self, connection: Any) -> int:
-        return self.end_of_log
-
-    def messages(self, connection: Any, upto: int) -> Iterator[bytes]:
-        return iter(self.waiting)
 
 
 @pytest.fixture
@@ -75,11 +33,8 @@ def slot(request: pytest.FixtureRequest) -> Slot:
 @pytest.fixture
 def feed(tmp_path: Path, slot: Slot) -> Iterator[ChangesFeed]:
     """A feed whose snapshot is taken."""
-    Birth("s", "s", "log", (TABLE,)).write(tmp_path)
-    log = ChangeLog(tmp_path / "log")
-    log.create()
-    (log.folder / FILE).write_text(json.dumps([asdict(Entry(last=9, end=10, logged_at=0))]))
-    feed = ChangesFeed(slot, tmp_path, lambda connection: [TABLE], lambda log: None)  # type: ignore[arg-type]
+    born(tmp_path, TABLE)
+    feed = feed_of(slot, tmp_path, TABLE)
     feed.start()
     yield feed
     feed.stop()
@@ -212,7 +167,7 @@ def test_a_feed_that_begins_behind_what_the_server_has_forgotten_goes_on(
     feed: ChangesFeed, slot: Slot, tmp_path: Path
 ) -> None:
     feed.stop()
-    again = ChangesFeed(slot, tmp_path, lambda connection: [TABLE], lambda log: None)  # type: ignore[arg-type]
+    again = feed_of(slot, tmp_path, TABLE)
     again.start()
     again.stop()
     assert failure_in(tmp_path) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,45 +9,13 @@ import polars as pl
 import pytest
 
 from headrace.sources.postgres_changes.catalogue import Column, Table
-from headrace.sources.postgres_changes.change_log import ChangeLog
+from headrace.sources.postgres_changes.change_log import ChangeLog, Entry
 from headrace.sources.postgres_changes.draft import Draft
 from headrace.sources.postgres_changes.recording import Recorder, position
+from tests.unit.sources.postgres_changes.messages import insert, relation, transaction, truncate, update, values
 
 ID, LARGE = Column("id", 23, -1, "integer"), Column("large", 25, -1, "text")
 ORDERS = Table("public.orders", (ID, LARGE), ("id",), whole=False)
-
-
-def relation(*columns: str, id: int = 1, table: str = "orders") -> bytes:
-    parts = [b"\0" + name.encode() + b"\0" + struct.pack(">Ii", 25 if name != "id" else 23, -1) for name in columns]
-    return (
-        b"R"
-        + struct.pack(">I", id)
-        + f"public\0{table}\0d".encode()
-        + struct.pack(">H", len(columns))
-        + b"".join(parts)
-    )
-
-
-def values(*given: str | None) -> bytes:
-    """A row; ``None`` is null, ``...`` was not sent."""
-    parts = [
-        b"n" if each is None else b"u" if each == "..." else b"t" + struct.pack(">I", len(each)) + each.encode()
-        for each in given
-    ]
-    return struct.pack(">H", len(given)) + b"".join(parts)
-
-
-def insert(*given: str | None, id: int = 1) -> bytes:
-    return b"I" + struct.pack(">I", id) + b"N" + values(*given)
-
-
-def update(new: bytes, old: bytes = b"") -> bytes:
-    return b"U" + struct.pack(">I", 1) + old + b"N" + new
-
-
-def transaction(lsn: int, *messages: bytes) -> list[bytes]:
-    begin = b"B" + struct.pack(">QqI", lsn, 5, 7)
-    return [begin, *messages, b"C\0" + struct.pack(">QQq", lsn, lsn + 8, 5)]
 
 
 def recorded(
@@ -57,7 +24,7 @@ def recorded(
     log = ChangeLog(tmp_path)
     log.create()
     draft = Draft(log, 0)
-    recorder = Recorder({table.name: table}, {table.name: set(table.names)}, after, draft)
+    recorder = Recorder({table.name: table}, Entry(last=after), draft)
     recorder.record(messages)
     rows = [row for file in draft.finish() for row in pl.read_parquet(log.data(file)).to_dicts()]
     return recorder, [tuple(row[name] for name in ("kind", "place", "unsent", "0", "1")) for row in rows]
@@ -72,7 +39,7 @@ def test_changes_are_placed_by_their_commit_and_their_number_in_the_transaction(
 
 def test_transactions_up_to_the_last_logged_one_are_passed_over_but_their_tables_are_known(tmp_path: Path) -> None:
     messages = [
-        *transaction(100, relation("id", "large"), insert("1", "a"), b"T" + struct.pack(">IBI", 1, 0, 1)),
+        *transaction(100, relation("id", "large"), insert("1", "a"), truncate()),
         *transaction(200, insert("2", "b")),
     ]
     recorder, rows = recorded(tmp_path, messages, after=100)
@@ -121,11 +88,11 @@ def test_a_new_column_begins_a_new_file_and_is_told_once(tmp_path: Path) -> None
     messages = transaction(100, relation("id", "large"), insert("1", "a"), wider, insert("2", "b", "c"), wider)
     recorder, rows = recorded(tmp_path, messages)
     assert [row[3:] for row in rows] == [("1", "a"), ("2", "b")]
-    assert recorder.altered == ["public.orders"]
+    assert recorder.altered == {"public.orders": ("note",)}
 
 
 def test_a_truncate_is_told_with_its_position(tmp_path: Path) -> None:
-    emptied = b"T" + struct.pack(">IBI", 1, 0, 1)
+    emptied = truncate()
     recorder, _ = recorded(tmp_path, transaction(100, relation("id", "large"), insert("1", "a"), emptied))
     assert recorder.truncated == {"public.orders": position(100, 1)}
 

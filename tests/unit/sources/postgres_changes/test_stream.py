@@ -54,13 +54,13 @@ def test_a_feed_that_goes_on_gives_no_more_than_there_is(reader: ChangeEntryRead
     assert reader.latestOffset(at_entry(3), None) == at_entry(3)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("turn", [Entry(altered=("public.orders",)), Entry(truncated={"public.orders": "0/1"})])
+@pytest.mark.parametrize("turn", [Entry(altered={"public.orders": ()}), Entry(truncated={"public.orders": "0/1"})])
 def test_what_was_logged_before_a_table_was_altered_or_emptied_is_a_batch_of_its_own(
     reader: ChangeEntryReader, tmp_path: Path, turn: Entry
 ) -> None:
     forget_failure(tmp_path)
     log = ChangeLog(tmp_path / "log")
-    for number, entry in enumerate([turn, Entry(), Entry(altered=("public.others",))], start=3):
+    for number, entry in enumerate([turn, Entry(), Entry(altered={"public.others": ()})], start=3):
         log.publish(number, entry)
     assert reader.latestOffset(at_entry(0), None) == at_entry(3)  # type: ignore[arg-type]
     assert reader.latestOffset(at_entry(3), None) == at_entry(6)  # type: ignore[arg-type]

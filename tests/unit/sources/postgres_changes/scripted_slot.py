@@ -1,0 +1,80 @@
+"""A slot without a server, which gives the messages that a test wants, and a feed of it whose snapshot is taken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from headrace.sources.postgres_changes.birth import Birth
+from headrace.sources.postgres_changes.catalogue import Table
+from headrace.sources.postgres_changes.change_log import ChangeLog, Entry
+from headrace.sources.postgres_changes.feed import ChangesFeed
+from headrace.sources.postgres_changes.server import Away
+from headrace.sources.postgres_changes.snapshot import FILE
+from tests.unit.sources.postgres_changes.messages import transaction
+
+
+class Server:
+    """A server that can be reached."""
+
+    address = "db/shop"
+
+    def connect(self, session: str) -> Any:
+        return self
+
+    def close(self) -> None:
+        pass
+
+    def meaning(self, problem: Exception) -> Exception:
+        return Away(str(problem))
+
+    def told(self, problem: BaseException) -> BaseException:
+        return problem
+
+
+class Slot:
+    """A slot that gives the messages it is told to."""
+
+    name = publication = "s"
+    server = Server()
+
+    def __init__(self, end_of_log: int = 30) -> None:
+        self.end_of_log = end_of_log
+        self.waiting: list[bytes] = []
+        self.forgotten: list[int] = []
+
+    def commit(self, lsn: int, *messages: bytes) -> None:
+        """Have one transaction waiting, with which the server's log ends."""
+        self.waiting, self.end_of_log = transaction(lsn, *messages), lsn + 8
+
+    def lock(self, connection: Any, session: str) -> None:
+        pass
+
+    def confirmed(self, connection: Any) -> int:
+        return max(self.forgotten, default=10)
+
+    def advance(self, connection: Any, end: int) -> None:
+        self.forgotten.append(end)
+
+    def written(self, connection: Any) -> int:
+        return self.end_of_log
+
+    def messages(self, connection: Any, upto: int) -> Iterator[bytes]:
+        return iter(self.waiting)
+
+
+def born(folder: Path, table: Table) -> ChangeLog:
+    """A landing folder with the snapshot of a table, which was empty."""
+    Birth("s", "s", "log", (table,)).write(folder)
+    log = ChangeLog(folder / "log")
+    log.create()
+    (log.folder / FILE).write_text(json.dumps([asdict(Entry(last=9, end=10, logged_at=0))]))
+    return log
+
+
+def feed_of(slot: Slot, folder: Path, table: Table) -> ChangesFeed:
+    """A feed that has yet to begin."""
+    return ChangesFeed(slot, folder, lambda connection: [table], lambda log: None)  # type: ignore[arg-type]
