@@ -247,7 +247,17 @@ def test_what_an_output_does_not_have_is_an_error_of_the_call(emitted: Any, erro
         (lambda self: self.named.put("x", "y"), r"\[STATE_TYPE\] state 'named': 'y' is not INT"),
         (lambda self: self.several.extend(range(4)), r"\[STATE_TOO_LONG\] state 'several' .* most=3"),
         (lambda self: self.several.set(range(4)), r"\[STATE_TOO_LONG\] state 'several' .* most=3"),
+        (
+            lambda self: self.several.set(7 // (7 - n) for n in range(8)),
+            r"\[STATE_TOO_LONG\] state 'several' .* most=3",
+        ),
         (lambda self: [self.named.put(str(n), n) for n in range(4)], r"\[STATE_TOO_LONG\] state 'named' .* most=3"),
+        (
+            lambda self: setattr(self, "one", 1),
+            r"\[STATE_ASSIGNED\] state 'one' was assigned a value, .* self\.one\.set\(value\)",
+        ),
+        (lambda self: setattr(self, "named", {}), r"\[STATE_ASSIGNED\] .* self\.named\.put\(key, value\)"),
+        (lambda self: setattr(self, "more", hr.value_state("INT", ttl="1 day")), r"\[STATE_NOT_IN_CLASS\]"),
     ],
 )
 def test_what_a_state_cannot_hold_is_an_error_of_the_call(change: Any, error: str) -> None:

@@ -127,6 +127,54 @@ def test_without_order_a_value_is_judged_by_the_time_of_the_row_that_reads_it() 
     ]
 
 
+def test_without_order_reading_renews_a_value_and_never_shortens_its_life() -> None:
+    class Renewed(hr.KeyedProcess):
+        one = hr.value_state("INT", ttl="15 minutes", refresh="read_and_write")
+        several = hr.list_state("INT", ttl="15 minutes", refresh="read_and_write")
+        asked = hr.map_state("STRING", "INT", ttl="15 minutes", refresh="read_and_write")
+        listed = hr.map_state("STRING", "INT", ttl="15 minutes", refresh="read_and_write")
+
+        def on_row(self, row: Any, context: Any) -> Any:
+            if row.do == "write":
+                self.one.set(1)
+                self.several.add(1)
+                self.asked.put("x", 1)
+                self.listed.put("x", 1)
+            yield {"said": f"{self.one.get()} {self.several.get()} {self.asked.get('x')} {self.listed.items()}"}
+
+    rows = [at("10:30", user="a", do="write"), at("10:10", user="a", do="read"), at("10:40", user="a", do="read")]
+    assert said(Renewed, *rows, ordered=False) == ["1 [1] 1 [('x', 1)]"] * 3
+
+
+def test_before_any_watermark_a_clock_timer_sees_what_is_not_older_than_the_key_itself() -> None:
+    class Ticking(hr.KeyedProcess):
+        one = hr.value_state("INT", ttl="15 minutes")
+        several = hr.list_state("INT", ttl="15 minutes")
+        named = hr.map_state("INT", "INT", ttl="15 minutes")
+
+        def on_row(self, row: Any, context: Any) -> None:
+            self.one.set(row.n)
+            self.several.add(row.n)
+            self.named.put(row.n, row.n)
+            context.set_clock_timer("one", after="1 minute")
+            context.set_clock_timer("two", after="1 minute")
+
+        def on_timer(self, timer: Any, context: Any) -> Any:
+            yield {"said": f"{self.one.get()} {self.several.get()} {self.named.keys()} {context.time:%H:%M}"}
+            self.one.set(3)
+
+    timeline(
+        told(Ticking, ordered=False),
+        clock("12:00"),
+        at("10:00", user="a", n=1),
+        at("10:20", user="a", n=2),
+        batch(),
+        clock("12:05"),
+        batch(),
+        expect(row(said="2 [2] [2] 12:05", at="12:05"), row(said="3 [2] [2] 12:05", at="12:05")),
+    )
+
+
 class Kinds(hr.KeyedProcess):
     """Adds a row's number to each kind of state, then tells all of them; a reducing state is renewed as a whole."""
 
@@ -411,7 +459,7 @@ def test_none_clears_a_value() -> None:
     assert said(Clearing, *rows) == ["None 1", "1 None", "None 2"]
 
 
-def test_two_keys_never_see_each_others_state_nor_what_a_call_left_on_the_object() -> None:
+def test_two_keys_never_see_each_others_state() -> None:
     rows = [at(f"10:{n:02d}", user="abc"[n % 3], n=n) for n in range(9)]
     assert sorted(said(last_value(ttl="1 day"), *rows)) == sorted(
         ["00:00 None", "01:00 None", "02:00 None", *(f"0{n}:00 {n - 3}" for n in range(3, 9))]

@@ -14,7 +14,7 @@ from headrace.errors import HeadraceError
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.context import NOT_COUNTED, Context
-from headrace.operators.process.handles import Journal, Timeline
+from headrace.operators.process.handles import FOREVER, Journal, Timeline
 from headrace.operators.process.keyed_process import Emitted, KeyedProcess
 from headrace.operators.process.on_error import OnError
 from headrace.operators.process.outputs import Emission, OutputRows
@@ -133,7 +133,7 @@ class Calls:
                 break
             if context.in_a_row < 0:
                 context.in_a_row = 0
-            self._on_timer(Timer(*due, clock=True), self._now)
+            self._on_clock_timer(Timer(*due, clock=True))
         context.in_a_row = NOT_COUNTED
 
     def _fire(self, until: int) -> None:
@@ -142,13 +142,29 @@ class Calls:
         if counting:
             self._context.in_a_row = 0
         while (due := self._context.timers.due(until)) is not None:
-            self._on_timer(Timer(*due, clock=False), max(due[1], self._event.now))
+            time = max(due[1], self._event.now)
+            self._on_timer(Timer(*due, clock=False), time, time)
         if counting:
             self._context.in_a_row = NOT_COUNTED
 
-    def _on_timer(self, timer: Timer, time: int) -> None:
+    def _on_clock_timer(self, timer: Timer) -> None:
+        """A timer of the clock, at the event time there is; while nobody knows, at the time of the clock.
+
+        Its state then stands where the key last wrote: event time may be far behind the clock.
+        """
+        edge, event = self._edge, self._event
+        known = edge.fire if BEGINNING < edge.fire < END else edge.before
+        now = max(known, event.now)
+        if now > BEGINNING:
+            self._on_timer(timer, now, now)
+        else:
+            self._on_timer(timer, edge.clock, self._last_written)
+            event.now = BEGINNING
+
+    def _on_timer(self, timer: Timer, time: int, now: int) -> None:
         self._changed = True
-        self._context._time = self._event.now = time
+        self._context._time = time
+        self._event.now = now
         on_timer = self._process.on_timer
         try:
             self._emit(on_timer(timer, self._context), time)
@@ -158,11 +174,9 @@ class Calls:
         self._emission.commit()
 
     @property
-    def _now(self) -> int:
-        """The event time of a clock's timer: how far event time has come, or the clock while nobody knows."""
-        edge = self._edge
-        known = edge.fire if BEGINNING < edge.fire < END else max(self._event.now, edge.before)
-        return edge.clock if known == BEGINNING else max(known, self._event.now)
+    def _last_written(self) -> int:
+        mortal = (state for state in self._states if state._timeline is self._event and state._ttl < FOREVER)
+        return max((time for state in mortal if (time := state.latest()) is not None), default=self._edge.clock)
 
     def _emit(self, given: Emitted, time: int) -> None:
         if given is not None:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 import polars as pl
 
@@ -43,6 +43,8 @@ class Declared(ABC, Generic[Handle]):
     """The type of a value, as the author wrote it."""
     life: Life
     most: int = FOREVER
+    change: ClassVar[str] = "set(value)"
+    """How an author changes it."""
 
     @overload
     def __get__(self, process: None, owner: type) -> Self: ...
@@ -118,6 +120,8 @@ class DeclaredValue(Declared[ValueState]):
 class DeclaredList(Declared[ListState]):
     """Several values in order."""
 
+    change = "set(values)"
+
     def column(self) -> pl.DataType:
         return pl.List(pl.Struct({"value": self.value_type, "written": pl.Int64()}))
 
@@ -130,6 +134,7 @@ class DeclaredMap(Declared[MapState]):
     """Values by keys of their own."""
 
     key_type: str
+    change = "put(key, value)"
 
     def column(self) -> pl.DataType:
         return pl.List(pl.Struct({"key": _parsed(self.key_type), "value": self.value_type, "written": pl.Int64()}))
@@ -152,6 +157,7 @@ class DeclaredReducing(Declared[ReducingState]):
     """One value into which others are folded."""
 
     function: Callable[[Any, Any], Any]
+    change = "add(value)"
 
     def column(self) -> pl.DataType:
         return self.value_type
@@ -165,6 +171,7 @@ class DeclaredAggregating(Declared[AggregatingState]):
     """What an accumulator keeps."""
 
     accumulator: Accumulator
+    change = "add(value)"
 
     def column(self) -> pl.DataType:
         return self.value_type

@@ -74,6 +74,10 @@ class State(ABC):
         """What is to be stored at a time (None: nothing), when the next of it is over, and whether something was."""
 
     @abstractmethod
+    def latest(self) -> int | None:
+        """When something of it was last written, as far as event time or the clock tells; None if there is nothing."""
+
+    @abstractmethod
     def undo(self, *before: Any) -> None:
         """Take one change back."""
 
@@ -100,7 +104,7 @@ class ValueState(State):
         value = self._value
         if value is None or self._timeline.now - self._written >= self._ttl:
             return None
-        if self._renews:
+        if self._renews and self._timeline.now > self._written:
             self._put(value)
         return self._fit(value) if self._copied else value
 
@@ -126,6 +130,10 @@ class ValueState(State):
     def undo(self, *before: Any) -> None:
         """The value and its time as they were."""
         self._value, self._written = before
+
+    def latest(self) -> int | None:
+        """When the value was written."""
+        return None if self._value is None else self._written
 
     def expire(self, time: int) -> tuple[Any, int, bool]:
         """The value, unless its time is over."""

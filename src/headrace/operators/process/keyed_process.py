@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from copy import copy
 from typing import Any, Self
 
+from headrace.errors import DefinitionError
 from headrace.operators.process.context import Context
 from headrace.operators.process.declarations import Declared
-from headrace.operators.process.handles import Journal, State, Timeline
+from headrace.operators.process.handles import Journal, State, StateError, Timeline
 from headrace.operators.process.life import Clock
 from headrace.operators.process.timers import Timer
 
@@ -43,6 +44,20 @@ class KeyedProcess(ABC):
             "context). Write it."
         )
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        declared = getattr(type(self), name, None)
+        # A dataclass assigns what its class declares to each instance that it makes.
+        if isinstance(declared, Declared) and value is not declared:
+            raise _assigned(self, name, declared)
+        if not isinstance(value, Declared):
+            super().__setattr__(name, value)
+        elif declared is None:
+            raise DefinitionError(
+                "STATE_NOT_IN_CLASS",
+                f"state {name!r} is declared for one {type(self).__name__} only, so no key would have it. Declare "
+                f"states in the class: write {name} = hr.{value.kind}_state(...) above its methods.",
+            )
+
     def at_work(self, times: dict[Clock, Timeline], journal: Journal) -> tuple[Self, list[State]]:
         """A copy whose declared states are those of the key at hand, and these states."""
         working = copy(self)
@@ -50,6 +65,16 @@ class KeyedProcess(ABC):
         # Beside the declarations, which give way to what an instance has itself.
         vars(working).update(handles)
         return working, list(handles.values())
+
+
+def _assigned(process: KeyedProcess, name: str, declared: Declared[Any]) -> Exception:
+    said = (
+        f"state {name!r} was assigned a value, which would hide the state and be stored for no key. Write "
+        f"self.{name}.{declared.change} in on_row and on_timer, or choose another name for a setting."
+    )
+    # Where there is a handle, this is a call for a key; elsewhere the process is still being defined.
+    at_work = name in vars(process)
+    return StateError(f"[STATE_ASSIGNED] {said}") if at_work else DefinitionError("STATE_ASSIGNED", said)
 
 
 def states_of(process: KeyedProcess) -> dict[str, Declared[Any]]:

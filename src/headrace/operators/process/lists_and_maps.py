@@ -24,9 +24,9 @@ class ListState(State):
     def get(self) -> list[Any]:
         """All values that are not over."""
         now = self._timeline.now
+        if self._renews:
+            self._renew(now)
         values = [value for value, written in self._entries if now - written < self._ttl]
-        if self._renews and values:
-            self._replace([(value, now) for value in values])
         return [self._fit(value) for value in values] if self._copied else values
 
     def add(self, value: Any) -> None:
@@ -45,9 +45,11 @@ class ListState(State):
     def set(self, values: Iterable[Any]) -> None:
         """Replace all values."""
         now = self._timeline.now
-        entries = [(self._fitted(value), now) for value in values]
-        if len(entries) > self._most:
-            raise self._too_long()
+        entries: list[tuple[Any, int]] = []
+        for value in values:
+            if len(entries) >= self._most:
+                raise self._too_long()
+            entries.append((self._fitted(value), now))
         self._replace(entries)
 
     def clear(self) -> None:
@@ -61,6 +63,10 @@ class ListState(State):
         else:
             self._entries = before[0]
 
+    def latest(self) -> int | None:
+        """When the last value was written."""
+        return max((written for _, written in self._entries), default=None)
+
     def expire(self, time: int) -> tuple[Any, int, bool]:
         """The values whose time is not over."""
         living = [entry for entry in self._entries if time - entry[1] < self._ttl]
@@ -68,6 +74,12 @@ class ListState(State):
         if not living:
             return None, FOREVER, over
         return living, min(written for _, written in living) + self._ttl, over
+
+    def _renew(self, now: int) -> None:
+        """Begin the life of all values anew; without order one may have been written at a later time already."""
+        living = [(value, max(written, now)) for value, written in self._entries if now - written < self._ttl]
+        if living:
+            self._replace(living)
 
     def _make_room(self) -> None:
         now = self._timeline.now
@@ -133,8 +145,8 @@ class MapState(State):
         """Keys and values that are not over, in the order of the keys."""
         living = self._living()
         if self._renews:
-            for key, value in living:
-                self._put(key, (value, self._timeline.now))
+            for key, _ in living:
+                self._renew(key, self._entries[key])
         return [(key, self._fit(value)) for key, value in living] if self._copied else living
 
     def clear(self) -> None:
@@ -149,6 +161,10 @@ class MapState(State):
             del self._entries[before[0]]
         else:
             self._entries[before[0]] = before[1]
+
+    def latest(self) -> int | None:
+        """When the last entry was written."""
+        return max((written for _, written in self._entries.values()), default=None)
 
     def expire(self, time: int) -> tuple[Any, int, bool]:
         """The entries whose time is not over."""
@@ -166,8 +182,13 @@ class MapState(State):
         if entry is None or now - entry[1] >= self._ttl:
             return None
         if self._renews:
-            self._put(fitted_key, (entry[0], now))
+            self._renew(fitted_key, entry)
         return entry
+
+    def _renew(self, key: Any, entry: tuple[Any, int]) -> None:
+        """Begin an entry's life anew; without order it may have been written at a later time already."""
+        if self._timeline.now > entry[1]:
+            self._put(key, (entry[0], self._timeline.now))
 
     def _living(self) -> list[tuple[Any, Any]]:
         now = self._timeline.now

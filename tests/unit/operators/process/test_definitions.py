@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -28,6 +29,31 @@ class Limited(Seen):
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+
+
+class Instance(Seen):
+    """Declares a state where only one object would have it."""
+
+    def __init__(self) -> None:
+        self.more = hr.value_state("INT", ttl="1 day")
+
+
+class Overwritten(Seen):
+    """Takes the name of a state for a setting."""
+
+    def __init__(self) -> None:
+        self.seen = 7
+
+
+@dataclass
+class Annotated(hr.KeyedProcess):
+    """Assigns to each annotated name when it is made, the declared state among them."""
+
+    limit: int = 3
+    seen: Any = hr.value_state("INT", ttl="1 day")
+
+    def on_row(self, row: Any, context: Any) -> None:
+        self.seen.set(1)
 
 
 def seen(process: Any = Seen, **more: Any) -> Any:
@@ -75,12 +101,19 @@ def seen(process: Any = Seen, **more: Any) -> Any:
             "OUTPUT_NAME_TAKEN",
         ),
         (lambda: Seen().seen.get(), "STATE_OUT_OF_REACH"),
+        (lambda: seen(Instance), "STATE_NOT_IN_CLASS"),
+        (lambda: seen(Overwritten), "STATE_ASSIGNED"),
     ],
 )
 def test_a_mistake_has_an_id_of_its_own(mistake: Any, error: str) -> None:
     with pytest.raises(hr.DefinitionError) as raised:
         mistake()
     assert raised.value.id == error
+
+
+def test_a_process_may_be_a_dataclass() -> None:
+    assert seen(Annotated).states == (KeptState("seen", 86_400_000_000, "event"),)
+    assert repr(seen(Annotated(limit=5))).startswith("hr.process('seen', Annotated(limit=5), key='user'")
 
 
 def test_states_say_how_long_they_live() -> None:
