@@ -50,7 +50,7 @@ class Annotated(hr.KeyedProcess):
     """Assigns to each annotated name when it is made, the declared state among them."""
 
     limit: int = 3
-    seen: Any = hr.value_state("INT", ttl="1 day")
+    seen: Any = Seen.seen
 
     def on_row(self, row: Any, context: Any) -> None:
         self.seen.set(1)
