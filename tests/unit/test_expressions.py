@@ -88,6 +88,7 @@ def test_text_that_is_no_expression_is_unreadable(text: str) -> None:
         "count % 2",
         "account LIKE account",
         "account LIKE 'a!%' ESCAPE '!'",
+        r"account LIKE 'a\\%'",
         "account LIKE ANY ('a%', 'b%')",
         "account RLIKE 'a'",
         "account || 'a'",

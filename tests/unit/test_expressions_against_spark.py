@@ -359,7 +359,7 @@ def test_patterns_of_text_match_as_in_spark(session: SparkSession) -> None:
         "\r\n",
         "a.b",
         "axb",
-        "(a|b)[c]*+?^${d}",
+        "(a|b)[c]*+?^$ {d}",
         "é",
         "e\u0301",
         "😀",
@@ -380,13 +380,13 @@ def test_patterns_of_text_match_as_in_spark(session: SparkSession) -> None:
         "a.b",
         "%\n%",
         "a%b%",
-        "(a|b)[c]*+?^${d}",
+        "(a|b)[c]*+?^$ {d}",
         "%$%",
         "%[c]%",
         "%%",
         "_%_",
     ]
-    texts = [f"text LIKE '{pattern}'" for pattern in patterns]
+    texts = [f"text {like} '{pattern}'" for pattern in patterns for like in ("LIKE", "NOT LIKE")]
     expected = pl.DataFrame(_in_spark(session, frame, "text STRING").selectExpr(*texts).toArrow())
     for text, wanted in zip(texts, expected.get_columns(), strict=True):
         result = frame.select(parse_row_expression(text).to_polars(frame.schema)).to_series()

@@ -78,10 +78,11 @@ def _like(scope: Scope, node: exp.Expr) -> Operand:
     text, pattern = scope.operand(node.this), node.expression
     if text.dtype not in (pl.String(), pl.Null()):
         raise scope.wrong_type(node, f"{text.dtype} is not a string", "Use a string column.")
-    if not isinstance(pattern, exp.Literal) or not pattern.is_string:
-        raise unsupported(scope.text, "LIKE with a pattern that is not written out")
+    if not isinstance(pattern, exp.Literal) or not pattern.is_string or "\\" in pattern.this:
+        raise unsupported(scope.text, "LIKE with a pattern that is not written out, or that has escapes")
     wanted = "".join(_WILD.get(character) or pl.escape_regex(character) for character in pattern.this)
-    return Operand(text.to(pl.String()).value.str.contains(f"(?s)^{wanted}$"), pl.Boolean())
+    matches = text.to(pl.String()).value.str.contains(f"(?s)^{wanted}$")
+    return Operand(~matches if node.args.get("negate") else matches, pl.Boolean())
 
 
 CONDITIONS: Mapping[type[exp.Expr], Translation] = {
