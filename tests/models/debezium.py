@@ -31,7 +31,7 @@ def changes_of(messages: list[tuple[bytes | None, bytes | None]]) -> tuple[list[
 
 
 def _rows(held: dict[str, Any], key: bytes | None) -> list[tuple[dict[str, Any], str]]:
-    if "op" not in held:
+    if not _is_envelope(held):
         change = {"c": "insert", "r": "insert", "u": "update_after", "d": "delete"}[held.get("__op", "u")]
         return [(held, "delete" if held.get("__deleted") == "true" else change)]
     before, after = held["before"], held["after"]
@@ -50,6 +50,14 @@ def _rows(held: dict[str, Any], key: bytes | None) -> list[tuple[dict[str, Any],
             return [(_there(before), "delete")]
         case other:
             raise ValueError(other)
+
+
+def _is_envelope(held: dict[str, Any]) -> bool:
+    """A row may have columns of the same names, but these are then no objects, and not all that it has."""
+    if not (isinstance(held.get("op"), str) and len(held["op"]) == 1):
+        return False
+    blocks = [held.get(name) for name in ("before", "after", "source")]
+    return any(isinstance(block, dict) for block in blocks) or "id" not in held
 
 
 def _there(row: dict[str, Any] | None) -> dict[str, Any]:

@@ -51,7 +51,8 @@ def scaled_decimals(text: pl.Series, declared: pl.DataType) -> pl.Series:
     """
     parts = text.to_frame("text").select(
         row=pl.int_range(pl.len()),
-        scale=pl.col("text").str.extract(r'"scale":\s*(\d+)').cast(pl.Int64, strict=False),
+        # A decimal column with the name ``scale`` has made text of the number.
+        scale=pl.col("text").str.extract(r'"scale":\s*"?\s*(\d+)').cast(pl.Int64, strict=False),
         value=pl.col("text").str.extract(r'"value":\s*"([^"]*)"'),
     )
     converted = [

@@ -13,11 +13,12 @@ from headrace.sources.conversion import PROBLEM_SCHEMA, settle
 from headrace.sources.debezium.changes import ADDED_TYPES, COMMITTED_AT, TRANSACTION, DebeziumChanges
 from headrace.sources.debezium.encodings import Encodings
 from headrace.sources.debezium.events import Table, as_text, read_events
+from headrace.sources.debezium.forms import Form, seen_form
 from headrace.sources.debezium.keys import DOCUMENTS, keyed
 from headrace.sources.debezium.plain_decimals import with_plain_decimals
 from headrace.sources.debezium.positions import SOURCE, change_position, committed
 from headrace.sources.debezium.rows import ORDER, changelog_rows, refused, says_nothing
-from headrace.sources.debezium.schema_part import Form, layout, seen_form, split
+from headrace.sources.debezium.schema_part import layout, split
 from headrace.sources.debezium.unchanged import with_unchanged
 from headrace.sources.decoding import POSITION, Columns
 
@@ -137,6 +138,6 @@ def _forms(pieces: pl.DataFrame) -> Iterator[tuple[str | None, Form, pl.DataFram
         if form is not None:
             yield schema, form, part
             continue
-        seen = part.with_columns(seen_form(pl.col("payload")).alias("form"))
+        seen = part.with_columns(seen_form(part["payload"]).alias("form"))
         for (each,), same in seen.partition_by("form", as_dict=True, maintain_order=True).items():
             yield schema, each, same

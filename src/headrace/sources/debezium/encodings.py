@@ -11,8 +11,8 @@ import polars as pl
 from headrace.sources.conversion import from_text, from_value
 from headrace.sources.debezium.base64_decimals import decimals, scaled_decimals
 from headrace.sources.debezium.changes import Decimals, Times
+from headrace.sources.debezium.moments import dates, moments
 from headrace.sources.debezium.plain_decimals import plain_decimals
-from headrace.sources.timestamps import parse_dates, parse_timestamps
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _SCALED_DECIMAL = "io.debezium.data.VariableScaleDecimal"
@@ -24,7 +24,6 @@ _UNITS: Mapping[str, Times] = {
 }
 _BYTES = "bytes"
 _BASE64 = r"^[A-Za-z0-9+/]+={0,2}$"
-_FURTHEST_MILLISECOND = (2**63 - 1) // 1000
 # MongoDB's extended JSON: an object around each value of a type that JSON does not have.
 _WRAPPED = r'^\{"\$(?:oid|numberLong|numberInt|numberDouble|numberDecimal|date|uuid)":\s*(.*)\}$'
 _WRAPPED_BYTES = r'^\{"\$binary":\s*(?:\{"base64":\s*)?"([^"]*)"'
@@ -61,10 +60,9 @@ class Encodings:
         match declared:
             case pl.Datetime():
                 unit = self.times if encoding is None else _UNITS.get(encoding.name, self.times)
-                return _moments(text, declared, unit)
+                return moments(text, declared, unit)
             case pl.Date():
-                days = text.cast(pl.Int32, strict=False).cast(pl.Date)
-                return days if days.null_count() == text.null_count() else _filled(days, parse_dates(text))
+                return dates(text)
             case pl.Decimal() if encoding is None or encoding.name == _BYTES:
                 return self._unnamed_decimals(text, declared)
             case pl.Decimal():
@@ -105,19 +103,6 @@ def named_encodings(schema: Mapping[str, Any], path: str = "") -> dict[str, Enco
     if isinstance(schema.get("items"), dict):
         found |= named_encodings(schema["items"], f"{path}[]")
     return found
-
-
-def _moments(text: pl.Series, declared: pl.Datetime, unit: Times) -> pl.Series:
-    number = text.cast(pl.Int64, strict=False)
-    match unit:
-        case "milliseconds":
-            number = number.set(number.abs() > _FURTHEST_MILLISECOND, None) * 1000
-        case "nanoseconds":
-            number = number // 1000
-    moments = number.cast(declared)
-    if moments.null_count() == text.null_count():
-        return moments
-    return _filled(moments, parse_timestamps(text, zoned=declared.time_zone is not None))
 
 
 def _filled(values: pl.Series, others: pl.Series) -> pl.Series:

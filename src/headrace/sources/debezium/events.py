@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from headrace.sources.debezium.forms import Form
 from headrace.sources.debezium.positions import SOURCE
-from headrace.sources.debezium.schema_part import Form
 from headrace.sources.decoding import DEAD_SCHEMA, POSITION, Columns, Decoded, field_types, inner_type
 from headrace.sources.json_lines import JsonLines
 from headrace.sources.messages import as_lines

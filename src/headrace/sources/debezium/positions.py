@@ -38,7 +38,7 @@ def change_position(source: pl.Expr, place: pl.Expr) -> pl.Expr:
     >>> frame.select(change_position(pl.col("source"), pl.col("place")).alias("position"))["position"].to_list()
     ['00000000000000000091:00000000000000000097', '2']
     """
-    at = {name: source.struct.field(name) for name in SOURCE}
+    at = {name: _plain(source.struct.field(name)) for name in SOURCE}
     nothing = pl.lit("0")
     commit = pl.coalesce(at["sequence"].str.extract(r'^\["?(\d+)'), at["lsn"])
     log = at["file"].str.extract(r"(\d+)$")
@@ -54,10 +54,15 @@ def change_position(source: pl.Expr, place: pl.Expr) -> pl.Expr:
 
 def committed(source: pl.Expr, sent: pl.Expr, arrived: pl.Expr) -> pl.Expr:
     """When the database committed the change, in microseconds; or when the connector or at last Kafka had it."""
-    known = source.struct.field("ts_ms").cast(pl.Int64, strict=False)
+    known = _plain(source.struct.field("ts_ms")).cast(pl.Int64, strict=False)
     # Some snapshots have no time and say zero.
     taken = pl.when(known > 0).then(known)
-    return pl.coalesce(taken * 1000, sent.cast(pl.Int64, strict=False) * 1000, arrived)
+    return pl.coalesce(taken * 1000, _plain(sent).cast(pl.Int64, strict=False) * 1000, arrived)
+
+
+def _plain(text: pl.Expr) -> pl.Expr:
+    """A field as it was sent: where a decimal column has its name, the number was marked with a space."""
+    return text.str.strip_chars_start(" ")
 
 
 def _joined(*parts: pl.Expr) -> pl.Expr:

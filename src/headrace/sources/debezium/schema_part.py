@@ -11,16 +11,13 @@ from typing import Literal
 import polars as pl
 
 from headrace.sources.debezium.encodings import Encoding, named_encodings
-
-Form = Literal["envelope", "documents", "flat"]
-"""A change with the row before and after it; the same with MongoDB's documents as text; a row alone."""
+from headrace.sources.debezium.forms import Form
+from headrace.sources.debezium.outermost import outermost
 
 _OPENING, _MIDDLE = '{"schema":', ',"payload":'
+# Once texts are left out and of inner objects all but the end, a second beginning is that of a second object.
+_ONE_OBJECT = r"^(?:\{[^{]*\}|null)$"
 _PERHAPS = r'^\s*\{\s*"(?:schema|payload)"\s*:'
-_OPERATION = r'"op"\s*:\s*"[a-z]"'
-# What concerns no row, as a truncate, may have neither side; then the block that says where it comes from tells.
-_SIDES = r'"(?:before|after)"\s*:|"source"\s*:\s*\{[^{}]*"connector"\s*:'
-_TEXT_SIDES = r'"(?:before|after)"\s*:\s*"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +42,9 @@ def split(text: pl.Series) -> pl.DataFrame:
     parts = frame["text"].str.splitn(_MIDDLE, 2).struct.unnest()
     opened = frame["text"].str.starts_with(_OPENING) & parts["field_1"].is_not_null()
     schema = parts["field_0"].str.strip_prefix(_OPENING).set(~opened.fill_null(False), None)
-    readable = {known for known in schema.unique().drop_nulls() if _is_json(known)}
-    quick = schema.is_in(list(readable)).fill_null(False)
-    pieces = pl.DataFrame({"schema": schema, "payload": parts["field_1"].str.head(-1), "text": frame["text"]})
+    payload = parts["field_1"].str.head(-1)
+    quick = _are_parts(schema, payload)
+    pieces = pl.DataFrame({"schema": schema, "payload": payload, "text": frame["text"]})
     told = pieces.select(
         schema=pl.when(quick).then("schema"),
         payload=pl.when(quick).then("payload").otherwise("text"),
@@ -74,29 +71,35 @@ def layout(schema: str | None) -> Layout:
         row = fields.get("after", fields.get("before"))
         if "op" not in fields or row is None:
             return Layout(None if "op" in fields else "flat", named_encodings(given))
-        return Layout("documents") if row["type"] == "string" else Layout("envelope", named_encodings(row))
-    except (ValueError, TypeError, KeyError, AttributeError):
+        if row["type"] == "struct":
+            return Layout("envelope", named_encodings(row))
+        # A table may have columns with the names of the sides.
+        source = fields.get("source", {}).get("type") == "struct"
+        return Layout("documents") if source and row["type"] == "string" else Layout("flat", named_encodings(given))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return Layout(None)
 
 
-def seen_form(payload: pl.Expr) -> pl.Expr:
-    """The form of messages whose schema part does not tell it. Quotes inside of text are escaped, so these are keys."""
-    envelope = payload.str.contains(_OPERATION) & payload.str.contains(_SIDES)
-    return (
-        pl.when(envelope & payload.str.contains(_TEXT_SIDES))
-        .then(pl.lit("documents"))
-        .when(envelope)
-        .then(pl.lit("envelope"))
-        .otherwise(pl.lit("flat"))
-    )
+def _are_parts(schema: pl.Series, payload: pl.Series) -> pl.Series:
+    """Whether a message is these two parts and no row of a table with columns of their names."""
+    kinds = {known: _kind(known) for known in schema.unique().drop_nulls()}
+    likely = (payload == "null") | (payload.str.starts_with("{") & payload.str.ends_with("}"))
+    sure = schema.is_in([known for known, kind in kinds.items() if kind == "schema"]) & likely
+    unsure = (schema.is_in([known for known, kind in kinds.items() if kind == "perhaps"]) & likely).fill_null(False)
+    if not unsure.any():
+        return sure.fill_null(False)
+    bare = outermost(payload.filter(unsure)).str.replace_all('"[^"]*"', "")
+    return sure.fill_null(False).scatter(unsure.arg_true(), bare.str.contains(_ONE_OBJECT))
 
 
-def _is_json(text: str) -> bool:
+def _kind(schema: str) -> Literal["schema", "perhaps", "none"]:
     try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
+        given = json.loads(schema)
+    except (ValueError, RecursionError):
+        return "none"
+    if isinstance(given, dict) and isinstance(given.get("fields"), list):
+        return "schema"
+    return "perhaps" if given is None or isinstance(given, dict) else "none"
 
 
 def _apart(text: str) -> tuple[str | None, str]:
@@ -107,4 +110,7 @@ def _apart(text: str) -> tuple[str | None, str]:
         return None, text
     if not isinstance(whole, dict) or set(whole) != {"schema", "payload"}:
         return None, text
-    return json.dumps(whole["schema"]), json.dumps(whole["payload"], ensure_ascii=False)
+    schema, payload = whole["schema"], whole["payload"]
+    if not (isinstance(schema, dict) or isinstance(payload, dict) or schema is payload is None):
+        return None, text
+    return json.dumps(schema), json.dumps(payload, ensure_ascii=False)

@@ -12,13 +12,19 @@ from hypothesis import strategies as st
 from headrace.sources.messages import Payloads
 from tests.models.debezium import UNAVAILABLE, Change, changes_of
 from tests.models.examples import examples
-from tests.unit.sources.debezium.recorded import change, decoder, with_schema, written
+from tests.unit.sources.debezium.recorded import change, decoder, postgres, with_schema, written
 
 FIELDS = [{"type": "int64", "field": "id"}, {"type": "string", "field": "name"}]
 NAMES = st.none() | st.text(st.characters(codec="utf-8"), max_size=5) | st.just(UNAVAILABLE)
-ROWS = st.fixed_dictionaries({"id": st.integers(0, 3) | st.just("one"), "name": NAMES})
+# Columns that are not read, with the names of a message's own parts.
+TEXTS = st.none() | st.sampled_from(["x", "u", '{"id": 9}', '"op":"c"', "}"])
+ALIKE = dict.fromkeys(("op", "before", "after", "source", "schema", "payload"), TEXTS)
+ROWS = st.fixed_dictionaries({"id": st.integers(0, 3) | st.just("one"), "name": NAMES}, optional=ALIKE).flatmap(
+    lambda row: st.permutations(list(row.items())).map(dict)
+)
 SIDES = st.none() | ROWS
-ENVELOPES = st.builds(change, st.sampled_from("crudtx"), before=SIDES, after=SIDES)
+SOURCES = st.sampled_from([None, postgres(100)])
+ENVELOPES = st.builds(change, st.sampled_from("crudtx"), before=SIDES, after=SIDES, source=SOURCES)
 DELETED = st.sampled_from(["true", "false"])
 ADDED = st.fixed_dictionaries({}, optional={"__op": st.sampled_from("crud"), "__deleted": DELETED})
 FLAT = st.builds(lambda row, added: {**row, **added}, ROWS, ADDED)

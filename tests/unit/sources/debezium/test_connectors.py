@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import pytest
+
 from headrace.sources.debezium.changes import debezium_changes
 from tests.unit.sources.debezium.recorded import COMMITTED, change, dead, decoded, postgres, rows
 
@@ -69,6 +71,31 @@ def test_an_unknown_connector_leaves_the_offset_as_position() -> None:
     other = {"connector": "db3", "ts_ms": COMMITTED}
     found = decoded(*(change("u", after=ANN, source=source) for source in (other, None)), first=8)
     assert rows(found, "position") == [("00000000000000000008",), ("00000000000000000009",)]
+
+
+@pytest.mark.parametrize("name", ["pos", "row", "lsn", "event_serial_no", "ord", "ts_ms"])
+def test_positions_and_times_do_not_depend_on_the_names_of_the_tables_columns(name: str) -> None:
+    changes = debezium_changes(f"id BIGINT, {name} DECIMAL(10, 2)", key="id")
+    sources = [
+        _mysql("mysql-bin.000003", 99, 2),
+        _mysql("mysql-bin.000003", 100, 10),
+        postgres(99),
+        postgres(100, last_commit=None, sequence=None),
+        _sql_server("00000027:00000ac0:0002", "00000027:00000ac0:0001", 2),
+        _mongo(1000, 2),
+        postgres(101, ts_ms=0),
+    ]
+    found = decoded(*(change("u", after={"id": 1, name: 1.5}, source=each) for each in sources), changes=changes)
+    usual = decoded(*(change("u", after=ANN, source=each) for each in sources))
+    assert rows(found, "position", "committed_at") == rows(usual, "position", "committed_at")
+    assert found.rows[name].to_list() == [Decimal("1.50")] * len(sources)
+
+
+def test_unwrapped_rows_may_declare_the_fields_of_their_position_as_decimals() -> None:
+    changes = debezium_changes("id BIGINT, __lsn DECIMAL(20, 0), __source_ts_ms DECIMAL(20, 0)", key="id")
+    found = decoded({"id": 1, "__lsn": 99, "__source_ts_ms": COMMITTED}, changes=changes)
+    committed_at = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
+    assert rows(found, "position", "committed_at") == [("00000000000000000099:00000000000000000099", committed_at)]
 
 
 def test_mysql_values_are_read_by_their_declared_types() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.sources.debezium.base64_decimals import decimals
 from headrace.sources.debezium.changes import debezium_changes
+from headrace.sources.postgres_changes.values import FIRST_MOMENT, LAST_MOMENT
 from tests.models.examples import examples
 from tests.unit.sources.debezium.recorded import COMMITTED, change, dead, decoded, rows, with_schema
 
@@ -109,6 +110,58 @@ def test_without_a_schema_part_declared_types_and_options_say_it(
     declared: str, value: object, options: dict[str, Any], expected: object
 ) -> None:
     assert _read(declared, value, None, **options) == expected
+
+
+FIRST, LAST = (datetime.fromisoformat(each) for each in (FIRST_MOMENT, LAST_MOMENT))
+
+
+@pytest.mark.parametrize(
+    ("value", "field", "options", "expected"),
+    [
+        (9_223_371_331_200_000_000, None, {}, LAST),
+        (9_223_372_036_825_200_000, {"name": "io.debezium.time.MicroTimestamp"}, {}, LAST),
+        (-9_223_372_036_832_400_000, {"name": "io.debezium.time.MicroTimestamp"}, {}, FIRST),
+        (9_223_372_036_825_200_000, {"name": "io.debezium.time.Timestamp"}, {}, LAST),
+        (-(2**63), None, {"times": "milliseconds"}, FIRST),
+        (253_402_300_800_000, None, {"times": "milliseconds"}, LAST),
+        (253_402_300_799_999, None, {"times": "milliseconds"}, LAST.replace(microsecond=999_000)),
+        (253_402_300_799_999_999, None, {}, LAST),
+        (-62_135_596_800_000_001, None, {}, FIRST),
+        (2**63 - 1, None, {"times": "nanoseconds"}, datetime(2262, 4, 11, 23, 47, 16, 854_775)),
+        ("infinity", None, {}, LAST),
+        ("-infinity", None, {}, FIRST),
+        ("+294247-01-10T04:00:25.200Z", {"name": "io.debezium.time.ZonedTimestamp"}, {}, LAST),
+        ("-0043-03-15T00:00:00Z", {"name": "io.debezium.time.ZonedTimestamp"}, {}, FIRST),
+        ("0000-12-31T00:00:00", None, {}, FIRST),
+    ],
+)
+def test_times_that_no_calendar_has_are_the_first_or_last_moment_of_the_years_1_and_9999(
+    value: object, field: dict[str, Any] | None, options: dict[str, Any], expected: datetime
+) -> None:
+    assert _read("TIMESTAMP", value, field, **options) == expected.replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (2**31 - 1, LAST),
+        (-(2**31), FIRST),
+        (106_751_991_167, LAST),
+        (2_932_897, LAST),
+        ("infinity", LAST),
+        ("+10000-01-01", LAST),
+        ("-0001-01-01", FIRST),
+        ("0000-01-01", FIRST),
+    ],
+)
+def test_so_are_dates(value: object, expected: datetime) -> None:
+    assert _read("DATE", value, None) == expected.date()
+
+
+def test_a_column_may_be_named_as_a_part_of_a_decimal() -> None:
+    changes = debezium_changes("id BIGINT, scale DECIMAL(5, 1), v DECIMAL(10, 2)", key="id")
+    row = {"id": 1, "scale": 2.5, "v": {"scale": 1, "value": _encoded(125)}}
+    assert rows(decoded(change("c", after=row), changes=changes), "scale", "v") == [(Decimal("2.5"), Decimal("12.50"))]
 
 
 @pytest.mark.parametrize(

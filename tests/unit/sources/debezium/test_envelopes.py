@@ -204,6 +204,95 @@ def test_a_table_may_have_columns_with_the_names_of_the_envelope(kind: str, sour
     ]
 
 
+@pytest.mark.parametrize("source", [postgres(100), None])
+@pytest.mark.parametrize("name", ["before", "after"])
+@pytest.mark.parametrize(
+    ("declared", "value", "expected"),
+    [
+        ("TIMESTAMP_NTZ", COMMITTED * 1000, datetime(2026, 1, 2, 3, 4, 5, 678_000)),
+        ("DECIMAL(10, 2)", "BNI=", Decimal("12.34")),
+        ("STRING", '{"$oid": "5f"}', '{"$oid": "5f"}'),
+    ],
+)
+def test_a_text_column_with_the_name_of_a_side_makes_no_document_of_its_row(
+    declared: str, value: object, expected: object, name: str, source: dict[str, Any] | None
+) -> None:
+    changes = debezium_changes(f"id BIGINT, v {declared}", key="id")
+    row = {"id": 1, name: "x", "v": value}
+    turned = {"op": "d", "source": source, "before": row}
+    found = decoded(
+        change("c", after=row, source=source),
+        change("u", before=row, after=row, source=source),
+        turned,
+        changes=changes,
+    )
+    kinds = ["insert", "update_before", "update_after", "delete"]
+    assert rows(found, "v", "change") == [(expected, kind) for kind in kinds]
+
+
+AUDIT = debezium_changes("id BIGINT, op STRING, before STRING, after STRING", key="id")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("x", "y"), (None, "y"), ("x", None), (None, None), ('{"id": 5}', '{"id": 6}'), ("1", 2)]
+)
+@pytest.mark.parametrize("first", ["id", "before"])
+def test_an_unwrapped_row_of_an_audit_table_is_no_envelope(before: object, after: object, first: str) -> None:
+    row = {"id": 1, "op": "d", "before": before, "after": after}
+    row = {first: row[first], **row}
+    fields = [{"type": "int64", "field": "id"}, *({"type": "string", "field": name} for name in row if name != "id")]
+    whole = {"schema": {"type": "struct", "fields": fields}, "payload": row}
+    found = decoded({**row, "__op": "c"}, row, whole, change("r", after=row), changes=AUDIT, keys=[{"id": 1}] * 4)
+    shown = (1, "d", before, None if after is None else str(after))
+    assert rows(found, "id", "op", "before", "after", "change") == [
+        (*shown, "insert"),
+        (*shown, "update_after"),
+        (*shown, "update_after"),
+        (*shown, "insert"),
+    ]
+
+
+def test_an_unwrapped_row_that_holds_an_envelope_is_none() -> None:
+    changes = debezium_changes("id BIGINT, log STRUCT<op: STRING, before: STRING>", key="id")
+    found = decoded({"id": 1, "log": {"op": "c", "before": "x"}}, changes=changes)
+    assert rows(found, "id", "log", "change") == [(1, {"op": "c", "before": "x"}, "update_after")]
+
+
+def test_an_envelope_without_its_source_is_one_still() -> None:
+    deleted = {"op": "d", "before": None, "after": None, "ts_ms": COMMITTED}
+    documents = {"op": "c", "after": '{"id": 2, "name": "Bob"}'}
+    found = decoded({"op": "c", "after": ANN}, deleted, documents, keys=[None, {"id": 1}, None])
+    assert rows(found, "id", "name", "change") == [(1, "Ann", "insert"), (1, None, "delete"), (2, "Bob", "insert")]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"schema": "public", "payload": "x", "id": 1},
+        {"schema": None, "payload": "x", "id": 1},
+        {"schema": "public", "payload": None, "id": 1},
+        {"schema": None, "payload": {"a": 1}, "id": 1},
+        {"schema": None, "payload": {"a": 1}, "id": 1, "more": {}},
+        {"schema": {"a": 1}, "payload": {"a": 1}, "id": 1, "more": {}},
+        {"schema": {"type": "struct"}, "payload": {"a": 1}, "id": 1},
+        {"schema": {"type": "struct"}, "payload": {"a": "}"}, "id": 1, "more": {"a": "{"}},
+        {"schema": 5, "id": 1, "payload": [1]},
+    ],
+)
+def test_a_table_may_have_columns_named_as_the_parts_of_a_message(row: dict[str, Any]) -> None:
+    changes = debezium_changes("id BIGINT, schema STRING, payload STRING", key="id")
+    found = decoded(row, changes=changes)
+    held = (row["schema"], row["payload"])
+    shown = (each if each is None or isinstance(each, str) else json.dumps(each) for each in held)
+    assert rows(found, "id", "schema", "payload") == [(1, *shown)]
+
+
+def test_a_table_may_have_no_other_columns_than_those() -> None:
+    changes = debezium_changes("schema STRING, payload STRING", key="schema")
+    found = decoded({"schema": "public", "payload": "x"}, {"schema": "other", "payload": None}, changes=changes)
+    assert rows(found, "schema", "payload") == [("public", "x"), ("other", None)]
+
+
 def test_nothing_gives_nothing() -> None:
     found = decoded()
     assert (found.rows.height, found.dead.height, found.skipped) == (0, 0, 0)
