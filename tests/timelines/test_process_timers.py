@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +16,11 @@ from headrace.testing import at, batch, clock, crash, expect, play, row, timelin
 
 # Spark's workers cannot import this module, so they get its classes whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+NINE = datetime(2026, 1, 1, 9, tzinfo=UTC)
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
 
 
 def told(process: Any, **more: Any) -> Any:
@@ -275,6 +282,26 @@ def test_without_order_timers_fire_after_the_rows_of_the_batch() -> None:
     assert [each["said"] for each in played.main] == ["row 0", "row 5", "timer of 0 02:00", "timer of 5 07:00"]
 
 
+def test_without_order_a_timer_for_the_past_fires_when_the_watermark_is_there_and_never_before_the_last_one() -> None:
+    class Past(hr.KeyedProcess):
+        def on_row(self, row: Any, context: Any) -> None:
+            context.set_timer("passed", at=NINE)
+            context.set_timer("to come", at=datetime(2026, 1, 1, 9, 50))
+
+        def on_timer(self, timer: Any, context: Any) -> Any:
+            yield {"user": context.key, "said": timer.name}
+
+    timeline(
+        told(Past, ordered=False),
+        watermark("09:30"),
+        at("10:00", user="a"),
+        watermark("09:40"),
+        expect(user="a", said="passed", at="09:30"),
+        watermark("09:50"),
+        expect(user="a", said="to come", at="09:50"),
+    )
+
+
 def test_timers_that_set_timers_for_the_past_for_ever_are_told() -> None:
     class Endless(hr.KeyedProcess):
         def on_row(self, row: Any, context: Any) -> None:
@@ -321,7 +348,20 @@ def test_far_more_timers_than_that_may_fire_when_time_goes_on() -> None:
         (lambda context: context.set_timer("t", at="10:00"), r"\[TIMER_TIME\] timer 't': at='10:00'"),
         (lambda context: context.set_timer(7, after="1 second"), r"\[TIMER_NAME\]"),
         (lambda context: context.set_timer("t", after="soon"), r"\[DURATION_UNREADABLE\] after='soon'"),
-        (lambda context: context.set_timer("t", after="1 second", payload={1, 2}), "not JSON serializable"),
+        (lambda context: context.set_timer("t", after=5), r"\[TIMER_TIME\] after=5"),
+        (lambda context: context.set_timer("t", at=NINE, after="1 hour"), r"\[TIMER_TIME\] timer 't' .* at=.* after="),
+        (lambda context: context.set_clock_timer("t", at=NINE, after="1 hour"), r"\[TIMER_TIME\] .* at=.* after="),
+        (lambda context: context.set_timer("t", after=timedelta.max), r"\[TIMER_TIME\] timer 't' .* end of time"),
+        (lambda context: context.set_timer("t", after=timedelta.min), r"\[TIMER_TIME\] timer 't' .* end of time"),
+        (lambda context: context.set_clock_timer("t", after=timedelta.max), r"\[TIMER_TIME\] timer 't' .* end of time"),
+        (lambda context: context.set_clock_timer("t", after=timedelta.min), r"\[TIMER_TIME\] timer 't' .* end of ti"),
+        (lambda context: context.set_timer("\ud800", after="1 second"), r"\[TIMER_NAME\] .*'\\ud800'.* Unicode"),
+        (lambda context: context.set_clock_timer("\ud800", after="1 second"), r"\[TIMER_NAME\] .*'\\ud800'.* Unicode"),
+        (
+            lambda context: context.set_timer("t", after="1 second", payload={1, 2}),
+            r"\[TIMER_PAYLOAD\] timer 't': .*not JSON serializable",
+        ),
+        (lambda context: context.set_timer("t", after="1 second", payload=ENDLESS), r"\[TIMER_PAYLOAD\] timer 't': "),
         (lambda context: context.rules, r"\[RULES_MISSING\]"),
     ],
 )
@@ -330,8 +370,21 @@ def test_a_timer_that_cannot_be_is_an_error_of_the_call(asked: Any, error: str) 
         def on_row(self, row: Any, context: Any) -> None:
             asked(context)
 
-    with pytest.raises(hr.HeadraceError, match=error):
-        said(Asking, at("10:00", user="a"))
+    step = told(Asking, on_error="dead_letter")
+    (letter,) = play(step, at("10:00", user="a"), watermark("23:00")).dead_letters
+    assert re.search(error, letter["detail"].splitlines()[0])
+
+
+def test_names_and_payloads_of_timers_come_back_as_they_went() -> None:
+    class Odd(hr.KeyedProcess):
+        def on_row(self, row: Any, context: Any) -> None:
+            context.set_timer("zwölf \N{SNOWMAN}", at=datetime(9000, 1, 1), payload=["\ud800", math.inf])
+
+        def on_timer(self, timer: Any, context: Any) -> Any:
+            yield {"said": f"{timer.name} {timer.payload!r} {timer.time:%Y}"}
+
+    played = play(told(Odd), at("10:00", user="a"), watermark("10:01"), crash(), watermark("9000-01-01"))
+    assert [each["said"] for each in played.main] == ["zwölf \N{SNOWMAN} ['\\ud800', inf] 9000"]
 
 
 class Forgetful(hr.KeyedProcess):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -81,12 +81,19 @@ class Context:
         self, name: str, *, at: datetime | None = None, after: Duration | None = None, payload: Any = None
     ) -> None:
         """Call ``on_timer`` when event time reaches a moment, or so long after ``time``; the same name replaces."""
-        time = self._time + _length(after) if after is not None else _moment(name, at)
+        if after is None:
+            time = _moment(name, at)
+        elif at is None:
+            time = self._time + _length(after)
+        else:
+            raise _two_times(name, at, after)
         if time <= self._time or self._ended:
             self._count()
-        if type(name) is not str:
-            raise _no_name(name)
-        self.timers.set(name, time, None if payload is None else json.dumps(payload))
+        if type(name) is not str or not name.isascii():
+            _check_name(name)
+        if not BEGINNING < time < END:
+            raise _out_of_reach(name)
+        self.timers.set(name, time, None if payload is None else _as_json(name, payload))
 
     def cancel_timer(self, name: str) -> None:
         """Take a timer of event time back; nothing happens if it is not set."""
@@ -96,12 +103,19 @@ class Context:
         self, name: str, *, at: datetime | None = None, after: Duration | None = None, payload: Any = None
     ) -> None:
         """Call ``on_timer`` when the clock reaches a moment, or so long after ``now``; the same name replaces."""
-        time = self._edge.clock + _length(after) if after is not None else _moment(name, at)
+        if after is None:
+            time = _moment(name, at)
+        elif at is None:
+            time = self._edge.clock + _length(after)
+        else:
+            raise _two_times(name, at, after)
         if time <= self._edge.clock:
             self._count()
-        if type(name) is not str:
-            raise _no_name(name)
-        self.clock_timers.set(name, time, None if payload is None else json.dumps(payload))
+        if type(name) is not str or not name.isascii():
+            _check_name(name)
+        if not BEGINNING < time < END:
+            raise _out_of_reach(name)
+        self.clock_timers.set(name, time, None if payload is None else _as_json(name, payload))
 
     def cancel_clock_timer(self, name: str) -> None:
         """Take a timer of the clock back; nothing happens if it is not set."""
@@ -116,8 +130,38 @@ class Context:
             )
 
 
-def _no_name(name: Any) -> TimerError:
-    return TimerError(f"[TIMER_NAME] a timer's name is text, not {name!r}.")
+def _check_name(name: Any) -> None:
+    if type(name) is not str:
+        raise TimerError(f"[TIMER_NAME] a timer's name is text, not {name!r}.")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise TimerError(
+            f"[TIMER_NAME] a timer cannot be named {name!r}, which is no valid Unicode, so it could not be stored. "
+            "Take the lone surrogates out of it."
+        ) from None
+
+
+def _two_times(name: str, at: datetime, after: Duration) -> TimerError:
+    return TimerError(
+        f"[TIMER_TIME] timer {name!r} has at={at!r} and after={after!r}, which are two times. Take one away."
+    )
+
+
+def _out_of_reach(name: str) -> TimerError:
+    return TimerError(
+        f"[TIMER_TIME] timer {name!r} would fire before the beginning or after the end of time, some 292,000 years "
+        "away. Give it a nearer time, or none at all."
+    )
+
+
+def _as_json(name: str, payload: Any) -> str:
+    try:
+        return json.dumps(payload)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TimerError(
+            f"[TIMER_PAYLOAD] timer {name!r}: {error}. It is stored as JSON: give text, numbers, lists or dicts."
+        ) from error
 
 
 def _moment(name: str, at: datetime | None) -> int:
@@ -130,4 +174,6 @@ def _moment(name: str, at: datetime | None) -> int:
 
 @lru_cache(maxsize=1024)
 def _length(after: Duration) -> int:
+    if not isinstance(after, str | timedelta):
+        raise TimerError(f"[TIMER_TIME] after={after!r} is no length of time. Give after='5 minutes' or a timedelta.")
     return microseconds(after, argument="after")

@@ -42,7 +42,7 @@ class Overwritten(Seen):
     """Takes the name of a state for a setting."""
 
     def __init__(self) -> None:
-        self.seen = 7
+        self.seen = 7  # type: ignore[assignment]
 
 
 @dataclass
