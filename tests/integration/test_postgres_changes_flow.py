@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from headrace.services import Service
 from headrace.sources.postgres_changes.read import read_postgres_changes
-from tests.integration.changes import table_of
+from tests.integration.changes import feed_of, table_of
 
 pytestmark = pytest.mark.spark
 
@@ -110,6 +110,27 @@ def test_a_table_that_is_emptied_or_altered_stops_the_flow_with_the_reason(
     with pytest.raises(hr.HeadraceError, match="column 'n' is no longer integer") as raised:
         run(on_truncate="dead_letter")
     assert raised.value.id == "SCHEMA_CHANGED"
+
+
+def test_a_table_that_was_renamed_stops_the_flow_behind_what_was_logged_before(
+    postgres: Service, database: psycopg.Connection[Any], name: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    database.execute(f"create table {name} (id int primary key)")
+    database.execute(f"insert into {name} values (1)")
+
+    @hr.pipeline(name="shop")
+    def shop(spark: SparkSession) -> None:
+        hr.write("orders", read_postgres_changes(spark, name, dsn=postgres.url, slot=name), hr.to_memory(name))
+
+    feed = feed_of(postgres, tmp_path / "landing" / name, name, [name])
+    feed.start()
+    feed.stop()
+    database.execute(f"alter table {name} rename to {name}_old; insert into {name}_old values (2)")
+    for _ in range(2):
+        with pytest.raises(hr.HeadraceError, match=f"was renamed to public.{name}_old") as raised:
+            shop.run(checkpoint=tmp_path, mode=hr.available_now(), spark=spark)
+        assert raised.value.id == "SCHEMA_CHANGED"
+        assert [row["id"] for row in hr.memory(name)] == [1]
 
 
 def test_a_slot_that_is_dropped_while_the_pipeline_runs_stops_it(

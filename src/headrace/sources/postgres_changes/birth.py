@@ -23,11 +23,18 @@ class Birth:
     log: str
     """Made up anew when a snapshot has to be begun again, so that whoever was at it before disturbs nobody."""
     tables: tuple[Table, ...]
+    published: tuple[int, ...] = ()
+    """The numbers of the publication and of the tables' places in it: made anew, they would have others."""
 
     def write(self, folder: Path) -> None:
         """Keep it."""
-        tables = [table.to_json() for table in self.tables]
-        told = {"slot": self.slot, "publication": self.publication, "log": self.log, "tables": tables}
+        told = {
+            "slot": self.slot,
+            "publication": self.publication,
+            "log": self.log,
+            "tables": [table.to_json() for table in self.tables],
+            "published": list(self.published),
+        }
         write_durably(folder / BIRTH, json.dumps(told, indent=2))
 
     @property
@@ -42,7 +49,8 @@ def birth_of(folder: Path) -> Birth | None:
     if not file.exists():
         return None
     told = json.loads(file.read_text(encoding="utf-8"))
-    return Birth(**{**told, "tables": tuple(Table.from_json(table) for table in told["tables"])})
+    tables = tuple(Table.from_json(table) for table in told["tables"])
+    return Birth(**{**told, "tables": tables, "published": tuple(told.get("published", ()))})
 
 
 def session_of(folder: Path, slot: str) -> str:

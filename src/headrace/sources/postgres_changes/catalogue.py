@@ -15,7 +15,7 @@ select c.oid, c.relkind::text, c.relreplident::text, has_table_privilege(c.oid, 
     coalesce((i.indkey::int2[])[0:i.indnkeyatts - 1], '{}') as key,
     c.relkind = 'r' and exists (select from pg_inherits h where h.inhparent = c.oid) as inherited
 from pg_class c
-left join pg_index i on i.indrelid = c.oid
+left join pg_index i on i.indrelid = c.oid and i.indimmediate
     and case c.relreplident when 'i' then i.indisreplident else i.indisprimary end
 where c.oid = to_regclass(format('%%I.%%I', %s::text, %s::text))
 """
@@ -60,6 +60,8 @@ class Table:
     """The primary key, or the columns of the index that stands for it; none when old rows alone tell rows apart."""
     whole: bool
     """Whether the whole old row is logged (REPLICA IDENTITY FULL)."""
+    oid: int = 0
+    """The number that the server has given it, which no other name changes; 0 where an earlier version left it out."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -74,7 +76,7 @@ class Table:
     def from_json(cls, given: Mapping[str, Any]) -> Self:
         """The table from a file."""
         columns = tuple(Column(**column) for column in given["columns"])
-        return cls(given["name"], columns, tuple(given["key"]), given["whole"])
+        return cls(given["name"], columns, tuple(given["key"]), given["whole"], given.get("oid", 0))
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -121,8 +123,9 @@ def find_table(connection: psycopg.Connection[Any], name: str) -> Table:
     if (not key and identity != FULL) or identity == "n":
         raise HeadraceError(
             "KEY_MISSING",
-            f"table {name!r} has no primary key and does not log old rows, so an update or delete could not say which "
-            f"row it means, and PostgreSQL would refuse it once the table is published. Add a primary key, or: "
+            f"table {name!r} has no primary key (a deferrable one does not count) and does not log old rows, so an "
+            "update or delete could not say which row it means, and PostgreSQL would refuse it once the table is "
+            "published. Add a primary key, or: "
             f"ALTER TABLE {name} REPLICA IDENTITY FULL.",
         )
-    return Table(full_name(name), columns, key, identity == FULL)
+    return Table(full_name(name), columns, key, identity == FULL, oid)

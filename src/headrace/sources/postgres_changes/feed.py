@@ -14,13 +14,15 @@ import psycopg
 
 from headrace.errors import HeadraceError
 from headrace.sources.postgres_changes import snapshot
+from headrace.sources.postgres_changes.alterations import Altered
 from headrace.sources.postgres_changes.birth import Birth, birth_of, forget_failure, session_of, tell_failure
 from headrace.sources.postgres_changes.catalogue import Table
 from headrace.sources.postgres_changes.change_log import ChangeLog, Overtaken
 from headrace.sources.postgres_changes.draft import Draft
+from headrace.sources.postgres_changes.publication import check_followed, numbered, publish, published
 from headrace.sources.postgres_changes.recording import Recorder
 from headrace.sources.postgres_changes.server import Away
-from headrace.sources.postgres_changes.slot import Slot, publish
+from headrace.sources.postgres_changes.slot import Slot
 from headrace.storage import write_durably
 from headrace.waiting import Sign
 
@@ -57,14 +59,22 @@ class ChangesFeed:
         self._session = session_of(self._folder, self._slot.name)
         try:
             connection = self._open()
-            birth, self._log = self._born(connection)
+            self._birth, self._log = self._born(connection)
             snapshot.show_snapshot(self._log)
             self._check_slot(connection)
-            self._tables = birth.by_name
+            if not all(table.oid for table in self._birth.tables):
+                self._birth = numbered(connection, self._slot, self._birth)
+                self._birth.write(self._folder)
             self._slot.advance(connection, self._log.last().end)
             target = self._slot.written(connection)
             while self._take(connection) < target and not self._stopping.is_set():
                 pass
+            self.check_followed(connection)
+        except Altered as problem:
+            # What was logged before is still read; behind it the flows are told.
+            self._close()
+            tell_failure(self._folder, problem)
+            return
         except BaseException as problem:
             self._close()
             raise self._slot.server.told(problem) from None
@@ -103,7 +113,13 @@ class ChangesFeed:
             )
         tables = tuple(self._find_tables(connection))
         publish(connection, self._slot, tables)
-        birth = Birth(self._slot.name, self._slot.publication, uuid.uuid4().hex[:12], tables)
+        birth = Birth(
+            self._slot.name,
+            self._slot.publication,
+            uuid.uuid4().hex[:12],
+            tables,
+            published(connection, self._slot, tables),
+        )
         log = ChangeLog(self._folder / birth.log)
         log.create()
         birth.write(self._folder)
@@ -133,7 +149,7 @@ class ChangesFeed:
         """Log what is waiting and let the server forget it; how far its log has been read."""
         upto = self._slot.written(connection)
         draft = Draft(self._log, self._log.next())
-        recorder = Recorder(self._tables, self._log.last(), draft)
+        recorder = Recorder(self._birth.by_name, self._log.last(), draft)
         try:
             recorder.record(self._slot.messages(connection, upto))
             entry = recorder.entry()
@@ -152,6 +168,9 @@ class ChangesFeed:
             self.logged()
         # Without a transaction all that was written is of no interest, and may be forgotten when it is much.
         end = recorder.end or (upto if upto - self._reached() > IDLE_BYTES else 0)
+        if end:
+            # The catalogue is as it is behind all that has been read: what was left out until then is noticed here.
+            self.check_followed(connection)
         if end > self._reached():
             write_durably(self._log.folder / PASSED, str(end))
         if end:
@@ -161,6 +180,10 @@ class ChangesFeed:
 
     def logged(self) -> None:
         """What has come is in the log, and the server does not know it yet."""
+
+    def check_followed(self, connection: psycopg.Connection[Any]) -> None:
+        """Nothing has been left out of what came: only then the server may forget."""
+        check_followed(connection, self._slot, self._birth)
 
     def _work(self) -> None:
         connection = self._connection

@@ -14,6 +14,7 @@ _OID, _COUNT, _LENGTH, _TYPE = Struct(">I"), Struct(">H"), Struct(">I"), Struct(
 _TRUNCATE = Struct(">IB")
 _TEXT, _NULL, _UNCHANGED = b"tnu"
 _KEY, _OLD = b"KO"
+_FULL, _IN_KEY = ord("f"), 1
 EPOCH_2000 = 946_684_800_000_000
 """Microseconds between PostgreSQL's beginning of time and Unix's."""
 
@@ -42,6 +43,10 @@ class Relation:
     id: int
     table: str
     columns: tuple[tuple[str, int, int], ...]
+    key: tuple[str, ...]
+    """The columns that are sent of an old row."""
+    whole: bool
+    """Whether that is because the whole old row is logged (REPLICA IDENTITY FULL)."""
 
 
 @dataclass(slots=True)
@@ -146,14 +151,18 @@ def _relation(message: bytes) -> Relation:
     words = _words(message, 5)
     schema, at = next(words)
     name, at = next(words)
+    whole = message[at] == _FULL
     (count,) = _COUNT.unpack_from(message, at + 1)
     at += 3
-    columns = []
+    columns, key = [], []
     for _ in range(count):
+        flags = message[at]
         column, at = next(_words(message, at + 1))
         columns.append((column, *_TYPE.unpack_from(message, at)))
         at += _TYPE.size
-    return Relation(id, f"{schema}.{name}", tuple(columns))
+        if flags & _IN_KEY:
+            key.append(column)
+    return Relation(id, f"{schema}.{name}", tuple(columns), tuple(key), whole)
 
 
 def _words(message: bytes, at: int) -> Iterator[tuple[str, int]]:

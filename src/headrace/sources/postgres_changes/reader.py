@@ -26,6 +26,7 @@ from headrace.sources.decoding import (
 )
 from headrace.sources.decoding import POSITION as ROW
 from headrace.sources.gate import Arrived
+from headrace.sources.postgres_changes.alterations import ANEW, SCHEMA_CHANGED
 from headrace.sources.postgres_changes.birth import birth_of
 from headrace.sources.postgres_changes.catalogue import Column
 from headrace.sources.postgres_changes.change_log import (
@@ -88,7 +89,7 @@ class ChangesReader:
             first += file.rows
         added = sorted(set(entry.altered.get(self.table, ())) - then.keys())
         if added:
-            detail = f"table {self.table} now has a column {', '.join(added)}, which is not read. {_ANEW}"
+            detail = f"table {self.table} now has a column {', '.join(added)}, which is not read. {ANEW}"
             yield self._note(behind, COLUMN_ADDED, detail)
             behind += 1
         if self.table in entry.truncated:
@@ -150,13 +151,13 @@ class ChangesReader:
         for name, kind in self.columns.items():
             if name not in now:
                 raise HeadraceError(
-                    "SCHEMA_CHANGED", f"table {self.table}: column {name!r} was removed or renamed. {_ANEW}"
+                    SCHEMA_CHANGED, f"table {self.table}: column {name!r} was removed or renamed. {ANEW}"
                 )
             if is_other(now[name], then[name], kind):
                 raise HeadraceError(
-                    "SCHEMA_CHANGED",
+                    SCHEMA_CHANGED,
                     f"table {self.table}: column {name!r} is no longer {then[name].shown}, for which it was declared. "
-                    + _ANEW,
+                    + ANEW,
                 )
 
     def _truncated(self, place: int, position: str) -> Decoded:
@@ -175,6 +176,3 @@ class ChangesReader:
         row = {"position": [place], "reason": [reason], "detail": [detail], "raw": [b""]}
         empty = pl.DataFrame(schema={**self.columns, **METADATA, ROW: pl.Int64()})
         return Decoded(empty, pl.DataFrame(row, schema=DEAD_SCHEMA))
-
-
-_ANEW = "Give the pipeline a new checkpoint and slot to begin anew with the table as it is now."

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import polars as pl
 
 from headrace.changelog import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from headrace.sources.postgres_changes.alterations import check_same
 from headrace.sources.postgres_changes.catalogue import Column, Table
 from headrace.sources.postgres_changes.change_log import HEAD, Entry
 from headrace.sources.postgres_changes.draft import Draft
@@ -47,6 +48,7 @@ class Recorder:
         self.truncated: dict[str, str] = {}
         self.altered: dict[str, tuple[str, ...]] = {}
         self._tables = tables
+        self._by_number = {table.oid: table for table in tables.values() if table.oid}
         self._seen = dict(before.seen)
         self._draft = draft
         self._pages: dict[int, _Page] = {}
@@ -95,8 +97,11 @@ class Recorder:
         self._bytes = 0
 
     def _turn_page(self, relation: Relation, *, again: bool) -> None:
-        table = self._tables.get(relation.table)
+        # By its number first: a publication follows a table that is renamed, and what comes of it must not be dropped.
+        table = self._by_number.get(relation.id) or self._tables.get(relation.table)
         if table is not None:
+            check_same(table, relation)
+            self._by_number[relation.id] = table
             self.write_out()
             page = self._pages[relation.id] = _Page(table, relation)
             before = self._seen.get(table.name, table.columns)

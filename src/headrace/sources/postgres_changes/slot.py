@@ -1,10 +1,10 @@
-"""A replication slot and its publication: where the server keeps what has not been read yet."""
+"""A replication slot: where the server keeps what has not been read yet."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ import psycopg
 from psycopg import sql
 
 from headrace.errors import DefinitionError, HeadraceError
-from headrace.sources.postgres_changes.catalogue import Table, split_name
 from headrace.sources.postgres_changes.server import Server, lsn_number, lsn_text
 
 CHANGES_AT_ONCE = 100_000
@@ -135,46 +134,3 @@ class Slot:
             "where slot_name = %s and confirmed_flush_lsn < %s::pg_lsn",
             (lsn_text(end), self.name, lsn_text(end)),
         )
-
-
-def publish(connection: psycopg.Connection[Any], slot: Slot, tables: Sequence[Table]) -> None:
-    """Make the publication, or check that the one that is there has all changes of all tables."""
-    found = connection.execute(
-        "select pubinsert and pubupdate and pubdelete and pubtruncate, puballtables from pg_publication "
-        "where pubname = %s",
-        (slot.publication,),
-    ).fetchone()
-    if found is None:
-        names = sql.SQL(", ").join(sql.Identifier(*split_name(table.name)) for table in tables)
-        connection.execute(
-            sql.SQL("create publication {} for table {} with (publish_via_partition_root = true)").format(
-                sql.Identifier(slot.publication), names
-            )
-        )
-        return
-    if not found[0]:
-        raise HeadraceError(
-            "PUBLICATION_INCOMPLETE",
-            f"publication {slot.publication!r} leaves out some kinds of changes. ALTER PUBLICATION "
-            f"{slot.publication} SET (publish = 'insert, update, delete, truncate').",
-        )
-    # Columns of newer servers are asked for by name, so that older ones may lack them.
-    published = connection.execute(
-        "select format('%%s.%%s', schemaname, tablename), to_jsonb(p) ->> 'rowfilter' from pg_publication_tables p "
-        "where pubname = %s",
-        (slot.publication,),
-    ).fetchall()
-    filtered = dict(published)
-    for table in tables:
-        if table.name not in filtered:
-            raise HeadraceError(
-                "PUBLICATION_INCOMPLETE",
-                f"publication {slot.publication!r} has no table {table.name}. ALTER PUBLICATION {slot.publication} "
-                f"ADD TABLE {table.name}.",
-            )
-        if filtered[table.name] is not None:
-            raise HeadraceError(
-                "PUBLICATION_INCOMPLETE",
-                f"publication {slot.publication!r} shows only rows of {table.name} where {filtered[table.name]}, so "
-                "rows would appear and vanish. Remove the condition, or publish the table in another publication.",
-            )

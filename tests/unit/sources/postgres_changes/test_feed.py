@@ -22,7 +22,7 @@ from headrace.sources.postgres_changes.feed import IDLE_BYTES, PASSED, ChangesFe
 from headrace.sources.postgres_changes.recording import framed
 from tests.unit.sources.postgres_changes.scripted_slot import Slot, born, feed_of
 
-TABLE = Table("public.t", (Column("id", 23, -1, "integer"), Column("x", 25, -1, "text")), ("id",), False)
+TABLE = Table("public.t", (Column("id", 23, -1, "integer"), Column("x", 25, -1, "text")), ("id",), False, oid=7)
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_full_disk_that_takes_no_sign_either_is_waited_for(tmp_path: Path, fee
         if full.is_set() and threading.current_thread() is not threading.main_thread():
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    again = ChangesFeed(slot, tmp_path, lambda connection: [TABLE], clean, lambda: [Sign()])  # type: ignore[arg-type,list-item]
+    again = feed_of(slot, tmp_path, TABLE, clean, lambda: [Sign()])
     again.start()
     time.sleep(1.5)
     full.clear()

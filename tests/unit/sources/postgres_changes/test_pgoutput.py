@@ -33,10 +33,16 @@ def test_a_transaction_says_where_and_when_it_was_committed() -> None:
     assert understood(COMMIT) == Commit(lsn=0x152A2F8, end=0x152A328)
 
 
-def test_a_table_says_its_name_and_its_columns_with_their_types() -> None:
-    assert understood(RELATION) == Relation(
-        ORDERS, "shop.orders", (("id", 23, -1), ("note", 25, -1), ("n", 1700, 327_686))
-    )
+COLUMNS = (("id", 23, -1), ("note", 25, -1), ("n", 1700, 327_686))
+
+
+def test_a_table_says_its_name_its_key_and_its_columns_with_their_types() -> None:
+    assert understood(RELATION) == Relation(ORDERS, "shop.orders", COLUMNS, key=("id",), whole=False)
+
+
+def test_a_table_that_logs_whole_rows_says_so() -> None:
+    whole = RELATION.replace(b"orders\0d", b"orders\0f").replace(b"\0note", b"\1note").replace(b"\0n\0", b"\1n\0")
+    assert understood(whole) == Relation(ORDERS, "shop.orders", COLUMNS, key=("id", "note", "n"), whole=True)
 
 
 def test_a_new_row_has_the_text_of_every_value() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
+from headrace.errors import HeadraceError
 from headrace.sources.postgres_changes.catalogue import Column, Table
 from headrace.sources.postgres_changes.change_log import ChangeLog, Entry
 from headrace.sources.postgres_changes.draft import Draft
@@ -15,7 +17,7 @@ from headrace.sources.postgres_changes.recording import Recorder, position
 from tests.unit.sources.postgres_changes.messages import insert, relation, transaction, truncate, update, values
 
 ID, LARGE = Column("id", 23, -1, "integer"), Column("large", 25, -1, "text")
-ORDERS = Table("public.orders", (ID, LARGE), ("id",), whole=False)
+ORDERS = Table("public.orders", (ID, LARGE), ("id",), whole=False, oid=1)
 
 
 def recorded(
@@ -89,6 +91,40 @@ def test_a_new_column_begins_a_new_file_and_is_told_once(tmp_path: Path) -> None
     recorder, rows = recorded(tmp_path, messages)
     assert [row[3:] for row in rows] == [("1", "a"), ("2", "b")]
     assert recorder.altered == {"public.orders": ("note",)}
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (relation("id", "large", table="orders_old"), "was renamed to public.orders_old"),
+        (relation("id", "large", id=2), "was dropped; one that has its name now is another table"),
+        (relation("id", "large", key=("large",)), r"rows are now told apart by \(large\), no longer by \(id\)"),
+        (relation("id", "large", key=(), identity="n"), r"rows are now told apart by nothing, no longer by \(id\)"),
+        (relation("id", "large", identity="f"), r"rows are now told apart by the whole row, no longer by \(id\)"),
+    ],
+    ids=["renamed", "made anew", "another key", "no key", "whole rows"],
+)
+@pytest.mark.parametrize("before", [[], [relation("id", "large"), insert("1", "a")]], ids=["at once", "later"])
+def test_a_table_that_is_no_longer_the_one_that_was_followed_is_an_error(
+    tmp_path: Path, now: bytes, words: str, before: list[bytes]
+) -> None:
+    with pytest.raises(HeadraceError, match=words) as raised:
+        recorded(tmp_path, transaction(100, *before, now))
+    assert raised.value.id == "SCHEMA_CHANGED"
+
+
+def test_a_table_that_is_renamed_while_its_number_is_not_known_yet_is_an_error_too(tmp_path: Path) -> None:
+    messages = transaction(100, relation("id", "large"), relation("id", "large", table="orders_old"))
+    with pytest.raises(HeadraceError, match=r"was renamed to public\.orders_old"):
+        recorded(tmp_path, messages, table=replace(ORDERS, oid=0))
+
+
+def test_a_table_that_logs_whole_rows_stays_the_same_whatever_its_key_is_there(tmp_path: Path) -> None:
+    whole = replace(ORDERS, whole=True)
+    messages = transaction(100, relation("id", "large", identity="f"), insert("1", "a"))
+    assert recorded(tmp_path, messages, table=whole)[0].rows == 1
+    with pytest.raises(HeadraceError, match=r"rows are now told apart by \(id\), no longer by the whole row"):
+        recorded(tmp_path, transaction(200, relation("id", "large")), table=whole)
 
 
 def test_a_truncate_is_told_with_its_position(tmp_path: Path) -> None:

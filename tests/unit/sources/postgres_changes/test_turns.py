@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from headrace.errors import HeadraceError
+from headrace.sources.postgres_changes.birth import failure_in
 from headrace.sources.postgres_changes.catalogue import Column, Table
 from headrace.sources.postgres_changes.change_log import ChangeLog, Entry
 from headrace.sources.postgres_changes.reader import ChangesReader
@@ -21,7 +22,7 @@ from tests.unit.sources.postgres_changes.messages import insert, relation, trans
 from tests.unit.sources.postgres_changes.scripted_slot import Slot, born, feed_of
 
 ID, LARGE = Column("id", 23, -1, "integer"), Column("large", 25, -1, "text")
-ORDERS = Table("public.orders", (ID, LARGE), ("id",), whole=False)
+ORDERS = Table("public.orders", (ID, LARGE), ("id",), whole=False, oid=1)
 
 
 def follow(folder: Path, slot: Slot) -> ChangeLog:
@@ -127,6 +128,47 @@ def test_what_was_logged_before_a_column_was_removed_or_retyped_is_a_batch_of_it
     with pytest.raises(HeadraceError, match=words) as raised:
         dead_letters(tmp_path, first=2)
     assert raised.value.id == "SCHEMA_CHANGED"
+
+
+RENAMED = (relation("id", "large", table="orders_old"), insert("2", "b"))
+
+
+def told_behind(folder: Path, entries: int) -> str:
+    """The error that a flow gets once it has read so many entries; it gets all of them."""
+    stream = ChangeEntryReader("orders", "public.orders", folder, folder / "caps")
+    assert stream.latestOffset({"source": "orders", "entry": 0}, None)["entry"] == entries  # type: ignore[arg-type]
+    with pytest.raises(HeadraceError) as raised:
+        stream.latestOffset({"source": "orders", "entry": entries}, None)  # type: ignore[arg-type]
+    return raised.value.id
+
+
+def test_a_table_that_is_renamed_while_it_is_followed_stops_its_flows_and_the_server_keeps_its_changes(
+    tmp_path: Path,
+) -> None:
+    log, slot = born(tmp_path, ORDERS), Slot()
+    feed = feed_of(slot, tmp_path, ORDERS)
+    slot.commit(20, relation("id", "large"), insert("1", "a"))
+    feed.start()
+    slot.commit(40, *RENAMED)
+    until = time.monotonic() + 60
+    while failure_in(tmp_path) is None and time.monotonic() < until:
+        time.sleep(0.02)
+    feed.stop()
+    assert (log.next(), max(slot.forgotten)) == (2, 28)
+    assert told_behind(tmp_path, entries=2) == "SCHEMA_CHANGED"
+
+
+def test_a_table_that_was_renamed_while_nobody_followed_it_stops_its_flows_behind_what_was_logged(
+    tmp_path: Path,
+) -> None:
+    slot = Slot()
+    slot.commit(20, relation("id", "large"), insert("1", "a"))
+    follow(tmp_path, slot)
+    for _ in range(2):
+        slot.commit(40, *RENAMED)
+        log = follow(tmp_path, slot)
+        assert (log.next(), max(slot.forgotten)) == (2, 28)
+        assert told_behind(tmp_path, entries=2) == "SCHEMA_CHANGED"
 
 
 def test_an_entry_of_an_earlier_version_tells_of_its_new_columns_too(tmp_path: Path) -> None:
