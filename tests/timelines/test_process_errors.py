@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -188,6 +191,115 @@ def test_a_timer_that_fails_is_gone_and_a_dead_letter() -> None:
         "timer": "bad",
         "time": "2026-01-01T10:01:00+00:00",
         "payload": [1],
+    }
+
+
+class NoText(Exception):
+    """Cannot even say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "told_as"),
+    [
+        (ValueError("\ud800 is odd"), r"ValueError: \ud800 is odd (at test_process_errors.py:"),
+        (NoText(), "NoText: an error whose text cannot be read (at test_process_errors.py:"),
+        (SystemExit(3), "SystemExit: 3 (at test_process_errors.py:"),
+        (ValueError("x" * 5_000_000), f"ValueError: {'x' * 2_000}... (at test_process_errors.py:"),
+    ],
+    ids=["surrogate", "no text", "exit", "long"],
+)
+def test_whatever_a_call_raises_is_told_and_leaves_the_flow_going(error: BaseException, told_as: str) -> None:
+    class Raising(hr.KeyedProcess):
+        def on_row(self, row: Any, context: Any) -> Any:
+            if row.n == 1:
+                raise error
+            context.set_timer("t", after="1 minute")
+            return [{"user": context.key}]
+
+        def on_timer(self, timer: Any, context: Any) -> Any:
+            raise error
+
+    step = told(Raising, on_error=hr.retry(1, then="dead_letter"))
+    played = play(step, at("10:00", user="a", n=1), at("10:01", user="b", n=2), watermark("11:00"))
+    assert [each["user"] for each in played.main] == ["b"]
+    details = sorted(letter["detail"] for letter in played.dead_letters)
+    assert [detail.split(" failed: ")[0] for detail in details] == [
+        "step 'told', key 'a': Raising.on_row",
+        "step 'told', key 'b': Raising.on_timer",
+    ]
+    assert all(told_as in detail and len(detail) < 25_000 for detail in details)
+    with pytest.raises(hr.HeadraceError) as stopped:
+        play(told(Raising), at("10:00", user="a", n=1), watermark("11:00"))
+    assert told_as in str(stopped.value)
+
+
+def test_a_stop_from_outside_is_no_failure_of_the_call() -> None:
+    def stopped(self: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        play(told(giving(stopped), on_error="dead_letter"), at("10:00", user="a"), watermark("11:00"))
+
+
+class Yielding(hr.KeyedProcess):
+    """Gives something wrong in the middle of a call."""
+
+    one = hr.value_state("INT", ttl="1 day")
+
+    def on_row(self, row: Any, context: Any) -> Any:
+        if row.what == "duration":
+            context.set_timer("t", after="soon")  # line of: duration
+        if row.what == "type":
+            self.one.set("1")  # line of: type
+        yield {"user": context.key}
+        if row.what == "no dict":
+            yield row.what  # line of: no dict
+        yield {"user": 7}  # line of: column
+
+    def on_timer(self, timer: Any, context: Any) -> Any:
+        """Not set."""
+
+
+class Returning(hr.KeyedProcess):
+    """Gives something wrong when the call is over."""
+
+    def on_row(self, row: Any, context: Any) -> Any:  # line of: returned
+        return [{"user": 7}]
+
+
+@pytest.mark.parametrize("what", ["duration", "type", "no dict", "column", "returned"])
+def test_a_failure_names_the_line_of_the_authors_code(what: str) -> None:
+    step = told(Returning if what == "returned" else Yielding, on_error=hr.retry(1, then="dead_letter"))
+    (letter,) = play(step, at("10:00", user="a", what=what), watermark("11:00")).dead_letters
+    lines = Path(__file__).read_text().splitlines()
+    number = next(number for number, line in enumerate(lines, 1) if line.endswith(f"# line of: {what}"))
+    assert f"(at test_process_errors.py:{number})" in letter["detail"].splitlines()[0]
+
+
+def test_a_failure_of_a_ready_detector_names_its_line() -> None:
+    step = hr.detectors.impossible_travel("travel", key="user")
+    with pytest.raises(hr.HeadraceError, match=r"\(at impossible_travel.py:\d+\)"):
+        play(step, at("10:00", user="a", latitude="north", longitude="east"), watermark("11:00"))
+
+
+def test_the_row_of_a_dead_letter_is_json_whatever_its_values() -> None:
+    step = told(Failing, on_error="dead_letter")
+    values = {"x": math.nan, "y": [math.inf, 1.5], "z": {"a": -math.inf, "b": b"\xff", "c": date(2026, 1, 2)}}
+    (letter,) = play(step, at("10:00", user="a", n=-1, **values), watermark("11:00")).dead_letters
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    assert json.loads(letter["raw"], parse_constant=refuse) == {
+        "user": "a",
+        "n": -1,
+        "x": "NaN",
+        "y": ["Infinity", 1.5],
+        "z": {"a": "-Infinity", "b": "ff", "c": "2026-01-02"},
+        "at": "2026-01-01T10:00:00+00:00",
     }
 
 

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import traceback
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from datetime import date, datetime
-from pathlib import Path
 from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.context import NOT_COUNTED, Context
+from headrace.operators.process.failures import FAILED, FailedCall, Failures, as_json
 from headrace.operators.process.handles import FOREVER, Journal, Timeline
 from headrace.operators.process.keyed_process import Emitted, KeyedProcess
 from headrace.operators.process.on_error import OnError
 from headrace.operators.process.outputs import Emission, OutputRows
-from headrace.operators.process.rows import Row, as_dict
+from headrace.operators.process.rows import Row
 from headrace.operators.process.rules import RuleHistory
 from headrace.operators.process.timers import Timer
 
 Timed = tuple[Row, int, bool]
 """A row, its time, and whether it is late."""
-
-
-@dataclass(slots=True)
-class Failures:
-    """Dead letters: reason, detail, row and whether it was a timer; and how many of them were timers."""
-
-    letters: list[tuple[str, str, str, bool]] = field(default_factory=list)
-    timers: int = 0
 
 
 class Calls:
@@ -99,6 +87,7 @@ class Calls:
         context, event, journal = self._context, self._event, self._journal
         heap, floor = context.timers.heap, self._edge.before
         on_row, emission, ordered = self._process.on_row, self._emission, self._ordered
+        given: Emitted = None
         for row, time, late in rows:
             if ordered and heap and heap[0][0] <= time:
                 context.late = False
@@ -111,8 +100,8 @@ class Calls:
                 if given is not None:
                     for item in given:
                         emission.take(item, self._carried(time))
-            except Exception as error:
-                self._recover(error, on_row, row)
+            except FAILED as error:
+                self._recover(error, on_row, row, given)
             if journal:
                 journal.clear()
                 self._changed = True
@@ -166,10 +155,12 @@ class Calls:
         self._context._time = time
         self._event.now = now
         on_timer = self._process.on_timer
+        given: Emitted = None
         try:
-            self._emit(on_timer(timer, self._context), time)
-        except Exception as error:
-            self._recover(error, on_timer, timer)
+            given = on_timer(timer, self._context)
+            self._emit(given, time)
+        except FAILED as error:
+            self._recover(error, on_timer, timer, given)
         self._journal.clear()
         self._emission.commit()
 
@@ -208,52 +199,34 @@ class Calls:
         ]
         return (*cells, timers, min(due, END), min(due_clock, END))
 
-    def _recover(self, error: Exception, function: Callable[..., Any], given: Row | Timer) -> None:
+    def _recover(
+        self, error: BaseException, function: Callable[..., Emitted], given: Row | Timer, emitted: Any
+    ) -> None:
         """Undo a failed call and try again as often as is allowed; then stop, or leave a dead letter."""
         self._undo()
         for _ in range(self._on_error.again):
             try:
-                self._emit(function(given, self._context), self._context._time)
+                emitted = function(given, self._context)
+                self._emit(emitted, self._context._time)
                 return
-            except Exception as again:
+            except FAILED as again:
                 error = again
                 self._undo()
-        reason = self._reason(error, function.__name__)
+        failed = FailedCall(error, function, emitted)
+        method = f"{type(self._process).__name__}.{function.__name__}"
+        reason = f"step {self._step!r}, key {self._context.key!r}: {method} failed: {failed.said}"
         if self._on_error.then == "stop":
-            raise HeadraceError("PROCESS_FAILED", reason) from error
+            raise HeadraceError("PROCESS_FAILED", reason) from failed.cause
         is_timer = isinstance(given, Timer)
         self.failures.timers += is_timer
-        detail = f"{reason}\n{''.join(traceback.format_exception(error))}"
-        self.failures.letters.append(("PROCESS_FAILED", detail, self._as_json(given), is_timer))
+        detail, row = f"{reason}\n{failed.traced}", as_json(given, self._context.key)
+        self.failures.letters.append(("PROCESS_FAILED", detail, row, is_timer))
 
     def _undo(self) -> None:
         for changed, *before in reversed(self._journal):
             changed.undo(*before)
         self._journal.clear()
         self._emission.staged.clear()
-
-    def _reason(self, error: Exception, method: str) -> str:
-        calls = traceback.extract_tb(error.__traceback__)
-        ours = str(Path(__file__).parent)
-        where = next((call for call in reversed(calls) if not call.filename.startswith(ours)), calls[-1])
-        said = f"{error}" if str(error).startswith("[") else f"{type(error).__name__}: {error}"
-        return (
-            f"step {self._step!r}, key {self._context.key!r}: {type(self._process).__name__}.{method} failed: {said} "
-            f"(at {Path(where.filename).name}:{where.lineno})"
-        )
-
-    def _as_json(self, given: Row | Timer) -> str:
-        if isinstance(given, Timer):
-            named = {"key": self._context.key, "timer": given.name, "time": given.time, "payload": given.payload}
-        else:
-            named = as_dict(given)
-        return json.dumps(named, default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def key_values(columns: list[list[Any]]) -> Iterator[Any]:
