@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -15,6 +16,8 @@ from headrace.testing import at, batch, crash, expect, late_by, play, row, timel
 
 # Spark's workers cannot import this module, so they get its classes whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+ONE_PAST_TEN = datetime(2026, 1, 1, 10, 1, tzinfo=UTC)
 
 
 def told(process: Any, late: Any = None, **more: Any) -> Any:
@@ -138,6 +141,24 @@ def test_arguments_of_the_authors_class_travel_with_it() -> None:
         at("10:03", user="b"),
         watermark("11:00"),
         expect(user="a", said="2 failures", at="10:02"),
+    )
+
+
+def test_the_values_of_a_row_are_the_same_by_name_by_place_and_in_order() -> None:
+    class Reading(hr.KeyedProcess):
+        def on_row(self, row: Any, context: Any) -> Iterator[Any]:
+            user, count, kind, time = row
+            assert (user, count, kind, time) == (row.user, row.count, row.kind, row.at) == (*row,) == tuple(row)
+            assert (row[0], row[1], row[-2], row[3], row[-1]) == (user, count, kind, time, time)
+            assert (row[1:], row[::-1]) == ((count, kind, time), (time, kind, count, user))
+            assert list(reversed(row)) == [time, kind, count, user]
+            yield {"user": user, "said": f"{count} {row[3]:%H:%M} {row!r}"}
+
+    timeline(
+        told(Reading),
+        at("10:01", user="a", count=7, kind=None),
+        watermark("11:00"),
+        expect(user="a", said="7 10:01 Row(user='a', count=7, kind=None, at=" + repr(ONE_PAST_TEN) + ")"),
     )
 
 

@@ -327,6 +327,7 @@ def giving(emitted: Any, **states: Any) -> type[hr.KeyedProcess]:
         ([{"user": b"a"}], r"\[OUTPUT_TYPE\] output 'main', column 'user': b'a' is not STRING"),
         ([{"user": "\ud800"}], r"\[OUTPUT_TYPE\] .*no valid Unicode"),
         ([hr.to("nowhere", {})], r"\[OUTPUT_UNKNOWN\] there is no output 'nowhere'; the outputs are 'main', 'numbers'"),
+        ([hr.to("late", {})], r"\[OUTPUT_UNKNOWN\] .* is Headrace's own and takes no rows .* another name"),
         ([hr.to("numbers", {"small": 128})], r"\[OUTPUT_TYPE\] output 'numbers', column 'small': 128 is not TINYINT"),
         ([hr.to("numbers", {"small": True})], r"True is not TINYINT"),
         ([hr.to("numbers", {"price": 1.5})], r"1.5 is not DECIMAL\(5,2\)"),

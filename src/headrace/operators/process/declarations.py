@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 import polars as pl
@@ -13,6 +12,7 @@ import polars as pl
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.expressions.aggregates.accumulator import Accumulator
+from headrace.operators.process.declared_types import type_of_value
 from headrace.operators.process.fitting import fitting, is_copied, one_nan
 from headrace.operators.process.handles import (
     FOREVER,
@@ -26,7 +26,6 @@ from headrace.operators.process.handles import (
 )
 from headrace.operators.process.life import Clock, Life, Refresh, life_of
 from headrace.operators.process.lists_and_maps import ListState, MapState
-from headrace.schemas import parse_ddl, polars_schema
 
 if TYPE_CHECKING:
     from headrace.operators.process.keyed_process import KeyedProcess
@@ -80,7 +79,7 @@ class Declared(ABC, Generic[Handle]):
     @property
     def value_type(self) -> pl.DataType:
         """The type of one value."""
-        return _parsed(self.sql)
+        return type_of_value(self.sql)
 
     def bind(self, name: str, times: dict[Clock, Timeline], journal: Journal) -> Handle:
         """The handle of this state."""
@@ -137,7 +136,9 @@ class DeclaredMap(Declared[MapState]):
     change = "put(key, value)"
 
     def column(self) -> pl.DataType:
-        return pl.List(pl.Struct({"key": _parsed(self.key_type), "value": self.value_type, "written": pl.Int64()}))
+        return pl.List(
+            pl.Struct({"key": type_of_value(self.key_type), "value": self.value_type, "written": pl.Int64()})
+        )
 
     def handle(self, binding: Binding) -> MapState:
         return MapState(binding)
@@ -148,7 +149,7 @@ class DeclaredMap(Declared[MapState]):
 
     @property
     def fit_key(self) -> Any:
-        fit = fitting(_parsed(self.key_type))
+        fit = fitting(type_of_value(self.key_type))
         return lambda key: one_nan(fit(key))
 
 
@@ -232,7 +233,7 @@ def map_state(
     >>> map_state("STRING", "INT", ttl="1 day").text
     'map INT by event of STRING'
     """
-    if _parsed(key_type).is_nested():
+    if type_of_value(key_type).is_nested():
         raise DefinitionError("MAP_KEY_TYPE", f"map_state: key type {key_type!r} cannot be a key. Use a plain type.")
     life = life_of(ttl, keep_forever, ttl_time, refresh)
     return DeclaredMap(sql=_checked(value_type), life=life, most=_most(most), key_type=key_type)
@@ -269,7 +270,8 @@ def aggregating_state(
 ) -> DeclaredAggregating:
     """What an ``hr.Accumulator`` keeps of the values of each key: ``add(value)``, ``get()``, ``clear()``."""
     # What an accumulator reads of a row is of no use here: values are given to it one by one.
-    made = accumulator("value") if isinstance(accumulator, type) else accumulator
+    is_class = isinstance(accumulator, type) and issubclass(accumulator, Accumulator)
+    made: Any = accumulator("value") if is_class else accumulator  # type: ignore[operator]
     if not isinstance(made, Accumulator):
         raise DefinitionError(
             "ACCUMULATOR_UNKNOWN",
@@ -280,16 +282,13 @@ def aggregating_state(
 
 
 def _most(most: int) -> int:
-    if most < 1:
-        raise DefinitionError("MOST_NOT_POSITIVE", f"most={most!r} would leave no room for any value. Give 1 or more.")
+    if type(most) is not int or most < 1:
+        raise DefinitionError(
+            "MOST_NOT_POSITIVE", f"most={most!r} is no number of values that there is room for. Give 1 or more."
+        )
     return most
 
 
 def _checked(type: str) -> str:
-    _parsed(type)
+    type_of_value(type)
     return type
-
-
-@cache
-def _parsed(type: str) -> pl.DataType:
-    return polars_schema(parse_ddl(f"value {type}"))["value"]

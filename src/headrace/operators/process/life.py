@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
 
 from headrace.durations import Duration, positive_microseconds, spoken
@@ -50,5 +51,9 @@ def life_of(ttl: Duration | None, keep_forever: bool, time: Clock, refresh: Refr
             "TTL_UNKNOWN",
             f"ttl_time={time!r}, refresh={refresh!r} is not known. ttl_time is 'event' or 'clock', refresh is 'write' "
             "or 'read_and_write'.",
+        )
+    if not isinstance(ttl, str | timedelta | None):
+        raise DefinitionError(
+            "DURATION_UNREADABLE", f"ttl={ttl!r} is not a duration. Write a number and a unit, as in ttl='5 minutes'."
         )
     return Life(None if ttl is None else positive_microseconds(ttl, argument="ttl"), time, refresh)

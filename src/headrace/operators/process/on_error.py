@@ -27,11 +27,11 @@ def retry(times: int, *, then: Then) -> OnError:
     >>> retry(3, then="dead_letter")
     hr.retry(3, then='dead_letter')
     """
-    if times < 1 or then not in ("stop", "dead_letter"):
+    if type(times) is not int or times < 1 or then not in ("stop", "dead_letter"):
         raise DefinitionError(
             "ON_ERROR_UNKNOWN",
-            f"hr.retry({times!r}, then={then!r}) says nothing that could be done. Give a number of at least 1 and "
-            "then='stop' or then='dead_letter'.",
+            f"hr.retry({times!r}, then={then!r}) says nothing that could be done. Give a whole number of at least 1 "
+            "and then='stop' or then='dead_letter'.",
         )
     return OnError(times, then)
 

@@ -8,7 +8,12 @@ from typing import Any
 
 import polars as pl
 
+from headrace.errors import DefinitionError
+from headrace.graph import check_name
 from headrace.operators.process.fitting import fitting
+
+TAKEN = ("main", "late", "side", "dead_letters", "waiting", "spark", "log", "tables")
+"""Names that outputs of every step have, or that a step's outputs have for something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,33 @@ def to(output: str, row: Mapping[str, Any]) -> To:
     To(output='suspects', row={'user': 'ann'})
     """
     return To(output, row)
+
+
+def declared_outputs(step: str, outputs: Mapping[str, str] | None) -> dict[str, str]:
+    """The side outputs that an author declares: a name and columns each.
+
+    >>> declared_outputs("logins", {"suspects": "user STRING"})
+    {'suspects': 'user STRING'}
+    """
+    if outputs is not None and not isinstance(outputs, Mapping):
+        raise _no_outputs(step, outputs)
+    for name, columns in (outputs or {}).items():
+        if not (isinstance(name, str) and isinstance(columns, str)):
+            raise _no_outputs(step, outputs)
+        check_name("output", name)
+        if name in TAKEN:
+            raise DefinitionError(
+                "OUTPUT_NAME_TAKEN", f"step {step!r}: an output cannot be named {name!r}. Choose another name."
+            )
+    return dict(outputs or {})
+
+
+def _no_outputs(step: str, outputs: Any) -> DefinitionError:
+    return DefinitionError(
+        "OUTPUTS_INVALID",
+        f"step {step!r}: outputs={outputs!r} are no side outputs. Give a dict of names and columns, as in "
+        "outputs={'suspects': 'user STRING, failures INT'}.",
+    )
 
 
 class OutputError(ValueError):
@@ -109,6 +141,11 @@ class Emission:
     def _side(self, name: str) -> OutputRows:
         if name not in self._outputs:
             known = ", ".join(repr(each) for each in self._outputs)
+            if name in TAKEN:
+                raise OutputError(
+                    f"[OUTPUT_UNKNOWN] output {name!r} is Headrace's own and takes no rows of a process; the outputs "
+                    f"are {known}. Declare one of another name with hr.process(..., outputs={{...}})."
+                )
             raise OutputError(
                 f"[OUTPUT_UNKNOWN] there is no output {name!r}; the outputs are {known}. Declare it with "
                 f"hr.process(..., outputs={{{name!r}: '...'}})."

@@ -15,15 +15,16 @@ from headrace.graph import check_name
 from headrace.operators.corrections import check_final
 from headrace.operators.process.by_key import Processing
 from headrace.operators.process.by_rules import RULES_VERSION, RuledProcessing
+from headrace.operators.process.declared_types import columns_of
 from headrace.operators.process.keyed_process import KeyedProcess, states_of
 from headrace.operators.process.late import Deliver
 from headrace.operators.process.life import Clock
 from headrace.operators.process.on_error import OnError, Then, on_error_of
+from headrace.operators.process.outputs import declared_outputs
 from headrace.operators.process.rules import DELETED, RuleIntake, Rules
 from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, check_key, place
 from headrace.operators.windows.window_step import key_columns, said_key
-from headrace.schemas import parse_ddl, polars_schema
 from headrace.wheel.operator import AnyOperator
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Process:
             self.name,
             self.author,
             Rows(self.name, self.key, time, dict(schema)),
-            {"main": _columns(self.output), **{name: _columns(ddl) for name, ddl in self.side_outputs.items()}},
+            {"main": columns_of(self.output), **{name: columns_of(ddl) for name, ddl in self.side_outputs.items()}},
             self._time_column(schema, time),
             self.ordered,
             self.on_error,
@@ -113,7 +114,7 @@ class Process:
 
     def _time_column(self, schema: Mapping[str, pl.DataType], time: str) -> str:
         """The column in which an output row carries its time: named as that of the input, where the name is free."""
-        declared = {name for ddl in (self.output, *self.side_outputs.values()) for name in _columns(ddl)}
+        declared = {name for ddl in (self.output, *self.side_outputs.values()) for name in columns_of(ddl)}
         taken = time in declared or isinstance(schema[time], pl.Struct)
         column = EVENT_TIME if taken else time
         clashing = {column, *([RULES_VERSION] if self.rules else [])} & declared
@@ -193,15 +194,13 @@ def process(
         raise DefinitionError(
             "KEY_MISSING", f"step {name!r}: state is kept for each key. Name the key's columns, as in key='user'."
         )
-    side = dict(outputs or {})
-    for each in side:
-        check_name("output", each)
-        if each in ("main", "late", "side", "dead_letters", "waiting", "spark", "log", "tables"):
-            raise DefinitionError(
-                "OUTPUT_NAME_TAKEN", f"step {name!r}: an output cannot be named {each!r}. Choose another name."
-            )
+    if not (rules is None or isinstance(rules, Rules)):
+        raise DefinitionError(
+            "RULES_UNKNOWN", f"step {name!r}: rules={rules!r} are none. Give hr.rules(key=...), or nothing."
+        )
+    side = declared_outputs(name, outputs)
     for ddl in (output, *side.values()):
-        _columns(ddl)
+        columns_of(ddl)
     return Process(
         name=name,
         author=_made(name, process),
@@ -234,10 +233,6 @@ def _made(name: str, given: Any) -> KeyedProcess:
             "PROCESS_INCOMPLETE", f"step {name!r}: {given!r} is no hr.KeyedProcess. Give a class that extends it."
         )
     return given
-
-
-def _columns(ddl: str) -> dict[str, pl.DataType]:
-    return polars_schema(parse_ddl(ddl))
 
 
 def _check_rules(name: str, rules: Rules, schema: Mapping[str, pl.DataType]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from operator import itemgetter
+from functools import cache
 from typing import Any
 
 import polars as pl
@@ -21,6 +22,11 @@ class Row(tuple[Any, ...]):
 
     def __iter__(self) -> Iterator[Any]:
         return (get(self) for get in self._columns.values())
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return tuple(self)[place]
+        return tuple(self._columns.values())[place](self)
 
     def __repr__(self) -> str:
         return f"Row({', '.join(f'{name}={value!r}' for name, value in as_dict(self).items())})"
@@ -39,11 +45,20 @@ def row_class(schema: Mapping[str, pl.DataType]) -> type[Row]:
     >>> row.user, row.at.second
     ('ann', 1)
     """
-    getters: dict[str, Callable[[Any], Any]] = {}
-    for place, (name, dtype) in enumerate(schema.items()):
-        getters[name] = _moment_at(place) if is_lazy(dtype) else itemgetter(place)
-    properties = {name: property(get) for name, get in getters.items()}
-    return type("Row", (Row,), {**properties, "__slots__": (), "_columns": getters})
+    columns: dict[str, Any] = {
+        name: property(_moment_at(place)) if is_lazy(dtype) else stored
+        for (name, dtype), (place, stored) in zip(schema.items(), enumerate(_places(len(schema))), strict=True)
+    }
+    getters = {name: column.__get__ for name, column in columns.items()}
+    return type("Row", (Row,), {**columns, "__slots__": (), "_columns": getters})
+
+
+@cache
+def _places(width: int) -> list[Any]:
+    """What reads each place of a tuple: as those of a named tuple in C, past the row's own way to look at a place."""
+    names = [f"place_{place}" for place in range(width)]
+    named = namedtuple("Places", names)  # type: ignore[misc]
+    return [vars(named)[name] for name in names]
 
 
 def is_lazy(dtype: pl.DataType) -> bool:

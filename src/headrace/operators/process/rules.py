@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from headrace.errors import DefinitionError
 from headrace.event_time.record import Edge
 from headrace.operators.process.rows import Row
 from headrace.wheel.operator import Combined
@@ -34,6 +35,11 @@ def rules(*, key: str) -> Rules:
     >>> rules(key="rule_id")
     hr.rules(key='rule_id')
     """
+    if not isinstance(key, str):
+        raise DefinitionError(
+            "RULES_KEY",
+            f"hr.rules(key={key!r}): rules are told apart by one column. Give its name, as in key='rule_id'.",
+        )
     return Rules(key)
 
 

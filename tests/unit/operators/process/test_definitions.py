@@ -69,28 +69,57 @@ def seen(process: Any = Seen, **more: Any) -> Any:
         (lambda: hr.value_state("INT", ttl="1 day", ttl_time="wall"), "TTL_UNKNOWN"),  # type: ignore[arg-type]
         (lambda: hr.value_state("INT", ttl="1 day", refresh="never"), "TTL_UNKNOWN"),  # type: ignore[arg-type]
         (lambda: hr.value_state("WHOLE", ttl="1 day"), "SCHEMA_UNREADABLE"),
+        (lambda: hr.value_state("INT, b STRING", ttl="1 day"), "SCHEMA_UNREADABLE"),
+        (lambda: hr.value_state(["INT"], ttl="1 day"), "SCHEMA_UNREADABLE"),  # type: ignore[arg-type]
+        (lambda: hr.map_state("STRING, b INT", "INT", ttl="1 day"), "SCHEMA_UNREADABLE"),
+        (lambda: hr.value_state("INT NOT NULL", ttl="1 day"), "NULLS_UNCHECKED"),
+        (lambda: hr.map_state("INT NOT NULL", "INT", ttl="1 day"), "NULLS_UNCHECKED"),
+        (lambda: hr.list_state("ARRAY<STRUCT<a: INT NOT NULL>>", ttl="1 day"), "NULLS_UNCHECKED"),
+        (lambda: hr.value_state("INT", ttl=5), "DURATION_UNREADABLE"),  # type: ignore[arg-type]
         (lambda: hr.list_state("MAP<STRING, INT>", ttl="1 day"), "SCHEMA_UNSUPPORTED"),
         (lambda: hr.list_state("INT", ttl="1 day", most=0), "MOST_NOT_POSITIVE"),
+        (lambda: hr.list_state("INT", ttl="1 day", most="many"), "MOST_NOT_POSITIVE"),  # type: ignore[arg-type]
         (lambda: hr.map_state("ARRAY<INT>", "INT", ttl="1 day"), "MAP_KEY_TYPE"),
         (lambda: hr.reducing_state("INT", 7, ttl="1 day"), "REDUCER_UNKNOWN"),  # type: ignore[arg-type]
         (lambda: hr.aggregating_state("sum", ttl="1 day"), "ACCUMULATOR_UNKNOWN"),  # type: ignore[arg-type]
+        (lambda: hr.aggregating_state(dict, ttl="1 day"), "ACCUMULATOR_UNKNOWN"),  # type: ignore[arg-type]
         (lambda: seen(7), "PROCESS_INCOMPLETE"),
         (lambda: seen(dict), "PROCESS_INCOMPLETE"),
         (lambda: seen(hr.KeyedProcess), "PROCESS_INCOMPLETE"),
         (lambda: seen(Limited), "PROCESS_INCOMPLETE"),
         (lambda: seen(key=[]), "KEY_MISSING"),
         (lambda: seen(output="user"), "SCHEMA_UNREADABLE"),
+        (lambda: seen(output=7), "SCHEMA_UNREADABLE"),
+        (lambda: seen(output="user STRING NOT NULL"), "NULLS_UNCHECKED"),
+        (lambda: seen(outputs={"more": "part STRUCT<a: INT NOT NULL>"}), "NULLS_UNCHECKED"),
+        (lambda: seen(outputs=["x"]), "OUTPUTS_INVALID"),
+        (lambda: seen(outputs="x INT"), "OUTPUTS_INVALID"),
+        (lambda: seen(outputs={7: "x INT"}), "OUTPUTS_INVALID"),
+        (lambda: seen(outputs={"x": 7}), "OUTPUTS_INVALID"),
         (lambda: seen(outputs={"late": "user STRING"}), "OUTPUT_NAME_TAKEN"),
         (lambda: seen(outputs={"main": "user STRING"}), "OUTPUT_NAME_TAKEN"),
         (lambda: seen(outputs={"spark": "user STRING"}), "OUTPUT_NAME_TAKEN"),
         (lambda: seen(outputs={"not a name": "user STRING"}), "NAME_INVALID"),
         (lambda: seen(on_error="ignore"), "ON_ERROR_UNKNOWN"),
         (lambda: hr.retry(0, then="stop"), "ON_ERROR_UNKNOWN"),
+        (lambda: hr.retry(1.5, then="stop"), "ON_ERROR_UNKNOWN"),  # type: ignore[arg-type]
+        (lambda: hr.retry("3", then="stop"), "ON_ERROR_UNKNOWN"),  # type: ignore[arg-type]
+        (lambda: hr.retry(True, then="stop"), "ON_ERROR_UNKNOWN"),
+        (lambda: seen(on_error=["stop"]), "ON_ERROR_UNKNOWN"),
+        (lambda: seen(rules="id"), "RULES_UNKNOWN"),
+        (lambda: hr.rules(key=["id"]), "RULES_KEY"),  # type: ignore[arg-type]
         (lambda: hr.retry(1, then="ignore"), "ON_ERROR_UNKNOWN"),  # type: ignore[arg-type]
         (lambda: seen().late(hr.update_for("1 minute")), "CORRECTIONS_IMPOSSIBLE"),
         (lambda: seen().bind(SCHEMA, "at"), "LATE_NOT_CHOSEN"),
         (lambda: seen(key="nobody").late(hr.drop()).bind(SCHEMA, "at"), "COLUMN_UNKNOWN"),
         (lambda: seen(key="tags").late(hr.drop()).bind(SCHEMA, "at"), "KEY_TYPE"),
+        (lambda: seen(key="__due").late(hr.drop()).bind({**SCHEMA, "__due": pl.Int64()}, "at"), "COLUMN_RESERVED"),
+        (
+            lambda: (
+                seen(rules=hr.rules(key="user")).late(hr.drop()).bind(SCHEMA, "at", {**SCHEMA, "__x": pl.Int64()}, "at")
+            ),
+            "COLUMN_RESERVED",
+        ),
         (lambda: seen(output="at DATE, event_time DATE").late(hr.drop()).bind(SCHEMA, "at"), "OUTPUT_NAME_TAKEN"),
         (
             lambda: (
