@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -46,3 +48,42 @@ def test_a_login_without_a_place_is_no_travel(place: dict[str, float | None]) ->
         watermark("11:02"),
         expect(user="ann", last_login="10:02"),
     )
+
+
+def test_places_may_be_decimals() -> None:
+    berlin, sydney = (Decimal("52.52"), Decimal("13.405")), (Decimal("-33.87"), Decimal("151.21"))
+    timeline(
+        hr.detectors.impossible_travel("travel", key="user"),
+        at("10:00", user="ann", latitude=berlin[0], longitude=berlin[1]),
+        at("11:00", user="ann", latitude=sydney[0], longitude=sydney[1]),
+        watermark("12:00"),
+        expect(user="ann", last_login="10:00", seconds=3600.0),
+    )
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan")])
+def test_a_measurement_that_is_none_says_nothing_of_a_threshold(nothing: float | None) -> None:
+    step = hr.detectors.threshold_held("hot", key="device", value="celsius", above=80.0, held="10 minutes")
+    timeline(
+        step,
+        at("10:00", device="d", celsius=nothing),
+        at("10:05", device="d", celsius=81.0),
+        at("10:08", device="d", celsius=nothing),
+        watermark("11:00"),
+        expect(device="d", since="10:05", at="10:15"),
+    )
+
+
+@pytest.mark.parametrize("key", [["device", "room"], ["device"], 7])
+@pytest.mark.parametrize(
+    "detector",
+    [
+        lambda key: hr.detectors.missing_heartbeat("silent", key=key, gap="5 minutes"),
+        lambda key: hr.detectors.impossible_travel("travel", key=key),
+        lambda key: hr.detectors.threshold_held("hot", key=key, value="celsius", above=80.0, held="1 minute"),
+    ],
+    ids=["missing_heartbeat", "impossible_travel", "threshold_held"],
+)
+def test_a_detector_with_a_typed_key_takes_one_column(detector: Any, key: Any) -> None:
+    with pytest.raises(hr.DefinitionError, match=r"\[KEY_NOT_ONE\] step '\w+': key=.* one column"):
+        detector(key)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import asin, cos, isfinite, radians, sin, sqrt
 from typing import Any
 
+from headrace.detectors.one_column import check_one_column
 from headrace.event_time.lateness import side_output
 from headrace.operators.process.declarations import value_state
 from headrace.operators.process.keyed_process import KeyedProcess
@@ -28,12 +29,12 @@ class ImpossibleTravel(KeyedProcess):
         """A login; one without a place says nothing."""
         if not _is_place(row.latitude, row.longitude):
             return
-        here = {"at": context.time, "latitude": row.latitude, "longitude": row.longitude}
+        latitude, longitude = float(row.latitude), float(row.longitude)
         last = self.last.get()
-        self.last.set(here)
+        self.last.set({"at": context.time, "latitude": latitude, "longitude": longitude})
         if last is None:
             return
-        distance = kilometres(last["latitude"], last["longitude"], row.latitude, row.longitude)
+        distance = kilometres(last["latitude"], last["longitude"], latitude, longitude)
         hours = (context.time - last["at"]).total_seconds() / SECONDS_OF_AN_HOUR
         if distance > self.fastest * hours:
             seconds = hours * SECONDS_OF_AN_HOUR
@@ -49,6 +50,7 @@ def impossible_travel(name: str, *, key: str, key_type: str = "STRING", fastest:
     >>> impossible_travel("travel", key="user").name
     'travel'
     """
+    check_one_column(name, key)
     output = f"`{key}` {key_type}, kilometres DOUBLE, seconds DOUBLE, last_login TIMESTAMP"
     return process(name, ImpossibleTravel(key, fastest), key=key, output=output).late(side_output())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from headrace.detectors.one_column import check_one_column
 from headrace.durations import Duration
 from headrace.event_time.lateness import side_output
 from headrace.operators.process.declarations import value_state
@@ -38,5 +39,6 @@ def missing_heartbeat(name: str, *, key: str, gap: Duration, key_type: str = "ST
     >>> missing_heartbeat("silent", key="device", gap="5 minutes").name
     'silent'
     """
+    check_one_column(name, key)
     output = f"`{key}` {key_type}, last_heard TIMESTAMP"
     return process(name, MissingHeartbeat(key, gap), key=key, output=output).late(side_output())

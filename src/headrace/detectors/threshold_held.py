@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from headrace.detectors.one_column import check_one_column
 from headrace.durations import Duration
 from headrace.event_time.lateness import side_output
 from headrace.operators.process.declarations import value_state
@@ -24,9 +25,9 @@ class ThresholdHeld(KeyedProcess):
         self.held = held
 
     def on_row(self, row: Any, context: Any) -> None:
-        """A measurement."""
+        """A measurement; one that is null or not a number says nothing."""
         measured = getattr(row, self.value)
-        if measured is None:
+        if measured is None or measured != measured:
             return
         if measured <= self.above:
             self.since.clear()
@@ -48,5 +49,6 @@ def threshold_held(
     >>> threshold_held("hot", key="device", value="celsius", above=80.0, held="10 minutes").name
     'hot'
     """
+    check_one_column(name, key)
     output = f"`{key}` {key_type}, since TIMESTAMP"
     return process(name, ThresholdHeld(key, value, above, held), key=key, output=output).late(side_output())
