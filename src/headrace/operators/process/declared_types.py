@@ -18,7 +18,8 @@ def columns_of(ddl: Any) -> dict[str, pl.DataType]:
     >>> columns_of("user STRING, failures INT")
     {'user': String, 'failures': Int32}
     """
-    return polars_schema(_parsed(_text(ddl), _text(ddl)))
+    text = _text(ddl, "'user STRING, failures INT'")
+    return polars_schema(_parsed(text, text))
 
 
 def type_of_value(sql: Any) -> pl.DataType:
@@ -27,7 +28,7 @@ def type_of_value(sql: Any) -> pl.DataType:
     >>> type_of_value("ARRAY<INT>")
     List(Int32)
     """
-    return _type_of_value(_text(sql))
+    return _type_of_value(_text(sql, "'INT'"))
 
 
 @cache
@@ -42,9 +43,11 @@ def _type_of_value(sql: str) -> pl.DataType:
     return columns["value"]
 
 
-def _text(given: Any) -> str:
+def _text(given: Any, example: str) -> str:
     if not isinstance(given, str):
-        raise DefinitionError("SCHEMA_UNREADABLE", f"{given!r} is no type. Give it as SQL text, as in 'INT'.")
+        raise DefinitionError(
+            "SCHEMA_UNREADABLE", f"types are declared as SQL text, not as {given!r}. Write them as in {example}."
+        )
     return given
 
 
