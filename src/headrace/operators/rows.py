@@ -13,6 +13,7 @@ from headrace.event_time.record import Edge
 from headrace.event_time.strategy import END as END_OF_TIME
 
 RESERVED = "__"
+LATE_BY = "late_by"
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,19 @@ class Rows:
     @property
     def late_schema(self) -> dict[str, pl.DataType]:
         """A late row: the whole row, and how far its time was behind the watermark."""
-        return {**self.schema, "late_by": pl.Duration("us")}
+        if LATE_BY in self.schema:
+            raise DefinitionError(
+                "COLUMN_RESERVED",
+                f"step {self.step!r}: the rows have a column {LATE_BY!r}, in which late rows leave with how late they "
+                f"were. Rename it before the step, or use .late(hr.drop()).",
+            )
+        return {**self.schema, LATE_BY: pl.Duration("us")}
 
     def late(self, rows: pl.DataFrame, edge: Edge) -> pl.DataFrame:
         """Late rows with how late each was."""
         # At a drain the watermark is the end of time, from which no distance can be told.
         watermark = pl.lit(edge.fire if edge.fire < END_OF_TIME else edge.late, pl.Int64)
-        return rows.with_columns((watermark - self.row_time).cast(pl.Duration("us")).alias("late_by"))
+        return rows.with_columns((watermark - self.row_time).cast(pl.Duration("us")).alias(LATE_BY))
 
     @property
     def is_correction(self) -> pl.Expr:

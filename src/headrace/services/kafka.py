@@ -81,7 +81,13 @@ class Kafka:
         (place.folder / "logging.xml").write_text(LOGGING)
         _settings_file(place).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        format_store = ("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(_settings_file(place)))
+        format_store = (
+            "kafka.tools.StorageTool",
+            "format",
+            f"--cluster-id={cluster}",
+            "-c",
+            str(_settings_file(place)),
+        )
         outcome = subprocess.run(
             [*_java(place), *format_store],
             stdin=subprocess.DEVNULL,

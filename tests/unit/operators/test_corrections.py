@@ -58,6 +58,14 @@ def test_a_step_without_late_rows_says_that_there_is_nothing_to_choose(step: Any
         step.late(hr.drop())
 
 
+def test_a_column_of_late_rows_is_not_overwritten() -> None:
+    schema = {"a": pl.Int64(), "at": pl.Datetime("us", "UTC"), "late_by": pl.Int64()}
+    step = hr.tumbling("once", size="1 hour", key="a").agg(n="count(*)")
+    _ = step.late(hr.drop()).bind(schema, "at").side_schemas
+    with pytest.raises(hr.DefinitionError, match=r"\[COLUMN_RESERVED\] step 'once': the rows have a column 'late_by'"):
+        _ = step.late(hr.side_output()).bind(schema, "at").side_schemas
+
+
 def test_columns_named_as_headrace_names_its_own_are_refused() -> None:
     schema = {"a": pl.Int64(), "at": pl.Datetime("us", "UTC"), "__time": pl.Int64()}
     joined = hr.interval_join("once", on="a", between=("0 seconds", "1 hour")).late(hr.drop())
