@@ -34,9 +34,9 @@ class Taken:
     """Rows of the element before with which it might have ended."""
     bans: tuple[tuple[str, int], ...] = ()
     """Letters that must not come behind a place."""
-    greedy: tuple[str, int, bool, str] | None = None
-    """Letters that a greedy element would still take, from where on, whether only the very next row counts, and
-    letters from which on it takes nothing."""
+    greedy: tuple[str, int, bool, str, int | None] | None = None
+    """Letters that a greedy element would still take, from where on, whether only the very next row counts, letters
+    from which on it takes nothing, and how long behind its last row it takes one."""
     look: bool = False
     """Whether a row must come, because the match says what it is not."""
 
@@ -114,8 +114,8 @@ class Model:
         else:
             contiguity = head or element.contiguity
             if element.quantifier.optional:
-                left = (_wanted(element), taken.last, contiguity == "next", "") if element.quantifier.greedy else None
-                yield from self._walk(rest, replace(taken, greedy=left))
+                left = (_wanted(element), taken.last, contiguity == "next", "", element.since_previous)
+                yield from self._walk(rest, replace(taken, greedy=left if element.quantifier.greedy else None))
             for done in self._repeated(element, taken, contiguity, 1):
                 yield from self._walk(rest, done)
 
@@ -136,8 +136,8 @@ class Model:
             more = quantifier.most is None or number < quantifier.most
             if number >= quantifier.least:
                 strict = quantifier.inner == "consecutive"
-                greedy = (_wanted(element), added[-1], strict, until) if quantifier.greedy and more else None
-                yield replace(ended, greedy=greedy)
+                greedy = (_wanted(element), added[-1], strict, until, element.since_previous)
+                yield replace(ended, greedy=greedy if quantifier.greedy and more else None)
             if more:
                 yield from self._repeated(element, ended, INNER[quantifier.inner], number + 1)
 
@@ -166,14 +166,14 @@ class Model:
                 return False
         if taken.greedy is None:
             return True
-        letters, behind, only_next, until = taken.greedy
+        letters, behind, only_next, until, limit = taken.greedy
         if not taken.rows:
             return self.events[place].letter not in letters
         asked = range(behind + 1, min(place, behind + 1 if only_next else place) + 1)
         for event in self.events[asked.start : asked.stop]:
             if event.letter in until:
                 return True
-            if event.letter in letters:
+            if event.letter in letters and event.time - self.events[behind].time < (limit or FOREVER):
                 return False
         return True
 

@@ -442,3 +442,71 @@ def test_a_step_behind_a_look_at_the_next_row_runs_out_of_time_on_a_quiet_key() 
     limited = after.within("5 minutes", since="previous").select(a="a.at").late(hr.drop())
     played = play(limited, at("10:00", k="x", kind="a"), watermark("10:05"), watermark("20:00"))
     assert [each["timed_out_at"].hour for each in played.outputs["timed_out"]] == [10]
+
+
+def test_a_look_at_the_next_row_waits_for_it_though_the_step_behind_may_be_missing_and_has_a_limit() -> None:
+    looked = pattern("looked", key="k").begin("a", "kind = 'a'").not_next("x", "kind = 'x'")
+    optional = looked.followed_by("b", "kind = 'b'").optional().within("2 minutes", since="previous")
+    timeline(
+        optional.select(b="count(b.*)").late(hr.drop()),
+        at("10:00", k="x", kind="a"),
+        watermark("10:04"),
+        at("10:05", k="x", kind="z"),
+        watermark("12:00"),
+        expect(k="x", b=0, matched_at="10:05"),
+    )
+
+
+def test_what_must_not_come_in_a_group_counts_on_where_the_groups_last_step_is_missing() -> None:
+    inner = hr.group().begin("g", "kind = 'a'").not_followed_by("x", "kind = 'x'").followed_by("h", "kind = 'h'")
+    step = (
+        pattern("grouped", key="k")
+        .begin("s", "kind = 's'")
+        .next(inner.optional())
+        .followed_by("e", "kind = 'e'")
+        .within("1 hour")
+        .select(g="count(g.*)", h="count(h.*)")
+        .late(hr.drop())
+    )
+    timeline(
+        step,
+        *(at(f"10:0{minute}", k="x", kind=kind) for minute, kind in enumerate("sazxe")),
+        *(at(f"10:0{minute}", k="y", kind=kind) for minute, kind in enumerate("sazhxe")),
+        crash(),
+        watermark("12:00"),
+        expect(k="y", g=1, h=1),
+    )
+
+
+def test_rows_that_are_a_match_when_the_time_is_over_do_not_run_out_of_time_too() -> None:
+    step = (
+        pattern("quiet", key="k")
+        .begin("s", "kind = 's'")
+        .next("a", "kind = 'a'")
+        .one_or_more()
+        .not_followed_by("b", "kind = 'b'")
+        .within("10 minutes")
+        .select(a="count(a.*)")
+        .late(hr.drop())
+    )
+    timeline(
+        step,
+        at("10:00", k="x", kind="s"),
+        at("10:01", k="x", kind="a"),
+        at("10:02", k="x", kind="z"),
+        watermark("10:03"),
+        crash(),
+        watermark("12:00"),
+        expect(k="x", a=1, matched_at="10:10"),
+        expect(output="timed_out"),
+    )
+
+
+def test_a_pattern_that_looks_at_any_next_row_waits_for_no_step() -> None:
+    looked = pattern("looked", key="k").begin("a", "kind = 'a'").not_next("x", "kind = 'x'").within("5 minutes")
+    timeline(
+        looked.select(a="a.at").late(hr.drop()),
+        at("10:00", k="x", kind="a"),
+        watermark("12:00"),
+        expect(row(k="x", a="10:00", waited_for=None, timed_out_at="10:05"), output="timed_out"),
+    )

@@ -36,11 +36,6 @@ class State:
     kind: Literal["step", "not_next", "pending", "junction"] = "step"
     """``pending`` is a match once its time is over; ``not_next`` looks at one row; a ``junction`` only proceeds."""
 
-    @property
-    def looks_last(self) -> bool:
-        """Whether it looks at one more row, and the match is complete with that."""
-        return self.kind == "not_next" and any(edge.target == FINAL for edge in self.edges)
-
 
 @dataclass(frozen=True, slots=True)
 class Automaton:
@@ -68,8 +63,19 @@ class Automaton:
             if over_next or self.states[number].kind != "not_next":
                 waiting += [edge.target for edge in self.states[number].edges if edge.action == "proceed"]
 
-    def waits_for(self, state: int) -> str:
-        """The step that must come next: behind a loop or an optional step the one after it."""
+    def looks_last(self, state: int) -> bool:
+        """Whether it looks at one more row, and the match can be complete with that."""
+        return self.states[state].kind == "not_next" and any(
+            edge.target == FINAL and edge.action == "proceed"
+            for reached in self.proceeds(state, over_next=True)
+            for edge in self.states[reached].edges
+        )
+
+    def waits_for(self, state: int) -> str | None:
+        """The step that must come next: behind a loop or an optional step the one after it.
+
+        None where any row will do that a ``not_next`` at the end does not forbid.
+        """
         seen = set()
         while state not in seen:
             seen.add(state)
@@ -77,7 +83,7 @@ class Automaton:
             if not onward or onward[-1] == FINAL:
                 break
             state = onward[-1]
-        return self.states[state].step
+        return None if self.states[state].kind == "not_next" else self.states[state].step
 
     def __str__(self) -> str:
         lines = []

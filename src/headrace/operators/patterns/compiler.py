@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.operators.patterns.automaton import FINAL, START, Automaton, Edge, State
@@ -47,8 +47,8 @@ def automaton_of(elements: tuple[Element, ...]) -> Automaton:
 class _Place:
     """Where an element stands: what comes after it, and what holds around it."""
 
-    sink: int
-    """The state behind the element."""
+    sinks: Mapping[int, int]
+    """The state behind the element, by the negations that still count there: none, or those `_left_open` finds."""
     skip: int | None
     """The state to proceed to without the element, if it may be left out."""
     contiguity: Contiguity
@@ -58,8 +58,6 @@ class _Place:
     """Negations behind the element, which count as soon as it has a row."""
     gate: int
     """Ends of the loops around the element: a row that meets one goes nowhere inside."""
-    skip_gate: int
-    """Ends of the loops around that which is skipped: of a group's first step not the group's own."""
     following: Requirement
     """What takes a row behind the element."""
     leaving: Contiguity
@@ -74,7 +72,9 @@ class _Compiler:
     def compiled(self) -> Automaton:
         names = [name for name, _ in conditions_of(self.elements)]
         taking = [step for element in self.elements for step in element.steps() if not step.negated]
-        whole = _Place(FINAL, None, "begin", 0, 0, 0, 0, NEVER, "followed_by_any")
+        whole = _Place(
+            dict.fromkeys(self._left_open(self.elements), FINAL), None, "begin", 0, 0, 0, NEVER, "followed_by_any"
+        )
         entry = self._sequence(self.elements, whole)
         states = self._reordered(entry)
         limits = [
@@ -142,7 +142,7 @@ class _Compiler:
 
         def entry(number: int, stops: int) -> int:
             if number == len(elements):
-                return place.sink
+                return place.sinks[stops]
             if (number, stops) not in built:
                 built[number, stops] = self._at(elements, number, stops, place, entry)
             return built[number, stops]
@@ -176,13 +176,12 @@ class _Compiler:
         return self._element(
             element,
             _Place(
-                entry(number + 1, 0),
+                {left: entry(number + 1, left) for left in self._left_open(element.group)},
                 skip,
                 place.contiguity if first else element.contiguity,
                 stops,
                 inside,
                 place.gate,
-                place.skip_gate if first and not element.quantifier.optional else place.gate,
                 self._following(rest, place.gate, place.following),
                 next((each.contiguity for each in rest if not each.negated), place.leaving),
             ),
@@ -196,28 +195,47 @@ class _Compiler:
             contiguity=_INNER[quantifier.inner],
             stops=place.stops_inside,
             skip=None,
-            skip_gate=place.gate,
         )
         once_more = self._take(element, place.gate) if element.group else NEVER
-        last, following = place.sink, place.following
+        sinks, following = place.sinks, place.following
         if quantifier.most is None:
             following = (*once_more, *following)
-            last = self._loop(element, replace(again, skip=place.sink, following=following))
+            sinks = self._loop(element, replace(again, following=following), place.sinks)
         else:
             for _ in range(quantifier.least, quantifier.most):
-                last = self._once(element, replace(again, sink=last, skip=place.sink, following=following))
+                sinks = self._again(element, replace(again, sinks=sinks, following=following), place.sinks)
                 following = (*once_more, *place.following)
         for _ in range(quantifier.least - 1):
-            last = self._once(element, replace(again, sink=last, following=following))
+            sinks = self._again(element, replace(again, sinks=sinks, following=following), {})
             following = once_more or place.following
-        return self._once(element, replace(place, sink=last, following=following), first=True)
+        return self._once(element, replace(place, sinks=sinks, following=following), first=True)
 
-    def _loop(self, element: Element, place: _Place) -> int:
+    def _again(self, element: Element, place: _Place, leaving: Mapping[int, int]) -> dict[int, int]:
+        """An element once more, for each way in which the time before may have ended."""
+        return {
+            left: self._once(element, replace(place, skip=leaving.get(left), stops=place.stops | left))
+            for left in place.sinks
+        }
+
+    def _loop(self, element: Element, place: _Place, leaving: Mapping[int, int]) -> dict[int, int]:
         """An element whose end leads to its own beginning."""
-        junction = self._new(State(str(_first(element).step), (), kind="junction"))
-        head = self._once(element, replace(place, sink=junction))
-        self.states[junction] = replace(self.states[junction], edges=(Edge("proceed", head, ALWAYS),))
-        return junction
+        name = str(_first(element).step)
+        junctions = {left: self._new(State(name, (), kind="junction")) for left in leaving}
+        heads = self._again(element, replace(place, sinks=junctions), leaving)
+        for left, junction in junctions.items():
+            self.states[junction] = replace(self.states[junction], edges=(Edge("proceed", heads[left], ALWAYS),))
+        return junctions
+
+    def _left_open(self, elements: tuple[Element, ...]) -> set[int]:
+        """The negations that may still count behind elements: those before steps that are left out at the end."""
+        left = {0}
+        for element in elements:
+            if element.contiguity == "not_followed_by":
+                left = {stops | self._mask(element) for stops in left}
+            elif not element.negated:
+                ended = self._left_open(element.group)
+                left = left | ended if element.quantifier.optional else ended
+        return left
 
     def _once(self, element: Element, place: _Place, *, first: bool = False) -> int:
         """An element one time; ``first`` when none of its rows has been taken yet."""
@@ -232,7 +250,7 @@ class _Compiler:
         }
         ignore = ignores.get(place.contiguity, NEVER)
         greedy = element.quantifier.greedy
-        taking = Edge("take", place.sink, take)
+        taking = Edge("take", place.sinks[0], take)
         onward = () if place.skip is None else self._onward(place, take, ignore, greedy=greedy)
         name = str(element.step)
         state = self._new(State(name, (taking, *onward), place.stops))
@@ -265,7 +283,7 @@ class _Compiler:
         """The way past a step: open, or for a greedy one only with a row that it cannot take itself."""
         assert place.skip is not None  # for the type checker: the caller has looked
         if not greedy:
-            return (Edge("proceed", place.skip, ((0, place.skip_gate),)),)
+            return (Edge("proceed", place.skip, ALWAYS),)
         untaken = negated(take)
         passing = both(both(untaken, ignore), place.following)
         leaving = both(untaken, negated(ignore))

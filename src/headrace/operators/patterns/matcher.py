@@ -22,8 +22,8 @@ Condition = Callable[[Row, Node | None], bool | None]
 """A condition over a row and what has been matched before it."""
 Match = tuple[Node, int]
 """(last node, time at which the match was complete)."""
-TimedOut = tuple[Node, int, str]
-"""(last node, time at which it ran out of time, step it waited for)."""
+TimedOut = tuple[Node, int, str | None]
+"""(last node, time at which it ran out of time, step it waited for or None for any row)."""
 
 TIME, NUMBER, VALUES = 0, 1, 2
 
@@ -80,7 +80,8 @@ class Matcher:
 
     def _patience_of(self, automaton: Automaton, state: int) -> int | None:
         """How long behind its last row a partial match can still go on; None: as long as the whole may last."""
-        ahead = [automaton.states[reached] for reached in automaton.proceeds(state, over_next=True)]
+        reached = list(automaton.proceeds(state, over_next=True))
+        ahead = [automaton.states[each] for each in reached]
         pending = [each for each in ahead if each.kind == "pending"]
         if pending:
             # It is a match then, whatever a loop before might still take.
@@ -88,7 +89,7 @@ class Matcher:
                 (self._limits[bit] for each in pending for bit in bits(each.stops) if bit in self._limits), default=None
             )
         takes = [automaton.takes[automaton.steps.index(each.step)] for each in ahead if each.kind == "step"]
-        if any(take not in self._limits for take in takes) or any(each.looks_last for each in ahead):
+        if any(take not in self._limits for take in takes) or any(map(automaton.looks_last, reached)):
             return None
         return max((self._limits[take] for take in takes), default=0)
 
@@ -151,22 +152,20 @@ class Matcher:
                     found.matches += [(node, time) for _, _, node in completed]
             if key.held:
                 self._release(key, time, found)
+                self._decide(key, time, found)
                 partials = key.partials
             if len(partials) > self._most:
                 found.overflow += len(partials) - self._most
-                key.partials = partials = self._fewer(partials)
-                if key.held:
-                    self._release(key, time, found)
-                    partials = key.partials
+                key.partials = partials = _fewer(partials, len(partials), len(partials) - self._most)
 
-    def _fewer(self, partials: list[Partial]) -> list[Partial]:
-        """As many as are allowed: those leave that have waited longest for a row, and of equals the last to begin.
-
-        So a loop that goes on stays whole, while the many places at which it might have ended are forgotten.
-        """
-        numbers = range(len(partials))
-        gone = set(heapq.nsmallest(len(partials) - self._most, numbers, key=lambda number: _waiting(partials[number])))
-        return [partial for number, partial in enumerate(partials) if number not in gone]
+    def _decide(self, key: KeyMatches, time: int, found: Found) -> None:
+        """Where a key has too much with the matches that are held back, drop what began first and holds them back."""
+        while key.held and (excess := len(key.partials) + len(key.held) - self._most) > 0:
+            first = _began(key.partials[0])
+            ahead = sum(_began(partial) == first for partial in key.partials)
+            found.overflow += min(ahead, excess)
+            key.partials = _fewer(key.partials, ahead, min(ahead, excess))
+            self._release(key, time, found)
 
     def expire(self, key: KeyMatches, until: int, found: Found) -> None:
         """Let time pass: partial matches that cannot be completed before ``until`` leave, the first to end first."""
@@ -175,13 +174,13 @@ class Matcher:
             if end is None or end > until:
                 return
             over = self._leaving(key, end)
+            matched = [partial for partial in over if self._pending[partial[0]]]
+            key.held += [(FINAL, start, node) for _, start, node in matched]
             # However many ways it might have gone on, what was matched is told once.
-            still = {id(node) for _, _, node in key.partials}
+            known = {id(node) for _, _, node in (*key.partials, *matched)}
             told: dict[int, TimedOut] = {}
-            for state, start, node in over:
-                if self._pending[state]:
-                    key.held.append((FINAL, start, node))
-                elif id(node) not in still:
+            for state, _, node in over:
+                if id(node) not in known:
                     told[id(node)] = (node, end, self._waits_for[state])
             found.timed_out += told.values()
             self._release(key, end, found)
@@ -263,6 +262,15 @@ def path(node: Node | None) -> list[tuple[Row, int]]:
         rows.append((row, step))
     rows.reverse()
     return rows
+
+
+def _fewer(partials: list[Partial], among: int, fewer: int) -> list[Partial]:
+    """So many fewer of the first ones: those leave that have waited longest, and of equals the last to begin.
+
+    So a loop that goes on stays whole, while the many places at which it might have ended are forgotten.
+    """
+    gone = set(heapq.nsmallest(fewer, range(among), key=lambda number: _waiting(partials[number])))
+    return [partial for number, partial in enumerate(partials) if number not in gone]
 
 
 def _began(partial: Partial) -> int:

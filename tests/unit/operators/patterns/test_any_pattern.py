@@ -44,23 +44,40 @@ def quantified(draw: st.DrawFn, chain: Group, *, can_be_optional: bool, can_be_g
 
 
 @st.composite
+def limited(draw: st.DrawFn, chain: Group) -> Group:
+    """The latest step, perhaps with a limit of time since the row before it."""
+    limit = draw(st.sampled_from([None, None, None, 1, 2, 3]))
+    return chain if limit is None else chain.within(f"{limit} microseconds", since="previous")
+
+
+@st.composite
+def groups(draw: st.DrawFn, number: int) -> Group:
+    """Two steps, perhaps with something that must not come between them; the second may be missing or come again."""
+    inner = group().begin(f"g{number}", draw(TAKEN))
+    if draw(st.booleans()):
+        inner = inner.one_or_more().until("y")
+    inner = draw(limited(inner))
+    negation = draw(st.sampled_from([None, None, "not_followed_by", "not_next"]))
+    if negation is not None:
+        inner = getattr(inner, negation)(f"i{number}", "x")
+    inner = getattr(inner, draw(st.sampled_from(FOLLOWING)))(f"h{number}", draw(TAKEN))
+    return draw(limited(draw(quantified(inner, can_be_optional=True, can_be_greedy=False))))
+
+
+@st.composite
 def patterns(draw: st.DrawFn) -> Group:
-    """Two to four steps, with groups, negations between them and quantifiers."""
+    """Two to four steps, with groups, negations between them, quantifiers and limits of time."""
     chain = group()
     length = draw(st.integers(2, 4))
     for number in range(length):
         last = number == length - 1
         method = "begin" if number == 0 else draw(st.sampled_from(FOLLOWING))
         if draw(st.integers(0, 4)) == 0:
-            inner = group().begin(f"g{number}", draw(TAKEN))
-            if draw(st.booleans()):
-                inner = inner.one_or_more().until("y")
-            inner = getattr(inner, draw(st.sampled_from(FOLLOWING)))(f"h{number}", draw(TAKEN))
-            chain = getattr(chain, method)(inner)
+            chain = getattr(chain, method)(draw(groups(number)))
             chain = draw(quantified(chain, can_be_optional=True, can_be_greedy=False))
         else:
             chain = getattr(chain, method)(f"s{number}", draw(TAKEN))
-            chain = draw(quantified(chain, can_be_optional=True, can_be_greedy=not last))
+            chain = draw(limited(draw(quantified(chain, can_be_optional=True, can_be_greedy=not last))))
             latest = chain.elements[-1]
             if not latest.quantifier.optional and not last and draw(st.integers(0, 3)) == 0:
                 chain = chain.not_followed_by(f"n{number}", "x")
@@ -69,6 +86,25 @@ def patterns(draw: st.DrawFn) -> Group:
             elif not latest.quantifier.optional and not latest.quantifier.greedy and draw(st.integers(0, 3)) == 0:
                 chain = chain.not_next(f"n{number}", "x")
     return chain
+
+
+@st.composite
+def open_ends(draw: st.DrawFn) -> Group:
+    """A step, perhaps a negation, and a group or step that may be missing, in whole or at its end, or come again."""
+    chain = group().begin("s", "a")
+    negation = draw(st.sampled_from([None, "not_next", "not_followed_by"]))
+    if negation is not None:
+        chain = getattr(chain, negation)("n", "x")
+    method = draw(st.sampled_from(FOLLOWING))
+    if draw(st.booleans()):
+        inner = group().begin("g", "ab")
+        if draw(st.booleans()):
+            inner = getattr(inner, draw(st.sampled_from(["not_next", "not_followed_by"])))("m", "x")
+        inner = draw(limited(getattr(inner, draw(st.sampled_from(FOLLOWING)))("h", "b").optional()))
+        chain = draw(quantified(getattr(chain, method)(inner), can_be_optional=True, can_be_greedy=False))
+    else:
+        chain = draw(limited(getattr(chain, method)("b", "b").optional()))
+    return chain.followed_by("e", "ce") if draw(st.booleans()) else chain
 
 
 @st.composite
@@ -84,6 +120,17 @@ def test_every_match_is_found_once(chain: Chain, given_rows: str, within: int | 
     note(repr(chain))
     letters = Letters(chain, within)
     assert sorted(letters.matches(given_rows, until=99)) == sorted(letters.true_matches(given_rows))
+
+
+@settings(deadline=None, max_examples=400)
+@given(chain=open_ends(), letters=st.lists(st.sampled_from("abxuze"), min_size=1, max_size=6), gap=st.integers(1, 3))
+def test_what_is_left_out_at_an_end_forgets_no_negation_and_no_limit(
+    chain: Chain, letters: list[str], gap: int
+) -> None:
+    note(repr(chain))
+    given_rows = " ".join(f"{letter}{gap * place}" for place, letter in enumerate("a" + "".join(letters)))
+    played = Letters(chain)
+    assert sorted(played.matches(given_rows, until=99)) == sorted(played.true_matches(given_rows))
 
 
 @settings(deadline=None, max_examples=200)

@@ -19,6 +19,22 @@ NEGATIONS = [
     (group().begin("a").not_next("n", "x"), "a1 d9", 5, []),
     (group().begin("a").one_or_more().not_next("n", "x").followed_by("b"), "a1 x2 a3 b4", None, ["a3 b4"]),
     (group().begin("a").not_next("n", "x").followed_by("b").optional(), "a1 d2 b3", None, ["a1", "a1 b3"]),
+    (
+        group().begin("a").not_next("n", "x").followed_by("b").optional().within("2 microseconds", since="previous"),
+        "a1 z6",
+        None,
+        ["a1"],
+    ),
+    (
+        group()
+        .begin("a")
+        .not_next("n", "x")
+        .followed_by(group().begin("b").within("2 microseconds", since="previous").next("c"))
+        .optional(),
+        "a1 z6",
+        None,
+        ["a1"],
+    ),
     (group().begin("a").not_followed_by("n", "x").followed_by("b"), "a1 b2", None, ["a1 b2"]),
     (group().begin("a").not_followed_by("n", "x").followed_by("b"), "a1 x2 b3", None, []),
     (group().begin("a").not_followed_by("n", "x").followed_by("b"), "a1 d2 x3 b4", None, []),
@@ -178,6 +194,49 @@ GROUPS = [
         None,
         [],
     ),
+    *(
+        (
+            group()
+            .begin("s")
+            .next(group().begin("a").not_followed_by("n", "x").followed_by("b").optional())
+            .followed_by("e"),
+            rows,
+            None,
+            matches,
+        )
+        for rows, matches in {"s1 a2 z3 x4 e5": [], "s1 a2 x3 e4": [], "s1 a2 b3 x4 e5": ["s1 a2 b3 e5"]}.items()
+    ),
+    *(
+        (
+            group()
+            .begin(group().begin("a").not_followed_by("n", "x").followed_by("b").optional())
+            .times_or_more(2)
+            .followed_by("c"),
+            rows,
+            None,
+            matches,
+        )
+        for rows, matches in {"a1 z2 a3 c4": ["a1 a3 c4"], "a1 z2 x3 a4 c5": [], "a1 a2 z3 x4 c5": []}.items()
+    ),
+    *(
+        (
+            group().begin(group().begin("a").followed_by("b").optional()).one_or_more().until("u").followed_by("c"),
+            rows,
+            None,
+            matches,
+        )
+        for rows, matches in {
+            "a1 u2 c3": ["a1 c3"],
+            "a1 u2 b3 c4": ["a1 c4"],
+            "a1 u2 a3 c4": ["a1 c4", "a3 c4"],
+        }.items()
+    ),
+    (
+        group().begin(group().begin("a").followed_by("b").one_or_more()).one_or_more().until("u").followed_by("c"),
+        "a1 b2 u3 c4",
+        None,
+        ["a1 b2 c4"],
+    ),
     (
         group()
         .begin("a")
@@ -277,6 +336,13 @@ LOOP = group().begin("a").followed_by("b").one_or_more().followed_by("c")
             "a1 a4 b5",
             ["a1 at 3 for b", "a4 b5 at 9 for c"],
         ),
+        (group().begin("s").next("a").one_or_more().not_followed_by("n", "x"), "s1 a2 z3", []),
+        (group().begin("s").next("a").times(1, 3).not_followed_by("n", "x"), "s1 a2 z3", []),
+        (group().begin("a").not_next("n", "x"), "a1", ["a1 at 6 for None"]),
+        (group().begin("a").one_or_more().not_next("n", "x"), "a1", ["a1 at 6 for None"]),
+        # A match that could have gone on is told too, as in Flink.
+        (group().begin("a").followed_by("b").times(1, 3), "a1 b2", ["a1 b2 at 6 for b"]),
+        (group().begin("a").followed_by("b").optional(), "a1", ["a1 at 6 for b"]),
     ],
     ids=repr,
 )

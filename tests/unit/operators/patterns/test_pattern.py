@@ -292,3 +292,39 @@ def test_the_operator_travels_to_workers_and_works_there() -> None:
     assert applied.output["n"].to_list() == [3]
     assert applied.state["k"].to_list() == ["x"]
     assert sent.due(applied.state, edge).event == 61_000_000
+
+
+def test_matches_held_back_count_too_and_what_holds_them_back_is_dropped_and_counted() -> None:
+    step = pattern("p", key="k", most=5).begin("a", "kind = 'a'").followed_by("b", "kind = 'b' AND n = a.n")
+    operator = bound(step.after_match(skip.past_last()))
+    pairs = [("a", -1), *((kind, number) for number in range(200) for kind in "ab")]
+    rows = pl.DataFrame(
+        [{"k": "x", "kind": kind, "n": n, "x": 0.0, "tags": [], "at": at} for at, (kind, n) in enumerate(pairs)],
+        schema=SCHEMA,
+    )
+    edge = Edge(0, 1_000)
+    applied = operator.apply(pl.DataFrame(schema=operator.state_schema), operator.combine(rows, edge).partials, edge)
+    assert applied.output["n"].to_list() == list(range(200))
+    assert applied.told == {"overflow": 1}
+    assert applied.state.is_empty()
+
+
+def test_a_loop_that_goes_on_stays_whole_though_it_holds_back_too_many_matches() -> None:
+    step = (
+        pattern("p", key="k", most=6)
+        .begin("a", "kind = 'a'")
+        .followed_by("b", "kind = 'b'")
+        .one_or_more()
+        .followed_by("c", "kind = 'c' AND n = a.n")
+        .after_match(skip.to_next())
+    )
+    rows = [("a", 1), *(("b", n) for n in range(3)), ("a", 2), ("b", 3), ("c", 2), ("b", 4), ("b", 5), ("c", 1)]
+    frame = pl.DataFrame(
+        [{"k": "x", "kind": kind, "n": n, "x": 0.0, "tags": [], "at": at} for at, (kind, n) in enumerate(rows)],
+        schema=SCHEMA,
+    )
+    operator = bound(step, n="a.n", rows="count(b.*)")
+    edge = Edge(0, 1_000)
+    applied = operator.apply(pl.DataFrame(schema=operator.state_schema), operator.combine(frame, edge).partials, edge)
+    assert applied.output.select("n", "rows").rows() == [(1, 6), (2, 1)]
+    assert applied.told["overflow"] > 0
