@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -40,6 +40,10 @@ def both_times(values: list[Any]) -> tuple[Any, ...]:
             [datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC), datetime(2026, 1, 1, tzinfo=UTC), None], id="timestamps"
         ),
         pytest.param([b"", b"\x00", b"\xff\xfe", None], id="bytes"),
+        pytest.param(
+            [timedelta(0), timedelta(microseconds=-1), timedelta(hours=1), timedelta(days=400_000), None],
+            id="intervals",
+        ),
     ],
 )
 def test_every_value_of_a_type_is_a_key_of_its_own_and_null_is_one(values: list[Any]) -> None:

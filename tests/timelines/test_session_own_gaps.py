@@ -164,6 +164,23 @@ def test_a_column_that_tells_no_duration_is_refused(schema: dict[str, pl.DataTyp
         kept.bind({**schema, "at": pl.Datetime("us", "UTC")}, "at")
 
 
+def test_the_column_with_the_gap_may_be_part_of_the_key() -> None:
+    step = hr.session("watching", gap="1 hour", gap_column="pause", key=["visitor", "pause"]).agg(clicks="count(*)")
+    timeline(
+        step.late(hr.side_output()),
+        seen("10:00", 30),
+        seen("10:10", 5),
+        batch(),
+        seen("10:20", 30),
+        crash(),
+        watermark("11:00"),
+        expect(
+            row(visitor="a", pause=timedelta(minutes=5), window="10:10/10:15", clicks=1),
+            row(visitor="a", pause=timedelta(minutes=30), window="10:00/10:50", clicks=2),
+        ),
+    )
+
+
 def test_a_greatest_length_does_not_go_with_gaps_of_rows() -> None:
     with pytest.raises(DefinitionError, match=r"\[SESSION_LENGTH_AND_GAP_COLUMN\]"):
         hr.session("s", gap="1 hour", gap_column="pause", key="visitor", max_length="2 hours")

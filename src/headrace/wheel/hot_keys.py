@@ -28,7 +28,11 @@ class KeySample:
         """Sample the rows of a frame; what is counted stands for all of them."""
         if not self._key or frame.is_empty():
             return
-        keys = frame.select(self._key).with_columns(pl.selectors.binary().bin.encode("hex")).cast(pl.String)
+        # Polars casts neither bytes nor durations to text by itself.
+        keys = frame.select(self._key).with_columns(
+            pl.selectors.binary().bin.encode("hex"), pl.selectors.duration().dt.to_string("polars")
+        )
+        keys = keys.cast(pl.String)
         # A sample at equal distances would see only some keys of rows that come in turns.
         sampled = keys if keys.height <= SAMPLE_ROWS else keys.sample(SAMPLE_ROWS, seed=self._rows)
         weight = frame.height / sampled.height

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,11 @@ def test_even_keys_are_not_hot() -> None:
 def test_keys_of_several_columns_and_types_are_told_as_text() -> None:
     frame = pl.DataFrame({"a": [None, b"\xff", b"\xff"], "b": [1.5, 2.5, 2.5]})
     assert report(frame, "a", "b")["keys"] == {"rows": 3, "top": [[["ff", "2.5"], 2], [[None, "1.5"], 1]]}
+
+
+def test_a_key_that_is_an_interval_is_told_in_hours_and_minutes() -> None:
+    frame = pl.DataFrame({"wait": [timedelta(minutes=90), timedelta(minutes=90), None]})
+    assert report(frame, "wait")["keys"] == {"rows": 3, "top": [[["1h 30m"], 2], [[None], 1]]}
 
 
 def test_windows_without_a_key_have_no_hot_key() -> None:
