@@ -510,3 +510,13 @@ def test_a_pattern_that_looks_at_any_next_row_waits_for_no_step() -> None:
         watermark("12:00"),
         expect(row(k="x", a="10:00", waited_for=None, timed_out_at="10:05"), output="timed_out"),
     )
+
+
+def test_skipping_to_the_first_row_of_a_loop_that_begins_the_pattern_keeps_what_begins_later_in_it() -> None:
+    loop = pattern("loop", key="k").begin("b", "kind = 'b'").one_or_more().consecutive().next("c", "kind = 'c'")
+    timeline(
+        loop.within("1 hour").after_match(skip.to_first("b")).select(b="count(b.*)").late(hr.drop()),
+        *(at(f"10:0{minute}", k="x", kind=kind) for minute, kind in enumerate("bbbc")),
+        watermark("12:00"),
+        expect(row(k="x", b=3), row(k="x", b=2), row(k="x", b=1)),
+    )

@@ -48,9 +48,9 @@ class Chain:
     def times(self, least: int, most: int | None = None) -> Self:
         """The latest element comes so many times; ``times(2, 4)`` two to four times."""
         upper = least if most is None else most
-        if not 0 <= least <= upper or upper == 0:
+        if not (_is_whole(least) and _is_whole(upper)) or not 0 <= least <= upper or upper == 0:
             raise self._wrong(
-                "TIMES_IMPOSSIBLE", f".times({least}, {upper}) can never be. Use numbers as in .times(2, 4)."
+                "TIMES_IMPOSSIBLE", f".times({least!r}, {upper!r}) can never be. Use whole numbers as in .times(2, 4)."
             )
         if least == 0:
             return self._quantified(least=1, most=upper).optional()
@@ -62,8 +62,11 @@ class Chain:
 
     def times_or_more(self, least: int) -> Self:
         """The latest element comes at least so many times."""
-        if least < 1:
-            raise self._wrong("TIMES_IMPOSSIBLE", f".times_or_more({least}): use at least 1, and .optional() for none.")
+        if not _is_whole(least) or least < 1:
+            raise self._wrong(
+                "TIMES_IMPOSSIBLE",
+                f".times_or_more({least!r}): use a whole number of at least 1, and .optional() for none.",
+            )
         return self._quantified(least=least, most=None)
 
     def optional(self) -> Self:
@@ -109,8 +112,20 @@ class Chain:
             raise self._wrong("QUANTIFIER_TWICE", f"{_name(latest)} has .until already. Say it once, with OR.")
         return self._said(until=where)
 
-    def within(self, duration: Duration, *, since: Literal["previous"]) -> Self:
+    def within(self, duration: Duration, *, since: Literal["first", "previous"] = "first") -> Self:
         """The latest step's row comes less than this long behind the row before it in the match."""
+        if since not in ("first", "previous"):
+            raise self._wrong(
+                "WITHIN_SINCE",
+                f".within({duration!r}, since={since!r}): time counts from the match's first row, since='first', or "
+                "from the row before, since='previous'.",
+            )
+        if since == "first":
+            raise self._wrong(
+                "WITHIN_GROUP",
+                f".within({duration!r}) is how long a whole match may take. Say it of the pattern, or of the latest "
+                "step with since='previous'.",
+            )
         length = positive_microseconds(duration, argument="within")
         latest = self._latest("within", negated=True)
         if latest.group:
@@ -142,6 +157,8 @@ class Chain:
             if negated or where is not None:
                 raise self._wrong("GROUP_CONDITION", f".{contiguity}(...) of a group: conditions belong to its steps.")
             return self._with((*self.elements, Element(contiguity, group=step.checked())))
+        if not isinstance(step, str):
+            raise self._wrong("NAME_INVALID", f".{contiguity}({step!r}): a step has a name, as in .{contiguity}('b').")
         check_name("step of a pattern", step)
         return self._with((*self.elements, Element(contiguity, step, where)))
 
@@ -241,6 +258,10 @@ def _quantified(chain: Group, said: Mapping[str, Any]) -> Group:
         chain = chain.until(given.until)
     chain = chain.optional() if given.optional else chain
     return chain.greedy() if given.greedy else chain
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
 
 
 def _shown(step: str | Group) -> str:

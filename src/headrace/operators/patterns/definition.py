@@ -149,8 +149,7 @@ class Definition:
                 f"{self.skip!r}: no step of this name takes rows. Steps: {', '.join(self.steps)}.",
             )
         first = self.elements[0]
-        begins = first.step == self.skip.step and not first.quantifier.optional
-        if begins and (self.skip.kind == "to_first" or not first.quantifier.given):
+        if first.step == self.skip.step and not first.quantifier.optional and first.quantifier.most == 1:
             raise wrong(
                 "SKIP_LOOPS",
                 f"{self.skip!r} leads to the first row of the same match again, so nothing would ever be skipped. "

@@ -46,7 +46,7 @@ class Pattern(Chain):
 
     def within(self, duration: Duration, *, since: Literal["first", "previous"] = "first") -> Self:
         """The last row comes less than this long behind the first; or the latest step's behind the row before it."""
-        if since == "previous":
+        if since != "first":
             return super().within(duration, since=since)
         if self.length is not None:
             raise self._wrong("WITHIN_TWICE", f".within({spoken(self.length)!r}) has been said already. Say it once.")
@@ -54,6 +54,11 @@ class Pattern(Chain):
 
     def after_match(self, skip: Skip) -> Self:
         """Choose what becomes of matches that overlap one; ``hr.skip.none()`` unless said otherwise."""
+        if not isinstance(skip, Skip):
+            raise self._wrong(
+                "SKIP_UNKNOWN",
+                f".after_match({skip!r}) is no skip strategy. Use one of hr.skip, as in hr.skip.past_last().",
+            )
         return replace(self, skip=skip)
 
     def select(self, **measures: str) -> Self:
@@ -150,8 +155,22 @@ def pattern(name: str, *, key: Key, most: int = MOST) -> Pattern:
     hr.pattern('guessed', key='user').begin('fail', 'NOT ok').times(3).next('hit', 'ok').within('1 minute')
     """
     check_name("step", name)
-    if most < 1:
+    made = Pattern(name=name, key=key_columns(key), most=most)
+    check_place(f"pattern {name!r}", made.key, TAKEN, most)
+    return made
+
+
+def check_place(called: str, key: tuple[str, ...], taken: tuple[str, ...], most: int) -> None:
+    """Refuse keys with the name of a result column, and a number of partial matches that is none."""
+    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
         raise DefinitionError(
-            "MOST_TOO_SMALL", f"pattern {name!r}: most={most} allows no partial match. Use at least 1."
+            "MOST_TOO_SMALL",
+            f"{called}: most={most!r} is not a number of partial matches. Use a whole number of at least 1.",
         )
-    return Pattern(name=name, key=key_columns(key), most=most)
+    for name in key:
+        if name in taken:
+            raise DefinitionError(
+                "RESULT_NAME_TAKEN",
+                f"{called}: key column {name!r} has the name of a column that results have ({', '.join(taken)}). "
+                f"Rename it before the step, as in .withColumnRenamed({name!r}, 'key_{name}').",
+            )

@@ -14,7 +14,7 @@ from headrace.graph import check_name
 from headrace.operators.corrections import check_final
 from headrace.operators.patterns.by_pattern import TAKEN
 from headrace.operators.patterns.by_rules import RuleMatching
-from headrace.operators.patterns.pattern import MOST
+from headrace.operators.patterns.pattern import MOST, check_place
 from headrace.operators.patterns.rule_intake import RULE, PatternRuleIntake, RulePlace
 from headrace.operators.process.rules import DELETED, Rules
 from headrace.operators.rows import Rows
@@ -73,7 +73,13 @@ class PatternRules:
                 f"step {self.name!r}: the rules need the columns {self.rules.key} STRING and pattern STRING, and if "
                 f"they can be removed deleted BOOLEAN. Existing columns: {', '.join(rules_schema)}.",
             )
+        if rules_schema.get(DELETED, pl.Boolean()) != pl.Boolean():
+            raise DefinitionError(
+                "RULES_DELETED",
+                f"step {self.name!r}: column 'deleted' of the rules is {rules_schema[DELETED]}. It must be BOOLEAN.",
+            )
         shared = RulePlace(self.name, self.key, time, tuple(schema.items()), tuple(self._output.items()), self.most)
+        _ = shared.rows  # its columns are checked here, before any data is read
         rule_time = Rows(self.name, (), rules_time, dict(rules_schema)).row_time
         intake = PatternRuleIntake(shared, self.rules.key, DELETED in rules_schema, rule_time)
         return RuleMatching(self.name, shared, intake, self.lateness)
@@ -119,8 +125,7 @@ def pattern_rules(name: str, *, key: Key, output: str, rules: Rules, most: int =
     hr.pattern_rules('alerts', key='card', output='n BIGINT', rules=hr.rules(key='rule_id'))
     """
     check_name("step", name)
-    if most < 1:
-        raise DefinitionError("MOST_TOO_SMALL", f"step {name!r}: most={most} allows no partial match. Use at least 1.")
     made = PatternRules(name=name, key=key_columns(key), output=output, rules=rules, most=most)
+    check_place(f"step {name!r}", made.key, (RULE, *TAKEN), most)
     _ = made._output
     return made

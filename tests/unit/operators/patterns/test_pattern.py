@@ -16,6 +16,7 @@ from headrace.operators.patterns import skip
 from headrace.operators.patterns.chain import group
 from headrace.operators.patterns.definition import Definition
 from headrace.operators.patterns.pattern import Pattern, pattern
+from headrace.operators.patterns.pattern_rules import pattern_rules
 
 SCHEMA = {
     "k": pl.String(),
@@ -28,8 +29,16 @@ SCHEMA = {
 AB = pattern("p", key="k").begin("a", "n > 1").followed_by("b", "n > 2")
 
 
-def bound(step: Pattern, **measures: str) -> Any:
-    return step.select(**(measures or {"n": "a.n"})).late(hr.drop()).bind(SCHEMA, "at")
+RULES = {"r": pl.String(), "pattern": pl.String(), "deleted": pl.Boolean(), "at": pl.Datetime("us", "UTC")}
+
+
+def bound(step: Pattern, schema: dict[str, pl.DataType] = SCHEMA, **measures: str) -> Any:
+    return step.select(**(measures or {"n": "a.n"})).late(hr.drop()).bind(schema, "at")
+
+
+def rules_bound(schema: dict[str, pl.DataType] = SCHEMA, rules: dict[str, pl.DataType] = RULES) -> Any:
+    step = pattern_rules("p", key="k", output="n BIGINT", rules=hr.rules(key="r")).late(hr.drop())
+    return step.bind(schema, "at", rules, "at")
 
 
 def begun() -> Pattern:
@@ -49,6 +58,11 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
         lambda: begun().times(0),
         lambda: begun().times(-1, 2),
         lambda: begun().times_or_more(0),
+        lambda: begun().times("3"),  # type: ignore[arg-type]
+        lambda: begun().times(2.0),  # type: ignore[arg-type]
+        lambda: begun().times(2, "3"),  # type: ignore[arg-type]
+        lambda: begun().times(True),
+        lambda: begun().times_or_more("2"),  # type: ignore[arg-type]
     ],
     "QUANTIFIER_TWICE": [
         lambda: begun().times(2).one_or_more(),
@@ -104,7 +118,19 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
     "GROUP_BEGINS_OPTIONAL": [lambda: begun().next(group().begin("b").optional().next("c"))],
     "GROUP_ENDS_NEGATED": [lambda: begun().next(group().begin("b").not_next("c"))],
     "GROUP_CONDITION": [lambda: begun().next(group().begin("b"), "n > 1")],
-    "WITHIN_GROUP": [lambda: begun().next(group().begin("b")).within("1 second", since="previous")],
+    "WITHIN_GROUP": [
+        lambda: begun().next(group().begin("b")).within("1 second", since="previous"),
+        lambda: begun().next(group().begin("b").within("1 second")),
+    ],
+    "WITHIN_SINCE": [
+        lambda: AB.within("1 second", since="prev"),  # type: ignore[arg-type]
+        lambda: AB.within("1 second", since=None),  # type: ignore[arg-type]
+        lambda: group().begin("a").within("1 second", since="a"),  # type: ignore[arg-type]
+    ],
+    "SKIP_UNKNOWN": [
+        lambda: AB.after_match("past_last"),  # type: ignore[arg-type]
+        lambda: AB.after_match(skip.past_last),  # type: ignore[arg-type]
+    ],
     "WITHIN_TWICE": [
         lambda: AB.within("1 minute").within("2 minutes"),
         lambda: AB.within("1 minute", since="previous").within("1 minute", since="previous"),
@@ -120,7 +146,11 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
         lambda: bound(begun().next("a")),
         lambda: bound(begun().next(group().begin("b").next("a"))),
     ],
-    "NAME_INVALID": [lambda: begun().next("b c")],
+    "NAME_INVALID": [
+        lambda: begun().next("b c"),
+        lambda: begun().next(5),  # type: ignore[arg-type]
+        lambda: begun().next(None),  # type: ignore[arg-type]
+    ],
     "STEP_UNKNOWN": [
         lambda: bound(begun().next("b", "n > sum(z.n)")),
         lambda: bound(begun().next("b", "n > z.n")),
@@ -138,11 +168,20 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
     "SKIP_LOOPS": [
         lambda: bound(AB.after_match(skip.to_first("a"))),
         lambda: bound(AB.after_match(skip.to_last("a"))),
+        lambda: bound(begun().times(1).next("b").after_match(skip.to_first("a"))),
     ],
     "MEASURES_MISSING": [lambda: AB.late(hr.drop()).bind(SCHEMA, "at")],
     "LATE_NOT_CHOSEN": [lambda: AB.select(n="a.n").bind(SCHEMA, "at")],
     "CORRECTIONS_IMPOSSIBLE": [lambda: AB.late(hr.update_for("1 hour"))],
-    "RESULT_NAME_TAKEN": [lambda: AB.select(k="a.n"), lambda: AB.select(matched_at="a.at")],
+    "RESULT_NAME_TAKEN": [
+        lambda: AB.select(k="a.n"),
+        lambda: AB.select(matched_at="a.at"),
+        lambda: pattern("p", key="matched_at"),
+        lambda: pattern("p", key=["k", "waited_for"]),
+        lambda: pattern_rules("p", key="rule", output="n BIGINT", rules=hr.rules(key="r")),
+        lambda: pattern_rules("p", key="timed_out_at", output="n BIGINT", rules=hr.rules(key="r")),
+    ],
+    "RULES_DELETED": [lambda: rules_bound(rules={**RULES, "deleted": pl.String()})],
     "COLUMN_UNKNOWN": [
         lambda: bound(begun().next("b", "amount > 1")),
         lambda: bound(AB, n="a.amount"),
@@ -163,7 +202,17 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
     ],
     "EXPRESSION_UNREADABLE": [lambda: bound(begun().next("b", "n >"))],
     "ELAPSED_OF": [lambda: bound(begun().next("b", "elapsed(1) > 2"))],
-    "MOST_TOO_SMALL": [lambda: pattern("p", key="k", most=0)],
+    "MOST_TOO_SMALL": [
+        lambda: pattern("p", key="k", most=0),
+        lambda: pattern("p", key="k", most="5"),  # type: ignore[arg-type]
+        lambda: pattern("p", key="k", most=2.5),  # type: ignore[arg-type]
+        lambda: pattern_rules("p", key="k", output="n BIGINT", rules=hr.rules(key="r"), most="5"),  # type: ignore[arg-type]
+    ],
+    "COLUMN_RESERVED": [
+        lambda: bound(AB, schema={**SCHEMA, "__time": pl.Int64()}),
+        lambda: rules_bound(schema={**SCHEMA, "__time": pl.Int64()}),
+        lambda: rules_bound(rules={**RULES, "__time": pl.Int64()}),
+    ],
     "PATTERN_TOO_LONG": [lambda: bound(_long())],
     "PATTERN_UNREADABLE": [
         lambda: Definition.from_json("{}"),
