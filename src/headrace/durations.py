@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from decimal import Decimal
 
 from headrace.errors import DefinitionError
 
@@ -18,6 +19,8 @@ MICROSECONDS = {
     "day": 86_400_000_000,
     "week": 604_800_000_000,
 }
+LONGEST = 400_000 * MICROSECONDS["day"]
+"""A little more than a thousand years, so that no end of a window leaves the calendar."""
 _PART = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*(?:,|$|(?=[-\d]))", re.IGNORECASE)
 
 
@@ -29,12 +32,12 @@ def microseconds(duration: Duration, *, argument: str) -> int:
     """
     if isinstance(duration, timedelta):
         return duration // timedelta(microseconds=1)
-    total, position = 0.0, 0
+    total, position = Decimal(0), 0
     while position < len(duration):
         part = _PART.match(duration, position)
         if part is None or part[2].lower() not in MICROSECONDS:
             break
-        total += float(part[1]) * MICROSECONDS[part[2].lower()]
+        total += Decimal(part[1]) * MICROSECONDS[part[2].lower()]
         position = part.end()
     if position == 0 or position < len(duration):
         raise DefinitionError(
@@ -57,6 +60,21 @@ def positive_microseconds(duration: Duration, *, argument: str) -> int:
             "DURATION_NOT_POSITIVE",
             f"{argument}={duration!r} is not longer than zero, so no row could ever fall into it. "
             f"Give a positive duration, as in {argument}='1 minute'.",
+        )
+    return not_too_long(length, duration, argument=argument)
+
+
+def not_too_long(length: int, duration: Duration, *, argument: str) -> int:
+    """A length in microseconds, refused when times so far apart would leave the calendar.
+
+    >>> not_too_long(5, "5 microseconds", argument="gap")
+    5
+    """
+    if length > LONGEST:
+        raise DefinitionError(
+            "DURATION_TOO_LONG",
+            f"{argument}={duration!r} is more than 400,000 days, and times so far apart leave the calendar. "
+            f"Give a shorter duration, as in {argument}='400000 days' (over a thousand years).",
         )
     return length
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.durations import microseconds, positive_microseconds, spoken
+from headrace.durations import LONGEST, microseconds, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 
 
@@ -49,6 +49,17 @@ def test_nothing_and_less_is_refused_where_a_length_is_needed(text: str | timede
 
 def test_a_positive_duration_is_let_through() -> None:
     assert positive_microseconds("1 microsecond", argument="size") == 1
+    assert positive_microseconds("400000 days", argument="size") == LONGEST
+
+
+@pytest.mark.parametrize("text", ["400000 days 1 microsecond", "106751990 days", "9" * 400 + " days", timedelta.max])
+def test_what_would_lead_out_of_the_calendar_is_refused(text: str | timedelta) -> None:
+    with pytest.raises(DefinitionError, match=r"\[DURATION_TOO_LONG\] within=.*400,000 days"):
+        positive_microseconds(text, argument="within")
+
+
+def test_microseconds_behind_many_days_are_not_lost() -> None:
+    assert microseconds("399999 days 1 microsecond", argument="size") == 399_999 * 86_400_000_000 + 1
 
 
 @pytest.mark.parametrize(

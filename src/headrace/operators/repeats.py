@@ -121,7 +121,9 @@ def _leaps(ordered: pl.DataFrame, within: int) -> npt.NDArray[np.int64]:
     number = ordered[KEY_NUMBER].to_numpy()
     rows = len(number)
     # Rows with equal times count each other, so this is right for the first of them; no leap ends at another.
-    behind = np.arange(rows) + following.agg(pl.len().alias("rows"))["rows"].to_numpy()
+    # A row is always among those that follow it, unless times are so great that Polars' sums of them wrap.
+    steps = np.maximum(following.agg(pl.len().alias("rows"))["rows"].to_numpy(), 1)
+    behind = np.arange(rows) + steps
     reached = np.flatnonzero(np.r_[True, number[1:] != number[:-1]][:rows])
     leaps = [reached]
     while len(reached):

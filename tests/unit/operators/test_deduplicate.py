@@ -9,11 +9,13 @@ import headrace as hr
 from headrace.errors import DefinitionError
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.operators.repeats import FIRST
+from headrace.operators.key_order import KEY_NUMBER
+from headrace.operators.repeats import FIRST, TIME, _leaps
 from headrace.wheel.operator import Applied, Due, Operator
 
 MOMENT = pl.Datetime("us", "UTC")
 SCHEMA = {"id": pl.String(), "n": pl.Int64(), "at": MOMENT, "tags": pl.List(pl.String())}
+DAY = 86_400_000_000
 START = Edge(BEGINNING, BEGINNING)
 ten = hr.deduplicate("once", key="id", within="10 microseconds")
 
@@ -80,6 +82,23 @@ def test_a_key_is_one_or_more_columns_whose_values_can_be_compared(key: str | li
 def test_the_duration_is_longer_than_nothing(within: str) -> None:
     with pytest.raises(DefinitionError, match=r"\[DURATION_NOT_POSITIVE\] within="):
         hr.deduplicate("once", key="id", within=within)
+
+
+def test_the_duration_is_no_longer_than_the_calendar() -> None:
+    with pytest.raises(DefinitionError, match=r"\[DURATION_TOO_LONG\] within='106751990 days'"):
+        hr.deduplicate("once", key="id", within="106751990 days")
+
+
+def test_the_longest_duration_that_is_taken_finds_repeats() -> None:
+    longest = hr.deduplicate("once", key="id", within="400000 days").late(hr.drop()).bind(SCHEMA, "at")
+    given = rows(("a", 0), ("a", 399_999 * DAY), ("a", 400_000 * DAY), ("b", 5))
+    applied = longest.apply(pl.DataFrame(schema=longest.state_schema), given, START)
+    assert applied.output["n"].to_list() == [0, 3, 2]
+
+
+def test_every_leap_ends_at_a_later_row_even_where_sums_of_times_wrap() -> None:
+    ordered = pl.DataFrame({KEY_NUMBER: [0, 0, 0], TIME: [2**62, 2**62 + 1, 2**62 + 2]})
+    assert _leaps(ordered, 2**63 - 1).tolist() == [0, 1, 2]
 
 
 def test_rows_with_the_same_key_and_time_do_not_travel() -> None:

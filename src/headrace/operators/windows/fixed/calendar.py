@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from headrace.durations import MICROSECONDS, Duration
+from headrace.durations import MICROSECONDS, Duration, not_too_long
 from headrace.operators.windows.fixed.assigners import SeparateWindows
 
 HOUR = MICROSECONDS["hour"]
@@ -25,7 +25,11 @@ def months_of(size: Duration) -> int:
     (3, 0)
     """
     said = _MONTHS_SAID.fullmatch(size) if isinstance(size, str) else None
-    return 0 if said is None else int(said[1]) * _MONTHS[said[2].lower()]
+    if said is None:
+        return 0
+    months = int(said[1]) * _MONTHS[said[2].lower()]
+    not_too_long(months * 31 * MICROSECONDS["day"], size, argument="size")
+    return months
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from headrace.durations import MICROSECONDS, Duration, positive_microseconds, spoken
+from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.operators.corrections import check_final
 from headrace.operators.windows.window_step import WindowStep, said_key
-
-LONGEST = 400_000 * MICROSECONDS["day"]
-"""A little more than a thousand years, so that no end of a window leaves the calendar."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -65,11 +62,9 @@ def time_to_live(name: str, ttl: Duration | None, keep_forever: bool) -> int | N
         )
     if ttl is None:
         return None
-    length = positive_microseconds(ttl, argument="ttl")
-    if keep_forever or length > LONGEST:
+    if keep_forever:
         raise DefinitionError(
             "TTL_CONTRADICTION",
-            f"window {name!r}: ttl={ttl!r} with keep_forever={keep_forever}. Give a ttl of at most a thousand years, "
-            "or keep_forever=True alone.",
+            f"window {name!r}: ttl={ttl!r} with keep_forever={keep_forever}. Give one of them alone.",
         )
-    return length
+    return positive_microseconds(ttl, argument="ttl")

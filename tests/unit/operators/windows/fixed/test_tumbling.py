@@ -39,6 +39,12 @@ def test_a_calendar_needs_whole_days(size: str) -> None:
         hr.tumbling("days", size=size, key="account", time_zone="Europe/Berlin")
 
 
+@pytest.mark.parametrize("size", ["300000 years", "1100 years", "13000 months", "4400 quarters", "400001 days"])
+def test_a_window_is_no_longer_than_the_calendar(size: str) -> None:
+    with pytest.raises(DefinitionError, match=rf"\[DURATION_TOO_LONG\] size='{size}'"):
+        hr.tumbling("ages", size=size, key="account", time_zone="UTC")
+
+
 @pytest.mark.parametrize("zone", ["Middle/Earth", "", "../etc"])
 def test_a_time_zone_must_be_known(zone: str) -> None:
     with pytest.raises(DefinitionError, match=r"\[TIME_ZONE_UNKNOWN\] window 'days'"):
