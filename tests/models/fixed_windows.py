@@ -46,10 +46,11 @@ def answer(events: Iterable[Event], covering: Covering, *, keyed: bool = True) -
     for event in events:
         for start, end in covering(event.time):
             windows[event.account if keyed else None, start, end].append(event.amount)
-    return {window: _aggregated(amounts) for window, amounts in windows.items()}
+    return {window: aggregated(amounts) for window, amounts in windows.items()}
 
 
-def _aggregated(amounts: list[int | None]) -> tuple[Any, ...]:
+def aggregated(amounts: list[int | None]) -> tuple[Any, ...]:
+    """Rows, known amounts, their sum, least and most."""
     known = [amount for amount in amounts if amount is not None]
     least, most = (min(known), max(known)) if known else (None, None)
     return (len(amounts), len(known), sum(known) if known else None, least, most)

@@ -91,3 +91,72 @@ class Watched:
 
     def _touch(self, one: Event, other: Event) -> bool:
         return one.time < end_alone(other, self.gap) and other.time < end_alone(one, self.gap)
+
+
+@dataclass
+class Shown:
+    """A session that is open, and what was told of it."""
+
+    rows: Rows
+    unseen: int
+    preview_at: int | None = None
+    revision: int = 0
+    given: tuple[Any, ...] | None = None
+    """Start, end and values as they were told last."""
+
+
+@dataclass
+class Previewed:
+    """Sessions of one key, forgotten at their close, with previews at multiples of the clock."""
+
+    gap: Gap
+    every: int
+    open: list[Shown] = field(default_factory=list)
+    told: list[tuple[Any, ...]] = field(default_factory=list)
+    """Start, end, values, pane, revision and change of every result."""
+    late: Rows = field(default_factory=list)
+
+    def batch(self, watermark: int, clock: int, rows: Rows) -> None:
+        """A batch whose watermark and clock are these: sessions close, rows come, previews leave."""
+        for session in [each for each in self.open if end_of(each.rows, self.gap) <= watermark]:
+            self._tell(session, "on_time")
+            self.open.remove(session)
+        known = self.open
+        every_row = [row for session in known for row in session.rows] + rows
+        self.open = []
+        for together in sessions(every_row, self.gap):
+            members = [session for session in known if any(row is session.rows[0] for row in together)]
+            if end_of(together, self.gap) <= watermark:
+                self.late += together
+            else:
+                self.open.append(self._made_one(together, sorted(members, key=_first), clock))
+        for session in self.open:
+            if session.preview_at is not None and session.preview_at <= clock:
+                self._tell(session, "early")
+
+    def _made_one(self, rows: Rows, members: list[Shown], clock: int) -> Shown:
+        """The session of these rows; where several were told of, the first remains, and is told again at once."""
+        new = len(rows) - sum(len(each.rows) for each in members)
+        made = Shown(rows, new + sum(each.unseen for each in members))
+        made.preview_at = min((each.preview_at for each in members if each.preview_at is not None), default=None)
+        if made.unseen and made.preview_at is None:
+            made.preview_at = (clock // self.every + 1) * self.every
+        known = [each for each in members if each.given is not None]
+        if known:
+            made.revision, made.given = known[0].revision, known[0].given
+        for swallowed in known[1:]:
+            self.told.append((*(swallowed.given or ()), "early", swallowed.revision, "delete"))
+            made.preview_at = clock
+        return made
+
+    def _tell(self, session: Shown, pane: str) -> None:
+        change = "insert" if session.given is None else "update_after"
+        start = min(row.time for row in session.rows)
+        session.given = (start, end_of(session.rows, self.gap), *values(session.rows))
+        self.told.append((*session.given, pane, session.revision, change))
+        session.revision += 1
+        session.unseen, session.preview_at = 0, None
+
+
+def _first(session: Shown) -> int:
+    return min(row.time for row in session.rows)

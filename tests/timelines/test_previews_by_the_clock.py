@@ -1,0 +1,107 @@
+"""Previews by the clock: whatever moves between batches, each window is told when and as the model says."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import headrace as hr
+from headrace.testing import play
+from tests.models import fixed_windows as fixed
+from tests.models import session as sessions
+from tests.models.examples import examples
+from tests.models.fixed_windows import MINUTE, Covering
+from tests.models.moves import OPENING, Move, moves, played
+from tests.models.rows import Event, micros
+from tests.models.watched_windows import Place, Watched
+
+SECOND = 1_000_000
+PREVIEWED = hr.on_close(early=hr.every("10 seconds"))
+AGGREGATES = {
+    "n": "count(*)",
+    "known": "count(amount)",
+    "spent": "sum(amount)",
+    "least": "min(amount)",
+    "most": "max(amount)",
+}
+KINDS: dict[str, tuple[Any, Covering]] = {
+    "tumbling": (hr.tumbling("w", size="10 minutes", key="account"), fixed.tumbling(10 * MINUTE)),
+    "hopping": (
+        hr.hopping("w", size="10 minutes", every="4 minutes", key="account"),
+        fixed.hopping(10 * MINUTE, 4 * MINUTE),
+    ),
+    "cumulating": (
+        hr.cumulating("w", step="5 minutes", size="15 minutes", key="account"),
+        fixed.cumulating(5 * MINUTE, 15 * MINUTE),
+    ),
+    "keyless": (
+        hr.hopping("w", size="10 minutes", every="5 minutes", key=None),
+        fixed.hopping(10 * MINUTE, 5 * MINUTE),
+    ),
+}
+
+
+def place(row: dict[str, Any]) -> Place:
+    return row.get("account"), micros(row["window"]["start"]), micros(row["window"]["end"])
+
+
+def told(row: dict[str, Any]) -> tuple[Any, ...]:
+    change = (row["change"],) if "change" in row else ()
+    return (*(row[name] for name in AGGREGATES), row["pane"], row["revision"], *change)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@examples(4)
+@given(
+    given_moves=moves(ahead=12, behind=12, further=6),
+    panes=st.sampled_from([hr.accumulating(), hr.discarding(), hr.retracting()]),
+    late=st.sampled_from([hr.side_output(), hr.update_for("5 minutes")]),
+)
+def test_each_window_is_shown_when_the_clock_says_until_it_closes(
+    kind: str, given_moves: list[Move], panes: Any, late: Any
+) -> None:
+    step, covering = KINDS[kind]
+    watched = Watched(covering, late.correctable, 10 * SECOND, panes.kind, keyed=bool(step.key))
+    elements = played(given_moves, watched.batch)
+    found = play(step.agg(**AGGREGATES).emit(PREVIEWED).panes(panes).late(late), *elements)
+    by_window: defaultdict[Place, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in found.main:
+        by_window[place(row)].append(told(row))
+    assert by_window == watched.told
+    assert sorted(row["amount"] or 0 for row in found.late) == sorted(row.amount or 0 for row, _ in watched.late)
+
+
+@pytest.mark.parametrize("key", ["account", None])
+@examples(6)
+@given(given_moves=moves(ahead=8, behind=12, further=5))
+def test_each_session_is_shown_when_the_clock_says_until_it_closes(key: str | None, given_moves: list[Move]) -> None:
+    step = hr.session("s", gap="4 minutes", key=key).agg(**AGGREGATES).emit(PREVIEWED).late(hr.side_output())
+    keys = [OPENING, "a", "b"] if key else [None]
+    watched = {each: sessions.Previewed(4 * MINUTE, 10 * SECOND) for each in keys}
+
+    def tell(watermark: int, clock: int, rows: list[Event]) -> None:
+        for each, model in watched.items():
+            model.batch(watermark, clock, [row for row in rows if each is None or row.account == each])
+
+    found = play(step, *played(given_moves, tell))
+    for each, model in watched.items():
+        mine = [row for row in found.main if row.get("account") == each]
+        assert sorted(map(str, ((*place(row)[1:], *told(row)) for row in mine))) == sorted(map(str, model.told))
+        assert_told_in_order(mine)
+    late = [row for model in watched.values() for row in model.late]
+    assert sorted(row["amount"] or 0 for row in found.late) == sorted(row.amount or 0 for row in late)
+
+
+def assert_told_in_order(rows: list[dict[str, Any]]) -> None:
+    """Each session from its first revision on, and no preview behind its close."""
+    by_session: defaultdict[Any, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_session[row["session_id"]].append(row)
+    for story in by_session.values():
+        assert [row["revision"] for row in story] == list(range(len(story)))
+        assert all(row["pane"] == "early" for row in story[:-1])
+        assert story[-1]["pane"] == "on_time" or story[-1]["change"] == "delete"
