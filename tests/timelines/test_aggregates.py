@@ -68,6 +68,29 @@ def test_a_sum_beyond_64_bits_is_an_error_with_its_key() -> None:
         play(everything, at("10:00", account="a", x=2**62), at("10:01", account="a", x=2**62), watermark("11:00"))
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sum(v)", r"s = sum\(v\) for key 'a' is beyond the range of DECIMAL\(38, 0\)"),
+        ("avg(v)", r"s = avg\(v\) for key 'a' is beyond the range of DECIMAL\(38, 4\)"),
+    ],
+)
+def test_a_sum_or_average_of_decimals_that_does_not_fit_is_an_error_with_its_key(text: str, said: str) -> None:
+    step = hr.tumbling("spend", size="1 hour", key="account").agg(s=text).late(hr.side_output())
+    rows = [at(f"10:0{place}", account="a", v=Decimal("9" * 38)) for place in range(2)]
+    split = [element for each in rows for element in (each, batch())]
+    for elements in (rows, split):
+        with pytest.raises(hr.HeadraceError, match=rf"\[SUM_OVERFLOW\] step 'spend': {said}.*DOUBLE"):
+            play(step, *elements, watermark("11:00"))
+
+
+def test_a_sum_of_decimals_that_passes_its_range_and_returns_is_right() -> None:
+    step = hr.tumbling("spend", size="1 hour", key="account").agg(s="sum(v)").late(hr.side_output())
+    values = [Decimal("9" * 38), Decimal("9" * 38), Decimal("-" + "9" * 38)]
+    rows = [element for value in values for element in (at("10:00", account="a", v=value), batch())]
+    timeline(step, *rows, watermark("11:00"), expect(account="a", s=Decimal("9" * 38)))
+
+
 def test_text_and_dates_have_a_least_and_a_greatest() -> None:
     step = hr.tumbling("ends", size="1 hour", key="account").agg(
         first="min(name)", last="max(name)", earliest="min(day)", latest="max(day)"

@@ -8,7 +8,7 @@ import polars as pl
 
 from headrace.expressions.aggregates.binding import Binding, Rows
 from headrace.expressions.aggregates.calculation import Calculation
-from headrace.expressions.aggregates.sums import Sum
+from headrace.expressions.aggregates.sums import Average, Sum
 from headrace.expressions.operands import Schema
 from headrace.expressions.rows import RowExpression, check_condition
 
@@ -63,7 +63,9 @@ class Aggregate:
 
     def overflowed(self, schema: Schema) -> pl.Expr | None:
         """Whether the value of a partial is beyond its type's range and must not be emitted; None if it never is."""
-        return self.calculation.overflowed(self._bound(schema)) if isinstance(self.calculation, Sum) else None
+        if not isinstance(self.calculation, Sum | Average):
+            return None
+        return self.calculation.overflowed(self._bound(schema))
 
     def _bound(self, schema: Schema) -> Binding:
         return Binding(self.name, schema)

@@ -8,7 +8,7 @@ from decimal import Decimal
 import polars as pl
 
 from headrace.expressions.aggregates.binding import Binding, Rows
-from headrace.expressions.operands import LARGEST_PRECISION, Operand, is_float, is_integer, largest
+from headrace.expressions.operands import LARGEST_PRECISION, Operand, is_float, is_integer
 from headrace.expressions.rows import RowExpression
 
 _WHOLE = pl.Decimal(LARGEST_PRECISION, 0)
@@ -47,12 +47,8 @@ class Sum:
         return pl.Int64() if is_integer(dtype) else pl.Float64()
 
     def overflowed(self, of: Binding) -> pl.Expr | None:
-        """Whether a sum of integers is beyond BIGINT; other sums are null where they do not fit."""
-        dtype = of.number(self.argument, "sum").dtype
-        if not is_integer(dtype):
-            return None
-        total, limit = _total(of, dtype), largest(pl.Int64())
-        return ((total > limit) | (total < -limit - 1)).fill_null(value=False)
+        """Whether a sum is beyond its type's range; one of floats never is."""
+        return None if is_float(self.result_type(of)) else _lost(self, of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +81,16 @@ class Average:
         if not isinstance(dtype, pl.Decimal):
             return pl.Float64()
         return pl.Decimal(min(LARGEST_PRECISION, dtype.precision + 4), min(LARGEST_PRECISION, dtype.scale + 4))
+
+    def overflowed(self, of: Binding) -> pl.Expr | None:
+        """Whether an average of decimals, or the sum on the way to it, has more digits than its type."""
+        return None if is_float(self.result_type(of)) else _lost(self, of)
+
+
+def _lost(calculation: Sum | Average, of: Binding) -> pl.Expr:
+    """Whether there are values but no result."""
+    kept = next(iter(calculation.state_types(of)))
+    return of.state(kept).is_not_null() & calculation.result(of).is_null()
 
 
 def _sum_types(dtype: pl.DataType) -> dict[str, pl.DataType]:
@@ -141,7 +147,7 @@ def _average(total: pl.Expr, count: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 def _as_result(total: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """The total in the result's type, null where it does not fit, as Spark's try_sum and try_avg have it."""
+    """The total in the result's type, null where it does not fit; ``overflowed`` tells that from no values."""
     if not isinstance(dtype, pl.Decimal):
         return total.cast(dtype, strict=False)
     fitting = pl.when(total.abs() < 10**dtype.precision).then(total).cast(_WHOLE)

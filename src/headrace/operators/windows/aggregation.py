@@ -55,10 +55,18 @@ class Aggregation(Rows):
             overflowed = each.overflowed(self.schema)
             if overflowed is not None and partials.select(overflowed.any()).item():
                 key = partials.filter(overflowed).select(*self.key).row(0) if self.key else ()
-                of = f" for key {', '.join(map(repr, key))}" if key else ""
-                raise HeadraceError(
-                    "SUM_OVERFLOW",
-                    f"step {self.step!r}: {each.name} = {each.text}{of} is beyond the range of BIGINT. Cast the column "
-                    "to DECIMAL(38, 0) or DOUBLE before it is summed.",
-                )
+                raise self._beyond(each, key)
         return [each.result(self.schema) for each in self.aggregates]
+
+    def _beyond(self, aggregate: Aggregate, key: tuple[object, ...]) -> HeadraceError:
+        of = f" for key {', '.join(map(repr, key))}" if key else ""
+        dtype = aggregate.result_type(self.schema)
+        limit, wider = "BIGINT", "DECIMAL(38, 0) or DOUBLE"
+        if isinstance(dtype, pl.Decimal):
+            limit = f"DECIMAL({dtype.precision}, {dtype.scale})"
+            wider = "DOUBLE, or to a DECIMAL with fewer digits behind the point,"
+        return HeadraceError(
+            "SUM_OVERFLOW",
+            f"step {self.step!r}: {aggregate.name} = {aggregate.text}{of} is beyond the range of {limit}. Cast the "
+            f"column to {wider} before it is summed.",
+        )
