@@ -33,14 +33,21 @@ class Input:
 
 
 def make_input(
-    seed: int, *, rows: int = 200, pace: int = 11, disorder: int = 900, accounts: str = "abcde", partitions: int = 1
+    seed: int,
+    *,
+    rows: int = 200,
+    pace: int = 11,
+    disorder: int = 900,
+    accounts: str = "abcde",
+    partitions: int = 1,
+    start: datetime = START,
 ) -> Input:
     """Rows ``pace`` seconds apart, each up to ``disorder`` seconds behind its place; a few amounts are missing."""
     chance = random.Random(seed)
     events: list[Event] = []
     arriving: list[At] = []
     for place in range(rows):
-        time = START + timedelta(seconds=place * pace - chance.randrange(disorder + 1))
+        time = start + timedelta(seconds=place * pace - chance.randrange(disorder + 1))
         account = chance.choice(accounts)
         amount = None if chance.random() < 0.05 else chance.randrange(-100, 100)
         events.append(Event(account, micros(time), amount))
@@ -65,8 +72,7 @@ def split(rows: list[At], batches: set[int], crashes: set[int] | None = None) ->
     return elements
 
 
-def end_of_rows(**columns: Any) -> list[Any]:
+def end_of_rows(later: datetime = START + timedelta(days=1), **columns: Any) -> list[Any]:
     """A row of another account in every partition, a day later, so that every window closes."""
-    later = START + timedelta(days=1)
     given = {"account": "end", "amount": 0, **columns}
     return [batch(), *(at(later, partition=number, **given) for number in range(PARTITIONS)), batch(), batch()]

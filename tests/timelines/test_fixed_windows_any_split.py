@@ -148,6 +148,51 @@ def test_previews_and_corrections_come_to_the_answer(
     assert found == with_the_end(truth, found)
 
 
+OTHER_KINDS: dict[str, tuple[WindowStep, Covering]] = {
+    "hopping with an offset": (
+        hr.hopping("w", size="10 minutes", every="4 minutes", key="account", offset="3 minutes"),
+        model.hopping(10 * MINUTE, 4 * MINUTE, 3 * MINUTE),
+    ),
+    "hops longer than half the window": (
+        hr.hopping("w", size="10 minutes", every="7 minutes", key="account", offset="-2 minutes"),
+        model.hopping(10 * MINUTE, 7 * MINUTE, -2 * MINUTE),
+    ),
+    "cumulating with an offset": (
+        hr.cumulating("w", step="5 minutes", size="15 minutes", key="account", offset="7 minutes"),
+        model.cumulating(5 * MINUTE, 15 * MINUTE, 7 * MINUTE),
+    ),
+    "keyless cumulating": (
+        hr.cumulating("w", step="5 minutes", size="10 minutes", key=None),
+        model.cumulating(5 * MINUTE, 10 * MINUTE),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+@examples(3)
+@given(
+    seed=seeds,
+    batches=st.sets(st.integers(1, 59), max_size=5),
+    crashes=st.sets(st.integers(1, 59), max_size=3),
+    partitions=st.integers(1, 4),
+    emission=st.sampled_from([hr.on_close(), hr.on_close(), *EMISSIONS]),
+    late=st.sampled_from([hr.side_output(), hr.update_for("3 days")]),
+)
+def test_wherever_windows_begin_their_results_come_to_the_answer(
+    kind: str, seed: int, batches: set[int], crashes: set[int], partitions: int, emission: Any, late: Any
+) -> None:
+    step, covering = OTHER_KINDS[kind]
+    late_rows = late.correctable > 0
+    given_rows = make_input(seed, rows=60, pace=37, disorder=3600 if late_rows else 900, partitions=partitions)
+    elements = [*split(given_rows.rows, batches, crashes), *end_of_rows()]
+    time = hr.event_time("at", out_of_order="0 seconds" if late_rows else "15 minutes", partition="partition")
+    played = play(step.agg(**AGGREGATES).emit(emission).late(late), *elements, event_time=time)
+    assert played.late == []
+    found = {window: told(rows, "accumulating") for window, rows in by_window(played.main).items()}
+    truth = model.answer(given_rows.events, covering, keyed=bool(step.key))
+    assert found == with_the_end(truth, found)
+
+
 def told(rows: list[dict[str, Any]], panes: str) -> tuple[Any, ...]:
     """What a reader knows at the end who follows the rules of the panes."""
     order = {"early": 0, "on_time": 1, "late": 2}
