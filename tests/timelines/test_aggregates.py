@@ -130,3 +130,24 @@ def test_a_sum_of_text_is_refused() -> None:
     step = hr.tumbling("sums", size="1 hour", key="account").agg(paid="sum(account)").late(hr.drop())
     with pytest.raises(hr.DefinitionError, match=r"\[AGGREGATE_TYPE\]"):
         timeline(step, at("10:05", account="a"))
+
+
+@pytest.mark.parametrize(
+    ("value", "of", "largest"),
+    [
+        ("paid.x", "ordered.x", {"paid.x": 4, "ordered.x": 7}),
+        ("paid.x ", "x", {"paid.x": 4, "x": 1}),
+        ("x", "CAST(x AS DOUBLE)", {"x": 2, "CAST(x AS DOUBLE)": 2.0}),
+    ],
+)
+def test_two_fields_of_one_name_are_told_apart_by_their_whole_text(
+    value: str, of: str, largest: dict[str, Any]
+) -> None:
+    timeline(
+        hr.tumbling("best", size="1 hour", key="account").agg(most=hr.top(value, n=1, of=of)).late(hr.drop()),
+        at("10:00", account="a", x=2, paid={"x": 1}, ordered={"x": 2}),
+        batch(),
+        at("10:01", account="a", x=1, paid={"x": 4}, ordered={"x": 7}),
+        watermark("11:00"),
+        expect(account="a", most=[largest]),
+    )

@@ -151,6 +151,10 @@ def test_what_is_the_same_for_every_row_is_no_argument() -> None:
 def test_a_value_is_not_ranked_by_itself() -> None:
     with pytest.raises(DefinitionError, match=r"\[TOP_OF_ITSELF\] hr.top\('x', of='x'\)"):
         hr.top("x", n=1, of="x")
+    with pytest.raises(DefinitionError, match=r"\[TOP_OF_ITSELF\] hr.top\('x', of='  x'\)"):
+        hr.top("x", n=1, of="  x")
+    with pytest.raises(DefinitionError, match=r"\[TOP_OF_ITSELF\] hr.top\('x \+ 1', of='x\+1'\)"):
+        hr.top("x + 1", n=1, of="x+1")
 
 
 def test_an_unknown_column_is_answered_with_the_existing_ones() -> None:

@@ -45,8 +45,9 @@ class Top:
 
     @property
     def _fields(self) -> tuple[str, ...]:
-        """The names of the struct's fields; of ``a.b`` it is ``b``, as in SQL."""
-        return tuple(argument.node.name or argument.text for argument in self.arguments)
+        """The names of the struct's fields; of ``a.b`` it is ``b``, as in SQL, unless the other has that name too."""
+        names = tuple(argument.node.name or argument.text for argument in self.arguments)
+        return names if len(set(names)) == len(names) else tuple(each.text.strip() for each in self.arguments)
 
     def _largest(self, of: Binding, entry: pl.Expr) -> pl.Expr:
         if len(self.arguments) == 1:
@@ -62,10 +63,10 @@ def top(value: str, *, n: int, of: str | None = None) -> Measure:
     hr.top('amount', n=3, of='shop')
     """
     bound = check_bound(n, argument="n", text=f"hr.top({value!r})")
-    if of == value:
+    arguments = tuple(parse_argument(text) for text in (value, of) if text is not None)
+    if of is not None and arguments[0].node == arguments[1].node:
         raise DefinitionError(
             "TOP_OF_ITSELF", f"hr.top({value!r}, of={of!r}): each value would stand there twice. Leave of= out."
         )
-    arguments = tuple(parse_argument(text) for text in (value, of) if text is not None)
     owner = "" if of is None else f", of={of!r}"
     return Measure(f"hr.top({value!r}, n={bound}{owner})", Top(arguments, bound))
