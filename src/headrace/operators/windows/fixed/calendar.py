@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import polars as pl
 
@@ -30,6 +31,21 @@ def months_of(size: Duration) -> int:
     months = int(said[1]) * _MONTHS[said[2].lower()]
     not_too_long(months * 31 * MICROSECONDS["day"], size, argument="size")
     return months
+
+
+def is_known(zone: str) -> bool:
+    """Whether a time zone has a calendar here.
+
+    >>> is_known("Europe/Berlin"), is_known("Europe")
+    (True, False)
+    """
+    # Python knows files of the machine that Polars does not, as 'localtime', and Polars takes '' and '+02:00'.
+    try:
+        ZoneInfo(zone)
+        pl.select(_local(pl.lit(0), zone))
+    except (ZoneInfoNotFoundError, ValueError, OSError, TypeError, pl.exceptions.ComputeError):
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from headrace.durations import MICROSECONDS, Duration, microseconds, positive_microseconds, spoken
 from headrace.errors import DefinitionError
@@ -14,7 +13,7 @@ from headrace.graph import check_name
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.fixed.assigners import FixedWindows, Windows
 from headrace.operators.windows.fixed.by_window import WindowAggregation
-from headrace.operators.windows.fixed.calendar import MONDAY, CalendarDays, CalendarMonths, months_of
+from headrace.operators.windows.fixed.calendar import MONDAY, CalendarDays, CalendarMonths, is_known, months_of
 from headrace.operators.windows.window_step import Key, WindowStep, key_columns, said_key
 from headrace.wheel.operator import Operator
 
@@ -108,13 +107,11 @@ def _windows(
             "time zone and a size of whole days, weeks or months. Use size='1 day' or '1 month' with "
             "time_zone='Europe/Berlin', or leave time_zone out.",
         )
-    try:
-        ZoneInfo(time_zone)
-    except (ZoneInfoNotFoundError, ValueError):
+    if not is_known(time_zone):
         raise DefinitionError(
             "TIME_ZONE_UNKNOWN",
             f"window {name!r}: time_zone={time_zone!r} is not known. Use a name as in 'Europe/Berlin'.",
-        ) from None
+        )
     if months:
         return CalendarMonths(months, time_zone, offset)
     return CalendarDays(length // DAY, time_zone, MONDAY if length % WEEK == 0 else 0, offset)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 import pytest
 
@@ -45,8 +47,23 @@ def test_a_window_is_no_longer_than_the_calendar(size: str) -> None:
         hr.tumbling("ages", size=size, key="account", time_zone="UTC")
 
 
-@pytest.mark.parametrize("zone", ["Middle/Earth", "", "../etc"])
-def test_a_time_zone_must_be_known(zone: str) -> None:
+@pytest.mark.parametrize(
+    "zone",
+    [
+        "Middle/Earth",
+        "",
+        "../etc",
+        "Europe",
+        "localtime",
+        "posix/Europe/Berlin",
+        "right/Europe/Berlin",
+        "Factory",
+        "+02:00",
+        2,
+        b"UTC",
+    ],
+)
+def test_a_time_zone_must_be_known(zone: Any) -> None:
     with pytest.raises(DefinitionError, match=r"\[TIME_ZONE_UNKNOWN\] window 'days'"):
         hr.tumbling("days", size="1 day", key="account", time_zone=zone)
 
