@@ -153,6 +153,44 @@ def test_a_bad_rule_is_a_dead_letter_and_the_flow_goes_on() -> None:
     )
 
 
+def test_whatever_a_rule_holds_the_flow_goes_on() -> None:
+    bad = [
+        "[" * 100_000,
+        pair("a", "b").replace('"within": 600000000', '"within": 1e30'),
+        pair("a", "b").replace("kind = 'a'", "kind = '\\ud800'"),
+        pair("a", "b").replace("kind = 'a'", "(" * 5_000 + "kind = 'a'" + ")" * 5_000),
+        pair("a", "b").replace('{"first": "a.n", "last": "b.n"}', "{}"),
+    ]
+    assert "{}" in bad[-1]
+    played = play_rows(
+        ALERTS,
+        *(rule("10:00", f"bad {number}", text) for number, text in enumerate(bad)),
+        rule("10:00", "good", pair("a", "b")),
+        event("10:01", "a", 1),
+        event("10:02", "b", 2),
+        watermark("11:00"),
+    )
+    assert [(each["rule"], each["last"]) for each in played.main] == [("good", 2)]
+    assert [letter["detail"].split("]")[0] for letter in played.dead_letters] == [
+        *["[PATTERN_UNREADABLE"] * 4,
+        "[MEASURES_MISSING",
+    ]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_rule_without_an_id_is_a_dead_letter(deleted: bool) -> None:
+    played = play_rows(
+        ALERTS,
+        at("10:00", side="right", rule_id=None, pattern=pair("a", "b"), deleted=deleted),
+        rule("10:00", "good", pair("a", "b")),
+        event("10:01", "a", 1),
+        event("10:02", "b", 2),
+        watermark("11:00"),
+    )
+    assert [each["rule"] for each in played.main] == ["good"]
+    assert [letter["detail"].split("]")[0] for letter in played.dead_letters] == ["[RULE_ID_MISSING"]
+
+
 def test_why_a_rule_is_bad_is_said() -> None:
     texts = [pair("a", "b").replace("b.n", "b.kind"), pair("a", "b").replace("kind =", "colour ="), "[]"]
     played = play_rows(ALERTS, *(rule("10:00", f"r{n}", text) for n, text in enumerate(texts)), event("10:01", "a", 1))

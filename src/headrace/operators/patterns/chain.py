@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 from headrace.durations import Duration, positive_microseconds
 from headrace.errors import DefinitionError
 from headrace.graph import check_name
-from headrace.operators.patterns.element import Contiguity, Element, Quantifier
+from headrace.operators.patterns.element import Contiguity, Element
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -228,36 +226,6 @@ def group() -> Group:
     hr.group().begin('a', 'x > 1').next('b')
     """
     return Group()
-
-
-def elements_of(raw: Sequence[Mapping[str, Any]]) -> tuple[Element, ...]:
-    """Elements from their dictionaries, said again one by one, so that what is refused of an author is refused here.
-
-    >>> elements_of([{"contiguity": "begin", "step": "a", "quantifier": {"least": 2, "most": 2, "given": True}}])
-    (.begin('a').times(2),)
-    """
-    chain = Group()
-    for each in raw:
-        contiguity: Contiguity = each["contiguity"]
-        if contiguity not in get_args(Contiguity):
-            raise ValueError(f"there is no contiguity {contiguity!r}")
-        step = Group(elements=elements_of(each["group"])) if each.get("group") else str(each["step"])
-        chain = _quantified(chain._more(contiguity, step, each.get("where")), each.get("quantifier", {}))
-        if each.get("since_previous") is not None:
-            chain = chain.within(timedelta(microseconds=each["since_previous"]), since="previous")
-    return chain.elements
-
-
-def _quantified(chain: Group, said: Mapping[str, Any]) -> Group:
-    given = Quantifier(**said)
-    if given.given:
-        chain = chain.times_or_more(given.least) if given.most is None else chain.times(given.least, given.most)
-    if given.inner != "relaxed":
-        chain = chain.consecutive() if given.inner == "consecutive" else chain.allow_combinations()
-    if given.until is not None:
-        chain = chain.until(given.until)
-    chain = chain.optional() if given.optional else chain
-    return chain.greedy() if given.greedy else chain
 
 
 def _is_whole(number: object) -> bool:

@@ -93,10 +93,11 @@ class _Compiler:
 
     def _reordered(self, entry: int) -> tuple[State, ...]:
         """States numbered from the entry on, in the order in which a match reaches them."""
-        order = [entry]
+        order, seen = [entry], {entry, FINAL}
         for number in order:
             for edge in self.states[number].edges:
-                if edge.target != FINAL and edge.target not in order:
+                if edge.target not in seen:
+                    seen.add(edge.target)
                     order.append(edge.target)
         numbers = {old: new for new, old in enumerate(order, START)} | {FINAL: FINAL}
         return tuple(

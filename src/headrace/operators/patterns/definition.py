@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import pairwise
-from typing import Any
 
-from headrace.durations import positive_microseconds, spoken
+from headrace.durations import spoken
 from headrace.errors import DefinitionError
-from headrace.operators.patterns.chain import elements_of
 from headrace.operators.patterns.compiler import conditions_of
 from headrace.operators.patterns.condition import StepCondition, parse_step_condition
 from headrace.operators.patterns.element import Element
-from headrace.operators.patterns.skip import KINDS, Skip
+from headrace.operators.patterns.skip import Skip
+from headrace.operators.patterns.written import elements_of, length_of, measures_of, parts, skip_of
 
 MOST_CONDITIONS = 62
+MOST_STATES = 10_000
+_WRITTEN = ("elements", "within", "skip", "measures")
 _Wrong = Callable[[str, str], DefinitionError]
 
 
@@ -64,15 +64,15 @@ class Definition:
     def from_json(cls, text: str) -> Definition:
         """The definition from its JSON; what is wrong with it is a definition error."""
         try:
-            raw: Mapping[str, Any] = json.loads(text)
-            skip = Skip(**raw.get("skip", {"kind": "none"}))
-            if skip.kind not in KINDS or (skip.step is None) == (skip.kind in ("to_first", "to_last")):
-                raise ValueError(f"there is no {skip!r}")
-            within = raw.get("within")
-            if within is not None:
-                within = positive_microseconds(timedelta(microseconds=within), argument="within")
-            return cls(elements_of(raw["elements"]), within, skip, tuple(dict(raw["measures"]).items()))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raw = parts(json.loads(text), "the pattern", _WRITTEN)
+            json.dumps(raw, ensure_ascii=False).encode()  # half a character, which JSON can write, is in no text
+            return cls(
+                elements_of(raw.get("elements")),
+                length_of(raw.get("within"), "within"),
+                skip_of(raw.get("skip", {"kind": "none"})),
+                measures_of(raw.get("measures")),
+            )
+        except (ValueError, RecursionError) as error:
             raise DefinitionError(
                 "PATTERN_UNREADABLE",
                 f"not the JSON of a pattern ({type(error).__name__}: {error}). Make it with hr.pattern(...).to_json().",
@@ -92,6 +92,12 @@ class Definition:
             raise wrong("STEP_NAME_TWICE", f"two steps are named {twice[0]!r}. Rename one of them.")
         if len(conditions_of(self.elements)) > MOST_CONDITIONS:
             raise wrong("PATTERN_TOO_LONG", f"it has more than {MOST_CONDITIONS} conditions. Divide it.")
+        if sum(element.states for element in self.elements) > MOST_STATES:
+            raise wrong(
+                "PATTERN_TOO_LONG",
+                f"its steps come so often that it has more than {MOST_STATES} states. Use smaller numbers, or "
+                ".one_or_more() and a condition as in 'count(a.*) >= 20000' of the next step.",
+            )
         last = self.elements[-1]
         if last.contiguity == "not_followed_by" and self.within is None and last.since_previous is None:
             raise wrong(

@@ -69,6 +69,13 @@ class Element:
         return self.quantifier.least * (sum(element.shortest for element in self.group) if self.group else 1)
 
     @property
+    def states(self) -> int:
+        """About how many states the element becomes: those of one time for each time it may come."""
+        quantifier = self.quantifier
+        times = quantifier.least + 1 if quantifier.most is None else quantifier.most
+        return times * (sum(element.states for element in self.group) if self.group else 1)
+
+    @property
     def last(self) -> Element:
         """The element itself, or the last step of the group."""
         return self.group[-1].last if self.group else self

@@ -44,6 +44,8 @@ def rule_matching(place: RulePlace, text: str) -> PatternMatching:
     """The matching of one rule, or a definition error that says what is wrong with it."""
     definition = Definition.from_json(text)
     definition.check("the rule")
+    if not definition.measures:
+        raise DefinitionError("MEASURES_MISSING", "the rule: a match says nothing. Add .select(...) to its pattern.")
     bound = BoundPattern(definition, place.most, Columns(dict(place.schema)))
     matching = PatternMatching(place.step, place.rows, bound, _BY_ITSELF)
     _ = matching.state_schema
@@ -84,17 +86,22 @@ class PatternRuleIntake:
         gone = pl.col("deleted").fill_null(False) if self.deleted else pl.lit(False)
         pattern = pl.when(gone).then(None).otherwise(pl.col("pattern").fill_null(""))
         given = rows.select(self.time.alias(TIME), pl.col(self.rule).alias(RULE), pattern.alias(PATTERN))
-        wrong = pl.Series([self._wrong(text) for text in given[PATTERN].to_list()], dtype=pl.String)
+        wrong = pl.Series([self._wrong(*each) for each in given.select(RULE, PATTERN).rows()], dtype=pl.String)
         good = given.filter(wrong.is_null())
         return Combined(good, rows.clear(), good.height, failed=self._failed(rows, wrong))
 
-    def _wrong(self, text: str | None) -> str | None:
-        """Why a pattern cannot be used, or None."""
+    def _wrong(self, rule: str | None, text: str | None) -> str | None:
+        """Why a rule cannot be used, or None."""
+        if rule is None:
+            return f"[RULE_ID_MISSING] {self.rule} is null, so the rule cannot be told from others. Give it one."
         try:
             if text is not None:
                 rule_matching(self.place, text)
         except DefinitionError as error:
             return str(error)
+        except Exception as error:
+            # Whatever somebody writes into a rule, the flow goes on with the others.
+            return f"[PATTERN_UNREADABLE] the pattern cannot be used ({type(error).__name__}: {error}). Simplify it."
         return None
 
     def _failed(self, rows: pl.DataFrame, wrong: pl.Series) -> pl.DataFrame:
