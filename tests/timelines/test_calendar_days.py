@@ -6,7 +6,7 @@ import pytest
 
 import headrace as hr
 from headrace.operators.windows.fixed.tumbling import Tumbling
-from headrace.testing import at, expect, row, timeline, watermark
+from headrace.testing import at, batch, clock, crash, expect, late_by, row, timeline, watermark
 
 
 def days(zone: str, size: str = "1 day") -> Tumbling:
@@ -234,4 +234,155 @@ def test_a_jump_of_a_quarter_of_an_hour_at_midnight_moves_the_beginning_of_the_d
             row(account="a", window="1985-12-30T18:30/1985-12-31T18:30", n=1),
             row(account="a", window="1985-12-31T18:30/1986-01-01T18:15", n=1),
         ),
+    )
+
+
+daily = hr.tumbling("days", size="1 day", key="shop", time_zone="Europe/Berlin").agg(n="count(*)", sold="sum(amount)")
+SHORT, LONG = "2026-03-28T23:00/2026-03-29T22:00", "2026-10-24T22:00/2026-10-25T23:00"
+"""The days of 23 and of 25 hours."""
+
+
+@pytest.mark.spark
+def test_a_day_of_23_hours_is_corrected_from_its_own_end_on_and_after_a_crash_too() -> None:
+    timeline(
+        daily.late(hr.update_for("2 hours")),
+        at("2026-03-29T00:30", shop="a", amount=1),
+        at("2026-03-29T21:59", shop="a", amount=2),
+        crash(),
+        batch(),
+        watermark("2026-03-29T21:59:59.999999"),
+        expect(),
+        watermark("2026-03-29T22:00"),
+        expect(shop="a", window=SHORT, n=2, sold=3, pane="on_time", revision=0),
+        at("2026-03-29T01:30", shop="a", amount=4),
+        at("2026-03-29T22:00", shop="a", amount=8),
+        crash(),
+        batch(),
+        expect(shop="a", window=SHORT, n=3, sold=7, pane="late", revision=1),
+        watermark("2026-03-29T23:59:59.999999"),
+        at("2026-03-28T23:00", shop="a", amount=16),
+        batch(),
+        expect(shop="a", window=SHORT, n=4, sold=23, pane="late", revision=2),
+        watermark("2026-03-30T00:00"),
+        at("2026-03-29T21:00", shop="a", amount=32),
+        batch(),
+        expect(),
+        expect(shop="a", amount=32, late_by=late_by("3 hours"), output="late"),
+        watermark("2026-03-30T22:00"),
+        expect(shop="a", window="2026-03-29T22:00/2026-03-30T22:00", n=1, sold=8, pane="on_time", revision=0),
+    )
+
+
+def test_a_day_of_25_hours_is_corrected_from_its_own_end_on_and_after_a_crash_too() -> None:
+    timeline(
+        daily.late(hr.update_for("2 hours")),
+        at("2026-10-24T22:00", shop="a", amount=1),
+        watermark("2026-10-25T22:00"),
+        at("2026-10-25T01:30", shop="a", amount=2),
+        crash(),
+        batch(),
+        expect(),
+        watermark("2026-10-25T23:00"),
+        expect(shop="a", window=LONG, n=2, sold=3, pane="on_time", revision=0),
+        at("2026-10-25T22:30", shop="a", amount=4),
+        crash(),
+        batch(),
+        expect(shop="a", window=LONG, n=3, sold=7, pane="late", revision=1),
+        watermark("2026-10-26T01:00"),
+        at("2026-10-25T22:30", shop="a", amount=8),
+        batch(),
+        expect(),
+        expect(shop="a", amount=8, late_by=late_by("150 minutes"), output="late"),
+    )
+
+
+@pytest.mark.spark
+def test_a_day_of_25_hours_is_shown_by_the_clock_up_to_its_last_hour() -> None:
+    timeline(
+        daily.emit(hr.on_close(early=hr.every("10 seconds"))).late(hr.side_output()),
+        clock("2026-10-25T12:00:01"),
+        at("2026-10-25T00:30", shop="a", amount=1),
+        crash(),
+        batch(),
+        expect(),
+        clock("2026-10-25T12:00:10"),
+        batch(),
+        expect(shop="a", window=LONG, n=1, sold=1, pane="early", revision=0),
+        watermark("2026-10-25T22:00"),
+        at("2026-10-25T22:59", shop="a", amount=2),
+        crash(),
+        batch(),
+        expect(),
+        clock("2026-10-25T12:00:20"),
+        batch(),
+        expect(shop="a", window=LONG, n=2, sold=3, pane="early", revision=1),
+        watermark("2026-10-25T23:00"),
+        expect(shop="a", window=LONG, n=2, sold=3, pane="on_time", revision=2),
+        clock("2026-10-25T12:01"),
+        batch(),
+        expect(),
+    )
+
+
+def test_previews_by_event_time_are_counted_from_the_beginning_of_a_day_and_end_with_its_23_hours() -> None:
+    timeline(
+        daily.emit(hr.on_close(early=hr.every("12 hours", time="event"))).late(hr.side_output()),
+        at("2026-03-29T00:30", shop="a", amount=1),
+        watermark("2026-03-29T10:59:59.999999"),
+        expect(),
+        crash(),
+        watermark("2026-03-29T11:00"),
+        expect(shop="a", window=SHORT, n=1, sold=1, pane="early", revision=0),
+        at("2026-03-29T12:00", shop="a", amount=2),
+        watermark("2026-03-29T22:00"),
+        expect(shop="a", window=SHORT, n=2, sold=3, pane="on_time", revision=1),
+        watermark("2026-03-29T23:00"),
+        expect(),
+    )
+
+
+def test_discarding_panes_of_a_day_of_25_hours_add_up_across_crashes() -> None:
+    timeline(
+        daily.emit(hr.on_update()).panes(hr.discarding()).late(hr.update_for("1 hour")),
+        at("2026-10-25T00:30", shop="a", amount=1),
+        crash(),
+        batch(),
+        expect(shop="a", window=LONG, n=1, sold=1, pane="early", revision=0),
+        watermark("2026-10-25T22:00"),
+        at("2026-10-25T22:30", shop="a", amount=2),
+        crash(),
+        batch(),
+        expect(shop="a", window=LONG, n=1, sold=2, pane="early", revision=1),
+        watermark("2026-10-25T23:00"),
+        expect(shop="a", window=LONG, n=0, sold=None, pane="on_time", revision=2),
+        at("2026-10-25T01:30", shop="a", amount=4),
+        crash(),
+        batch(),
+        expect(shop="a", window=LONG, n=1, sold=4, pane="late", revision=3),
+    )
+
+
+def test_retracting_panes_of_a_day_of_23_hours_take_back_what_they_gave_across_crashes() -> None:
+    timeline(
+        daily.emit(hr.on_close(early=hr.after_rows(1))).panes(hr.retracting()).late(hr.update_for("1 hour")),
+        at("2026-03-29T00:59", shop="a", amount=1),
+        crash(),
+        batch(),
+        expect(shop="a", window=SHORT, n=1, sold=1, pane="early", revision=0, change="insert"),
+        at("2026-03-29T01:00", shop="a", amount=2),
+        watermark("2026-03-29T22:00"),
+        expect(
+            row(shop="a", window=SHORT, n=1, sold=1, pane="early", revision=0, change="update_before"),
+            row(shop="a", window=SHORT, n=2, sold=3, pane="early", revision=1, change="update_after"),
+            row(shop="a", window=SHORT, n=2, sold=3, pane="on_time", revision=1, change="update_before"),
+            row(shop="a", window=SHORT, n=2, sold=3, pane="on_time", revision=2, change="update_after"),
+        ),
+        at("2026-03-29T21:59", shop="a", amount=4),
+        crash(),
+        batch(),
+        expect(
+            row(shop="a", window=SHORT, n=2, sold=3, pane="late", revision=2, change="update_before"),
+            row(shop="a", window=SHORT, n=3, sold=7, pane="late", revision=3, change="update_after"),
+        ),
+        expect(output="late"),
     )
