@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.errors import DefinitionError
-from headrace.testing import at, batch, crash, expect, late_by, row, timeline, watermark
+from headrace.testing import at, batch, crash, expect, late_by, play, row, timeline, watermark
+from tests.models import fixed_windows as fixed
+from tests.models import session as model
+from tests.models.examples import examples
+from tests.models.fixed_windows import MINUTE
+from tests.models.rows import Event, end_of_rows, make_input, micros, split
 
 watching = hr.session("watching", gap="1 hour", gap_column="pause", key="visitor").agg(clicks="count(*)")
 kept = watching.late(hr.side_output())
@@ -153,6 +161,112 @@ def test_no_two_sessions_of_a_key_share_an_id_though_a_late_row_begins_where_one
         watermark("10:21"),
         expect(visitor="a", window="10:00/10:21", session_id="10:20", clicks=1),
     )
+
+
+def test_without_a_key_every_row_keeps_the_one_session_open() -> None:
+    everyone = hr.session("watching", gap="1 hour", gap_column="pause", key=None).agg(clicks="count(*)")
+    timeline(
+        everyone.late(hr.side_output()),
+        seen("10:00", 30, "a"),
+        seen("10:29", 2, "b"),
+        crash(),
+        batch(),
+        seen("10:31", 1, "c"),
+        watermark("10:30:59.999999"),
+        expect(),
+        watermark("10:31"),
+        expect(window="10:00/10:31", session_id="10:00", clicks=2),
+        watermark("10:32"),
+        expect(window="10:31/10:32", session_id="10:31", clicks=1),
+        expect(output="late"),
+    )
+
+
+by_window = hr.tumbling("by_window", size="10 minutes", key="visitor").agg(pause="max(pause)", clicks="count(*)")
+over_windows = hr.session("over_windows", gap="1 hour", gap_column="pause", key="visitor").agg(clicks="sum(clicks)")
+
+
+@pytest.mark.spark
+def test_results_of_a_window_keep_a_session_open_as_long_as_they_say() -> None:
+    """A result is a row at the last moment of its window."""
+    timeline(
+        (by_window.late(hr.side_output()), over_windows.late(hr.side_output())),
+        seen("10:05", 25),
+        seen("10:06", 1),
+        crash(),
+        batch(),
+        seen("10:31", 2),
+        seen("10:31", 10, "b"),
+        watermark("10:20"),
+        seen("10:52", 5),
+        crash(),
+        batch(),
+        watermark("10:34:59.999998"),
+        expect(),
+        watermark("10:34:59.999999"),
+        expect(visitor="a", window="10:09:59.999999/10:34:59.999999", clicks=2),
+        watermark("10:42"),
+        expect(visitor="a", window="10:39:59.999999/10:41:59.999999", clicks=1),
+        watermark("11:10"),
+        expect(
+            row(visitor="a", window="10:59:59.999999/11:04:59.999999", clicks=1),
+            row(visitor="b", window="10:39:59.999999/10:49:59.999999", clicks=1),
+        ),
+        expect(output="late"),
+    )
+
+
+AGGREGATES = {
+    "n": "count(*)",
+    "known": "count(amount)",
+    "spent": "sum(amount)",
+    "least": "min(amount)",
+    "most": "max(amount)",
+}
+places = st.sets(st.integers(1, 79), max_size=6)
+
+
+def own_gap(event: Event) -> int:
+    """As long as the amount says in units of six seconds, up to four minutes; that where it is missing."""
+    if event.amount is None:
+        return 4 * MINUTE
+    return max(1, min(4 * MINUTE, event.amount * 6_000_000))
+
+
+def pause(amount: int | None) -> timedelta | None:
+    return None if amount is None else timedelta(seconds=6 * amount)
+
+
+@pytest.mark.parametrize("fed", [False, True], ids=["rows", "results"])
+@pytest.mark.parametrize("key", ["account", None])
+@examples(2)
+@given(seed=st.integers(0, 2**32), batches=places, crashes=places, partitions=st.integers(1, 4))
+def test_gaps_of_rows_and_of_results_with_and_without_a_key_give_the_sessions_of_the_model(
+    fed: bool, key: str | None, seed: int, batches: set[int], crashes: set[int], partitions: int
+) -> None:
+    given_rows = make_input(seed, rows=80, pace=40, disorder=600, accounts="abc", partitions=partitions)
+    rows = [replace(each, columns={**each.columns, "pause": pause(each.columns["amount"])}) for each in given_rows.rows]
+    session = hr.session("s", gap="4 minutes", gap_column="pause", key=key).agg(**AGGREGATES).late(hr.side_output())
+    first = hr.tumbling("first", size="1 minute", key="account").agg(amount="max(amount)", pause="max(pause)")
+    elements = [*split(rows, batches, crashes), *end_of_rows(pause=None)]
+    time = hr.event_time("at", out_of_order="10 minutes", partition="partition")
+    played = play((first.late(hr.side_output()), session) if fed else session, *elements, event_time=time)
+    truth = model.answer(results(given_rows.events) if fed else given_rows.events, own_gap, keyed=key is not None)
+    last = max(end for _, _, end in truth)
+    found = {place(each): tuple(each[name] for name in AGGREGATES) for each in played.main}
+    assert {session: each for session, each in found.items() if session[1] < last} == truth
+    assert len(found) == len(played.main)
+    assert played.late == []
+
+
+def results(events: list[Event]) -> list[Event]:
+    """The most of every minute, at its last moment."""
+    first = fixed.answer(events, fixed.tumbling(MINUTE))
+    return [Event(str(account), end - 1, values[4]) for (account, _, end), values in first.items()]
+
+
+def place(each: dict[str, Any]) -> model.Place:
+    return each.get("account"), micros(each["window"]["start"]), micros(each["window"]["end"])
 
 
 @pytest.mark.parametrize(
