@@ -22,6 +22,7 @@ MICROSECONDS = {
 LONGEST = 400_000 * MICROSECONDS["day"]
 """A little more than a thousand years, so that no end of a window leaves the calendar."""
 _PART = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*(?:,|$|(?=[-\d]))", re.IGNORECASE)
+_OF_A_CALENDAR = re.compile(r"\d\s*(month|quarter|year)s?\b", re.IGNORECASE)
 
 
 def microseconds(duration: Duration, *, argument: str) -> int:
@@ -32,6 +33,8 @@ def microseconds(duration: Duration, *, argument: str) -> int:
     """
     if isinstance(duration, timedelta):
         return duration // timedelta(microseconds=1)
+    if not isinstance(duration, str):
+        raise _unreadable(duration, argument)
     total, position = Decimal(0), 0
     while position < len(duration):
         part = _PART.match(duration, position)
@@ -40,11 +43,7 @@ def microseconds(duration: Duration, *, argument: str) -> int:
         total += Decimal(part[1]) * MICROSECONDS[part[2].lower()]
         position = part.end()
     if position == 0 or position < len(duration):
-        raise DefinitionError(
-            "DURATION_UNREADABLE",
-            f"{argument}={duration!r} is not a duration. Write a number and a unit, as in '10 seconds' or "
-            f"'1 hour 30 minutes'; units are {', '.join(MICROSECONDS)}.",
-        )
+        raise _unreadable(duration, argument)
     return round(total)
 
 
@@ -97,3 +96,19 @@ def spoken(length: int) -> str:
         if count:
             parts.append(f"{count} {unit}{'s' if count > 1 else ''}")
     return " ".join(f"-{part}" for part in parts) if length < 0 else " ".join(parts)
+
+
+def _unreadable(duration: object, argument: str) -> DefinitionError:
+    said = f"{argument}={duration!r} is not a duration. "
+    if isinstance(duration, str) and _OF_A_CALENDAR.search(duration):
+        return DefinitionError(
+            "DURATION_UNREADABLE",
+            f"{said}Months, quarters and years differ in length: only hr.tumbling(..., time_zone='Europe/Berlin') has "
+            "windows of them, of whole months, quarters or years and nothing besides, as in size='1 month'. Elsewhere "
+            "write '30 days'.",
+        )
+    return DefinitionError(
+        "DURATION_UNREADABLE",
+        f"{said}Write a number and a unit, as in '10 seconds' or '1 hour 30 minutes'; units are "
+        f"{', '.join(MICROSECONDS)}.",
+    )

@@ -16,6 +16,7 @@ from headrace.operators.corrections import check_final
 from headrace.operators.repeats import Deduplication
 from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, check_key, place
+from headrace.operators.windows.window_step import key_columns
 from headrace.wheel.operator import Operator
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def deduplicate(name: str, *, key: str | Sequence[str], within: Duration) -> Ded
     hr.deduplicate('once', key='payment_id', within='1 hour').late(hr.drop())
     """
     check_name("step", name)
-    columns = (key,) if isinstance(key, str) else tuple(key)
+    columns = key_columns(key)
     if not columns:
         raise DefinitionError(
             "KEY_MISSING",

@@ -109,6 +109,11 @@ def test_a_percentile_lies_between_zero_and_one(share: Any) -> None:
         hr.percentile("x", share)
 
 
+def test_a_percentile_in_quotes_is_told_whole() -> None:
+    with pytest.raises(DefinitionError, match=r"\[PERCENTILE_RANGE\] percentile of 'x': '0.99' is not a number"):
+        hr.percentile("x", "0.99")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("text", ["approx_percentile(x, 99)", "approx_percentile(x, array(0.5, -1))"])
 def test_a_percentile_in_text_lies_between_zero_and_one(text: str) -> None:
     with pytest.raises(DefinitionError, match=r"\[PERCENTILE_RANGE\]"):
@@ -120,6 +125,8 @@ def test_a_percentile_in_text_lies_between_zero_and_one(text: str) -> None:
     [
         lambda: hr.percentile("x", 0.5, error=0),
         lambda: hr.percentile("x", 0.5, error=1),
+        lambda: hr.percentile("x", 0.5, error="1%"),  # type: ignore[arg-type]
+        lambda: hr.percentile("x", 0.5, error=None),  # type: ignore[arg-type]
         lambda: parse_aggregate("approx_count_distinct(x, 0)", name="out"),
         lambda: parse_aggregate("approx_count_distinct(x, 0.9)", name="out"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 import pytest
 
@@ -71,9 +73,9 @@ def test_corrections_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("key", "error"),
-    [([], "KEY_MISSING"), ("unknown", "COLUMN_UNKNOWN"), ("tags", "KEY_TYPE")],
+    [([], "KEY_MISSING"), (None, "KEY_MISSING"), ("unknown", "COLUMN_UNKNOWN"), ("tags", "KEY_TYPE")],
 )
-def test_a_key_is_one_or_more_columns_whose_values_can_be_compared(key: str | list[str], error: str) -> None:
+def test_a_key_is_one_or_more_columns_whose_values_can_be_compared(key: Any, error: str) -> None:
     with pytest.raises(DefinitionError, match=rf"\[{error}\] step 'once'"):
         hr.deduplicate("once", key=key, within="1 hour").late(hr.drop()).bind(SCHEMA, "at")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import polars as pl
 
@@ -35,10 +36,10 @@ class Percentile:
         if not self.shares or not all(map(_is_share, self.shares)):
             raise DefinitionError(
                 "PERCENTILE_RANGE",
-                f"percentile of '{self.argument.text}': {', '.join(map(repr, self.shares)) or 'nothing'} is not "
-                "between 0 and 1. Write the 99th percentile as 0.99.",
+                f"percentile of '{self.argument.text}': {', '.join(map(repr, self.shares)) or 'nothing'} is not a "
+                "number between 0 and 1. Write the 99th percentile as 0.99.",
             )
-        if not _LEAST_ERROR <= self.error <= _LARGEST_ERROR:
+        if not isinstance(self.error, int | float) or not _LEAST_ERROR <= self.error <= _LARGEST_ERROR:
             raise DefinitionError(
                 "SKETCH_ERROR_RANGE",
                 f"percentile of '{self.argument.text}': error={self.error!r} must lie between {_LEAST_ERROR} and "
@@ -105,8 +106,9 @@ def percentile(value: str, shares: float | Sequence[float], *, error: float = DE
     >>> percentile("latency", [0.5, 0.99])
     hr.percentile('latency', [0.5, 0.99], error=0.01)
     """
-    several = isinstance(shares, Sequence)
-    chosen = tuple(shares) if isinstance(shares, Sequence) else (shares,)
+    # A text is a sequence too, of its letters.
+    several = isinstance(shares, Sequence) and not isinstance(shares, str)
+    chosen = tuple(cast(Sequence[float], shares)) if several else (cast(float, shares),)
     calculation = Percentile(parse_argument(value), chosen, several, error)
     said = list(chosen) if several else shares
     return Measure(f"hr.percentile({value!r}, {said!r}, error={error!r})", calculation)

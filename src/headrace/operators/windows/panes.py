@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from headrace.errors import DefinitionError
+
 
 @dataclass(frozen=True, slots=True)
 class Panes:
@@ -44,3 +46,16 @@ def retracting() -> Panes:
     hr.retracting()
     """
     return RETRACTING
+
+
+def check_panes(window: str, panes: object) -> None:
+    """What ``.panes(...)`` was given is one of the three.
+
+    >>> check_panes("hourly", discarding())
+    """
+    if not isinstance(panes, Panes):
+        raise DefinitionError(
+            "PANES_UNKNOWN",
+            f"window {window!r}: .panes({panes!r}) does not say what a second result says about the first. Use "
+            "hr.accumulating(), hr.discarding() or hr.retracting(), each with its brackets.",
+        )

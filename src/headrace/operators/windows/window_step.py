@@ -17,7 +17,7 @@ from headrace.operators.corrections import check_late
 from headrace.operators.step import Outputs, check_key, place
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import ON_CLOSE, Emission
-from headrace.operators.windows.panes import ACCUMULATING, Panes
+from headrace.operators.windows.panes import ACCUMULATING, Panes, check_panes
 from headrace.wheel.operator import Operator
 
 if TYPE_CHECKING:
@@ -38,8 +38,14 @@ class WindowStep(ABC):
     lateness: Lateness | None = None
     panes_kept: Panes = ACCUMULATING
 
-    def agg(self, **aggregates: object) -> Self:
+    def agg(self, *unnamed: object, **aggregates: object) -> Self:
         """Name the results and give each an aggregate: SQL text as in ``spent="sum(amount)"``, or a value of ``hr``."""
+        if unnamed:
+            raise DefinitionError(
+                "AGGREGATE_UNNAMED",
+                f"window {self.name!r}: {unnamed[0]!r} has no name to stand under in the result. Give it one, as in "
+                ".agg(rows='count(*)').",
+            )
         for name in aggregates:
             if name in (*TAKEN, *self.key):
                 raise DefinitionError(
@@ -67,6 +73,7 @@ class WindowStep(ABC):
 
     def panes(self, panes: Panes) -> Self:
         """Choose what a result says when a window is emitted again; ``hr.accumulating()`` unless said otherwise."""
+        check_panes(self.name, panes)
         return replace(self, panes_kept=panes)
 
     def __call__(self, frame: DataFrame) -> DataFrame:
@@ -197,7 +204,14 @@ def key_columns(key: Key) -> tuple[str, ...]:
     """
     if key is None:
         return ()
-    return (key,) if isinstance(key, str) else tuple(key)
+    columns = (key,) if isinstance(key, str) else key
+    if not isinstance(columns, Sequence) or not all(isinstance(column, str) for column in columns):
+        raise DefinitionError(
+            "KEY_UNREADABLE",
+            f"key={key!r} names no columns. Write a column as in key='account', or a list of them as in "
+            "key=['account', 'shop'].",
+        )
+    return tuple(columns)
 
 
 def said_key(key: tuple[str, ...]) -> str | list[str] | None:

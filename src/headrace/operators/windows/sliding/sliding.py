@@ -12,7 +12,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import Emission
-from headrace.operators.windows.panes import Panes
+from headrace.operators.windows.panes import DISCARDING, Panes
 from headrace.operators.windows.sliding.by_row import RowAggregation
 from headrace.operators.windows.sliding.shares import MOST_SHARES, Shares
 from headrace.operators.windows.window_step import Key, WindowStep, key_columns, said_key
@@ -40,7 +40,7 @@ class Sliding(WindowStep):
 
     def panes(self, panes: Panes) -> Self:
         """Choose whether a row that is emitted again replaces the one before or takes it back first."""
-        if panes.kind == "discarding":
+        if panes == DISCARDING:
             raise DefinitionError(
                 "PANES_UNKNOWN",
                 f"window {self.name!r}: .panes({panes!r}) is not for sliding windows: every row has an aggregate of "
@@ -93,10 +93,10 @@ def sliding(name: str, *, size: Duration, key: Key, spread: int = 1) -> Sliding:
     """
     check_name("step", name)
     length = positive_microseconds(size, argument="size")
-    if not 1 <= spread <= MOST_SHARES:
+    if type(spread) is not int or not 1 <= spread <= MOST_SHARES:
         raise DefinitionError(
             "SPREAD_OUT_OF_RANGE",
-            f"window {name!r}: spread={spread} is not between 1 and {MOST_SHARES}. Use 1 for keys that one worker can "
-            "carry, and for hot keys as many shares as there are cores.",
+            f"window {name!r}: spread={spread!r} is not a whole number between 1 and {MOST_SHARES}. Use 1 for keys "
+            "that one worker can carry, and for hot keys as many shares as there are cores.",
         )
     return Sliding(name=name, key=key_columns(key), size=length, spread=spread)
