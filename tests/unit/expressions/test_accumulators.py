@@ -279,3 +279,14 @@ def test_a_class_is_not_yet_an_aggregate() -> None:
         parse_aggregate(Span, name="out")
     with pytest.raises(DefinitionError, match=r"\[AGGREGATE_EXPECTED\] aggregate 'out' is 3\."):
         parse_aggregate(3, name="out")
+
+
+def test_a_step_with_an_accumulator_is_printed_as_it_is_written_and_its_identity_says_what_is_kept() -> None:
+    step = hr.tumbling("w", size="1 hour", key="k").agg(
+        one=Dot("x", "y", floor=3), some=Dot("x", "y", floor=0).where("x > 0"), n="count(*)", p=hr.percentile("x", 0.5)
+    )
+    assert "one=Dot('x', 'y', floor=3), some=Dot('x', 'y', floor=0).where('x > 0'), n='count(*)', p=hr." in repr(step)
+    assert eval(repr(step), {"hr": hr, "Dot": Dot}) == step
+    kept = "keeping (n INT, total DECIMAL(20, 2), last TIMESTAMP)"
+    texts: Any = step.fingerprint["aggregates"]
+    assert [kept in text for text in texts.values()] == [True, True, False, False]

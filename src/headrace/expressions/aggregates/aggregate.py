@@ -27,9 +27,16 @@ class Aggregate:
 
     name: str
     text: str
-    """As the author wrote it."""
+    """SQL as the author wrote it, or what a value computes and keeps; the state's identity."""
     calculation: Calculation
     condition: RowExpression | None = None
+    code: str | None = None
+    """As it stands in the author's code; None for SQL."""
+
+    @property
+    def said(self) -> str:
+        """The aggregate as it stands in the author's code: SQL in quotes, a value as it is."""
+        return repr(self.text) if self.code is None else self.code
 
     @property
     def columns(self) -> frozenset[str]:

@@ -58,7 +58,8 @@ class AuthorsOwn:
 
     def measure(self) -> Measure:
         """This aggregate as a value that ``.agg(name=...)`` names; its text says what is stored."""
-        return Measure(f"{self!r} keeping ({self.state}) for {self.result_type}", self.calculation())
+        text = f"{self!r} keeping ({self.state}) for {self.result_type}"
+        return Measure(text, self.calculation(), code=repr(self))
 
     def where(self, condition: str) -> Measure:
         """The same over those rows alone that meet a condition."""

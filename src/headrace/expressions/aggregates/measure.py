@@ -13,9 +13,11 @@ class Measure:
     """What ``hr.percentile(...)`` and its like give; ``.agg(name=...)`` names it."""
 
     text: str
-    """As the author wrote it, all defaults included."""
+    """What it computes and keeps, all defaults included; the state's identity."""
     calculation: Calculation
     condition: RowExpression | None = None
+    code: str | None = None
+    """As the author wrote it, where that is not the text."""
 
     def where(self, condition: str) -> Measure:
         """The same over those rows alone that meet a condition, as ``FILTER (WHERE ...)`` says it in SQL text.
@@ -25,7 +27,8 @@ class Measure:
         hr.collect_set('shop', at_most=5).where('amount > 0')
         """
         both = condition if self.condition is None else f"({self.condition.text}) AND ({condition})"
-        return replace(self, text=f"{self.text}.where({condition!r})", condition=parse_condition(both))
+        code = None if self.code is None else f"{self.code}.where({condition!r})"
+        return replace(self, text=f"{self.text}.where({condition!r})", condition=parse_condition(both), code=code)
 
     def __repr__(self) -> str:
-        return self.text
+        return self.text if self.code is None else self.code

@@ -42,7 +42,7 @@ def parse_aggregate(given: object, *, name: str) -> Aggregate:
     if isinstance(given, AuthorsOwn):
         given = given.measure()
     if isinstance(given, Measure):
-        return Aggregate(name, given.text, given.calculation, given.condition)
+        return Aggregate(name, given.text, given.calculation, given.condition, code=repr(given))
     shown = f"{given.__name__}, a class" if isinstance(given, type) else repr(given)
     raise DefinitionError(
         "AGGREGATE_EXPECTED",

@@ -28,7 +28,7 @@ class VectorAccumulator(AuthorsOwn):
     ...     def result(self, kept):
     ...         return kept["product"]
     >>> Product("factor").where("factor > 0")
-    Product('factor') keeping (product DOUBLE) for DOUBLE.where('factor > 0')
+    Product('factor').where('factor > 0')
     """
 
     @abstractmethod

@@ -188,7 +188,7 @@ class WindowStep(ABC):
     def __repr__(self) -> str:
         given = {name: value for name, value in self._said.items() if value is not None or name == "key"}
         said = "".join(f", {name}={value!r}" for name, value in given.items())
-        aggregates = ", ".join(f"{aggregate.name}={_said(aggregate.text)}" for aggregate in self.aggregates)
+        aggregates = ", ".join(f"{aggregate.name}={aggregate.said}" for aggregate in self.aggregates)
         chain = f".agg({aggregates})" if aggregates else ""
         chain += self._emits
         chain += "" if self.lateness is None else f".late({self.lateness!r})"
@@ -221,8 +221,3 @@ def said_key(key: tuple[str, ...]) -> str | list[str] | None:
     'account'
     """
     return (key[0] if len(key) == 1 else list(key)) if key else None
-
-
-def _said(text: str) -> str:
-    """An aggregate as it stands in the author's code: SQL in quotes, a value of ``hr`` as it is."""
-    return text if text.startswith("hr.") else repr(text)
