@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -519,4 +520,29 @@ def test_skipping_to_the_first_row_of_a_loop_that_begins_the_pattern_keeps_what_
         *(at(f"10:0{minute}", k="x", kind=kind) for minute, kind in enumerate("bbbc")),
         watermark("12:00"),
         expect(row(k="x", b=3), row(k="x", b=2), row(k="x", b=1)),
+    )
+
+
+def test_amounts_may_be_decimals() -> None:
+    raised = (
+        pattern("raised", key="k")
+        .begin("probe", "amount < 2.0")
+        .times(2)
+        .next("take", "amount > 10 * avg(probe.amount)")
+        .within("1 hour")
+        .select(mean="avg(probe.amount)", taken="take.amount")
+        .late(hr.drop())
+    )
+    timeline(
+        raised,
+        *(
+            at(f"10:0{minute}", k="x", amount=Decimal(amount))
+            for minute, amount in enumerate(["1.00", "1.50", "12.51"])
+        ),
+        *(
+            at(f"10:0{minute}", k="y", amount=Decimal(amount))
+            for minute, amount in enumerate(["1.00", "1.50", "12.50"])
+        ),
+        watermark("12:00"),
+        expect(k="x", mean=Decimal("1.250000"), taken=Decimal("12.51")),
     )

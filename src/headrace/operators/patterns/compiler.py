@@ -220,7 +220,7 @@ class _Compiler:
 
     def _loop(self, element: Element, place: _Place, leaving: Mapping[int, int]) -> dict[int, int]:
         """An element whose end leads to its own beginning."""
-        name = str(_first(element).step)
+        name = str(element.first.step)
         junctions = {left: self._new(State(name, (), kind="junction")) for left in leaving}
         heads = self._again(element, replace(place, sinks=junctions), leaving)
         for left, junction in junctions.items():
@@ -290,11 +290,6 @@ class _Compiler:
         leaving = both(untaken, negated(ignore))
         edges = (Edge("proceed", place.skip, passing, only_takes=True), Edge("proceed", place.skip, leaving))
         return tuple(edge for edge in edges if edge.when != NEVER) or (Edge("proceed", place.skip, NEVER),)
-
-
-def _first(element: Element) -> Element:
-    """The first step of an element."""
-    return _first(element.group[0]) if element.group else element
 
 
 def _until(element: Element) -> str:

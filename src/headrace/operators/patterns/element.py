@@ -76,6 +76,11 @@ class Element:
         return times * (sum(element.states for element in self.group) if self.group else 1)
 
     @property
+    def first(self) -> Element:
+        """The element itself, or the first step of the group."""
+        return self.group[0].first if self.group else self
+
+    @property
     def last(self) -> Element:
         """The element itself, or the last step of the group."""
         return self.group[-1].last if self.group else self

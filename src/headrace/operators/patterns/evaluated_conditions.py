@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,22 @@ def _between(of: Evaluation, node: exp.Expr) -> Getter:
     return _all_of(low, comparing(of, exp.LTE, node.this, node.args["high"]))
 
 
+_WILD = {"%": ".*", "_": "."}
+
+
+def _like(of: Evaluation, node: exp.Expr) -> Getter:
+    value = of.compiled(node.this)
+    # That the pattern is a literal has been checked with the types.
+    wanted = "".join(_WILD.get(character) or re.escape(character) for character in node.expression.this)
+    whole = re.compile(wanted, re.DOTALL).fullmatch
+
+    def alike(row: Any, matched: Any) -> bool | None:
+        given = value(row, matched)
+        return None if given is None else whole(given) is not None
+
+    return alike
+
+
 CONDITIONS: Mapping[type[exp.Expr], Compilation] = {
     **dict.fromkeys(_OTHERS, _comparison),
     exp.NullSafeEQ: _null_safe,
@@ -135,4 +152,5 @@ CONDITIONS: Mapping[type[exp.Expr], Compilation] = {
     exp.Is: _is_null,
     exp.In: _in,
     exp.Between: _between,
+    exp.Like: _like,
 }

@@ -14,7 +14,10 @@ from headrace.expressions.rows import row_expression
 from headrace.expressions.translation import Scope
 from headrace.operators.patterns.evaluated_conditions import CONDITIONS
 from headrace.operators.patterns.evaluated_values import VALUES, brought_to
-from headrace.operators.patterns.terms import Columns, Getter, Term, getter, physical, term_of
+from headrace.operators.patterns.getters import getter
+from headrace.operators.patterns.terms import Columns, Getter, Term, physical, term_of
+
+_COMPUTING = (exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Abs)
 
 
 @dataclass(slots=True)
@@ -28,9 +31,22 @@ class Evaluation:
 
     def condition(self, node: exp.Expr) -> Getter:
         """A function that tells whether a condition holds: true, false, or None where SQL has null."""
+        node = self.computable(node)
         typed = row_expression(self.with_terms(node), self.text).node
         self._scope().condition(typed)
         return self.compiled(node)
+
+    def computable(self, node: exp.Expr) -> exp.Expr:
+        """The tree with averages of DECIMALs as DOUBLEs where they are computed with: they are rounded anyway."""
+
+        def as_double(part: exp.Expr) -> exp.Expr:
+            around = part.parent
+            while isinstance(around, exp.Paren):
+                around = around.parent
+            computed = isinstance(part, exp.Avg) and isinstance(around, _COMPUTING)
+            return exp.cast(part, "DOUBLE") if computed and isinstance(self.type_of(part), pl.Decimal) else part
+
+        return node.transform(as_double)
 
     def with_terms(self, node: exp.Expr) -> exp.Expr:
         """The tree with a column in place of each term."""

@@ -13,8 +13,9 @@ from headrace.expressions.operands import Operand
 from headrace.expressions.rows import read, row_expression
 from headrace.expressions.translation import Scope
 from headrace.operators.patterns.evaluation import Evaluation
+from headrace.operators.patterns.getters import getter
 from headrace.operators.patterns.matcher import Node
-from headrace.operators.patterns.terms import Columns, Getter, Term, getter, physical
+from headrace.operators.patterns.terms import Columns, Getter, Term, physical
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def bind_measures(measures: Mapping[str, str], columns: Columns, steps: Sequence
     trees: list[exp.Expr] = []
     for name, text in measures.items():
         evaluation = Evaluation(text, steps, columns, terms)
-        tree = evaluation.with_terms(read(text))
+        tree = evaluation.with_terms(evaluation.computable(read(text)))
         for column in tree.find_all(exp.Column):
             if column.parts[0].name not in evaluation.types:
                 raise DefinitionError(

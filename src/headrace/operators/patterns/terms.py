@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from decimal import ROUND_HALF_UP, Decimal, localcontext
-from functools import partial
 from typing import Any
 
 import polars as pl
@@ -13,9 +11,8 @@ from sqlglot import exp
 
 from headrace.errors import DefinitionError
 from headrace.expressions import RowExpression, parse_aggregate
-from headrace.expressions.operands import LARGEST_PRECISION, fits
 from headrace.expressions.rows import row_expression
-from headrace.operators.patterns.matcher import TIME, VALUES, Node, Row
+from headrace.operators.patterns.matcher import VALUES, Node, Row
 
 Getter = Callable[[Row | None, Node | None], Any]
 """The value of a term for a row that is looked at and what has been matched before it."""
@@ -34,7 +31,7 @@ _FUNCTIONS: Mapping[type[exp.Expr], str] = {
 _STRICT = (
     *(exp.Column, exp.Dot, exp.Identifier, exp.Literal, exp.Boolean, exp.Paren, exp.Cast, exp.DataType),
     *(exp.DataTypeParam, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.Not, exp.Add, exp.Sub),
-    *(exp.Mul, exp.Neg, exp.Abs, exp.Upper, exp.Lower, exp.Length),
+    *(exp.Mul, exp.Neg, exp.Abs, exp.Like, exp.Upper, exp.Lower, exp.Length),
 )
 LISTED_TERMS = "a.x, first(a.x), last(a.x), count(a.*), count(a.x), sum(a.x), avg(a.x), min(a.x), max(a.x), elapsed()"
 
@@ -58,6 +55,7 @@ class Term:
 
     def type(self, schema: Mapping[str, pl.DataType]) -> pl.DataType:
         """The type of the value."""
+        self._check_seen(schema)
         if self.function == ELAPSED:
             return pl.Float64()
         if self.argument is None or self.function == "count":
@@ -70,6 +68,20 @@ class Term:
                 "EXPRESSION_TYPE", f"'{self.function}({self.argument.text})': {dtype} has no order. Use a field of it."
             )
         return dtype
+
+    def _check_seen(self, schema: Mapping[str, pl.DataType]) -> None:
+        """Refuse a field of a struct column that has the step's name, which stands for the step."""
+        column = None if self.step is None else schema.get(self.step)
+        if self.argument is None or not isinstance(column, pl.Struct):
+            return
+        for name in sorted(self.argument.columns - schema.keys()):
+            if name in dict(column):
+                raise DefinitionError(
+                    "STEP_HIDES_COLUMN",
+                    f"'{self.step}.{name}' is column {name!r} of a row that step {self.step!r} took, and there is no "
+                    f"such column: the step's name hides the column {self.step!r}. Rename the step, or write "
+                    f"'{self.step}.{self.step}.{name}' for rows that it took.",
+                )
 
 
 def term_of(node: exp.Expr, steps: Iterable[str], text: str) -> Term | None:
@@ -168,129 +180,3 @@ def physical(dtype: pl.DataType) -> pl.DataType:
     if isinstance(dtype, pl.Datetime | pl.Duration):
         return pl.Int64()
     return pl.Int32() if dtype == pl.Date() else dtype
-
-
-def getter(term: Term, columns: Columns, steps: Sequence[str]) -> Getter:
-    """How a term is computed from the rows of a match."""
-    number = None if term.step is None else steps.index(term.step)
-    if term.function == ELAPSED:
-        return _since_start if number is None else partial(_since_step, number)
-    assert number is not None  # for the type checker: only elapsed() has no step
-    if term.argument is None:
-        return partial(_row_count, number)
-    place = columns.place(term.argument)
-    if term.function == "last":
-        return partial(_last, number, place)
-    if term.function == "first":
-        return partial(_first, number, place)
-    return partial(_aggregated, number, place, _AGGREGATES[term.function], term.type(columns.schema))
-
-
-def _since_start(row: Row | None, node: Node | None) -> float | None:
-    if node is None:
-        return 0.0
-    last, first = node[0], node
-    while first[2] is not None:
-        first = first[2]
-    return float(((last if row is None else row)[TIME] - first[0][TIME]) / 1_000_000)
-
-
-def _since_step(step: int, row: Row | None, node: Node | None) -> float | None:
-    last = None if node is None else node[0]
-    while node is not None and node[1] != step:
-        node = node[2]
-    here = last if row is None else row
-    return None if node is None or here is None else float((here[TIME] - node[0][TIME]) / 1_000_000)
-
-
-def _row_count(step: int, row: Row | None, node: Node | None) -> int:
-    count = 0
-    while node is not None:
-        count += node[1] == step
-        node = node[2]
-    return count
-
-
-def _last(step: int, place: int, row: Row | None, node: Node | None) -> Any:
-    while node is not None:
-        if node[1] == step:
-            return node[0][place]
-        node = node[2]
-    return None
-
-
-def _first(step: int, place: int, row: Row | None, node: Node | None) -> Any:
-    value = None
-    while node is not None:
-        if node[1] == step:
-            value = node[0][place]
-        node = node[2]
-    return value
-
-
-def _aggregated(
-    step: int,
-    place: int,
-    aggregate: Callable[[list[Any], pl.DataType], Any],
-    dtype: pl.DataType,
-    row: Row | None,
-    node: Node | None,
-) -> Any:
-    values = []
-    while node is not None:
-        if node[1] == step and node[0][place] is not None:
-            values.append(node[0][place])
-        node = node[2]
-    values.reverse()
-    return aggregate(values, dtype)
-
-
-def _sum(values: list[Any], dtype: pl.DataType) -> Any:
-    if not values:
-        return None
-    with localcontext(prec=2 * LARGEST_PRECISION):
-        total = sum(values)
-    if dtype == pl.Int64():
-        return total if fits(total, dtype) else None
-    return _rounded(Decimal(total), dtype) if isinstance(dtype, pl.Decimal) else float(total)
-
-
-def _average(values: list[Any], dtype: pl.DataType) -> Any:
-    if not values:
-        return None
-    if not isinstance(dtype, pl.Decimal):
-        return float(sum(values)) / len(values)
-    with localcontext(prec=2 * LARGEST_PRECISION):
-        return _rounded(Decimal(sum(values)) / len(values), dtype)
-
-
-def _rounded(value: Decimal, dtype: pl.Decimal) -> Decimal | None:
-    with localcontext(prec=2 * LARGEST_PRECISION):
-        rounded = value.quantize(Decimal(1).scaleb(-dtype.scale), rounding=ROUND_HALF_UP)
-    return rounded if abs(rounded.scaleb(dtype.scale)) < 10**dtype.precision else None
-
-
-def _largest_last(value: Any) -> tuple[bool, Any]:
-    # NaN is larger than every number, as in Spark.
-    return value != value, value
-
-
-def _least(values: list[Any], dtype: pl.DataType) -> Any:
-    return min(values, key=_largest_last, default=None)
-
-
-def _greatest(values: list[Any], dtype: pl.DataType) -> Any:
-    return max(values, key=_largest_last, default=None)
-
-
-def _count(values: list[Any], dtype: pl.DataType) -> int:
-    return len(values)
-
-
-_AGGREGATES: Mapping[str, Callable[[list[Any], pl.DataType], Any]] = {
-    "count": _count,
-    "sum": _sum,
-    "avg": _average,
-    "min": _least,
-    "max": _greatest,
-}

@@ -34,7 +34,7 @@ VALUES: dict[str, list[Any]] = {
     "f": [None, 0.1, 2.5],
     "n": [None, 0, 2, 2**53 + 1],
     "d": [None, Decimal("1.50"), Decimal("3.00")],
-    "s": [None, "a", "B"],
+    "s": [None, "a", "B", "ß.\nΣ", "ΟΔΟΣ", "50%"],
     "ok": [None, True, False],
     "at": [None, datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)],
 }
@@ -64,6 +64,16 @@ CONDITIONS = [
     "at > a.at",
     "a.at < TIMESTAMP '2026-01-02T00:00:00Z' AND at = a.at",
     "upper(a.s) = s",
+    "upper(first(a.s)) = s",
+    "lower(first(a.s)) = lower(s)",
+    "length(first(a.s)) > n",
+    "length(upper(last(a.s))) >= 2",
+    "a.s LIKE 'a'",
+    "a.s NOT LIKE '%.%' OR s LIKE 'B'",
+    *(
+        f"first(a.s) LIKE '{pattern}'"
+        for pattern in ("%", "_", "__", "50%", "50_", "ß%Σ", "ß.", "", "%%_.%", "[a]", "A")
+    ),
     "CASE WHEN a.x > 1 THEN x > 1 WHEN a.ok THEN ok END",
     "CASE a.s WHEN s THEN x ELSE n END > 1",
     "IF(a.ok, n, x) >= 2",
@@ -121,6 +131,25 @@ def test_a_step_without_rows_is_null_and_counts_nothing() -> None:
         condition = parse_step_condition(text, ["a"]).bound(columns, ["a"])
         assert condition is not None
         assert condition(as_row(columns, {**dict.fromkeys(SCHEMA), "x": 1.0}), None) is truth, text
+
+
+def test_an_average_of_decimals_is_computed_with_as_a_double() -> None:
+    columns = Columns(SCHEMA)
+    for text, truth in {
+        "d > 10 * avg(a.d)": True,
+        "d > 20 * (avg(a.d))": False,
+        "d - avg(a.d) < 19": True,
+        "abs(avg(a.d) - d) > 18": True,
+        "-avg(a.d) < d": True,
+        "d > avg(a.d)": True,
+    }.items():
+        condition = parse_step_condition(text, ["a"]).bound(columns, ["a"])
+        assert condition is not None
+        before: Node = (as_row(columns, {**dict.fromkeys(SCHEMA), "d": Decimal("1.50")}), 0, None)
+        assert condition(as_row(columns, {**dict.fromkeys(SCHEMA), "d": Decimal("20.00")}), before) is truth, text
+    measures = bind_measures({"ten": "10 * avg(a.d)", "mean": "avg(a.d)"}, Columns(SCHEMA), ["a"])
+    assert measures.schema == {"ten": pl.Float64(), "mean": pl.Decimal(14, 6)}
+    assert measures.of([((0, 0, Decimal("1.50")), 0, None)]).rows() == [(15.0, Decimal("1.500000"))]
 
 
 def test_a_sum_of_decimals_keeps_all_their_digits() -> None:

@@ -29,6 +29,7 @@ SCHEMA = {
 AB = pattern("p", key="k").begin("a", "n > 1").followed_by("b", "n > 2")
 
 
+PLACED = {**SCHEMA, "place": pl.Struct({"city": pl.String(), "n": pl.Int64()})}
 RULES = {"r": pl.String(), "pattern": pl.String(), "deleted": pl.Boolean(), "at": pl.Datetime("us", "UTC")}
 
 
@@ -187,6 +188,11 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
         lambda: bound(AB, n="a.amount"),
         lambda: pattern("p", key="z").begin("a").select(n="a.n").late(hr.drop()).bind(SCHEMA, "at"),
     ],
+    "STEP_HIDES_COLUMN": [
+        lambda: bound(pattern("p", key="k").begin("place", "place.city = 'x'"), schema=PLACED, n="place.n"),
+        lambda: bound(begun().next("place", "n > 1"), schema=PLACED, n="first(place.city)"),
+        lambda: bound(begun().next("place", "n > 1"), schema=PLACED, n="count(place.city)"),
+    ],
     "KEY_TYPE": [lambda: pattern("p", key="tags").begin("a").select(n="a.n").late(hr.drop()).bind(SCHEMA, "at")],
     "CONDITION_TYPE": [lambda: bound(begun().next("b", "n"))],
     "EXPRESSION_TYPE": [
@@ -198,7 +204,8 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
     "EXPRESSION_UNSUPPORTED": [
         lambda: bound(begun().next("b", "collect_list(a.n) IS NULL")),
         lambda: bound(AB, n="sqrt(a.x)"),
-        lambda: bound(begun().next("b", "upper(first(a.kind)) = 'X'")),
+        lambda: bound(begun().next("b", "first(a.kind) LIKE kind")),
+        lambda: bound(begun().next("b", "a.kind LIKE a.kind")),
     ],
     "EXPRESSION_UNREADABLE": [lambda: bound(begun().next("b", "n >"))],
     "ELAPSED_OF": [lambda: bound(begun().next("b", "elapsed(1) > 2"))],
@@ -377,3 +384,8 @@ def test_a_loop_that_goes_on_stays_whole_though_it_holds_back_too_many_matches()
     applied = operator.apply(pl.DataFrame(schema=operator.state_schema), operator.combine(frame, edge).partials, edge)
     assert applied.output.select("n", "rows").rows() == [(1, 6), (2, 1)]
     assert applied.told["overflow"] > 0
+
+
+def test_a_step_named_like_a_struct_column_reads_its_fields_by_the_step_and_the_column() -> None:
+    step = pattern("p", key="k").begin("place", "n > 1").next("b", "n > place.n AND place.place.city = 'x'")
+    assert bound(step, schema=PLACED, city="place.place.city", n="place.n").output_schema["city"] == pl.String()
