@@ -163,6 +163,42 @@ def test_an_offset_moves_the_beginning_of_a_week_or_a_day() -> None:
     )
 
 
+def test_a_beginning_that_clocks_skip_comes_as_much_later_as_they_skip() -> None:
+    """02:30 in Berlin on the day on which 02:00 is followed by 03:00: it is 03:30, as in Java."""
+    nights = hr.tumbling("nights", size="1 day", key="shop", time_zone="Europe/Berlin", offset="2 hours 30 minutes")
+    timeline(
+        nights.agg(n="count(*)").late(hr.side_output()),
+        at("2026-03-28T01:30", shop="a"),  # 02:30
+        at("2026-03-29T01:00", shop="a"),  # 03:00, when clocks have just jumped over 02:30
+        at("2026-03-29T01:29:59.999999", shop="a"),
+        at("2026-03-29T01:30", shop="a"),  # 03:30
+        at("2026-03-30T00:29:59.999999", shop="a"),
+        at("2026-03-30T00:30", shop="a"),  # 02:30 of summer
+        watermark("2026-03-31T00:30"),
+        expect(
+            row(shop="a", window="2026-03-28T01:30/2026-03-29T01:30", n=3),
+            row(shop="a", window="2026-03-29T01:30/2026-03-30T00:30", n=2),
+            row(shop="a", window="2026-03-30T00:30/2026-03-31T00:30", n=1),
+        ),
+    )
+
+
+def test_a_beginning_that_clocks_show_twice_comes_the_first_time() -> None:
+    nights = hr.tumbling("nights", size="1 day", key="shop", time_zone="Europe/Berlin", offset="2 hours 30 minutes")
+    timeline(
+        nights.agg(n="count(*)").late(hr.side_output()),
+        at("2026-10-25T00:29:59.999999", shop="a"),
+        at("2026-10-25T00:30", shop="a"),  # 02:30 of summer
+        at("2026-10-25T01:15", shop="a"),  # 02:15 of winter
+        at("2026-10-25T01:30", shop="a"),  # 02:30 of winter
+        watermark("2026-10-26T01:30"),
+        expect(
+            row(shop="a", window="2026-10-24T00:30/2026-10-25T00:30", n=1),
+            row(shop="a", window="2026-10-25T00:30/2026-10-26T01:30", n=3),
+        ),
+    )
+
+
 @pytest.mark.spark
 def test_months_are_as_long_as_the_calendar_says() -> None:
     timeline(

@@ -124,8 +124,14 @@ def _local(time: pl.Expr, zone: str) -> pl.Expr:
 
 
 def _moment(local: pl.Expr, zone: str) -> pl.Expr:
-    """The first moment at which clocks of a zone show a time, or jump over it."""
-    # Where clocks jump over it, it comes 24 hours after they showed the same time on the day before.
+    """The first moment at which clocks of a zone show a time; one that they skip comes as much later as they skip.
+
+    >>> from datetime import datetime
+    >>> skipped = pl.lit(datetime(2026, 3, 29, 2, 30))
+    >>> pl.select(_local(_moment(skipped, "Europe/Berlin"), "Europe/Berlin")).item()
+    datetime.datetime(2026, 3, 29, 3, 30)
+    """
+    # As Java has it, and so Flink. It is 24 hours after they showed the same time on the day before.
     day_before = _shown(local - pl.duration(days=1), zone) + 24 * HOUR
     return pl.coalesce(_shown(local, zone), day_before)
 
