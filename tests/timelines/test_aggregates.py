@@ -151,3 +151,34 @@ def test_two_fields_of_one_name_are_told_apart_by_their_whole_text(
         watermark("11:00"),
         expect(account="a", most=[largest]),
     )
+
+
+def test_over_no_value_lists_are_empty_and_everything_else_is_null() -> None:
+    step = hr.tumbling("none", size="1 hour", key="account").agg(
+        top=hr.top("x", n=2),
+        top_of=hr.top("x", n=2, of="account"),
+        listed=hr.collect_list("x", at_most=2),
+        different=hr.collect_set("x", at_most=2),
+        half=hr.percentile("x", 0.5),
+        halves=hr.percentile("x", [0.5]),
+        mean=hr.ewm("x", half_life="1 hour"),
+    )
+    timeline(
+        step.late(hr.drop()),
+        at("10:00", account="a", x=None),
+        at("10:00", account="b", x=1.0),
+        watermark("11:00"),
+        expect(
+            row(account="a", top=[], top_of=[], listed=[], different=[], half=None, halves=None, mean=None),
+            row(
+                account="b",
+                top=[1.0],
+                top_of=[{"x": 1.0, "account": "b"}],
+                listed=[1.0],
+                different=[1.0],
+                half=1.0,
+                halves=[1.0],
+                mean=1.0,
+            ),
+        ),
+    )
