@@ -169,7 +169,7 @@ OTHER_KINDS: dict[str, tuple[WindowStep, Covering]] = {
 
 
 @pytest.mark.parametrize("kind", OTHER_KINDS)
-@examples(3)
+@examples(2)
 @given(
     seed=seeds,
     batches=st.sets(st.integers(1, 59), max_size=5),
