@@ -224,6 +224,19 @@ def test_a_sum_beyond_bigint_stops_the_flow_with_its_group() -> None:
         play(PLAIN, order(1, "insert", 1, "s", 2**62), order(2, "insert", 2, "s", 2**62), batch())
 
 
+def test_a_mean_that_does_not_fit_stops_the_flow_with_its_group() -> None:
+    step = table_aggregate("spend", key="shop").agg(mean="avg(amount)")
+    with pytest.raises(HeadraceError, match=r"\[SUM_OVERFLOW\] step 'spend': mean = avg\(amount\) for key 's' is"):
+        play(step, order(1, "insert", 1, "s", Decimal("9" * 38)), batch())
+
+
+def test_the_definition_prints_as_code_and_wants_names() -> None:
+    step = table_aggregate("spend", key="shop").agg(total="sum(amount)", n="count(*)")
+    assert repr(step) == "hr.table_aggregate('spend', key='shop').agg(total='sum(amount)', n='count(*)')"
+    with pytest.raises(hr.DefinitionError, match=r"\[AGGREGATE_UNNAMED\] step 'spend': 'count\(\*\)' has no name"):
+        table_aggregate("spend", key="shop").agg("count(*)")
+
+
 @pytest.mark.spark
 def test_null_is_a_group_and_without_a_key_there_is_one() -> None:
     timeline(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
-from headrace.durations import Duration, microseconds, positive_microseconds, spoken
+from headrace.durations import Duration, microseconds, not_too_long, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.graph import active_graph
 
@@ -43,6 +43,10 @@ class Believable:
     max_future: int | None
 
 
+def _length(duration: Duration, *, argument: str) -> int:
+    return not_too_long(microseconds(duration, argument=argument), duration, argument=argument)
+
+
 def between(*, not_before: datetime | str | None = None, max_future: Duration | None = "5 minutes") -> Believable:
     """The event times to accept: from a moment on, and at most so far ahead of the clock.
 
@@ -51,7 +55,7 @@ def between(*, not_before: datetime | str | None = None, max_future: Duration | 
     """
     return Believable(
         None if not_before is None else instant(not_before, argument="not_before"),
-        None if max_future is None else microseconds(max_future, argument="max_future"),
+        None if max_future is None else _length(max_future, argument="max_future"),
     )
 
 
@@ -101,7 +105,7 @@ def event_time(
     >>> event_time("at", out_of_order="10 seconds")
     hr.event_time('at', out_of_order='10 seconds')
     """
-    bound = microseconds(out_of_order, argument="out_of_order")
+    bound = _length(out_of_order, argument="out_of_order")
     if bound < 0:
         raise DefinitionError(
             "OUT_OF_ORDER_NEGATIVE",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from headrace.durations import Duration, microseconds, spoken
+from headrace.durations import Duration, microseconds, not_too_long, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
@@ -153,6 +153,8 @@ def interval_join(
             "left.time may be, as in between=('0 seconds', '1 hour').",
         )
     low, high = (microseconds(bound, argument="between") for bound in between)
+    for length, said in zip((low, high), between, strict=True):
+        not_too_long(abs(length), said, argument="between")
     step = IntervalJoin(
         name=name, on=on_columns(on, step=name), between=(low, high), bounds=bounds, how=how, match=match
     )

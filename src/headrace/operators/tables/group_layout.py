@@ -8,7 +8,7 @@ from functools import cached_property
 
 import polars as pl
 
-from headrace.expressions.aggregates.sums import Sum
+from headrace.expressions.aggregates.sums import Average, Sum
 from headrace.operators.key_order import KEY_NUMBER
 from headrace.operators.tables.changes import ORDERED
 from headrace.operators.tables.counted import CHANGED, TIMES, Counted, counted_values
@@ -109,8 +109,8 @@ class GroupLayout:
         return totals.with_columns(self._results(totals)), values
 
     def _results(self, totals: pl.DataFrame) -> list[pl.Expr]:
-        """The results of groups, once every sum is known to fit its type."""
-        sums = tuple(each for each in self.aggregation.aggregates if isinstance(each.calculation, Sum))
+        """The results of groups, once every sum and average is known to fit its type."""
+        sums = tuple(each for each in self.aggregation.aggregates if isinstance(each.calculation, Sum | Average))
         replace(self.aggregation, aggregates=sums).result(totals)
         schema, named = self.aggregation.schema, {each.name: each for each in self.aggregation.aggregates}
         counted = {name: group for group in self.counted for name in (each.name for each in group.aggregates)}

@@ -23,7 +23,7 @@ from headrace.operators.tables.materialize import check_row_key
 from headrace.operators.tables.retraction import check_retractable, is_counted
 from headrace.operators.tables.table_join import check_complete
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.window_step import Key, key_columns, said_key
+from headrace.operators.windows.window_step import Key, check_named, key_columns, said_key
 from headrace.wheel.operator import Operator
 
 if TYPE_CHECKING:
@@ -42,8 +42,9 @@ class TableAggregate:
     takes_back: bool = True
     takes_changes: bool = True
 
-    def agg(self, **aggregates: object) -> Self:
+    def agg(self, *unnamed: object, **aggregates: object) -> Self:
         """Name the results and give each an aggregate in SQL text, as in ``total="sum(amount)"``."""
+        check_named(f"step {self.name!r}", unnamed)
         for name in aggregates:
             if name in (*OWN, *self.key):
                 raise DefinitionError(
@@ -118,7 +119,7 @@ class TableAggregate:
 
     def __repr__(self) -> str:
         rows = f", row_key={said_key(self.row_key)!r}{self.deleted.said}" if self.row_key else ""
-        aggregates = ", ".join(f"{each.name}={each.text!r}" for each in self.aggregates)
+        aggregates = ", ".join(f"{each.name}={each.said}" for each in self.aggregates)
         chain = f".agg({aggregates})" if aggregates else ""
         return f"hr.table_aggregate({self.name!r}, key={said_key(self.key)!r}{rows}){chain}"
 

@@ -40,12 +40,7 @@ class WindowStep(ABC):
 
     def agg(self, *unnamed: object, **aggregates: object) -> Self:
         """Name the results and give each an aggregate: SQL text as in ``spent="sum(amount)"``, or a value of ``hr``."""
-        if unnamed:
-            raise DefinitionError(
-                "AGGREGATE_UNNAMED",
-                f"window {self.name!r}: {unnamed[0]!r} has no name to stand under in the result. Give it one, as in "
-                ".agg(rows='count(*)').",
-            )
+        check_named(f"window {self.name!r}", unnamed)
         for name in aggregates:
             if name in (*TAKEN, *self.key):
                 raise DefinitionError(
@@ -194,6 +189,16 @@ class WindowStep(ABC):
         chain += "" if self.lateness is None else f".late({self.lateness!r})"
         chain += "" if self.panes_kept == ACCUMULATING else f".panes({self.panes_kept!r})"
         return f"hr.{self._shape['kind']}({self.name!r}{said}){chain}"
+
+
+def check_named(called: str, unnamed: Sequence[object]) -> None:
+    """Every aggregate has a name."""
+    if unnamed:
+        raise DefinitionError(
+            "AGGREGATE_UNNAMED",
+            f"{called}: {unnamed[0]!r} has no name to stand under in the result. Give it one, as in "
+            ".agg(rows='count(*)').",
+        )
 
 
 def key_columns(key: Key) -> tuple[str, ...]:

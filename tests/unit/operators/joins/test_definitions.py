@@ -155,6 +155,11 @@ def test_an_interval_has_two_bounds(between: Any) -> None:
         near(between=between)
 
 
+def test_bounds_that_leave_the_calendar_are_refused() -> None:
+    with pytest.raises(DefinitionError, match=r"\[DURATION_TOO_LONG\] between='-400001 days'"):
+        near(between=("-400001 days", "1 minute"))
+
+
 @pytest.mark.parametrize("on", [None, 3, [("a", "b", "c")], [7]])
 def test_what_names_no_columns_is_refused(on: Any) -> None:
     with pytest.raises(DefinitionError, match=r"\[JOIN_ON\] step 'j': on="):
