@@ -42,6 +42,7 @@ KINDS = [
     # Two o'clock is the hour that is left out in spring and comes twice in autumn.
     ("1 day", BERLIN, "autumn", "2 hours"),
     ("1 day", NEW_YORK, "spring", "2 hours"),
+    ("1 day", BERLIN, "spring", "150 minutes"),
     ("1 day", NEW_YORK, "autumn", "-90 minutes"),
     ("1 week", BERLIN, "spring", "-1 day"),
     ("1 month", BERLIN, "autumn", "6 hours"),
