@@ -211,7 +211,7 @@ def _refused(code: int, said: bytes) -> KafkaException:
 
 
 # All memory of this process as words, of which only those are read that a structure of librdkafka holds.
-_MEMORY = np.ctypeslib.as_array((c_int64 * (2**47 // _WORD - 1)).from_address(_WORD))
+_MEMORY = np.ctypeslib.as_array((c_int64 * (2**48 // _WORD - 1)).from_address(_WORD))
 
 
 def _field(messages: Addresses, name: str) -> Integers:
