@@ -231,8 +231,9 @@ def test_whatever_a_call_raises_is_told_and_leaves_the_flow_going(error: BaseExc
         "step 'told', key 'b': Raising.on_timer",
     ]
     assert all(told_as in detail and len(detail) < 25_000 for detail in details)
+    # Spark shows an error in its own words, and cuts long ones.
     with pytest.raises(hr.HeadraceError) as stopped:
-        play(told(Raising), at("10:00", user="a", n=1), watermark("11:00"))
+        play(told(Raising), at("10:00", user="a", n=1), watermark("11:00"), engine="inline")
     assert told_as in str(stopped.value)
 
 
@@ -240,8 +241,9 @@ def test_a_stop_from_outside_is_no_failure_of_the_call() -> None:
     def stopped(self: Any) -> Any:
         raise KeyboardInterrupt
 
+    # Spark hands it over as an error of its worker.
     with pytest.raises(KeyboardInterrupt):
-        play(told(giving(stopped), on_error="dead_letter"), at("10:00", user="a"), watermark("11:00"))
+        play(told(giving(stopped), on_error="dead_letter"), at("10:00", user="a"), watermark("11:00"), engine="inline")
 
 
 class Yielding(hr.KeyedProcess):
