@@ -403,3 +403,23 @@ def test_a_context_knows_watermark_and_clock() -> None:
         batch(),
         expect(said="2026-01-01 10:05:00+00:00 02 00:00"),
     )
+
+
+class Naming(hr.KeyedProcess):
+    """Brings a table of its own along."""
+
+    def __init__(self, names: dict[int, str]) -> None:
+        self.names = names
+
+    def on_row(self, row: Any, context: Any) -> Any:
+        yield {"user": context.key, "said": self.names[row.n]}
+
+
+@pytest.mark.spark
+def test_a_process_may_bring_megabytes_of_its_own() -> None:
+    timeline(
+        told(Naming({n: f"number {n}" for n in range(200_000)})),
+        at("10:00", user="a", n=199_999),
+        watermark("10:01"),
+        expect(user="a", said="number 199999"),
+    )

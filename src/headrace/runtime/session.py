@@ -40,6 +40,8 @@ START_SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.python.daemon.module": "headrace.runtime.worker_daemon",
     "spark.speculation": "false",
+    # A step of more than a megabyte would travel as a broadcast variable, which Spark's stateful workers never load.
+    "spark.broadcast.UDFCompressionThreshold": "1g",
     # One thread a worker: tasks already use every core, and sums of floats keep one order.
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
     # The default forks a process for every small file on local disks.
