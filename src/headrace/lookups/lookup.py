@@ -13,6 +13,7 @@ import polars as pl
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.graph import check_name
+from headrace.keys import key_columns
 from headrace.lookups.asking import Terms
 from headrace.lookups.breaker import Breaker, breaker
 from headrace.lookups.cache import Cache
@@ -139,7 +140,7 @@ def lookup(
     hr.lookup('customer', customer, on='customer_id', output='name STRING, tier INT', on_failure='dead_letter')
     """
     check_name("step", name)
-    key = (on,) if isinstance(on, str) else tuple(on)
+    key = key_columns(on, argument="on")
     if not key:
         raise DefinitionError("KEY_MISSING", f"step {name!r}: on= names no column. Name what the service is asked for.")
     for argument, value, known in (("on_failure", on_failure, OnFailure), ("order", order, Order)):

@@ -12,11 +12,11 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
+from headrace.keys import key_columns
 from headrace.operators.corrections import check_final
 from headrace.operators.repeats import Deduplication
 from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, check_key, place
-from headrace.operators.windows.window_step import key_columns
 from headrace.wheel.operator import Operator
 
 if TYPE_CHECKING:

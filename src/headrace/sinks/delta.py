@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.changelog import CHANGE
 from headrace.errors import DefinitionError
+from headrace.keys import key_columns
 from headrace.sinks.delta_fit import check_fit
 from headrace.sinks.delta_table import DeltaTable, Mark
 from headrace.sinks.sink import BatchIdentity, Guarantee, Written
@@ -108,9 +109,7 @@ def to_delta(
 
 
 def _names(option: str, given: str | Sequence[str] | None) -> tuple[str, ...]:
-    if given is None:
-        return ()
-    names = (given,) if isinstance(given, str) else tuple(given)
-    if not names:
+    names = key_columns(given, argument=option)
+    if given is not None and not names:
         raise DefinitionError("COLUMNS_MISSING", f"to_delta: {option}=[] names no column. Name one or leave it out.")
     return names

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from headrace.errors import DefinitionError, HeadraceError
+from headrace.keys import key_columns
 from headrace.secrets import Secret, shown_options
 from headrace.sinks.kafka_clients import Cluster, Fenced, Message
 from headrace.sinks.kafka_messages import Format, messages
@@ -162,6 +163,5 @@ def to_kafka(
             raise DefinitionError(
                 "OPTION_RESERVED", f"option {name!r} is set by Headrace, which needs it for its promise. Leave it out."
             )
-    keys = () if key is None else (key,) if isinstance(key, str) else tuple(key)
     cluster = Cluster(servers, tuple(sorted((options or {}).items())), max_bytes)
-    return KafkaSink(topic, cluster, keys, format, writers, guarantee)
+    return KafkaSink(topic, cluster, key_columns(key), format, writers, guarantee)

@@ -11,6 +11,7 @@ import psycopg
 
 from headrace.changelog import CHANGE
 from headrace.errors import DefinitionError, HeadraceError
+from headrace.keys import key_columns
 from headrace.secrets import HIDDEN, Secret
 from headrace.sinks.marks import already_written
 from headrace.sinks.postgres_binary import takes_binary
@@ -198,5 +199,5 @@ def to_postgres(
         raise DefinitionError(
             "GUARANTEE_UNKNOWN", f"to_postgres: guarantee={guarantee!r} is neither 'exactly_once' nor 'at_least_once'."
         )
-    key = (upsert_on,) if isinstance(upsert_on, str) else tuple(upsert_on or ())
+    key = key_columns(upsert_on, argument="upsert_on")
     return PostgresSink(table, Server(dsn, password), key, create, writers, guarantee)

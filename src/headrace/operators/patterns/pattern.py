@@ -12,6 +12,7 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
+from headrace.keys import Key, key_columns, said_key
 from headrace.operators.corrections import check_final
 from headrace.operators.patterns.automaton import Automaton
 from headrace.operators.patterns.bound import BoundPattern
@@ -23,7 +24,6 @@ from headrace.operators.patterns.skip import Skip
 from headrace.operators.patterns.terms import Columns
 from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, check_key, place
-from headrace.operators.windows.window_step import Key, key_columns, said_key
 from headrace.wheel.operator import Operator
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import polars as pl
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
+from headrace.keys import Key, key_columns, said_key
 from headrace.operators.corrections import check_final
 from headrace.operators.patterns.by_pattern import TAKEN
 from headrace.operators.patterns.by_rules import RuleMatching
@@ -19,7 +20,6 @@ from headrace.operators.patterns.rule_intake import RULE, PatternRuleIntake, Rul
 from headrace.operators.process.rules import DELETED, Rules
 from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, check_key, place
-from headrace.operators.windows.window_step import Key, key_columns, said_key
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.wheel.operator import Joined
 

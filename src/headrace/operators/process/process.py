@@ -12,6 +12,7 @@ from headrace.durations import spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
+from headrace.keys import key_columns, said_key
 from headrace.operators.corrections import check_final
 from headrace.operators.process.by_key import Processing
 from headrace.operators.process.by_rules import RULES_VERSION, RuledProcessing
@@ -24,7 +25,6 @@ from headrace.operators.process.outputs import declared_outputs
 from headrace.operators.process.rules import DELETED, RuleIntake, Rules
 from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, check_key, place
-from headrace.operators.windows.window_step import key_columns, said_key
 from headrace.wheel.operator import AnyOperator
 
 if TYPE_CHECKING:

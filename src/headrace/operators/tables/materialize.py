@@ -12,11 +12,11 @@ from headrace.changelog import CHANGELOG, UNCHANGED, check_changelog
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.graph import check_name
+from headrace.keys import key_columns, said_key
 from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, check_key, place
 from headrace.operators.tables.current_table import CurrentTable
 from headrace.operators.tables.deleted import WEEK, Deleted, keep_for
-from headrace.operators.windows.window_step import said_key
 from headrace.wheel.operator import Operator
 
 if TYPE_CHECKING:
@@ -77,8 +77,7 @@ def materialize(
     hr.materialize('customers', key='customer_id')
     """
     check_name("step", name)
-    columns = (key,) if isinstance(key, str) else tuple(key)
-    return Materialize(name=name, key=columns, deleted=keep_for(keep_deleted), before_images=before_images)
+    return Materialize(name=name, key=key_columns(key), deleted=keep_for(keep_deleted), before_images=before_images)
 
 
 def check_row_key(step: str, key: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.expressions import Aggregate, parse_aggregate
 from headrace.graph import check_name
+from headrace.keys import Key, key_columns, said_key
 from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, check_key, place
 from headrace.operators.tables.changes import OWN, ChangeIntake
@@ -23,7 +24,7 @@ from headrace.operators.tables.materialize import check_row_key
 from headrace.operators.tables.retraction import check_retractable, is_counted
 from headrace.operators.tables.table_join import check_complete
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.window_step import Key, check_named, key_columns, said_key
+from headrace.operators.windows.window_step import check_named
 from headrace.wheel.operator import Operator
 
 if TYPE_CHECKING:
@@ -137,5 +138,5 @@ def table_aggregate(
     hr.table_aggregate('spend', key='customer', row_key='order_id').agg(total='sum(amount)')
     """
     check_name("step", name)
-    rows = (row_key,) if isinstance(row_key, str) else tuple(row_key)
+    rows = key_columns(row_key, argument="row_key")
     return TableAggregate(name=name, key=key_columns(key), row_key=rows, deleted=keep_for(keep_deleted))

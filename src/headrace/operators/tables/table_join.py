@@ -13,6 +13,7 @@ from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
+from headrace.keys import key_columns, said_key
 from headrace.operators.corrections import refuse_late
 from headrace.operators.joins.columns import joined_columns
 from headrace.operators.joins.on import On, OnColumns, on_columns
@@ -23,7 +24,6 @@ from headrace.operators.tables.deleted import WEEK, Deleted, keep_for
 from headrace.operators.tables.joined_tables import JoinedTables
 from headrace.operators.tables.materialize import check_row_key
 from headrace.operators.tables.view import How
-from headrace.operators.windows.window_step import said_key
 from headrace.wheel.operator import Joined
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def table_join(
         raise DefinitionError(
             "JOIN_UNKNOWN", f"step {name!r}: how={how!r} is not a join of tables. Use {', '.join(get_args(How))}."
         )
-    left, right = ((key,) if isinstance(key, str) else tuple(key) for key in (left_key, right_key))
+    left, right = key_columns(left_key, argument="left_key"), key_columns(right_key, argument="right_key")
     columns = on_columns(on, step=name)
     return TableJoin(name=name, on=columns, how=how, left_key=left, right_key=right, deleted=keep_for(keep_deleted))
 

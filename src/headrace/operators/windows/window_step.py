@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TAKEN = ("window", "pane", "revision", "change", "session_id")
-Key = str | Sequence[str] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,30 +198,3 @@ def check_named(called: str, unnamed: Sequence[object]) -> None:
             f"{called}: {unnamed[0]!r} has no name to stand under in the result. Give it one, as in "
             ".agg(rows='count(*)').",
         )
-
-
-def key_columns(key: Key) -> tuple[str, ...]:
-    """The key columns as an author gives them: one, several, or none.
-
-    >>> key_columns("account"), key_columns(None)
-    (('account',), ())
-    """
-    if key is None:
-        return ()
-    columns = (key,) if isinstance(key, str) else key
-    if not isinstance(columns, Sequence) or not all(isinstance(column, str) for column in columns):
-        raise DefinitionError(
-            "KEY_UNREADABLE",
-            f"key={key!r} names no columns. Write a column as in key='account', or a list of them as in "
-            "key=['account', 'shop'].",
-        )
-    return tuple(columns)
-
-
-def said_key(key: tuple[str, ...]) -> str | list[str] | None:
-    """The key columns as an author would write them.
-
-    >>> said_key(("account",))
-    'account'
-    """
-    return (key[0] if len(key) == 1 else list(key)) if key else None

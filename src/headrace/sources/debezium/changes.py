@@ -10,6 +10,7 @@ from pyspark.sql.types import ArrayType, StringType, StructField, StructType, Ti
 
 from headrace.changelog import CHANGE, POSITION, UNCHANGED
 from headrace.errors import DefinitionError
+from headrace.keys import key_columns
 from headrace.schemas import parse_ddl, polars_schema
 
 OnTruncate = Literal["dead_letter", "stop"]
@@ -102,5 +103,4 @@ def debezium_changes(
     >>> changes.struct.fieldNames()
     ['id', 'name', 'change', 'position', 'committed_at', 'transaction', 'unchanged']
     """
-    keys = (key,) if isinstance(key, str) else tuple(key)
-    return DebeziumChanges(columns, keys, on_truncate, tombstones, decimals, times)
+    return DebeziumChanges(columns, key_columns(key), on_truncate, tombstones, decimals, times)

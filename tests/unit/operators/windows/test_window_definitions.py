@@ -33,21 +33,6 @@ def test_a_size_is_text_or_a_timedelta(size: Any) -> None:
             define()
 
 
-@pytest.mark.parametrize("key", [5, ["account", 5], b"account", {"account": 1}, {"account"}, len])
-@pytest.mark.parametrize(
-    "define",
-    [
-        lambda key: hr.tumbling("w", size="1 hour", key=key),
-        lambda key: hr.session("w", gap="1 hour", key=key),
-        lambda key: hr.counting("w", rows=2, key=key, ttl="1 day"),
-        lambda key: hr.deduplicate("w", key=key, within="1 hour"),
-    ],
-)
-def test_a_key_is_a_column_or_a_list_of_columns(define: Callable[[Any], Any], key: Any) -> None:
-    with pytest.raises(DefinitionError, match=r"\[KEY_UNREADABLE\] key=.* names no columns"):
-        define(key)
-
-
 @pytest.mark.parametrize("spread", ["4", 1.5, None, True])
 def test_a_spread_is_a_whole_number(spread: Any) -> None:
     with pytest.raises(DefinitionError, match=r"\[SPREAD_OUT_OF_RANGE\] window 'w': spread=.*whole number"):

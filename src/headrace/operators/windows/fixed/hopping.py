@@ -9,10 +9,10 @@ from headrace.durations import Duration, microseconds, positive_microseconds
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
+from headrace.keys import Key, key_columns
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.fixed.assigners import HoppingWindows
 from headrace.operators.windows.fixed.overlapping import OverlappingStep
-from headrace.operators.windows.window_step import Key, key_columns
 from headrace.wheel.operator import Operator
 
 

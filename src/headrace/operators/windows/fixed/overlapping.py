@@ -9,12 +9,13 @@ from typing import Literal
 
 from headrace.durations import spoken
 from headrace.event_time.lateness import Lateness
+from headrace.keys import said_key
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.fixed.assigners import Windows
 from headrace.operators.windows.fixed.by_pane import PaneAggregation
 from headrace.operators.windows.fixed.by_window import WindowAggregation
 from headrace.operators.windows.panes import ACCUMULATING
-from headrace.operators.windows.window_step import WindowStep, said_key
+from headrace.operators.windows.window_step import WindowStep
 from headrace.wheel.operator import Operator
 
 

@@ -10,11 +10,12 @@ from headrace.durations import MICROSECONDS, Duration, microseconds, positive_mi
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
+from headrace.keys import Key, key_columns, said_key
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.fixed.assigners import FixedWindows, Windows
 from headrace.operators.windows.fixed.by_window import WindowAggregation
 from headrace.operators.windows.fixed.calendar import MONDAY, CalendarDays, CalendarMonths, is_known, months_of
-from headrace.operators.windows.window_step import Key, WindowStep, key_columns, said_key
+from headrace.operators.windows.window_step import WindowStep
 from headrace.wheel.operator import Operator
 
 DAY, WEEK = MICROSECONDS["day"], MICROSECONDS["week"]

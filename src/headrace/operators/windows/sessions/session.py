@@ -9,12 +9,13 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
+from headrace.keys import Key, key_columns, said_key
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.panes import ACCUMULATING
 from headrace.operators.windows.sessions.by_session import SessionAggregation
 from headrace.operators.windows.sessions.gap import Gap
 from headrace.operators.windows.sessions.revised_sessions import RevisedSessionAggregation
-from headrace.operators.windows.window_step import TAKEN, Key, WindowStep, key_columns, said_key
+from headrace.operators.windows.window_step import TAKEN, WindowStep
 from headrace.wheel.operator import Operator
 
 

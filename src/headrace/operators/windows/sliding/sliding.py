@@ -10,12 +10,13 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
+from headrace.keys import Key, key_columns, said_key
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import Emission
 from headrace.operators.windows.panes import DISCARDING, Panes
 from headrace.operators.windows.sliding.by_row import RowAggregation
 from headrace.operators.windows.sliding.shares import MOST_SHARES, Shares
-from headrace.operators.windows.window_step import Key, WindowStep, key_columns, said_key
+from headrace.operators.windows.window_step import WindowStep
 from headrace.wheel.operator import Operator
 
 EVERY_WINDOW_HAS = ("window", "pane", "revision", "change")

@@ -10,12 +10,12 @@ from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
+from headrace.keys import Key, key_columns
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import AfterRows, Emission
 from headrace.operators.windows.panes import DISCARDING, Panes
 from headrace.operators.windows.triggered.by_trigger import TriggerAggregation
 from headrace.operators.windows.triggered.trigger_step import TriggeredStep, time_to_live
-from headrace.operators.windows.window_step import Key, key_columns
 from headrace.wheel.operator import Operator
 
 

@@ -11,11 +11,11 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.expressions import parse_condition
 from headrace.graph import check_name
+from headrace.keys import Key, key_columns
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import AfterRows, Emission, Every, Trigger, When
 from headrace.operators.windows.triggered.by_trigger import TriggerAggregation
 from headrace.operators.windows.triggered.trigger_step import TriggeredStep, time_to_live
-from headrace.operators.windows.window_step import Key, key_columns
 from headrace.wheel.operator import Operator
 
 

@@ -8,8 +8,9 @@ from typing import Self
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
+from headrace.keys import said_key
 from headrace.operators.corrections import check_final
-from headrace.operators.windows.window_step import WindowStep, said_key
+from headrace.operators.windows.window_step import WindowStep
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

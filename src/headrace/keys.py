@@ -1,0 +1,34 @@
+"""The columns of a key, as authors write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.errors import DefinitionError
+
+Key = str | Sequence[str] | None
+
+
+def key_columns(key: Key, *, argument: str = "key") -> tuple[str, ...]:
+    """The key columns as an author gives them: one, several, or none.
+
+    >>> key_columns("account"), key_columns(None)
+    (('account',), ())
+    """
+    columns = () if key is None else (key,) if isinstance(key, str) else key
+    if not isinstance(columns, Sequence) or not all(isinstance(column, str) for column in columns):
+        raise DefinitionError(
+            "KEY_UNREADABLE",
+            f"{argument}={key!r} names no columns. Write a column as in {argument}='account', or a list of them as in "
+            f"{argument}=['account', 'shop'].",
+        )
+    return tuple(columns)
+
+
+def said_key(key: tuple[str, ...]) -> str | list[str] | None:
+    """The key columns as an author would write them.
+
+    >>> said_key(("account",))
+    'account'
+    """
+    return (key[0] if len(key) == 1 else list(key)) if key else None
