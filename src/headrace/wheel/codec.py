@@ -9,13 +9,13 @@ import polars as pl
 
 
 def encode(frame: pl.DataFrame) -> bytes:
-    """A frame as an Arrow IPC stream.
+    """A frame as an Arrow IPC stream, packed by LZ4: a byte is copied a dozen times on its way through Spark.
 
     >>> decode([encode(pl.DataFrame({"n": [1, 2]}))]).rows()
     [(1,), (2,)]
     """
     buffer = io.BytesIO()
-    frame.write_ipc_stream(buffer, compat_level=pl.CompatLevel.oldest())
+    frame.write_ipc_stream(buffer, compression="lz4", compat_level=pl.CompatLevel.oldest())
     return buffer.getvalue()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -45,3 +46,14 @@ def test_a_slice_holds_only_its_own_rows() -> None:
     frame = pl.DataFrame({"n": range(100_000)})
     assert len(encode(frame[5:6])) < 2_000
     assert decode([encode(frame[5:6])]).rows() == [(5,)]
+
+
+def test_streams_are_packed() -> None:
+    frame = pl.DataFrame({"key": range(100_000), "state": [None] * 100_000}, {"key": pl.Int64(), "state": pl.Int64()})
+    assert len(encode(frame)) < 100_000 * 6
+
+
+def test_a_stream_that_is_not_packed_is_read_too() -> None:
+    stream = io.BytesIO()
+    EVERY_TYPE.write_ipc_stream(stream, compression="uncompressed", compat_level=pl.CompatLevel.oldest())
+    assert repr(decode([stream.getvalue(), encode(EVERY_TYPE)]).rows()) == repr(EVERY_TYPE.rows() * 2)
