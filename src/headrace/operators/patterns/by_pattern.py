@@ -70,9 +70,12 @@ class PatternMatching:
 
     @cached_property
     def _read(self) -> list[pl.Expr]:
-        """What conditions over the match and measures read of a row."""
+        """What conditions over the match and measures read of a row; nobody reads one that meets no condition."""
         expressions = zip(self.pattern.columns.expressions.values(), self._values, self._types, strict=True)
-        return [each.to_polars(self.rows.schema).cast(dtype).alias(name) for each, name, dtype in expressions]
+        return [
+            pl.when(pl.col(HITS) != 0).then(each.to_polars(self.rows.schema).cast(dtype)).alias(name)
+            for each, name, dtype in expressions
+        ]
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
@@ -131,7 +134,7 @@ class PatternMatching:
         with cycles_not_searched():
             for number, key in zip(touched[KEY_NUMBER].to_list(), matches_of(touched, len(self._types)), strict=True):
                 matches[number] = key
-            found = self._stepped(self._in_order(released, numbers), matches, edge)
+            found = self._stepped(self._useful(released, numbers, matches), matches, edge)
             living = self._living(matches, numbers)
             matched, timed_out = self._matched(found, numbers), self._timed_out(found, numbers)
             overflow = found.overflow
@@ -178,21 +181,19 @@ class PatternMatching:
         distinct = keys.unique().sort(self.key) if self.key else pl.DataFrame(height=1)
         return distinct.with_columns(pl.lit(KEPT, pl.Int64).alias(ARRIVAL)).with_row_index(KEY_NUMBER)
 
-    def _in_order(self, released: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
-        """Rows with the numbers of their keys, those of a key together in the order of event time."""
+    def _useful(self, released: pl.DataFrame, numbers: pl.DataFrame, matches: list[KeyMatches | None]) -> pl.DataFrame:
+        """Rows that can matter, with the numbers of their keys, those of a key together in the order of event time."""
         # Joined by two columns at least: by one that is sorted, Polars (2.1) finds no NaN.
-        on = [*self.key, ARRIVAL]
-        arrival = released[ARRIVAL]
-        numbered = released.with_columns(pl.lit(KEPT, pl.Int64).alias(ARRIVAL)).join(
-            numbers, on=on, nulls_equal=True, maintain_order="left"
-        )
-        order = np.lexsort((arrival.to_numpy(), numbered[TIME].to_numpy(), numbered[KEY_NUMBER].to_numpy()))
-        return numbered.select(KEY_NUMBER, TIME, HITS, *self._values)[order]
-
-    def _stepped(self, rows: pl.DataFrame, matches: list[KeyMatches | None], edge: Edge) -> FoundOfKeys:
-        """Step every key through its rows and let its time run up to the edge; ``matches`` is changed."""
+        keys = released.select(self.identity).with_columns(pl.lit(KEPT, pl.Int64).alias(ARRIVAL))
+        numbered = keys.join(numbers, on=self.identity, nulls_equal=True, maintain_order="left")[KEY_NUMBER]
+        number, time, hits = numbered.to_numpy(), released[TIME].to_numpy(), released[HITS].to_numpy()
+        order = np.lexsort((released[ARRIVAL].to_numpy(), time, number))
         living = np.array([key is not None for key in matches], dtype=np.bool_)
-        useful = rows.filter(useful_rows(self.pattern, rows, living))
+        useful = useful_rows(self.pattern, number[order], time[order], hits[order], living)
+        return released.select(numbered, TIME, HITS, *self._values)[order[useful]]
+
+    def _stepped(self, useful: pl.DataFrame, matches: list[KeyMatches | None], edge: Edge) -> FoundOfKeys:
+        """Step every key through its rows and let its time run up to the edge; ``matches`` is changed."""
         columns = [useful[name].to_list() for name in self._values]
         values = zip(*columns, strict=True) if columns else repeat((), useful.height)
         given = list(zip(useful[TIME].to_list(), useful[HITS].to_list(), values, strict=True))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
-from headrace.operators.key_order import KEY_NUMBER
 from headrace.operators.patterns.bound import BoundPattern
 
 TIME, HITS = "__time", "__hits"
@@ -16,15 +14,14 @@ _Mask = npt.NDArray[np.bool_]
 _Places = npt.NDArray[np.int64]
 
 
-def useful_rows(pattern: BoundPattern, rows: pl.DataFrame, living: _Mask) -> pl.Series:
+def useful_rows(pattern: BoundPattern, number: _Places, time: _Places, hits: _Places, living: _Mask) -> _Mask:
     """Whether each row must be stepped through, given rows by key in order, and which keys have partial matches.
 
     A row before the first that could begin a match is of no use to a key without partial matches. Where a row that
     meets no condition ends everything, the same holds behind each such row, and a run that is too short is of no use.
     """
-    number, hits = rows[KEY_NUMBER].to_numpy(), rows[HITS].to_numpy()
     if len(hits) == 0:
-        return pl.Series([], dtype=pl.Boolean)
+        return np.zeros(0, np.bool_)
     place = np.arange(len(hits))
     empty = hits == 0
     first_of_key = np.r_[True, number[1:] != number[:-1]]
@@ -35,9 +32,11 @@ def useful_rows(pattern: BoundPattern, rows: pl.DataFrame, living: _Mask) -> pl.
     useful = np.maximum.accumulate(np.where(begins, place, -1)) >= run_begin
     continued = living[number] & (run_begin == np.maximum.accumulate(np.where(first_of_key, place, 0)))
     if pattern.fragile and not pattern.automaton.limits:
-        useful &= ~_too_short(pattern, rows[TIME].to_numpy(), begins, empty, np.flatnonzero(first_of_run))
+        useful &= ~_too_short(pattern, time, begins, empty, np.flatnonzero(first_of_run))
     # Of several rows in a row that meet no condition, the second changes nothing.
-    return pl.Series((useful | continued) & ~(empty & after_empty))
+    useful |= continued
+    useful &= ~(empty & after_empty)
+    return useful
 
 
 def _too_short(pattern: BoundPattern, time: _Places, begins: _Mask, empty: _Mask, runs: _Places) -> _Mask:
