@@ -49,6 +49,16 @@ def answer(events: Iterable[Event], covering: Covering, *, keyed: bool = True) -
     return {window: aggregated(amounts) for window, amounts in windows.items()}
 
 
+AGGREGATES = {
+    "n": "count(*)",
+    "known": "count(amount)",
+    "spent": "sum(amount)",
+    "least": "min(amount)",
+    "most": "max(amount)",
+}
+"""What a step is asked for, in the order of ``aggregated``."""
+
+
 def aggregated(amounts: list[int | None]) -> tuple[Any, ...]:
     """Rows, known amounts, their sum, least and most."""
     known = [amount for amount in amounts if amount is not None]

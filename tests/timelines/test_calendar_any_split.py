@@ -16,19 +16,13 @@ from headrace.testing import clock, play
 from tests.models import fixed_windows as fixed
 from tests.models.calendar_windows import calendar
 from tests.models.examples import examples
+from tests.models.fixed_windows import AGGREGATES
 from tests.models.moves import Move, moves, played
 from tests.models.rows import end_of_rows, make_input, micros, split
 from tests.models.watched_windows import Place, Watched
 
 ROWS = 40
 HOUR = 3600
-AGGREGATES = {
-    "n": "count(*)",
-    "known": "count(amount)",
-    "spent": "sum(amount)",
-    "least": "min(amount)",
-    "most": "max(amount)",
-}
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
 CHANGES = {
     (BERLIN, "spring"): datetime(2026, 3, 29, 1, tzinfo=UTC),

@@ -13,18 +13,11 @@ from headrace.testing import play
 from tests.models import fixed_windows as fixed
 from tests.models import session as sessions
 from tests.models.examples import examples
-from tests.models.fixed_windows import MINUTE
+from tests.models.fixed_windows import AGGREGATES, MINUTE
 from tests.models.rows import START, Event, end_of_rows, make_input, micros, split
 
 ROWS = 80
 FIRST = hr.tumbling("first", size="2 minutes", key="account").agg(amount="sum(amount)")
-AGGREGATES = {
-    "n": "count(*)",
-    "known": "count(amount)",
-    "spent": "sum(amount)",
-    "least": "min(amount)",
-    "most": "max(amount)",
-}
 SECOND: dict[str, tuple[Any, Any]] = {
     "hopping": (
         hr.hopping("second", size="10 minutes", every="4 minutes", key="account"),

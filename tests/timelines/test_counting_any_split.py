@@ -15,18 +15,12 @@ from headrace.operators.windows.panes import Panes
 from headrace.testing import play
 from tests.models.counting import Told, counting
 from tests.models.examples import examples
+from tests.models.fixed_windows import AGGREGATES
 from tests.models.global_window import Trigger, global_window
 from tests.models.rows import PARTITIONS, Input, end_of_rows, make_input, micros, split
 
 ROWS = 120
 MINUTE = 60_000_000
-AGGREGATES = {
-    "n": "count(*)",
-    "known": "count(amount)",
-    "spent": "sum(amount)",
-    "least": "min(amount)",
-    "most": "max(amount)",
-}
 TRIGGERS: dict[str, tuple[Any, Trigger]] = {
     "after rows": (hr.after_rows(4), Trigger(rows=4)),
     "after each row": (hr.after_rows(1), Trigger(rows=1)),

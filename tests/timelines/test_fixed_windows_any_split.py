@@ -14,17 +14,10 @@ from headrace.operators.windows.window_step import WindowStep
 from headrace.testing import play
 from tests.models import fixed_windows as model
 from tests.models.examples import examples
-from tests.models.fixed_windows import MINUTE, Answer, Covering
+from tests.models.fixed_windows import AGGREGATES, MINUTE, Answer, Covering
 from tests.models.rows import end_of_rows, make_input, micros, split
 
 ROWS = 200
-AGGREGATES = {
-    "n": "count(*)",
-    "known": "count(amount)",
-    "spent": "sum(amount)",
-    "least": "min(amount)",
-    "most": "max(amount)",
-}
 KINDS: dict[str, tuple[WindowStep, Covering]] = {
     "tumbling": (hr.tumbling("w", size="10 minutes", key="account"), model.tumbling(10 * MINUTE)),
     "offset": (

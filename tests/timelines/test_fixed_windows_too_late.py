@@ -14,18 +14,11 @@ import headrace as hr
 from headrace.testing import play
 from tests.models import fixed_windows as model
 from tests.models.examples import examples
-from tests.models.fixed_windows import MINUTE, Covering
+from tests.models.fixed_windows import AGGREGATES, MINUTE, Covering
 from tests.models.moves import Move, moves, played
 from tests.models.rows import micros
 from tests.models.watched_windows import Place, Watched
 
-AGGREGATES = {
-    "n": "count(*)",
-    "known": "count(amount)",
-    "spent": "sum(amount)",
-    "least": "min(amount)",
-    "most": "max(amount)",
-}
 KINDS: dict[str, tuple[Any, Covering]] = {
     "tumbling": (
         hr.tumbling("w", size="8 minutes", key="account", offset="3 minutes"),

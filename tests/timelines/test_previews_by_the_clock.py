@@ -14,20 +14,13 @@ from headrace.testing import play
 from tests.models import fixed_windows as fixed
 from tests.models import session as sessions
 from tests.models.examples import examples
-from tests.models.fixed_windows import MINUTE, Covering
+from tests.models.fixed_windows import AGGREGATES, MINUTE, Covering
 from tests.models.moves import OPENING, Move, moves, played
 from tests.models.rows import Event, micros
 from tests.models.watched_windows import Place, Watched
 
 SECOND = 1_000_000
 PREVIEWED = hr.on_close(early=hr.every("10 seconds"))
-AGGREGATES = {
-    "n": "count(*)",
-    "known": "count(amount)",
-    "spent": "sum(amount)",
-    "least": "min(amount)",
-    "most": "max(amount)",
-}
 KINDS: dict[str, tuple[Any, Covering]] = {
     "tumbling": (hr.tumbling("w", size="10 minutes", key="account"), fixed.tumbling(10 * MINUTE)),
     "hopping": (

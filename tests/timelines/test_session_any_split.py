@@ -16,18 +16,12 @@ from headrace.testing import at, batch, play, watermark
 from headrace.testing.elements import At
 from tests.models import session as model
 from tests.models.examples import examples
+from tests.models.fixed_windows import AGGREGATES
 from tests.models.rows import START, Event, end_of_rows, make_input, micros, split
 
 ROWS = 200
 MINUTE = 60_000_000
 END = START + timedelta(days=1)
-AGGREGATES = {
-    "n": "count(*)",
-    "known": "count(amount)",
-    "spent": "sum(amount)",
-    "least": "min(amount)",
-    "most": "max(amount)",
-}
 OWN_GAPS = hr.session("s", gap="4 minutes", gap_column="pause", key="account")
 
 

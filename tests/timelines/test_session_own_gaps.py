@@ -17,7 +17,7 @@ from headrace.testing import at, batch, crash, expect, late_by, play, row, timel
 from tests.models import fixed_windows as fixed
 from tests.models import session as model
 from tests.models.examples import examples
-from tests.models.fixed_windows import MINUTE
+from tests.models.fixed_windows import AGGREGATES, MINUTE
 from tests.models.rows import Event, end_of_rows, make_input, micros, split
 
 watching = hr.session("watching", gap="1 hour", gap_column="pause", key="visitor").agg(clicks="count(*)")
@@ -216,13 +216,6 @@ def test_results_of_a_window_keep_a_session_open_as_long_as_they_say() -> None:
     )
 
 
-AGGREGATES = {
-    "n": "count(*)",
-    "known": "count(amount)",
-    "spent": "sum(amount)",
-    "least": "min(amount)",
-    "most": "max(amount)",
-}
 places = st.sets(st.integers(1, 79), max_size=6)
 
 

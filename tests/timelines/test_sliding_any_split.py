@@ -14,17 +14,11 @@ from headrace.operators.windows.sliding.sliding import Sliding
 from headrace.testing import play
 from tests.models import sliding as model
 from tests.models.examples import examples
+from tests.models.fixed_windows import AGGREGATES
 from tests.models.rows import end_of_rows, make_input, split
 
 ROWS = 150
 SECOND = 1_000_000
-AGGREGATES = {
-    "n": "count(*)",
-    "known": "count(amount)",
-    "spent": "sum(amount)",
-    "least": "min(amount)",
-    "most": "max(amount)",
-}
 KINDS = {
     "keyed": hr.sliding("w", size="10 minutes", key="account"),
     "short": hr.sliding("w", size="7 seconds", key="account"),
