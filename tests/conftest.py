@@ -9,7 +9,8 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.services import Service, running
+from headrace.connectors.servers import running
+from headrace.services.service import Service
 
 # How long an example takes says something about the machine, not about the code. The examples are the same whenever the
 # same tests are run (some come from constants in loaded modules), so that a failure comes from a change; others are

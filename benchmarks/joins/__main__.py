@@ -30,7 +30,7 @@ from benchmarks.joins.kinds import INTERVAL, TEMPORAL
 from benchmarks.joins.rows import Rows
 from benchmarks.spark_runs import HEADRACE, SPARK, Place
 from benchmarks.wheel.cases import Goal, say
-from headrace.services import running
+from headrace.connectors.servers import running
 
 JOBS = Jobs(jobs, flink_jobs)
 GOALS = {

@@ -15,8 +15,8 @@ from pyspark.sql import Row, SparkSession
 import headrace as hr
 from benchmarks.discard import Discard
 from benchmarks.wheel.cases import Goal
-from headrace.lookups.lookup import lookup
 from headrace.observe import history
+from headrace.operators.lookup.lookup import lookup
 
 GOAL = Goal("lookup_vs_loop", 50.0)
 CALL_SECONDS = 0.01

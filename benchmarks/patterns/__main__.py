@@ -17,7 +17,7 @@ from benchmarks.patterns.kinds import KINDS
 from benchmarks.patterns.rows import Rows
 from benchmarks.spark_runs import HEADRACE, Place
 from benchmarks.wheel.cases import Goal, say
-from headrace.services import running
+from headrace.connectors.servers import running
 
 JOBS = Jobs(jobs, flink_jobs)
 GOALS = {

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from benchmarks.sinks.cases import Case, Digest, Way
 from benchmarks.sinks.rows import Rows
 from headrace import to_delta
-from headrace.sinks.sink import BatchIdentity
+from headrace.connectors.base.sink import BatchIdentity
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import headrace as hr
 from benchmarks.sinks.cases import Case, Digest, Way
 from benchmarks.sinks.ours import delivery
 from benchmarks.sinks.rows import Rows
-from headrace.services import running
+from headrace.connectors.servers import running
 
 TOPIC_PARTITIONS = 4
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.sinks.rows import PARTITIONS, Rows
+from headrace.connectors.base.delivery import Terms, deliver
+from headrace.connectors.base.sink import BatchIdentity, TaskSink, Writer
 from headrace.runtime.lease import take_lease
 from headrace.schemas import polars_schema
-from headrace.sinks.delivery import Terms, deliver
-from headrace.sinks.sink import BatchIdentity, TaskSink, Writer
 
 
 def delivery(sink: TaskSink, rows: Rows, checkpoint: Path) -> Callable[[int], None]:

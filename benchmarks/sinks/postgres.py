@@ -15,7 +15,8 @@ import headrace as hr
 from benchmarks.sinks.cases import Case, Digest, Way
 from benchmarks.sinks.ours import delivery
 from benchmarks.sinks.rows import Rows
-from headrace.services import Service, running
+from headrace.connectors.servers import running
+from headrace.services.service import Service
 
 JDBC_SETTINGS: Mapping[str, Mapping[str, str]] = {
     "as it comes": {},

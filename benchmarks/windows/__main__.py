@@ -21,7 +21,7 @@ from benchmarks.windows.kinds import KINDS
 from benchmarks.windows.overlap import Overlap, measure_overlap
 from benchmarks.windows.parts import Parts, measure_parts
 from benchmarks.windows.rows import Rows
-from headrace.services import running
+from headrace.connectors.servers import running
 
 JOBS = Jobs(spark_jobs, flink_jobs)
 GOALS = {

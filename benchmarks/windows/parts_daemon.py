@@ -17,11 +17,11 @@ from pyspark import daemon
 import headrace.runtime.worker_daemon  # as Headrace's own: everything is loaded before workers are forked
 import headrace.wheel.pack
 import headrace.wheel.turn
+from headrace.connectors.base.gate import Gate
+from headrace.connectors.kafka.reader import KafkaReader, _Consuming
 from headrace.operators.windows.fixed.by_pane import PaneAggregation
 from headrace.operators.windows.fixed.by_window import WindowAggregation
 from headrace.operators.windows.sessions.by_session import SessionAggregation
-from headrace.sources.gate import Gate
-from headrace.sources.kafka_reader import KafkaReader, _Consuming
 from headrace.wheel.pages import Pages
 from headrace.wheel.task import Task
 

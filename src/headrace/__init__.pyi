@@ -1,6 +1,28 @@
 """The public names and where they live; read by type checkers, and by the package when a name is first used."""
 
 from . import detectors
+from .connectors.base.sink import BatchIdentity, Sink, Written
+from .connectors.console import to_console
+from .connectors.debezium.changes import debezium_changes
+from .connectors.delta.sink import to_delta
+from .connectors.delta.small_table import delta_table
+from .connectors.delta.source import read_delta
+from .connectors.files.sink import to_files
+from .connectors.files.small_table import file_table
+from .connectors.files.source import read_files
+from .connectors.http.lookup import http_lookup
+from .connectors.http.sink import to_http
+from .connectors.kafka.sink import to_kafka
+from .connectors.kafka.source import read_kafka
+from .connectors.memory import memory, to_memory
+from .connectors.mqtt.source import read_mqtt
+from .connectors.opensearch.sink import to_opensearch
+from .connectors.postgres.changes.read import read_postgres_changes
+from .connectors.postgres.lookup import postgres_lookup
+from .connectors.postgres.sink import to_postgres
+from .connectors.postgres.small_table import postgres_table
+from .connectors.redis.lookup import redis_lookup
+from .connectors.redis.sink import to_redis
 from .errors import DefinitionError, HeadraceError
 from .event_time.lateness import drop, side_output, update_for
 from .event_time.strategy import between, event_time, ingestion_time, processing_time
@@ -10,18 +32,17 @@ from .expressions.aggregates.ewm import ewm
 from .expressions.aggregates.percentile import percentile
 from .expressions.aggregates.top import top
 from .expressions.aggregates.vector_accumulator import VectorAccumulator
-from .lookups.breaker import breaker
-from .lookups.cache import cache
-from .lookups.http import http_lookup
-from .lookups.lookup import lookup
-from .lookups.postgres import postgres_lookup
-from .lookups.redis import redis_lookup
+from .generator.payments import Payments
+from .generator.source import generate
 from .operators.deduplicate import deduplicate
 from .operators.joins.broadcast_join import broadcast_join
 from .operators.joins.interval_join import interval_join
 from .operators.joins.temporal_join import temporal_join
 from .operators.joins.window_join import window_join
 from .operators.joins.window_shapes import cumulates, hops, tumbles
+from .operators.lookup.breaker import breaker
+from .operators.lookup.cache import cache
+from .operators.lookup.lookup import lookup
 from .operators.outbox import outbox
 from .operators.patterns import skip
 from .operators.patterns.chain import group
@@ -58,27 +79,6 @@ from .runtime.pipeline import pipeline
 from .runtime.session import spark_session
 from .runtime.write import write
 from .secrets import secret
-from .sinks.console import to_console
-from .sinks.delta import to_delta
-from .sinks.files import to_files
-from .sinks.http import to_http
-from .sinks.kafka import to_kafka
-from .sinks.memory import memory, to_memory
-from .sinks.opensearch import to_opensearch
-from .sinks.postgres import to_postgres
-from .sinks.redis import to_redis
-from .sinks.sink import BatchIdentity, Sink, Written
-from .small_tables.delta_table import delta_table
-from .small_tables.file_table import file_table
-from .small_tables.postgres_table import postgres_table
-from .sources.debezium.changes import debezium_changes
-from .sources.delta import read_delta
-from .sources.files import read_files
-from .sources.generate import generate
-from .sources.generator import Payments
-from .sources.kafka import read_kafka
-from .sources.mqtt import read_mqtt
-from .sources.postgres_changes.read import read_postgres_changes
 
 __all__ = [
     "Accumulator",

@@ -9,16 +9,16 @@ from typing import Any
 import polars as pl
 import psycopg
 
+from headrace.connectors.postgres.changes.birth import birth_of
+from headrace.connectors.postgres.changes.catalogue import find_table, full_name
+from headrace.connectors.postgres.changes.change_log import ChangeLog
+from headrace.connectors.postgres.changes.feed import ChangesFeed
+from headrace.connectors.postgres.changes.reader import ChangesReader
+from headrace.connectors.postgres.changes.server import Server
+from headrace.connectors.postgres.changes.slot import Slot
+from headrace.connectors.postgres.changes.types import ddl_type
 from headrace.schemas import parse_ddl, polars_schema
-from headrace.services import Service
-from headrace.sources.postgres_changes.birth import birth_of
-from headrace.sources.postgres_changes.catalogue import find_table, full_name
-from headrace.sources.postgres_changes.change_log import ChangeLog
-from headrace.sources.postgres_changes.feed import ChangesFeed
-from headrace.sources.postgres_changes.reader import ChangesReader
-from headrace.sources.postgres_changes.server import Server
-from headrace.sources.postgres_changes.slot import Slot
-from headrace.sources.postgres_changes.types import ddl_type
+from headrace.services.service import Service
 
 
 def feed_of(

@@ -13,11 +13,11 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace as hr
+from headrace.connectors.base.sink import Guarantee
 from headrace.observe import history
 from headrace.runtime.pace import FIRST_CAP, WARM_AFTER
 from headrace.runtime.pipeline import Pipeline
-from headrace.services import Service
-from headrace.sinks.sink import Guarantee
+from headrace.services.service import Service
 from tests.topics import create_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

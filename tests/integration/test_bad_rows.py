@@ -13,9 +13,9 @@ from polars.testing import assert_frame_equal
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.generator.faults import FAULTS, ID_IN_RAW
+from headrace.generator.payments import Payments
 from headrace.observe import history
-from headrace.sources.generator import Payments
-from headrace.sources.generator_faults import FAULTS, ID_IN_RAW
 
 ROWS = 1_000_000
 PAYMENTS = Payments(seed=12, broken=0.1)

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from headrace.services import Service
+from headrace.services.service import Service
 from tests.topics import create_topic
 
 pytestmark = pytest.mark.spark

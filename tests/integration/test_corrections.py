@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import headrace as hr
 from headrace.operators.windows.window_step import WindowStep
-from headrace.services import Service
+from headrace.services.service import Service
 from tests.models import fixed_windows as model
 from tests.models import session as session_model
 from tests.models.fixed_windows import MINUTE, Answer, Covering

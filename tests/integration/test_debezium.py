@@ -17,10 +17,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.connectors.servers import running, service
 from headrace.errors import HeadraceError
 from headrace.observe import history
 from headrace.observe.committed import committed_rows
-from headrace.services import Service, running, service
+from headrace.services.service import Service
 
 COLUMNS = ("id", "owner", "note", "amount", "open", "at", "photo", "tags")
 CHANGES = hr.debezium_changes(

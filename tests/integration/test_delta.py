@@ -15,11 +15,11 @@ from polars import read_parquet
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace as hr
-from headrace.sinks.delta import to_delta
-from headrace.sinks.delta_table import DeltaTable, Mark
-from headrace.sinks.sink import BatchIdentity, Written
-from headrace.sources.delta import read_delta
-from headrace.sources.delta_log import DeltaLog
+from headrace.connectors.base.sink import BatchIdentity, Written
+from headrace.connectors.delta.log import DeltaLog
+from headrace.connectors.delta.sink import to_delta
+from headrace.connectors.delta.source import read_delta
+from headrace.connectors.delta.table import DeltaTable, Mark
 from headrace.storage import local_path
 
 pytestmark = pytest.mark.spark

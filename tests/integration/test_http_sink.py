@@ -13,10 +13,10 @@ from typing import Any
 import polars as pl
 import pytest
 
+from headrace.connectors.base.sink import Delivered, Share, Unreachable, Writer
+from headrace.connectors.http.sink import HttpSink, to_http
 from headrace.errors import HeadraceError
 from headrace.secrets import secret
-from headrace.sinks.http import HttpSink, to_http
-from headrace.sinks.sink import Delivered, Share, Unreachable, Writer
 
 WRITER = Writer("flow", "main", 0, epoch=1)
 SHARE = Share(WRITER, 0, 0, None)

@@ -21,15 +21,16 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from headrace.connectors.base.marks import Mark
+from headrace.connectors.base.sink import Delivered, Guarantee, Share, Unreachable, Writer
+from headrace.connectors.kafka import transactions as kafka_transactions
+from headrace.connectors.kafka.sink import KafkaSink, to_kafka
+from headrace.connectors.kafka.transactions import Transactions
+from headrace.connectors.servers import running
 from headrace.errors import HeadraceError
 from headrace.secrets import secret
-from headrace.services import Service, running
 from headrace.services.ports import ANY, free_ports
-from headrace.sinks import kafka_transactions
-from headrace.sinks.kafka import KafkaSink, to_kafka
-from headrace.sinks.kafka_transactions import Transactions
-from headrace.sinks.marks import Mark
-from headrace.sinks.sink import Delivered, Guarantee, Share, Unreachable, Writer
+from headrace.services.service import Service
 from tests.topics import create_topic, messages
 
 PARTITIONS = 2
@@ -38,8 +39,8 @@ PARTITIONS = 2
 WORKER = """
 import json, sys
 import polars as pl
-from headrace.sinks.kafka import to_kafka
-from headrace.sinks.sink import Share, Unreachable, Writer
+from headrace.connectors.kafka.sink import to_kafka
+from headrace.connectors.base.sink import Share, Unreachable, Writer
 
 servers, topic = sys.argv[1:]
 sink = to_kafka(topic, servers=servers, key="id")

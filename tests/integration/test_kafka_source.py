@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from headrace.observe import history
 from headrace.observe.committed import committed_rows
-from headrace.services import Service
+from headrace.services.service import Service
 from tests.topics import create_topic
 
 pytestmark = pytest.mark.spark
@@ -194,7 +194,7 @@ def test_offsets_that_are_gone_stop_the_flow_or_are_counted(
 
 
 def _earliest(topic: Topic) -> int:
-    from headrace.sources.kafka_positions import Subscription, Topics
+    from headrace.connectors.kafka.positions import Subscription, Topics
 
     subscription = Subscription(topic.servers, (topic.name,), False, "earliest", "fail")
     return Topics(subscription).earliest()[f"{topic.name}/0"]
@@ -291,7 +291,7 @@ def test_what_cannot_be_read_is_an_error_before_the_first_batch(
 ) -> None:
     topic = new_topic()
     if mistake == "server":
-        monkeypatch.setattr("headrace.sources.kafka_positions.PATIENCE_SECONDS", 2.0)
+        monkeypatch.setattr("headrace.connectors.kafka.positions.PATIENCE_SECONDS", 2.0)
     name, servers = ("nowhere", topic.servers) if mistake == "topic" else (topic.name, "127.0.0.1:1")
     problem = (
         r"\[TOPIC_UNKNOWN\].*no topic 'nowhere'.*" + topic.name if mistake == "topic" else r"\[SOURCE_UNREACHABLE\]"

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from headrace.services import Service
-from headrace.sources.librdkafka import Consumer, Messages, Wanted
+from headrace.connectors.kafka.librdkafka import Consumer, Messages, Wanted
+from headrace.services.service import Service
 from tests.topics import create_topic
 
 pytestmark = pytest.mark.slow

@@ -18,15 +18,15 @@ import redis
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.lookups.breaker import breaker
-from headrace.lookups.cache import cache
-from headrace.lookups.lookup import lookup
-from headrace.lookups.postgres import postgres_lookup
-from headrace.lookups.redis import redis_lookup
-from headrace.lookups.service import LARGEST_ANSWER
+from headrace.connectors.postgres.lookup import postgres_lookup
+from headrace.connectors.redis.lookup import redis_lookup
 from headrace.observe import history
-from headrace.services import Service
-from tests.unit.lookups.conftest import Batches
+from headrace.operators.lookup.breaker import breaker
+from headrace.operators.lookup.cache import cache
+from headrace.operators.lookup.lookup import lookup
+from headrace.operators.lookup.service import LARGEST_ANSWER
+from headrace.services.service import Service
+from tests.unit.operators.lookup.conftest import Batches
 
 OUTPUT = "name STRING, tier INT, share DECIMAL(5, 2), active BOOLEAN, since TIMESTAMP, born DATE"
 

@@ -17,13 +17,14 @@ from polars import read_parquet
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.services import Service, running
+from headrace.connectors.files.landing import landed
+from headrace.connectors.mqtt.broker import Broker
+from headrace.connectors.mqtt.feed import Held, MqttFeed
+from headrace.connectors.mqtt.source import read_mqtt
+from headrace.connectors.servers import running
 from headrace.services.ports import ANY, free_ports, is_free
 from headrace.services.programs import program
-from headrace.sources.landing import landed
-from headrace.sources.mqtt import read_mqtt
-from headrace.sources.mqtt_broker import Broker
-from headrace.sources.mqtt_feed import Held, MqttFeed
+from headrace.services.service import Service
 from headrace.waiting import Sign, signs
 
 

@@ -11,10 +11,10 @@ import httpx
 import polars as pl
 import pytest
 
+from headrace.connectors.base.sink import Delivered, Share, Unreachable, Writer
+from headrace.connectors.opensearch.sink import OpenSearchSink, to_opensearch
 from headrace.errors import HeadraceError
-from headrace.services import Service
-from headrace.sinks.opensearch import OpenSearchSink, to_opensearch
-from headrace.sinks.sink import Delivered, Share, Unreachable, Writer
+from headrace.services.service import Service
 
 WRITER = Writer("flow", "main", 0, epoch=1)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

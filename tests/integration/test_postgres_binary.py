@@ -11,10 +11,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from headrace.services import Service
-from headrace.sinks.postgres_binary import takes_binary
-from headrace.sinks.postgres_rows import Target, put_all_but_refused
-from headrace.sinks.postgres_table import create_table, existing_columns, parse_table
+from headrace.connectors.postgres.binary_copy import takes_binary
+from headrace.connectors.postgres.rows import Target, put_all_but_refused
+from headrace.connectors.postgres.table import create_table, existing_columns, parse_table
+from headrace.services.service import Service
 
 ROWS = pl.DataFrame(
     {

@@ -17,12 +17,13 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import headrace as hr
-from headrace.services import Service, running
-from headrace.sources.postgres_changes.catalogue import find_table
-from headrace.sources.postgres_changes.change_log import Overtaken
-from headrace.sources.postgres_changes.feed import ChangesFeed
-from headrace.sources.postgres_changes.server import Server
-from headrace.sources.postgres_changes.slot import Slot
+from headrace.connectors.postgres.changes.catalogue import find_table
+from headrace.connectors.postgres.changes.change_log import Overtaken
+from headrace.connectors.postgres.changes.feed import ChangesFeed
+from headrace.connectors.postgres.changes.server import Server
+from headrace.connectors.postgres.changes.slot import Slot
+from headrace.connectors.servers import running
+from headrace.services.service import Service
 from tests.integration.changes import feed_of, log_in, logged, table_of
 
 
@@ -208,7 +209,7 @@ def test_a_server_that_is_killed_is_waited_for_and_brings_nothing_twice(name: st
 _KILLED = """
 import os, sys
 from pathlib import Path
-from headrace.sources.postgres_changes.feed import ChangesFeed
+from headrace.connectors.postgres.changes.feed import ChangesFeed
 from tests.integration.changes import feed_of
 
 class Killed(ChangesFeed):
@@ -245,7 +246,7 @@ def test_a_snapshot_that_a_crash_interrupted_is_begun_again(
     database.execute(f"create table {name} (id int primary key)")
     database.execute(f"insert into {name} select generate_series(0, 9)")
     with monkeypatch.context() as broken:
-        broken.setattr("headrace.sources.postgres_changes.snapshot.write_durably", _fail)
+        broken.setattr("headrace.connectors.postgres.changes.snapshot.write_durably", _fail)
         with pytest.raises(OSError, match="disk full"):
             feed_of(postgres, tmp_path, name, [name]).start()
     database.execute(f"delete from {name} where id = 9")
@@ -502,7 +503,7 @@ def test_a_slot_that_is_gone_or_was_read_by_another_program_is_an_error(
 def test_much_that_concerns_no_table_of_ours_is_forgotten_by_the_server(
     postgres: Service, database: psycopg.Connection[Any], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.sources.postgres_changes.feed.IDLE_BYTES", 100_000)
+    monkeypatch.setattr("headrace.connectors.postgres.changes.feed.IDLE_BYTES", 100_000)
     database.execute(f"create table {name} (id int primary key)")
     database.execute(f"create table {name}_other (note text)")
     feed = feed_of(postgres, tmp_path, name, [name])

@@ -13,8 +13,8 @@ from polars import read_parquet
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.services import Service
-from headrace.sources.postgres_changes.read import read_postgres_changes
+from headrace.connectors.postgres.changes.read import read_postgres_changes
+from headrace.services.service import Service
 from tests.integration.changes import feed_of, table_of
 
 pytestmark = pytest.mark.spark

@@ -14,12 +14,12 @@ import psycopg
 import pytest
 
 import headrace as hr
-from headrace.services import Service
-from headrace.sources.postgres_changes.birth import BIRTH, birth_of, failure_in
-from headrace.sources.postgres_changes.catalogue import find_table
-from headrace.sources.postgres_changes.reader import ChangesReader
-from headrace.sources.postgres_changes.server import Server
-from headrace.sources.postgres_changes.slot import Slot
+from headrace.connectors.postgres.changes.birth import BIRTH, birth_of, failure_in
+from headrace.connectors.postgres.changes.catalogue import find_table
+from headrace.connectors.postgres.changes.reader import ChangesReader
+from headrace.connectors.postgres.changes.server import Server
+from headrace.connectors.postgres.changes.slot import Slot
+from headrace.services.service import Service
 from tests.integration.changes import feed_of, log_in, logged
 
 

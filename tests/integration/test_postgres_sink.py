@@ -20,11 +20,12 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.connectors.base.sink import Delivered, Share, Unreachable, Writer
+from headrace.connectors.postgres.sink import PostgresSink, to_postgres
+from headrace.connectors.servers import running
 from headrace.errors import HeadraceError
 from headrace.observe.committed import committed_rows
-from headrace.services import Service, running
-from headrace.sinks.postgres import PostgresSink, to_postgres
-from headrace.sinks.sink import Delivered, Share, Unreachable, Writer
+from headrace.services.service import Service
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 _FLOWS = itertools.count()

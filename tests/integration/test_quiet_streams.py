@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.services import Service
+from headrace.services.service import Service
 from tests.topics import create_topic
 
 pytestmark = pytest.mark.spark

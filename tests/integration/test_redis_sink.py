@@ -16,12 +16,13 @@ import polars as pl
 import pytest
 import redis
 
+from headrace.connectors.base.sink import Delivered, Guarantee, Share, Unreachable, Writer
+from headrace.connectors.redis import sink as redis_sink
+from headrace.connectors.redis.sink import RedisSink, to_redis
+from headrace.connectors.servers import running
 from headrace.errors import HeadraceError
 from headrace.secrets import secret
-from headrace.services import Service, running
-from headrace.sinks import redis as redis_sink
-from headrace.sinks.redis import RedisSink, to_redis
-from headrace.sinks.sink import Delivered, Guarantee, Share, Unreachable, Writer
+from headrace.services.service import Service
 
 COLUMNS = {"id": pl.Int64(), "n": pl.Int64()}
 

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from headrace.services import Service
+from headrace.services.service import Service
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -20,8 +20,9 @@ import redis
 from confluent_kafka import Producer
 from paho.mqtt.enums import CallbackAPIVersion
 
-from headrace.services import Service, running, service
+from headrace.connectors.servers import running, service
 from headrace.services.processes import known
+from headrace.services.service import Service
 from tests.topics import create_topic, messages
 
 Use = Callable[[Service], object]

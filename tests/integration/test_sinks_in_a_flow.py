@@ -27,7 +27,7 @@ from headrace.cli import app
 from headrace.observe import history
 from headrace.observe.committed import committed_rows
 from headrace.runtime.pipeline import Pipeline
-from headrace.services import Service
+from headrace.services.service import Service
 from headrace.waiting import Sign, signs
 from tests.topics import create_topic, messages
 

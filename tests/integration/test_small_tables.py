@@ -13,9 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.connectors.servers import running
 from headrace.errors import HeadraceError
 from headrace.observe import history
-from headrace.services import Service, running
+from headrace.services.service import Service
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,7 @@ import redis
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.services import Service
+from headrace.services.service import Service
 from tests.topics import create_topic, messages
 
 pytestmark = pytest.mark.spark

@@ -8,8 +8,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.connectors.postgres.changes.read import read_postgres_changes
 from headrace.operators.outbox import outbox
-from headrace.sources.postgres_changes.read import read_postgres_changes
 
 
 @hr.pipeline(name="changes")

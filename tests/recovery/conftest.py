@@ -23,8 +23,8 @@ import pytest
 import redis
 from confluent_kafka import Producer
 
+from headrace.generator.payments import Payments
 from headrace.observe import history
-from headrace.sources.generator import Payments
 from tests.topics import create_topic, messages
 
 FOLDER = Path(__file__).parent

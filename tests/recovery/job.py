@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.connectors.files import sink as files
+from headrace.connectors.files.sink import FileSink
 from headrace.event_time.batch_log import FileBatchLog
-from headrace.sinks import files
-from headrace.sinks.files import FileSink
-from headrace.sources.generator import Payments
+from headrace.generator.payments import Payments
 
 PART_PATIENCE = 60.0
 

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.sources.generator import Payments
+from headrace.generator.payments import Payments
 
 IDLE = "1 hour"
 

@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from headrace.connectors.servers import running
 from headrace.observe import history
-from headrace.services import running
 from tests.topics import create_topic, messages
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from headrace.sources.generator import Payments
+from headrace.generator.payments import Payments
 
 FILES = 9
 WAKE, DRAIN = FILES, FILES + 1

@@ -13,9 +13,9 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from headrace.generator.faults import ID_IN_RAW
+from headrace.generator.payments import Payments
 from headrace.observe import history
-from headrace.sources.generator import Payments
-from headrace.sources.generator_faults import ID_IN_RAW
 
 ROWS = 300_000
 KILLS = 10

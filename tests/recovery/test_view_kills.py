@@ -24,8 +24,9 @@ import pytest
 import redis
 from confluent_kafka import Consumer, TopicPartition
 
+from headrace.connectors.servers import running
 from headrace.observe import history
-from headrace.services import Service, running
+from headrace.services.service import Service
 from tests.recovery.shop import LAST, TABLES, VIEW, Shop, close
 from tests.recovery.view_job import CUSTOMER, ORDER
 

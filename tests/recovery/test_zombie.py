@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from polars.testing import assert_frame_equal
 
+from headrace.connectors.servers import running
 from headrace.observe import history
 from headrace.runtime.lease import EXPIRES_SECONDS
-from headrace.services import running
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 

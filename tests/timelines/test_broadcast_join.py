@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 import headrace as hr
+from headrace.connectors.files.small_table import file_table
 from headrace.errors import HeadraceError
 from headrace.operators.joins.broadcast_join import broadcast_join
-from headrace.small_tables.file_table import file_table
 from headrace.testing import at, batch, clock, crash, expect, play, row, timeline, watermark
 
 RATES = {"currency": pl.String(), "rate": pl.Float64()}

@@ -14,8 +14,8 @@ from uuid import uuid4
 import pytest
 
 import headrace as hr
-from headrace.lookups.cache import cache
-from headrace.lookups.lookup import Lookup, lookup
+from headrace.operators.lookup.cache import cache
+from headrace.operators.lookup.lookup import Lookup, lookup
 from headrace.testing import at, batch, clock, crash, expect, play, row, timeline, watermark
 
 MOST_TASKS = 2

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.lookups.cache import Cache, cache
-from headrace.lookups.lookup import Lookup, lookup
+from headrace.operators.lookup.cache import Cache, cache
+from headrace.operators.lookup.lookup import Lookup, lookup
 from headrace.testing import batch, play
 from tests.models import lookup as model
 from tests.models import sliding

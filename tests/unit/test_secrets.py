@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
+from headrace.connectors.kafka.positions import Subscription
 from headrace.secrets import Secret, revealed, shown_options, without_password
-from headrace.sources.kafka_positions import Subscription
 
 CANARY = "c4n4ry-hunter2"
 

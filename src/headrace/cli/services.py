@@ -15,7 +15,7 @@ from headrace.cli.checkpoints import AsJson
 from headrace.cli.errors import Verbs
 
 if TYPE_CHECKING:
-    from headrace.services import Service
+    from headrace.services.service import Service
 
 Folder = Annotated[Path, typer.Option("--folder", help="Where the servers keep their data.")]
 DEFAULT_FOLDER = Path(".headrace/services")
@@ -37,7 +37,7 @@ def up(
 
     Example: headrace services up kafka postgres redis
     """
-    from headrace.services import service
+    from headrace.connectors.servers import service
 
     console = Console()
     wanted = [service(name, folder) for name in names]
@@ -60,7 +60,7 @@ def down(
 
     Example: headrace services down kafka
     """
-    from headrace.services import service
+    from headrace.connectors.servers import service
 
     for server in [service(name, folder) for name in names] if names else _present(folder):
         with Console().status(f"stopping {server.name} ..."):
@@ -95,7 +95,7 @@ def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
 
 
 def _present(folder: Path) -> list[Service]:
-    from headrace.services import SERVERS, service
+    from headrace.connectors.servers import SERVERS, service
 
     every = [service(name, folder) for name in SERVERS]
     return [server for server in every if server.state != "absent"]

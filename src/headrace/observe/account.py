@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from headrace.connectors.base.sink import Written
 from headrace.errors import HeadraceError
-from headrace.sinks.sink import Written
 
 Reports = Mapping[str, Mapping[int, Mapping[str, Any]]]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headrace.connectors.base.sink import Sink, TaskSink
 from headrace.durations import spoken
 from headrace.graph import FlowNode, Graph
-from headrace.sinks.sink import Sink, TaskSink
 from headrace.wheel.key_groups import KEY_GROUPS
 
 

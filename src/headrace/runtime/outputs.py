@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from headrace.connectors.base.delivery import Terms, deliver, flat_paths
+from headrace.connectors.base.sink import BatchIdentity, Sink, TaskSink, Unreachable, Writer, Written
+from headrace.connectors.files.sink import FileSink
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.record import BatchRecord
 from headrace.graph import FlowNode, Graph
@@ -16,9 +19,6 @@ from headrace.plan.identity import Birth
 from headrace.runtime.lease import Lease
 from headrace.runtime.planner import Reports
 from headrace.schemas import polars_schema
-from headrace.sinks.delivery import Terms, deliver, flat_paths
-from headrace.sinks.files import FileSink
-from headrace.sinks.sink import BatchIdentity, Sink, TaskSink, Unreachable, Writer, Written
 from headrace.wheel.dead_letters import DEAD_LETTER_SCHEMA, DEAD_LETTERS
 from headrace.wheel.side_rows import side_frame
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import polars as pl
 
+from headrace.connectors.base.small_table import fitted
 from headrace.errors import HeadraceError
 from headrace.operators.joins.broadcast_join import BroadcastJoin
-from headrace.small_tables.fitting import fitted
 from headrace.storage import named_first
 from headrace.wheel.task import table_file
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from headrace.connectors.base.caps import cap_of, remove_cap, set_cap
 from headrace.errors import HeadraceError
 from headrace.runtime.modes import Mode
 from headrace.runtime.pace import FIRST_CAP, Pace
-from headrace.sources.caps import cap_of, remove_cap, set_cap
 
 
 class Throttle:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.changelog import CHANGE
+from headrace.connectors.base.sink import Sink, TaskSink
 from headrace.errors import DefinitionError
 from headrace.graph import FlowNode, SideOutput, active_graph
-from headrace.sinks.sink import Sink, TaskSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -70,7 +70,7 @@ class Service:
     def state(self) -> str:
         """``running``, ``stopped``, ``died`` (it ended without being asked) or ``absent`` (never started).
 
-        >>> from headrace.services import service
+        >>> from headrace.connectors.servers import service
         >>> service("redis", Path("no/such/folder")).state
         'absent'
         """

@@ -13,6 +13,9 @@ from typing import Any
 
 import polars as pl
 
+from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Decoded
+from headrace.connectors.base.gate import Arrived, Gate
+from headrace.connectors.base.sink import Written
 from headrace.event_time.batch_log import MemoryBatchLog
 from headrace.expressions import parse_condition
 from headrace.observe.account import account_of
@@ -20,9 +23,6 @@ from headrace.operators.step import check_input
 from headrace.runtime.planner import Planner, Topology
 from headrace.runtime.tables import small_tables
 from headrace.schemas import MOMENT
-from headrace.sinks.sink import Written
-from headrace.sources.decoding import DEAD_SCHEMA, POSITION, Decoded
-from headrace.sources.gate import Arrived, Gate
 from headrace.testing.elements import At, Side
 from headrace.testing.engine import SOURCES, TIME, Setting
 from headrace.testing.time_by_hand import by_hand, set_watermarks

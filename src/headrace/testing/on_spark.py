@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import StreamingQueryException
 
+from headrace.connectors.base.sink import BatchIdentity, Guarantee, Written
+from headrace.connectors.files.source import read_files
 from headrace.errors import reported
 from headrace.graph import Graph, SideOutput, active_graph
 from headrace.observe.committed import commits, committed_rows
@@ -23,8 +25,6 @@ from headrace.runtime.pipeline import Pipeline
 from headrace.runtime.session import spark_session
 from headrace.runtime.write import write
 from headrace.schemas import from_arrow, spark_schema
-from headrace.sinks.sink import BatchIdentity, Guarantee, Written
-from headrace.sources.files import read_files
 from headrace.testing.elements import At, Side
 from headrace.testing.engine import SOURCES, Setting
 from headrace.testing.time_by_hand import by_hand, set_watermarks

@@ -11,7 +11,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from headrace.cli import app
-from headrace.services import service
+from headrace.connectors.servers import service
 
 RUNNER = CliRunner()
 

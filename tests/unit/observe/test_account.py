@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from headrace.connectors.base.sink import Written
 from headrace.errors import HeadraceError
 from headrace.observe.account import account_of
-from headrace.sinks.sink import Written
 
 NO_WAITING = {"failed": 0, "waited": 0, "waiting": 0}
 

@@ -8,9 +8,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from headrace.connectors.files.small_table import file_table
 from headrace.operators.joins.broadcast_join import broadcast_join
 from headrace.runtime.tables import SmallTables, small_tables
-from headrace.small_tables.file_table import file_table
 
 MINUTE = 60_000_000
 

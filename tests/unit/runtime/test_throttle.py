@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
+from headrace.connectors.base.caps import cap_of
 from headrace.runtime.pace import SMALLEST_CAP, Pace
 from headrace.runtime.throttle import Throttle
-from headrace.sources.caps import cap_of
 
 
 def test_batches_settle_at_the_target_whatever_the_speed() -> None:

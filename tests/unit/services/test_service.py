@@ -18,8 +18,9 @@ from typing import ClassVar
 
 import pytest
 
+from headrace.connectors.servers import running, service
 from headrace.errors import HeadraceError
-from headrace.services import programs, running, service
+from headrace.services import programs
 from headrace.services.ports import ANY, HOST
 from headrace.services.server import Command, Place
 from headrace.services.service import Service

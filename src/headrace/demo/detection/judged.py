@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from headrace.connectors.files.sink import to_files
+from headrace.connectors.files.source import read_files
 from headrace.demo.detection.plot import OUT_OF_ORDER
 from headrace.demo.detection.stories import Detection
 from headrace.event_time.strategy import between, event_time
@@ -18,8 +20,6 @@ from headrace.runtime.modes import available_now
 from headrace.runtime.pipeline import Pipeline
 from headrace.runtime.session import spark_session
 from headrace.runtime.write import write
-from headrace.sinks.files import to_files
-from headrace.sources.files import read_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,11 +10,11 @@ from typing import Any
 import polars as pl
 import pytest
 
+from headrace.connectors.files.small_table import file_table
 from headrace.errors import DefinitionError
 from headrace.event_time.record import BatchRecord
 from headrace.operators.joins.broadcast_join import broadcast_join
 from headrace.schemas import MOMENT
-from headrace.small_tables.file_table import file_table
 from headrace.testing import at, batch, play
 from headrace.wheel.task import Task
 

@@ -1,0 +1,241 @@
+"""From the values a file holds to the declared types, with every value that does not fit named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import polars as pl
+
+from headrace.connectors.base.decoding import (
+    BAD_TIMESTAMP,
+    FOUND_CHARACTERS,
+    MISSING_VALUE,
+    OUT_OF_RANGE,
+    POSITION,
+    WRONG_TYPE,
+    Columns,
+    field_types,
+    in_calendar,
+    inner_type,
+    readable,
+    type_name,
+)
+from headrace.connectors.base.timestamps import parse_dates, parse_timestamps
+
+PROBLEM_SCHEMA = {"position": pl.Int64, "reason": pl.String, "detail": pl.String}
+_WHOLE_NUMBER = r"^[+-]?[0-9]+$"
+_PLAIN_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)$"
+_ANY_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64)
+
+Reading = Callable[[pl.Series, pl.DataType, str], pl.Series]
+"""How the text of plain values at a path becomes their declared type; null where it does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The rows whose value at ``path`` does not fit ``declared``, and the text of those values (null elsewhere)."""
+
+    path: str
+    declared: pl.DataType
+    found: pl.Series
+
+    def problems(self, positions: pl.Series) -> pl.DataFrame:
+        frame = pl.DataFrame({"position": positions, "found": self.found}).drop_nulls("found")
+        opening = f"column {self.path} is {type_name(self.declared)}, found "
+        detail = pl.lit(opening) + '"' + pl.col("found").str.slice(0, FOUND_CHARACTERS) + '"'
+        return frame.select("position", reason=_reason(self.declared, pl.col("found")), detail=detail)
+
+
+def settle(read: pl.DataFrame, columns: Columns, reading: Reading | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows that fit the declared columns, and for each other row its first problem in column order.
+
+    ``reading`` stands for a format's own way to write plain values as text.
+
+    >>> read = pl.DataFrame({"on": ["2026-05-01", "soon"], POSITION: [1, 2]})
+    >>> rows, problems = settle(read, Columns({"on": pl.Date()}))
+    >>> rows[POSITION].to_list(), problems["detail"].to_list()
+    ([1], ['column on is DATE, found "soon"'])
+    """
+    positions = read[POSITION]
+    settled: list[pl.Series] = []
+    problems: list[pl.DataFrame] = []
+    for name, declared in columns.types.items():
+        values, failures = convert(read[name], declared, name, reading)
+        settled.append(values)
+        problems.extend(failure.problems(positions) for failure in failures)
+        if name in columns.required and read[name].null_count() > 0:
+            problems.append(_missing(read[name], positions, declared))
+    rows = pl.DataFrame([*settled, positions])
+    if not problems:
+        return rows, pl.DataFrame(schema=PROBLEM_SCHEMA)
+    first = pl.concat(problems).unique("position", keep="first", maintain_order=True).sort("position")
+    return rows.filter(~pl.col(POSITION).is_in(first["position"].implode())), first
+
+
+def convert(
+    values: pl.Series, declared: pl.DataType, path: str, reading: Reading | None = None
+) -> tuple[pl.Series, list[Failure]]:
+    """The values in the declared type, null where one does not fit, and what did not fit."""
+    if values.dtype == declared and reading is None:
+        return values, []
+    if isinstance(declared, pl.Struct) and isinstance(values.dtype, pl.Struct):
+        return _convert_struct(values, declared, path, reading)
+    if isinstance(declared, pl.List) and isinstance(values.dtype, pl.List):
+        return _convert_list(values, declared, path, reading)
+    if reading is not None and values.dtype == pl.String:
+        converted = reading(values, declared, path)
+    else:
+        converted = (from_text if values.dtype == pl.String else from_value)(values, declared)
+    if converted.null_count() == values.null_count():
+        return converted, []
+    failed = converted.is_null() & values.is_not_null()
+    return converted, [Failure(path, declared, _spoken(values).set(~failed, None))]
+
+
+def from_text(text: pl.Series, declared: pl.DataType) -> pl.Series:
+    """What the text says in the declared type; null where it is no such value."""
+    value = pl.col("value")
+    result: pl.Expr
+    match declared:
+        case pl.Datetime():
+            return parse_timestamps(text, zoned=declared.time_zone is not None).alias(text.name)
+        case pl.Date():
+            return parse_dates(text).alias(text.name)
+        case pl.Binary():
+            return text.str.decode("base64", strict=False)
+        case pl.Boolean():
+            lower = value.str.to_lowercase()
+            result = pl.when(lower == "true").then(True).when(lower == "false").then(False)
+        case pl.Decimal():
+            digits = value.str.strip_chars_start("+-").str.extract(r"\.([0-9]*?)0*$").str.len_bytes().fill_null(0)
+            exact = value.str.contains(_PLAIN_NUMBER) & (digits <= declared.scale)
+            result = pl.when(exact).then(value).cast(declared, strict=False)
+        case pl.Float32() | pl.Float64():
+            number = value.cast(declared, strict=False)
+            overflow = number.is_infinite() & value.str.contains(_ANY_NUMBER)
+            result = pl.when(~overflow).then(number)
+        case _:
+            result = value.cast(declared, strict=False)
+    return text.rename("value").to_frame().select(result.alias(text.name)).to_series()
+
+
+def from_value(values: pl.Series, declared: pl.DataType) -> pl.Series:
+    """A cast that gives null wherever it would change the value; a float may lose digits, a time its nanoseconds."""
+    if isinstance(values.dtype, pl.Datetime) and isinstance(declared, pl.Datetime):
+        if (declared.time_zone is None) != (values.dtype.time_zone is None):
+            # Of a time that no calendar has nobody knows what a clock elsewhere says.
+            local = values.dtype.time_zone not in (None, "UTC")
+            values = (_in_calendar(values) if local else values).dt.replace_time_zone(declared.time_zone)
+        return values.cast(declared, strict=False)
+    if declared == pl.String and values.dtype == pl.Binary:
+        return from_bytes(values)
+    if declared == pl.String and isinstance(values.dtype, (pl.Date, pl.Datetime)):
+        return _in_calendar(values).cast(pl.String)
+    if declared != pl.String and _kind(values.dtype) != _kind(declared):
+        return pl.Series(values.name, [None] * len(values), dtype=declared)
+    try:
+        converted = values.cast(declared, strict=False)
+        if declared == pl.Float32 and values.dtype == pl.Float64:
+            return converted.set(converted.is_infinite() & values.is_finite(), None)
+        if declared == pl.String:
+            return converted
+        changed = ~converted.cast(values.dtype, strict=False).eq_missing(values)
+    except pl.exceptions.PolarsError:
+        return pl.Series(values.name, [None] * len(values), dtype=declared)
+    return converted.set(changed, None)
+
+
+def from_bytes(values: pl.Series) -> pl.Series:
+    """The text that the bytes are in UTF-8; null where they are none.
+
+    >>> from_bytes(pl.Series([b"a", b"\\xff"])).to_list()
+    ['a', None]
+    """
+    try:
+        return values.cast(pl.String)
+    except pl.exceptions.PolarsError:
+        replaced = (None if value is None else value.decode(errors="replace") for value in values)
+        text = pl.Series(values.name, list(replaced), dtype=pl.String)
+        return text.set(~text.cast(pl.Binary).eq_missing(values), None)
+
+
+def _in_calendar(times: pl.Series) -> pl.Series:
+    """The times that can be written; null instead of the others."""
+    assert isinstance(times.dtype, (pl.Date, pl.Datetime))  # for the type checker
+    written = times.to_frame("time").select(in_calendar(pl.col("time"), times.dtype)).to_series()
+    return times.set(~written, None)
+
+
+def _kind(kind: pl.DataType) -> str:
+    """Types between which a cast keeps a value's meaning: a number is neither a time nor a truth value."""
+    if kind.is_numeric():
+        return "number"
+    return "time" if kind.is_temporal() else type(kind).__name__
+
+
+def _convert_struct(
+    values: pl.Series, declared: pl.Struct, path: str, reading: Reading | None
+) -> tuple[pl.Series, list[Failure]]:
+    held = set(values.struct.fields)
+    fields: list[pl.Series] = []
+    failures: list[Failure] = []
+    for name, kind in field_types(declared).items():
+        inner = values.struct.field(name) if name in held else pl.Series(name, [None] * len(values), dtype=kind)
+        converted, failed = convert(inner, kind, f"{path}.{name}", reading)
+        fields.append(converted.alias(name))
+        failures.extend(failed)
+    rebuilt = pl.DataFrame(fields).to_struct(values.name)
+    return rebuilt.set(values.is_null(), None) if values.null_count() > 0 else rebuilt, failures
+
+
+def _convert_list(
+    values: pl.Series, declared: pl.List, path: str, reading: Reading | None
+) -> tuple[pl.Series, list[Failure]]:
+    rows = pl.DataFrame({"row": pl.int_range(len(values), eager=True), "item": values})
+    filled = rows.filter(pl.col("item").list.len() > 0)
+    items = filled.explode("item")
+    converted, failures = convert(items["item"], inner_type(declared), f"{path}[]", reading)
+    grouped = items.select("row", item=converted).group_by("row", maintain_order=True).agg("item")
+    joined = rows.select("row", empty=pl.col("item").is_not_null()).join(grouped, on="row", how="left")
+    nothing = pl.lit(pl.Series([[]], dtype=declared))
+    rebuilt = joined.sort("row").select(
+        pl.when(pl.col("item").is_null() & pl.col("empty")).then(nothing).otherwise(pl.col("item")).alias(values.name)
+    )
+    return rebuilt.to_series(), [_first_per_row(failure, items["row"], len(values)) for failure in failures]
+
+
+def _first_per_row(failure: Failure, rows: pl.Series, height: int) -> Failure:
+    first = pl.DataFrame({"row": rows, "found": failure.found}).drop_nulls().unique("row", keep="first").sort("row")
+    found = pl.Series("found", [None] * height, dtype=pl.String).scatter(first["row"], first["found"])
+    return Failure(failure.path, failure.declared, found)
+
+
+def _missing(values: pl.Series, positions: pl.Series, declared: pl.DataType) -> pl.DataFrame:
+    detail = f"column {values.name} is {type_name(declared)} NOT NULL, found no value"
+    missing = positions.filter(values.is_null()).alias("position").to_frame()
+    return missing.with_columns(reason=pl.lit(MISSING_VALUE), detail=pl.lit(detail))
+
+
+def _reason(declared: pl.DataType, found: pl.Expr) -> pl.Expr:
+    if isinstance(declared, (pl.Date, pl.Datetime)):
+        return pl.lit(BAD_TIMESTAMP)
+    if isinstance(declared, _INTEGERS):
+        fits_not = found.str.contains(_WHOLE_NUMBER)
+    elif isinstance(declared, pl.Decimal):
+        fits_not = found.str.contains(_PLAIN_NUMBER)
+    elif isinstance(declared, (pl.Float32, pl.Float64)):
+        fits_not = found.str.contains(_ANY_NUMBER)
+    else:
+        return pl.lit(WRONG_TYPE)
+    return pl.when(fits_not).then(pl.lit(OUT_OF_RANGE)).otherwise(pl.lit(WRONG_TYPE))
+
+
+def _spoken(values: pl.Series) -> pl.Series:
+    if values.dtype == pl.Binary:
+        return values.bin.encode("hex")
+    text = values.to_frame("value").select(readable(pl.col("value"), values.dtype)).to_series()
+    if values.dtype.is_nested():
+        return pl.Series(values.name, [None if value is None else str(value) for value in text], dtype=pl.String)
+    return text.cast(pl.String)

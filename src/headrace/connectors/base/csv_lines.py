@@ -1,0 +1,190 @@
+"""CSV files with one record a line: columns by one bulk split, and a line with quotes field by field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+
+import numpy as np
+import polars as pl
+
+from headrace.connectors.base.conversion import settle
+from headrace.connectors.base.dead_lines import Verdict, dead_lines
+from headrace.connectors.base.decoding import (
+    NOT_CSV,
+    NOT_UTF8,
+    POSITION,
+    TOO_LARGE,
+    WRONG_FIELD_COUNT,
+    Columns,
+    Decoded,
+    type_name,
+    unreadable,
+)
+from headrace.connectors.base.lines import CHUNK_BYTES, MAX_ROW_BYTES, Integers, Lines, read_lines
+from headrace.errors import DefinitionError
+from headrace.storage import open_binary
+
+Fields = list[str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class CsvLines:
+    """Decodes CSV files; with a header, columns are matched by name and others are ignored.
+
+    An empty field is null, a quoted empty one is empty text; a quote inside quotes is doubled.
+
+    >>> CsvLines(Columns({"id": pl.Int64()}), separator=";;")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    headrace.errors.DefinitionError: [CSV_SEPARATOR] separator=';;' is not one ASCII character. Give one, as in ','...
+    """
+
+    columns: Columns
+    header: bool = True
+    separator: str = ","
+    quote: str = '"'
+    max_row_bytes: int = MAX_ROW_BYTES
+    chunk_bytes: int = CHUNK_BYTES
+
+    def __post_init__(self) -> None:
+        for argument, character in (("separator", self.separator), ("quote", self.quote)):
+            if len(character) != 1 or not character.isascii() or character in "\r\n":
+                raise DefinitionError(
+                    f"CSV_{argument.upper()}",
+                    f"{argument}={character!r} is not one ASCII character. Give one, as in ','.",
+                )
+        if self.separator == self.quote:
+            raise DefinitionError(
+                "CSV_QUOTE", f"quote={self.quote!r} is the separator too, so no field could be told. Give another one."
+            )
+        for name, declared in self.columns.types.items():
+            if declared.is_nested():
+                raise DefinitionError(
+                    "CSV_NESTED_COLUMN",
+                    f"column {name} is {type_name(declared)}, but a CSV field holds one plain value. "
+                    "Declare it STRING, or read JSON or Parquet.",
+                )
+
+    def decode(self, path: str) -> Iterator[Decoded]:
+        names = None if self.header else self.columns.names
+        try:
+            with open_binary(path) as stream:
+                for lines in read_lines(stream, max_row_bytes=self.max_row_bytes, chunk_bytes=self.chunk_bytes):
+                    if names is None and len(lines) > 0:
+                        names = self._header(lines.take(np.array([0], dtype=np.int64)).raw()[0])
+                        lines = lines.take(np.arange(1, len(lines)))
+                    if names is not None and len(lines) > 0:
+                        yield self._decode(lines, names)
+        except (OSError, ValueError) as error:
+            yield unreadable(self.columns, str(error))
+
+    def _header(self, line: bytes) -> list[str]:
+        fields = self._split(line.decode()) or []
+        names = [field or "" for field in fields]
+        missing = [name for name in self.columns.names if names.count(name) != 1]
+        if missing:
+            raise ValueError(
+                f"the header {', '.join(names)} does not name {', '.join(missing)} once; "
+                f"expected {', '.join(self.columns.names)}"
+            )
+        return names
+
+    def decode_lines(self, lines: Lines) -> Decoded:
+        """Lines whose fields stand in the order of the declared columns."""
+        return self._decode(lines, self.columns.names)
+
+    def _decode(self, lines: Lines, names: list[str]) -> Decoded:
+        verdicts: dict[int, Verdict] = {}
+        quoted, separators = _counts(lines, self.quote) > 0, _counts(lines, self.separator)
+        too_large = lines.ends - lines.starts > self.max_row_bytes
+        for index in np.flatnonzero(too_large).tolist():
+            verdicts[index] = (TOO_LARGE, f"the line is longer than {self.max_row_bytes} bytes")
+        for index, detail in _not_utf8(lines).items():
+            verdicts.setdefault(index, (NOT_UTF8, detail))
+        judged = np.zeros(len(lines), dtype=np.bool_)
+        judged[list(verdicts)] = True
+        wrong = ~judged & ~quoted & (separators != len(names) - 1)
+        for index, count in zip(np.flatnonzero(wrong).tolist(), (separators[wrong] + 1).tolist(), strict=True):
+            verdicts[index] = _field_count(count, names)
+        plain = self._plain(lines.take(np.flatnonzero(~judged & ~quoted & ~wrong)), names)
+        careful = self._careful(lines, np.flatnonzero(~judged & quoted), names, verdicts)
+        read = plain if careful.height == 0 else pl.concat([plain, careful]).sort(POSITION)
+        binary = [pl.col(name).cast(pl.Binary) for name, kind in self.columns.types.items() if kind == pl.Binary]
+        rows, problems = settle(read.with_columns(binary), self.columns)
+        return Decoded(rows, dead_lines(lines, verdicts, problems), lines)
+
+    def _plain(self, lines: Lines, names: list[str]) -> pl.DataFrame:
+        numbered = [str(index) for index in range(len(names))]
+        if len(lines) == 0:
+            return self._named(pl.DataFrame(schema=dict.fromkeys(numbered, pl.String)), names, lines.positions)
+        text = b"\n".join(lines.raw()) if b"\r" in lines.data else lines.text()
+        frame = pl.read_csv(
+            BytesIO(text),
+            has_header=False,
+            separator=self.separator,
+            quote_char=None,
+            schema=dict.fromkeys(numbered, pl.String),
+        )
+        return self._named(frame, names, lines.positions)
+
+    def _careful(self, lines: Lines, indices: Integers, names: list[str], verdicts: dict[int, Verdict]) -> pl.DataFrame:
+        records: list[Fields] = []
+        good: list[int] = []
+        for index, line in zip(indices.tolist(), lines.take(indices).raw(), strict=True):
+            fields = self._split(line.decode())
+            if fields is None:
+                verdicts[index] = (NOT_CSV, f"the quotes {self.quote} do not match")
+            elif len(fields) != len(names):
+                verdicts[index] = _field_count(len(fields), names)
+            else:
+                records.append(fields)
+                good.append(index)
+        numbered = dict.fromkeys((str(index) for index in range(len(names))), pl.String)
+        frame = pl.DataFrame(records, schema=numbered, orient="row")
+        return self._named(frame, names, lines.positions[np.array(good, dtype=np.int64)])
+
+    def _named(self, frame: pl.DataFrame, names: list[str], positions: Integers) -> pl.DataFrame:
+        chosen = [frame.to_series(names.index(name)).alias(name) for name in self.columns.names]
+        return pl.DataFrame([*chosen, pl.Series(POSITION, positions)])
+
+    def _split(self, line: str) -> Fields | None:
+        """The fields of a line; None when its quotes do not match."""
+        quote, separator = re.escape(self.quote), re.escape(self.separator)
+        inside, outside = f"{quote}((?:[^{quote}]|{quote}{quote})*){quote}", f"(?!{quote})([^{separator}]*)"
+        field = re.compile(f"(?:{inside}|{outside})({separator}|$)")
+        fields: Fields = []
+        position, more = 0, True
+        while more:
+            found = field.match(line, position)
+            if found is None:
+                return None
+            text = found[1]
+            fields.append(found[2] or None if text is None else text.replace(self.quote * 2, self.quote))
+            position, more = found.end(), found[3] != ""
+        return fields
+
+
+def _counts(lines: Lines, character: str) -> Integers:
+    """How often the character occurs in each line."""
+    at = np.flatnonzero(np.frombuffer(lines.data, dtype=np.uint8) == ord(character))
+    return np.searchsorted(at, lines.ends) - np.searchsorted(at, lines.starts)
+
+
+def _not_utf8(lines: Lines) -> dict[int, str]:
+    try:
+        lines.data.decode()
+    except UnicodeDecodeError:
+        found: dict[int, str] = {}
+        for index, line in enumerate(lines.raw()):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                found[index] = f"byte 0x{line[error.start]:02x} at offset {error.start} is not UTF-8"
+        return found
+    return {}
+
+
+def _field_count(count: int, names: list[str]) -> Verdict:
+    return WRONG_FIELD_COUNT, f"{count} fields, expected {len(names)}: {', '.join(names)}"

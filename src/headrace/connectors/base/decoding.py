@@ -1,0 +1,223 @@
+"""What every decoder of a file gives back: good rows, dead rows, and the reason of each dead one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import polars as pl
+
+from headrace.connectors.base.lines import Lines
+
+POSITION = "__position"
+RAW_BYTES = 64 * 1024
+FOUND_CHARACTERS = 200
+_FIRST_DAY, _LAST_DAY = -96_465_291, 95_026_235
+_UNITS_A_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+NOT_UTF8 = "NOT_UTF8"
+NOT_JSON = "NOT_JSON"
+NOT_AN_OBJECT = "NOT_AN_OBJECT"
+NOT_CSV = "NOT_CSV"
+WRONG_FIELD_COUNT = "WRONG_FIELD_COUNT"
+WRONG_TYPE = "WRONG_TYPE"
+OUT_OF_RANGE = "OUT_OF_RANGE"
+BAD_TIMESTAMP = "BAD_TIMESTAMP"
+MISSING_VALUE = "MISSING_VALUE"
+TOO_LARGE = "TOO_LARGE"
+FILE_UNREADABLE = "FILE_UNREADABLE"
+NO_VALUE = "NO_VALUE"
+NOT_AVRO = "NOT_AVRO"
+NO_EVENT_TIME = "NO_EVENT_TIME"
+EVENT_TIME_IN_FUTURE = "EVENT_TIME_IN_FUTURE"
+EVENT_TIME_TOO_OLD = "EVENT_TIME_TOO_OLD"
+NOT_A_CHANGE = "NOT_A_CHANGE"
+TABLE_TRUNCATED = "TABLE_TRUNCATED"
+COLUMN_ADDED = "COLUMN_ADDED"
+
+REASONS: Mapping[str, str] = {
+    NOT_UTF8: "the line, or a key declared STRING, holds bytes or escapes that are not UTF-8 text",
+    NOT_JSON: "the line is not one whole JSON value",
+    NOT_AN_OBJECT: "the line is valid JSON, but an array, text, number or null instead of an object",
+    NOT_CSV: "the line's quotes do not match",
+    WRONG_FIELD_COUNT: "the line has more or fewer fields than the header or the declared columns",
+    WRONG_TYPE: "a value is not of its column's declared type",
+    OUT_OF_RANGE: "a number does not fit its column's declared type",
+    BAD_TIMESTAMP: "a value of a date or timestamp column is not a time in ISO 8601",
+    MISSING_VALUE: "a column declared NOT NULL is null or absent",
+    TOO_LARGE: "the line is longer than max_row_bytes; only its beginning is kept",
+    FILE_UNREADABLE: "the file cannot be opened, breaks its format, or lacks a declared column; counts as one row",
+    NO_VALUE: "the message has a key but no value, as the tombstones of compacted topics",
+    NOT_AVRO: "the message is not a record of the given Avro schema, or a field does not fit its declared column",
+    NO_EVENT_TIME: "the event time is null or absent",
+    EVENT_TIME_IN_FUTURE: "the event time is further ahead of the clock than max_future",
+    EVENT_TIME_TOO_OLD: "the event time is before not_before",
+    NOT_A_CHANGE: "the message has the form of a change, but lacks what its kind of change needs",
+    TABLE_TRUNCATED: "the table was emptied at its source, which no row of a changelog can say",
+    COLUMN_ADDED: "the table has a new column, which is not read; says so once in each run",
+}
+
+DEAD_SCHEMA: Mapping[str, type[pl.DataType]] = {
+    "position": pl.Int64,
+    "reason": pl.String,
+    "detail": pl.String,
+    "raw": pl.Binary,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The declared columns in order, and which of them may not be null.
+
+    >>> Columns({"id": pl.String(), "amount": pl.Float64()}, required=frozenset({"id"})).names
+    ['id', 'amount']
+    """
+
+    types: Mapping[str, pl.DataType]
+    required: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.types)
+
+    def empty(self) -> pl.DataFrame:
+        """No rows, but all columns and the position."""
+        return pl.DataFrame(schema={**self.types, POSITION: pl.Int64()})
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """One chunk of a file: ``rows`` (declared columns and position) and ``dead`` together are all rows read."""
+
+    rows: pl.DataFrame
+    dead: pl.DataFrame
+    lines: Lines | None = None
+    skipped: int = 0
+    """Messages beside them that say nothing of their own, such as the tombstone after a delete."""
+
+    def raw(self, rows: pl.DataFrame) -> pl.Series:
+        """The bytes that some of the good rows came from: their lines, or JSON where the file holds no text."""
+        if self.lines is not None:
+            return self.lines.raw_at(rows[POSITION], RAW_BYTES)
+        declared = rows.select(name for name in self.rows.columns if name != POSITION)
+        return as_json(declared)
+
+
+class Decoder(Protocol):
+    """Reads one file chunk by chunk; a broken file gives dead rows, never an exception."""
+
+    def decode(self, path: str) -> Iterator[Decoded]: ...
+
+
+def as_json(rows: pl.DataFrame) -> pl.Series:
+    """Each row as JSON text, for rows of files that hold no text themselves."""
+    # As Python's own objects, times could not be of a year after 9999.
+    plain = rows.select(readable(pl.col(name), kind).alias(name) for name, kind in rows.schema.items())
+    texts = (json.dumps(row, default=str, ensure_ascii=False).encode()[:RAW_BYTES] for row in plain.to_dicts())
+    return pl.Series("raw", list(texts), dtype=pl.Binary)
+
+
+def readable(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
+    """A value with the times in it as text; those that no calendar has, and durations, are numbers of their unit.
+
+    >>> times = pl.DataFrame({"at": [0, 2**63 - 1, None]}, schema={"at": pl.Datetime("us")})
+    >>> times.select(readable(pl.col("at"), pl.Datetime("us"))).to_series().to_list()
+    ['1970-01-01 00:00:00.000000', '9223372036854775807', None]
+    """
+    match kind:
+        case pl.Datetime() | pl.Date():
+            text = pl.when(in_calendar(value, kind)).then(value).cast(pl.String)
+            return pl.coalesce(text, value.to_physical().cast(pl.String))
+        case pl.Duration():
+            return value.to_physical().cast(pl.String)
+        case pl.Array():
+            return readable(value.arr.to_list(), pl.List(kind.inner))
+        case pl.List():
+            return value.list.eval(readable(pl.element(), inner_type(kind)))
+        case pl.Struct():
+            fields = (
+                readable(value.struct.field(name), inner).alias(name) for name, inner in field_types(kind).items()
+            )
+            return pl.when(value.is_not_null()).then(pl.struct(*fields))
+        case _:
+            return value
+
+
+def in_calendar(time: pl.Expr, kind: pl.Datetime | pl.Date) -> pl.Expr:
+    """Whether a time is of a year that can be written, about 262,000 both ways."""
+    units = _UNITS_A_DAY[kind.time_unit] if isinstance(kind, pl.Datetime) else 1
+    return (time.to_physical() // units).is_between(_FIRST_DAY, _LAST_DAY)
+
+
+def unreadable(columns: Columns, detail: str) -> Decoded:
+    """The one dead row that stands for a file, or the rest of it, that cannot be read."""
+    first_line = detail.strip().splitlines()[0] if detail.strip() else "unknown error"
+    row = {"position": [0], "reason": [FILE_UNREADABLE], "detail": [first_line], "raw": [b""]}
+    return Decoded(columns.empty(), pl.DataFrame(row, schema=DEAD_SCHEMA))
+
+
+def type_name(declared: pl.DataType) -> str:
+    """A type as Spark writes it.
+
+    >>> type_name(pl.List(pl.Datetime("us", "UTC")))
+    'ARRAY<TIMESTAMP>'
+    """
+    match declared:
+        case pl.Decimal():
+            return f"DECIMAL({declared.precision},{declared.scale})"
+        case pl.Datetime():
+            return "TIMESTAMP_NTZ" if declared.time_zone is None else "TIMESTAMP"
+        case pl.List():
+            return f"ARRAY<{type_name(inner_type(declared))}>"
+        case pl.Struct():
+            fields = (f"{name}: {type_name(kind)}" for name, kind in field_types(declared).items())
+            return f"STRUCT<{', '.join(fields)}>"
+        case _:
+            return _PLAIN_NAMES.get(type(declared), str(declared).upper())
+
+
+def mismatch(path: str, declared: pl.DataType, found: str) -> str:
+    """The detail of a dead row: the column, its declared type and what was found.
+
+    >>> mismatch("amount", pl.Float64(), '"12,50"')
+    'column amount is DOUBLE, found "12,50"'
+    """
+    return f"column {path} is {type_name(declared)}, found {found[:FOUND_CHARACTERS]}"
+
+
+def inner_type(declared: pl.List) -> pl.DataType:
+    """The type of a list's items."""
+    return pl.Schema({"item": declared.inner})["item"]
+
+
+def field_types(declared: pl.Struct) -> Mapping[str, pl.DataType]:
+    """The types of a struct's fields by name."""
+    return pl.Schema({field.name: field.dtype for field in declared.fields})
+
+
+def plain_types(declared: pl.DataType) -> Iterator[pl.DataType]:
+    """The types inside a declared type that are neither lists nor structs."""
+    match declared:
+        case pl.List():
+            yield from plain_types(inner_type(declared))
+        case pl.Struct():
+            for kind in field_types(declared).values():
+                yield from plain_types(kind)
+        case _:
+            yield declared
+
+
+_PLAIN_NAMES: Mapping[type[pl.DataType], str] = {
+    pl.Boolean: "BOOLEAN",
+    pl.Int8: "TINYINT",
+    pl.Int16: "SMALLINT",
+    pl.Int32: "INT",
+    pl.Int64: "BIGINT",
+    pl.Float32: "FLOAT",
+    pl.Float64: "DOUBLE",
+    pl.String: "STRING",
+    pl.Binary: "BINARY",
+    pl.Date: "DATE",
+}

@@ -1,0 +1,108 @@
+"""Change events out of messages of any form: what happened, the row before and after it, and where and when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Columns, Decoded, field_types, inner_type
+from headrace.connectors.base.json_lines import JsonLines
+from headrace.connectors.base.messages import as_lines
+from headrace.connectors.debezium.forms import Form
+from headrace.connectors.debezium.positions import SOURCE
+
+Table = Mapping[str, pl.DataType]
+"""The wanted columns of a table, every plain value as text."""
+
+_ABOUT = {"op": pl.String(), "source": pl.Struct(SOURCE), "ts_ms": pl.String()}
+_TRANSACTION = pl.Struct({"id": pl.String()})
+# What the transform that unwraps rows may add: fields of the source with or without the name of the block.
+_FLAT_SOURCE = {
+    name: (f"__source_{name}",) if name == "ts_ms" else (f"__source_{name}", f"__{name}") for name in SOURCE
+}
+_FLAT_ABOUT = ("__op", "__deleted", "__ts_ms", "__transaction_id")
+
+
+def as_text(declared: pl.DataType) -> pl.DataType:
+    """A type with every plain value as text.
+
+    >>> as_text(pl.List(pl.Int64()))
+    List(String)
+    """
+    match declared:
+        case pl.List():
+            return pl.List(as_text(inner_type(declared)))
+        case pl.Struct():
+            return pl.Struct({name: as_text(kind) for name, kind in field_types(declared).items()})
+        case _:
+            return pl.String()
+
+
+def read_events(form: Form, pieces: pl.DataFrame, table: Table) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Events (op, before, after, source, sent, transaction) of messages of one form, and dead rows."""
+    match form:
+        case "envelope":
+            row = pl.Struct(table)
+            types = {**_ABOUT, "before": row, "after": row, "transaction": _TRANSACTION}
+            decoded = read_objects(pieces, types)
+            return _told(decoded.rows), decoded.dead
+        case "documents":
+            types = {**_ABOUT, "before": pl.String(), "after": pl.String(), "transaction": _TRANSACTION}
+            return _with_documents(read_objects(pieces, types), table)
+        case "flat":
+            added = [name for names in _FLAT_SOURCE.values() for name in names]
+            decoded = read_objects(pieces, {**table, **dict.fromkeys((*added, *_FLAT_ABOUT), pl.String())})
+            return _flat(decoded.rows, table), decoded.dead
+
+
+def read_objects(pieces: pl.DataFrame, types: Mapping[str, pl.DataType]) -> Decoded:
+    """The wanted fields of JSON objects, one in each text of ``payload``."""
+    # Outside of text, where JSON forbids it, a line break means no more than a space.
+    texts = pieces["payload"].str.replace_all("\n", " ", literal=True).cast(pl.Binary).to_list()
+    return JsonLines(Columns(types)).decode_lines(as_lines(texts, pieces[POSITION].to_numpy()))
+
+
+def _told(rows: pl.DataFrame) -> pl.DataFrame:
+    transaction = pl.col("transaction").struct.field("id")
+    postgres = pl.col("source").struct.field("connector") == "postgresql"
+    return rows.select(
+        "op",
+        "before",
+        "after",
+        "source",
+        pl.col("ts_ms").alias("sent"),
+        # PostgreSQL's connector adds each change's own LSN, and then no two changes were of one transaction.
+        pl.when(postgres).then(transaction.str.extract("^([^:]*)")).otherwise(transaction).alias("transaction"),
+        POSITION,
+    )
+
+
+def _flat(rows: pl.DataFrame, table: Table) -> pl.DataFrame:
+    deleted = (pl.col("__deleted") == "true").fill_null(False) | (pl.col("__op") == "d").fill_null(False)
+    row = pl.struct(*table)
+    source = [pl.coalesce(*names).alias(name) for name, names in _FLAT_SOURCE.items()]
+    return rows.select(
+        # A row that does not say what happened to it may be new or changed: both put it in place.
+        pl.when(deleted).then(pl.lit("d")).otherwise(pl.coalesce("__op", pl.lit("u"))).alias("op"),
+        pl.when(deleted).then(row).alias("before"),
+        pl.when(~deleted).then(row).alias("after"),
+        pl.struct(source).alias("source"),
+        pl.col("__ts_ms").alias("sent"),
+        pl.col("__transaction_id").alias("transaction"),
+        POSITION,
+    )
+
+
+def _with_documents(decoded: Decoded, table: Table) -> tuple[pl.DataFrame, pl.DataFrame]:
+    events, dead = decoded.rows, [decoded.dead]
+    for side in ("before", "after"):
+        given = events.filter(pl.col(side).is_not_null()).select(POSITION, payload=side)
+        documents = read_objects(given, table)
+        dead.append(documents.dead)
+        rows = documents.rows.select(POSITION, pl.struct(*table).alias(side))
+        events = events.drop(side).join(rows, on=POSITION, how="left", maintain_order="left")
+    bad = pl.concat(dead).unique("position", keep="first") if any(each.height for each in dead) else None
+    if bad is None:
+        return _told(events), pl.DataFrame(schema=DEAD_SCHEMA)
+    return _told(events.filter(~pl.col(POSITION).is_in(bad["position"].implode()))), bad

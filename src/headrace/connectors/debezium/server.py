@@ -1,0 +1,69 @@
+"""Kafka Connect with Debezium's connector for PostgreSQL, from Maven's jars, beside a Kafka broker."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headrace.connectors.kafka.server import JAVA_OPTIONS, LOGGING, Kafka
+from headrace.errors import HeadraceError
+from headrace.services.http_server import HttpServer
+from headrace.services.jars import jars
+from headrace.services.ports import ANY
+from headrace.services.programs import java
+from headrace.services.server import Command, Place
+from headrace.services.state import read_state
+
+SETTINGS = {
+    "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    # Often, so that after a crash few changes are sent again.
+    "offset.flush.interval.ms": "500",
+    # The connectors are on the class path; looking through all classes for more takes seconds.
+    "plugin.discovery": "service_load",
+    "topic.creation.enable": "true",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Connect(HttpServer):
+    """One worker that runs the connectors which clients put into it over HTTP."""
+
+    name: ClassVar[str] = "connect"
+    ports: ClassVar[tuple[range, ...]] = (ANY,)
+    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+    ready_path: ClassVar[str] = "/connectors"
+
+    def prepare(self, place: Place) -> None:
+        """Write the settings that never change."""
+        (place.folder / "logging.xml").write_text(LOGGING)
+
+    def command(self, place: Place) -> Command:
+        """What to run."""
+        settings = {
+            **SETTINGS,
+            "bootstrap.servers": _broker(place),
+            "listeners": f"http://{place.address}",
+            "offset.storage.file.filename": str(place.data / "offsets"),
+        }
+        file = place.folder / "worker.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        logging = f"-Dlog4j2.configurationFile={place.folder / 'logging.xml'}"
+        classes = os.pathsep.join(str(jar) for jar in jars("connect"))
+        worker = "org.apache.kafka.connect.cli.ConnectStandalone"
+        return Command((java(), *JAVA_OPTIONS, logging, "-cp", classes, worker, str(file)))
+
+
+def _broker(place: Place) -> str:
+    """The address of the broker in the folder beside."""
+    folder = place.folder.parent / Kafka.name
+    known = read_state(folder)
+    if known is None or known.process is None or not known.process.is_alive():
+        raise HeadraceError(
+            "SERVICE_NEEDS_KAFKA",
+            f"connect writes to the Kafka broker in {folder}, and none runs there. Start it first: "
+            "headrace services up kafka connect",
+        )
+    return Place(folder, known.ports).address

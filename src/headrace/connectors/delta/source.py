@@ -1,0 +1,148 @@
+"""``hr.read_delta``: the rows of a Delta table, or its change feed as a changelog, each once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import polars as pl
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructField, StructType
+
+from headrace.changelog import CHANGE, CHANGELOG, UPDATE_AFTER, UPDATE_BEFORE
+from headrace.changelog import POSITION as CHANGE_POSITION
+from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Decoded
+from headrace.connectors.base.gate import Arrived, Gate
+from headrace.connectors.base.source import Source, add_source, add_ticks
+from headrace.connectors.delta.log import DeltaLog, table_place
+from headrace.errors import DefinitionError, HeadraceError
+from headrace.graph import active_graph
+from headrace.schemas import polars_schema
+from headrace.wheel.task import Task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Start = Literal["earliest", "latest"] | int
+COMMITTED, VERSION = "_commit_timestamp", "_commit_version"
+FEED = "delta.enableChangeDataFeed"
+_ROW, _FILE, _KIND = "__row", "__file", "_change_type"
+_WORDS = {"update_preimage": UPDATE_BEFORE, "update_postimage": UPDATE_AFTER}
+_DIGITS = 20
+_NOT_APPENDED = ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE")
+
+
+@dataclass(slots=True)
+class DeltaReader:
+    """Takes rows as Spark read them: they are typed already, so only their time can make them dead letters."""
+
+    columns: tuple[str, ...]
+    read_before: int = 0
+    """Rows that the task has read so far: every task has a reader of its own."""
+
+    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Arrived]:
+        """A chunk for each of the table's files."""
+        for chunk in raw.drop_nulls(_ROW).partition_by(_FILE, maintain_order=True):
+            first, self.read_before = self.read_before, self.read_before + chunk.height
+            positions = pl.Series(POSITION, np.arange(first, self.read_before, dtype=np.int64))
+            if CHANGE in chunk.columns:
+                chunk = chunk.with_columns(pl.col(CHANGE).replace(_WORDS))
+            arrived = chunk[COMMITTED].cast(pl.Int64) if COMMITTED in self.columns else task.record.clock
+            rows = chunk.select(*self.columns, positions)
+            yield Arrived(Decoded(rows, pl.DataFrame(schema=DEAD_SCHEMA)), chunk[_FILE][0], arrived)
+
+
+def read_delta(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    *,
+    changes: bool = False,
+    start: Start = "earliest",
+    name: str | None = None,
+    files_per_batch: int | None = None,
+) -> DataFrame:
+    """The rows of a Delta table: what is in it when a flow begins, then what is appended.
+
+    A table whose rows are updated or deleted is read with ``changes=True``: every row then has a column ``change``
+    (``insert``, ``update_before``, ``update_after``, ``delete``), a ``position`` that orders the changes of a key (the
+    version of the commit, as text), ``_commit_version`` and ``_commit_timestamp``. ``start`` is ``"earliest"``,
+    ``"latest"`` (only what comes from now on) or a version of the table, whose own rows are the first, and counts for a
+    new checkpoint only.
+    """
+    location = os.fspath(path)
+    log = DeltaLog(spark, table_place(location))
+    _check(log, changes, start)
+    reader = spark.readStream.format("delta")
+    if changes:
+        reader = reader.option("readChangeFeed", "true")
+    if start != "earliest":
+        reader = reader.option("startingVersion", str(start))
+    if files_per_batch is not None:
+        reader = reader.option("maxFilesPerTrigger", files_per_batch)
+    table = reader.load(log.path)
+    if changes:
+        taken = [name for name in CHANGELOG if name in table.columns]
+        if taken:
+            raise DefinitionError(
+                "COLUMN_EXISTS", f"Delta table {location!r} has a column {taken[0]!r} of its own. Rename it."
+            )
+        position = F.lpad(F.col(VERSION).cast("string"), _DIGITS, "0")
+        table = table.withColumnRenamed(_KIND, CHANGE).withColumn(CHANGE_POSITION, position)
+    # Without the columns' metadata: it may say which column was the event time of the pipeline that wrote the table.
+    struct = StructType([StructField(field.name, field.dataType, field.nullable) for field in table.schema.fields])
+    columns = polars_schema(struct)
+    called = name or re.sub(r"\W", "_", Path(location.rstrip("/")).name)
+    gate = Gate(called, DeltaReader(tuple(columns)), None)
+    raw = table.withColumns({_ROW: F.lit(True), _FILE: F.input_file_name()})
+    folder = active_graph().checkpoint / "ticks" / called
+    fingerprint: dict[str, object] = {"kind": "delta", "path": location, "changes": changes}
+    source = Source(add_ticks(raw, folder), gate, struct)
+    return add_source(
+        source,
+        fingerprint,
+        folder,
+        cap=files_per_batch,
+        understand=lambda error: not_append_only(error, location),
+        changes=changes,
+    )
+
+
+def _check(log: DeltaLog, changes: bool, start: Start) -> None:
+    if not log.exists():
+        raise DefinitionError(
+            "SOURCE_MISSING", f"there is no Delta table at {log.path!r}, so its columns are unknown. Create it first."
+        )
+    newest = log.version()
+    known = start in ("earliest", "latest") if isinstance(start, str) else 0 <= start <= newest
+    if not known or isinstance(start, bool):
+        raise DefinitionError(
+            "START_UNKNOWN",
+            f"Delta table {log.path!r}: start={start!r} is not known. Use 'earliest', 'latest' or a version from 0 to "
+            f"{newest}.",
+        )
+    if changes and log.setting(FEED) != "true":
+        raise DefinitionError(
+            "CHANGE_FEED_OFF",
+            f"Delta table {log.path!r} keeps no changes. Let it, with ALTER TABLE ... SET TBLPROPERTIES "
+            f"('{FEED}' = 'true'), or read it with changes=False.",
+        )
+
+
+def not_append_only(error: BaseException, path: str) -> HeadraceError | None:
+    """What Delta means when it refuses to read on because rows were changed.
+
+    >>> not_append_only(RuntimeError("[DELTA_SOURCE_IGNORE_DELETE] Detected deleted data"), "tables/spend").id
+    'DELTA_NOT_APPEND_ONLY'
+    """
+    if not any(f"[{condition}]" in str(error) for condition in _NOT_APPENDED):
+        return None
+    return HeadraceError(
+        "DELTA_NOT_APPEND_ONLY",
+        f"rows of Delta table {path!r} were updated or deleted, which a flow that reads its rows cannot take back. "
+        "Read it with hr.read_delta(..., changes=True) and a new checkpoint.",
+    )

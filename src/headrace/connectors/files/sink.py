@@ -1,0 +1,127 @@
+"""Files, exactly once: a batch appears as one folder by one rename, and counts once a commit file lists it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.connectors.base.sink import BatchIdentity, Guarantee, Written
+from headrace.errors import DefinitionError
+from headrace.schemas import from_arrow
+from headrace.shaping import json_lines
+from headrace.storage import COMMITS, sync_folder, write_durably
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+STAGING = "_staging"
+Format = Literal["parquet", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileSink:
+    """A folder of Parquet or JSON-lines files, one subfolder for each batch that had rows."""
+
+    path: str
+    format: Format
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """A batch is listed once, whatever crashed."""
+        return "exactly_once"
+
+    def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
+        """Tasks write parts to a staging folder; the driver renames it and lists its files."""
+        root = Path(self.path).absolute()
+        # By its own id, not its name: a new checkpoint must not take the batches of an old one for its own.
+        writer = f"{batch.id or batch.flow}.{batch.output}"
+        name = f"{writer}-{batch.generation:04d}-{batch.batch:010d}"
+        for left_over in (root / STAGING).glob(f"{writer}-*"):
+            shutil.rmtree(left_over, ignore_errors=True)
+        staging = root / STAGING / f"{name}-{uuid.uuid4().hex}"
+        parts = self.write_parts(frame, staging)
+        out, rows = sum(part.out for part in parts), sum(part.rows for part in parts)
+        commit = root / COMMITS / f"{name}.json"
+        if commit.exists():
+            shutil.rmtree(staging, ignore_errors=True)
+            return Written(out, 0, already_marked=int(json.loads(commit.read_text())["rows"]))
+        if rows == 0:
+            return Written(out, rows)
+        self.publish(staging, root / name)
+        files = [f"{name}/{part.file}" for part in parts]
+        self.commit(commit, {"format": self.format, "files": files, "rows": rows})
+        return Written(out, rows)
+
+    def write_parts(self, frame: DataFrame, staging: Path) -> list[Row]:
+        """Run the frame once; every task writes its rows to one file, named in what it returns."""
+        part = _part_writer(str(staging), self.format)
+        return frame.mapInArrow(part, "file STRING, out BIGINT, rows BIGINT").collect()
+
+    def publish(self, staging: Path, folder: Path) -> None:
+        """Make a batch's folder appear as a whole; what an unlisted attempt left there is replaced."""
+        if folder.exists():
+            shutil.rmtree(folder)
+        sync_folder(staging)
+        os.replace(staging, folder)
+        sync_folder(folder.parent)
+
+    def commit(self, file: Path, listing: dict[str, Any]) -> None:
+        """List a batch's files; from now on they count."""
+        write_durably(file, json.dumps(listing))
+
+    def __repr__(self) -> str:
+        return f"hr.to_files({self.path!r}, format={self.format!r})"
+
+
+def to_files(path: str | os.PathLike[str], *, format: Format = "parquet") -> FileSink:
+    """Write results as files that appear batch by batch, exactly once; ``hr.read_files`` reads them back.
+
+    >>> to_files("out/spend", format="json")
+    hr.to_files('out/spend', format='json')
+    """
+    if format not in ("parquet", "json"):
+        raise DefinitionError("FORMAT_UNKNOWN", f"format={format!r} is not known. Use 'parquet' or 'json'.")
+    return FileSink(os.fspath(path), format)
+
+
+def _part_writer(staging: str, format: Format) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def write_part(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        filled = [batch for batch in batches if batch.num_rows > 0]
+        if not filled or context is None:
+            return
+        folder = Path(staging)
+        folder.mkdir(parents=True, exist_ok=True)
+        file = f"part-{context.partitionId():05d}-{context.attemptNumber()}.{format}"
+        out = sum(batch.num_rows for batch in filled)
+        rows = _write_file(folder / file, filled, format)
+        yield pa.record_batch({"file": [file], "out": [out], "rows": [rows]})
+
+    return write_part
+
+
+def _write_file(file: Path, batches: list[pa.RecordBatch], format: Format) -> int:
+    with file.open("wb") as stream:
+        if format == "parquet":
+            with pq.ParquetWriter(stream, batches[0].schema) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+        else:
+            for batch in batches:
+                stream.write(json_lines(from_arrow(batch)))
+        stream.flush()
+        os.fsync(stream.fileno())
+    if format == "parquet":
+        return int(pq.read_metadata(file).num_rows)
+    return file.read_bytes().count(b"\n")

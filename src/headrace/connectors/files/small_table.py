@@ -1,0 +1,87 @@
+"""Files as a small table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import polars as pl
+
+from headrace.connectors.base.small_table import fitted
+from headrace.errors import DefinitionError, HeadraceError
+from headrace.schemas import parse_ddl, polars_schema, spark_schema
+
+Format = Literal["parquet", "csv"]
+HIDDEN = (".", "_")
+"""What names of files begin with that are no part of a table, such as checksums and signs of success."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FileTable:
+    """One file, all files of a folder, or those that a pattern names."""
+
+    path: str
+    format: Format
+    schema: str | None
+
+    def columns(self) -> Mapping[str, pl.DataType]:
+        """The declared columns, else those of the Parquet files."""
+        if self.schema is not None:
+            return polars_schema(parse_ddl(self.schema))
+        with self._told():
+            found = self._scanned().collect_schema()
+        return polars_schema(spark_schema(found))
+
+    def read(self) -> pl.DataFrame:
+        """All rows."""
+        with self._told():
+            rows = self._scanned().collect()
+        return fitted(rows, self.columns(), table=f"small table {self.path!r}")
+
+    def _scanned(self) -> pl.LazyFrame:
+        if self.format == "parquet":
+            return pl.scan_parquet(self.path, hidden_file_prefix=HIDDEN)
+        folder = Path(self.path)
+        files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else []
+        shown = [file for file in files if not file.name.startswith(HIDDEN)]
+        return pl.scan_csv(shown or self.path, schema_overrides=self.columns(), infer_schema=False)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """A failure in words."""
+        try:
+            yield
+        except (OSError, pl.exceptions.PolarsError) as problem:
+            raise HeadraceError(
+                "TABLE_UNREADABLE", f"small table {self.path!r} cannot be read as {self.format}: {problem}."
+            ) from None
+
+    def __repr__(self) -> str:
+        form = "" if self.format == "parquet" else f", format={self.format!r}"
+        schema = "" if self.schema is None else f", schema={self.schema!r}"
+        return f"hr.file_table({self.path!r}{form}{schema})"
+
+
+def file_table(path: str | os.PathLike[str], *, format: Format = "parquet", schema: str | None = None) -> FileTable:
+    """A small table in Parquet or CSV files with a header: one file, a folder, or a pattern.
+
+    >>> file_table("rates.csv", format="csv", schema="currency STRING, rate DOUBLE")
+    hr.file_table('rates.csv', format='csv', schema='currency STRING, rate DOUBLE')
+    """
+    if format not in get_args(Format):
+        raise DefinitionError(
+            "FORMAT_UNKNOWN", f"format={format!r} is not known. Small tables are read as 'parquet' or 'csv'."
+        )
+    if format == "csv" and schema is None:
+        raise DefinitionError(
+            "SCHEMA_MISSING",
+            f"small table {os.fspath(path)!r}: CSV files do not tell the types of their columns. Give them, as in "
+            "schema='currency STRING, rate DOUBLE'.",
+        )
+    if schema is not None:
+        parse_ddl(schema)
+    return FileTable(os.fspath(path), format, schema)

@@ -1,0 +1,142 @@
+"""A service that is asked over HTTP, one request a key, and answers with a JSON object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import httpx
+import polars as pl
+
+from headrace.connectors.http.client import Endpoint, parse_endpoint
+from headrace.errors import DefinitionError
+from headrace.operators.lookup.columns import check_named
+from headrace.operators.lookup.service import LARGEST_ANSWER, Answer, LookupFailure
+from headrace.secrets import Secret, revealed
+from headrace.template import Template, parse_template
+
+_UNKNOWN = (404, 410)
+_PASSING = (408, 425, 429)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class HttpLookup:
+    """An address with the key in it."""
+
+    endpoint: Endpoint
+    url: Template
+    at_once: int = 1
+    together: int = 1000
+    in_text: bool = True
+
+    def check(self, keys: Mapping[str, pl.DataType], *, step: str) -> None:
+        """The address names the key's columns and no others."""
+        check_named(self.url, keys, step=step)
+
+    def questions(self, keys: pl.DataFrame) -> list[str]:
+        """The address of each key; nothing in a value can lead to another path or host."""
+        texts = [Template(("", ""), (name,)).render(keys).to_list() for name in self.url.columns]
+        first, *others = self.url.texts
+        return [
+            first + "".join(_quoted(value) + text for value, text in zip(values, others, strict=True))
+            for values in zip(*texts, strict=True)
+        ]
+
+    def connect(self, in_flight: int) -> HttpConnection:
+        """A client that keeps its connections open."""
+        login = self.endpoint.login
+        return HttpConnection(
+            httpx.AsyncClient(
+                headers={name: revealed(value) for name, value in self.endpoint.headers},
+                auth=None if login is None else (login[0], revealed(login[1])),
+                # The time of a call is watched by whoever calls.
+                timeout=None,
+                limits=httpx.Limits(max_connections=in_flight, max_keepalive_connections=in_flight),
+            )
+        )
+
+    def __repr__(self) -> str:
+        headers = f", headers={self.endpoint.shown_headers!r}" if self.endpoint.headers else ""
+        return f"hr.http_lookup({self.endpoint.shown!r}{headers})"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConnection:
+    """A process's connections to a server."""
+
+    client: httpx.AsyncClient
+
+    async def ask(self, questions: Sequence[Any]) -> Sequence[Answer]:
+        """The objects at the addresses."""
+        return [await self._get(address) for address in questions]
+
+    async def _get(self, address: str) -> Answer:
+        async with self.client.stream("GET", address) as answer:
+            status = answer.status_code
+            if status == 200:
+                body = await _body(answer)
+                if len(body) > LARGEST_ANSWER:
+                    raise LookupFailure("ANSWER_TOO_LARGE", f"an answer has more than {LARGEST_ANSWER} bytes")
+                return json_object(body)
+            # The status says all, whatever is wrong with the rest.
+            with suppress(httpx.HTTPError):
+                await _body(answer)
+        if status in _UNKNOWN:
+            return None
+        said = f"the service said {status} {answer.reason_phrase}"
+        if status >= 500 or status in _PASSING:
+            raise LookupFailure(f"HTTP_{status}", said)
+        return LookupFailure(f"HTTP_{status}", said, again=False)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.client.aclose()
+
+
+async def _body(answer: httpx.Response) -> bytes:
+    """What an answer holds, read to the end, so that its connection is used again, unless it is too large."""
+    body = bytearray()
+    async for part in answer.aiter_bytes():
+        body += part
+        if len(body) > LARGEST_ANSWER:
+            break
+    return bytes(body)
+
+
+def _quoted(value: str) -> str:
+    """A value as a part of an address; one or two points alone would be another path."""
+    return value.replace(".", "%2E") if value in (".", "..") else quote(value, safe="")
+
+
+def json_object(text: bytes) -> Answer:
+    """The object that JSON text holds; null is a key that is not known.
+
+    >>> json_object(b'{"tier": 3}')
+    {'tier': 3}
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        shown = text[:100].decode(errors="replace")
+        raise LookupFailure("ANSWER_NOT_JSON", f"the answer begins with {shown!r}") from None
+    if value is not None and not isinstance(value, dict):
+        raise LookupFailure("ANSWER_WRONG_TYPE", f"the answer is JSON, but no object: {str(value)[:100]}")
+    return value
+
+
+def http_lookup(url: str, *, headers: Mapping[str, str | Secret] | None = None) -> HttpLookup:
+    """Get a JSON object from ``url``, in which the key's columns stand in braces; 404 means that a key is unknown.
+
+    >>> http_lookup("https://crm/customers/{customer_id}", headers={"Authorization": "Bearer hunter2"})
+    hr.http_lookup('https://crm/customers/{customer_id}', headers={'Authorization': '***'})
+    """
+    endpoint = parse_endpoint(url, None, tuple((headers or {}).items()), 0.0, 0)
+    if "{" in urlsplit(endpoint.url).netloc:
+        raise DefinitionError(
+            "URL_INVALID", "http_lookup: a value of the rows must not choose the host. Put it into the path or query."
+        )
+    return HttpLookup(endpoint, parse_template(endpoint.url))

@@ -1,0 +1,175 @@
+"""Rows to a server that takes JSON over HTTP, at least once, each row with an identity to tell it by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import httpx
+import polars as pl
+
+from headrace.connectors.base.sink import Delivered, Guarantee, Share, Unreachable, Writer
+from headrace.connectors.http.client import FAILING, Endpoint, check_permitted, parse_endpoint, said
+from headrace.durations import Duration, positive_microseconds, spoken
+from headrace.errors import DefinitionError
+from headrace.secrets import Secret
+from headrace.shaping import json_rows, refused_rows
+
+_BATCH, _TIMEOUT, _RETRIES = 500, "10 seconds", 5
+_DOUBTED = 32
+"""At how many rows in succession, each alone, a server must fail to count as failing at everything."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class HttpSink:
+    """An address to which rows are posted as JSON arrays."""
+
+    endpoint: Endpoint
+    identity: str
+    batch: int
+    writers: int | None
+
+    @property
+    def target(self) -> str:
+        """The address."""
+        return f"http {self.endpoint.shown}"
+
+    @property
+    def place(self) -> str:
+        """The address."""
+        return self.target
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Whether a row that comes twice counts twice is up to the receiver."""
+        return "at_least_once"
+
+    @property
+    def why(self) -> str:
+        """How the guarantee is kept."""
+        return (
+            f"a batch that runs again is posted again; a receiver that keeps each {self.identity!r} once has every row "
+            "once"
+        )
+
+    @property
+    def dealt_by(self) -> tuple[str, ...]:
+        """All rows of one identity go to one writer."""
+        return (self.identity,)
+
+    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[Writer]) -> None:
+        """Reach the server; what it thinks of us is seen at the first rows."""
+        kind = columns.get(self.identity)
+        if kind is None or kind.is_nested():
+            raise DefinitionError(
+                "IDENTITY_MISSING",
+                f"{self.place}: identity={self.identity!r} must be a column with single values that tells each row "
+                f"from all others. Existing columns: {', '.join(columns)}.",
+            )
+        self.endpoint.request("HEAD")
+
+    def deliver(self, rows: pl.DataFrame, share: Share) -> Delivered:
+        """Post the rows in requests that are the same for the same rows."""
+        nameless = pl.col(self.identity).is_null()
+        refused = [refused_rows(rows.filter(nameless), "IDENTITY_NULL", f"{self.identity} is null")]
+        for chunk in rows.filter(~nameless).sort(self.identity, maintain_order=True).iter_slices(self.batch):
+            refused.append(self.post_all_but_refused(chunk))
+        left_out = pl.concat(refused)
+        return Delivered(rows.height - left_out.height, refused=None if left_out.is_empty() else left_out)
+
+    def post_all_but_refused(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Post rows; those that the server refuses for themselves are found by halving and returned.
+
+        Until the server has shown that it works, a row at which it fails is doubted and not refused.
+        """
+        endpoint, works = self.endpoint, rows.height == 1
+        refused = [refused_rows(rows.clear(), "", "")]
+        parts, doubted, failures = [rows], list[pl.DataFrame](), 0
+        while parts:
+            part = parts.pop()
+            answer = self.post(part, endpoint)
+            endpoint = self.endpoint.less_patient()
+            doubtful = answer.status_code == FAILING and not works
+            if part.height > 1 and not answer.is_success:
+                # Bad rows are often neighbours: mixed, those that a doubtful server gets alone come from everywhere.
+                mixed = part.sample(fraction=1, shuffle=True, seed=0) if doubtful else part
+                half = mixed.height // 2
+                parts += [mixed[half:], mixed[:half]]
+                continue
+            failures = failures + 1 if answer.status_code == FAILING else 0
+            if failures >= (min(_DOUBTED, rows.height) if doubtful else _DOUBTED) and (doubtful or not parts):
+                # It fails whatever it is given: that is not the rows' fault.
+                raise Unreachable(f"{self.place}: {said(answer)}")
+            if doubtful:
+                doubted.append(part)
+                continue
+            works, parts, doubted = True, parts + doubted, []
+            if not answer.is_success:
+                refused.append(refused_rows(part, f"HTTP_{answer.status_code}", said(answer)))
+        return pl.concat(refused)
+
+    def post(self, rows: pl.DataFrame, endpoint: Endpoint) -> httpx.Response:
+        """The server's answer to rows in one request."""
+        headers = {
+            "Content-Type": "application/json",
+            "Idempotency-Key": idempotency_key(rows[self.identity]),
+            "Headrace-Identity": self.identity.encode("ascii", "xmlcharrefreplace").decode(),
+        }
+        answer = endpoint.request("POST", content=b"[" + b",".join(json_rows(rows)) + b"]", headers=headers)
+        if not answer.is_success:
+            check_permitted(answer, self.place)
+        return answer
+
+    def __repr__(self) -> str:
+        options = [f"{self.endpoint.shown!r}", f"identity={self.identity!r}"]
+        if self.batch != _BATCH:
+            options.append(f"batch={self.batch}")
+        if self.endpoint.headers:
+            options.append(f"headers={self.endpoint.shown_headers!r}")
+        if (timeout := spoken(round(self.endpoint.timeout * 1e6))) != _TIMEOUT:
+            options.append(f"timeout={timeout!r}")
+        if self.endpoint.retries != _RETRIES:
+            options.append(f"retries={self.endpoint.retries}")
+        if self.writers is not None:
+            options.append(f"writers={self.writers}")
+        return f"hr.to_http({', '.join(options)})"
+
+
+def to_http(
+    url: str,
+    *,
+    identity: str,
+    batch: int = _BATCH,
+    headers: Mapping[str, str | Secret] | None = None,
+    timeout: Duration = _TIMEOUT,
+    retries: int = _RETRIES,
+    writers: int | None = None,
+) -> HttpSink:
+    """Post rows as JSON arrays of up to ``batch`` rows, at least once.
+
+    ``identity`` names the column that tells each row from all others, now and later: one of its own, or the source
+    position (``_position``, declared in the source's schema). The header ``Headrace-Identity``
+    names it to the receiver; ``Idempotency-Key`` is the same for the same rows. After a lost connection, 429 or
+    5xx a request is made again, ``retries`` times with growing pauses. A row that the server refuses for itself
+    (another 4xx, or 500 to the end) becomes a dead letter; while the server cannot be reached the flow waits.
+
+    >>> to_http("https://shop/in", identity="id", headers={"Authorization": "Bearer hunter2"}, batch=100)
+    hr.to_http('https://shop/in', identity='id', batch=100, headers={'Authorization': '***'})
+    """
+    for name, value, least in (("batch", batch, 1), ("retries", retries, 0), ("writers", writers, 1)):
+        if value is not None and value < least:
+            raise DefinitionError(f"{name.upper()}_INVALID", f"to_http: {name}={value} must be {least} or more.")
+    seconds = positive_microseconds(timeout, argument="timeout") / 1e6
+    endpoint = parse_endpoint(url, None, tuple((headers or {}).items()), seconds, retries)
+    return HttpSink(endpoint, identity, batch, writers)
+
+
+def idempotency_key(identities: pl.Series) -> str:
+    """One key for a set of rows, whatever their order.
+
+    >>> idempotency_key(pl.Series(["a", "b"])) == idempotency_key(pl.Series(["b", "a"]))
+    True
+    """
+    texts = sorted(json_rows(identities.alias("id").to_frame()))
+    return blake2b(b"\n".join(texts), digest_size=16).hexdigest()

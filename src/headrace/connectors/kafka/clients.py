@@ -1,0 +1,238 @@
+"""Clients of a Kafka cluster whose every call ends: under a limit, its errors told apart, its clients let go safely."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+
+from headrace.connectors.base.sink import Unreachable
+from headrace.errors import HeadraceError
+from headrace.secrets import HIDDEN, Secret, revealed, shown_options
+
+PATIENCE = 6.0
+"""Seconds without an answer or an acknowledged message after which a broker counts as not there."""
+LINGER = 2.0
+QUEUED_MESSAGES = 200_000
+Message = tuple[bytes | None, bytes | None]
+"""Value and key."""
+Answer = TypeVar("Answer")
+
+_SETTINGS: dict[str, Any] = {
+    "linger.ms": 5,
+    # The default of 100 is paid in every transaction, because the first request after a commit is told to come again.
+    "retry.backoff.ms": 5,
+    "compression.type": "lz4",
+    # As the Java clients do, so that one key has one partition whoever writes it.
+    "partitioner": "murmur2_random",
+    "transaction.timeout.ms": 300_000,
+}
+_REFUSED = {
+    KafkaError._AUTHENTICATION,
+    KafkaError._SSL,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.POLICY_VIOLATION,
+}
+_ABSENT = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+}
+_FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+
+
+class Fenced(Unreachable):
+    """Another producer writes under the same id, or the broker gave the transaction up; the mark says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where a cluster is and how to talk to it."""
+
+    servers: str
+    options: tuple[tuple[str, str | Secret], ...] = field(repr=False)
+    max_bytes: int
+
+    def settings(self, ours: Mapping[str, Any]) -> dict[str, Any]:
+        """All settings of a client; the author's options come before Headrace's habits, not before its needs."""
+        return {
+            "bootstrap.servers": self.servers,
+            # Its complaints would fill a worker's log for as long as a broker is away; errors reach us anyway.
+            "log_level": 0,
+            "logger": logging.Logger("librdkafka", logging.CRITICAL + 1),
+            "error_cb": lambda error: None,
+            **{name: revealed(value) for name, value in self.options},
+            **ours,
+        }
+
+    def failure(self, error: KafkaError) -> Exception:
+        """What a client's error means for whoever delivers."""
+        code, text = error.code(), self.hidden(error.str())
+        where = f"kafka at {self.servers}"
+        if code in _REFUSED:
+            return HeadraceError(
+                "SINK_REFUSED", f"{where} refuses: {text} ({error.name()}). Mend the options or the broker's rights."
+            )
+        if code in _ABSENT:
+            return HeadraceError("TOPIC_UNKNOWN", f"{where}: {text}. The topic is gone; create it again.")
+        if code in _FENCED or error.fatal():
+            return Fenced(f"{where}: {text}")
+        return Unreachable(f"{where}: {text}")
+
+    def hidden(self, text: str) -> str:
+        """A client's words without the secrets of the options."""
+        shown = shown_options(dict(self.options))
+        for name, value in self.options:
+            plain = revealed(value)
+            if shown[name] == HIDDEN and plain:
+                text = text.replace(plain, HIDDEN)
+        return text
+
+    def producer(self, errors: list[KafkaError], ours: Mapping[str, Any]) -> Producer:
+        """A producer that notes in ``errors`` why a message failed and what the broker refuses."""
+
+        def complain(error: KafkaError) -> None:
+            if error.code() in _REFUSED:
+                errors.append(error)
+
+        needs = {
+            "message.max.bytes": self.max_bytes,
+            "queue.buffering.max.messages": QUEUED_MESSAGES,
+            "delivery.report.only.error": True,
+            "on_delivery": lambda error, message: errors.append(error),
+            "error_cb": complain,
+        }
+        return self._built(Producer, _SETTINGS | self.settings({**needs, **ours}))
+
+    def topics(self, producer: Producer, errors: list[KafkaError], topic: str = "") -> set[str]:
+        """The names of all topics, or of one that must be there; the first call of a producer, which connects it."""
+        asked = {"topic": topic} if topic else {}
+        try:
+            known = self.answer(lambda: producer.list_topics(timeout=PATIENCE, **asked).topics)
+            if topic and known[topic].error is not None:
+                raise self.failure(known[topic].error)
+            return set(known)
+        except Unreachable:
+            # A wrong password looks like silence; why it is silent comes by another way.
+            producer.poll(0)
+            if not errors:
+                raise
+        raise self.failure(errors[0])
+
+    def group(self, name: str) -> Consumer:
+        """A consumer that never reads: it stands for the group whose offset is a mark."""
+        return self._built(Consumer, self.settings({"group.id": name, "enable.auto.commit": False}))
+
+    def _built(self, kind: Callable[[dict[str, Any]], Answer], settings: dict[str, Any]) -> Answer:
+        try:
+            return kind(settings)
+        except (KafkaException, ValueError, TypeError) as problem:
+            text = self.hidden(str(problem.args[0]))
+        raise HeadraceError("KAFKA_OPTION", f"kafka at {self.servers}: {text}. Mend the options of hr.to_kafka.")
+
+    def answer(self, call: Callable[[], Answer], *, limit: float = PATIENCE) -> Answer:
+        """The answer of a call that would block; one that overruns its own time-out is left behind in its thread."""
+        answers: SimpleQueue[tuple[Answer | None, Exception | None]] = SimpleQueue()
+
+        def ask() -> None:
+            try:
+                answers.put((call(), None))
+            except Exception as problem:
+                # Without its traceback, which would keep the client alive in the wrong thread.
+                answers.put((None, problem.with_traceback(None)))
+
+        Thread(target=ask, daemon=True).start()
+        try:
+            answer, problem = answers.get(timeout=limit + 1)
+        except Empty:
+            answer, problem = None, Unreachable(f"kafka at {self.servers} gave no answer in {limit:.0f} seconds")
+        if isinstance(problem, KafkaException):
+            problem = self.failure(problem.args[0])
+        if problem is not None:
+            raise problem
+        return answer  # type: ignore[return-value]
+
+
+def send(producer: Producer, topic: str, messages: Sequence[Message], cluster: Cluster) -> None:
+    """Produce messages; the queue is bounded, so a slow broker slows the caller."""
+    produce = producer.produce
+    error = None
+    try:
+        for value, key in messages:
+            try:
+                produce(topic, value, key)
+            except BufferError:
+                _send_when_there_is_room(producer, topic, (value, key), cluster)
+    except KafkaException as problem:
+        error = problem.args[0]
+    if error is not None:
+        raise cluster.failure(error)
+
+
+def _send_when_there_is_room(producer: Producer, topic: str, message: Message, cluster: Cluster) -> None:
+    """Produce a message for which the queue, full by number or by bytes, has had no room."""
+    while queued := len(producer):
+        _drain(producer, cluster, until=queued // 2)
+        with suppress(BufferError):
+            return producer.produce(topic, *message)
+    with suppress(BufferError):
+        return producer.produce(topic, *message)
+    raise HeadraceError(
+        "KAFKA_OPTION",
+        f"kafka at {cluster.servers}: a message for topic {topic!r} is larger than the whole queue. Raise "
+        "queue.buffering.max.kbytes in the options of hr.to_kafka, or leave it out.",
+    )
+
+
+def finish(producer: Producer, cluster: Cluster, errors: Sequence[KafkaError]) -> None:
+    """Wait until every message is acknowledged; fail when one was not."""
+    _drain(producer, cluster, until=0)
+    if errors:
+        raise cluster.failure(errors[0])
+
+
+def _drain(producer: Producer, cluster: Cluster, *, until: int) -> None:
+    """Wait until no more than so many messages are unacknowledged, for as long as their number falls."""
+    least, moved = len(producer), time.monotonic()
+    error = None
+    try:
+        while (left := producer.flush(0.1)) > until:
+            if left < least:
+                least, moved = left, time.monotonic()
+            elif time.monotonic() - moved > PATIENCE:
+                raise Unreachable(
+                    f"kafka at {cluster.servers} acknowledged none of {left} messages in {PATIENCE:.0f} seconds"
+                )
+    except KafkaException as problem:
+        error = problem.args[0]
+    if error is not None:
+        raise cluster.failure(error)
+
+
+def let_go(clients: list[Any]) -> None:
+    """Drop clients where nobody waits: the end of one that lost its broker can block for minutes."""
+    left = list(clients)
+    clients.clear()
+
+    def drop() -> None:
+        # Until then the traceback of the error that is being handled may hold them too, in the caller's thread.
+        time.sleep(LINGER)
+        left.clear()
+
+    Thread(target=drop, daemon=True).start()

@@ -1,0 +1,177 @@
+"""A writer's transactions: its messages and its mark, a group offset, become visible together or not at all."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from headrace.connectors.base.marks import Mark, check_epoch
+from headrace.connectors.base.sink import Unreachable, Writer
+from headrace.connectors.kafka.clients import PATIENCE, Cluster, Fenced, Message, finish, let_go, send
+from headrace.errors import HeadraceError
+
+BATCHES = 2**40
+"""More batches than a generation can have, so that generation and batch fit into one offset."""
+CLAIMED = 0
+"""The offset of a writer that has claimed its epoch and written nothing; brokers do not store negative ones."""
+TAKE_OVER = 20.0
+"""Seconds in which a broker must have ended a predecessor's transaction."""
+GLANCE = 1.0
+KEPT = 8
+"""How many writers' clients a worker keeps; each has threads and connections of its own."""
+CLAIMS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a writer's group offset holds."""
+
+    epoch: int
+    owner: str
+    """The producer that stored it: another one than ours may have fenced ours."""
+    mark: Mark | None
+
+    def position(self, topic: str) -> TopicPartition:
+        """As a group offset with metadata.
+
+        >>> stored = Stored(epoch=3, owner="f00d", mark=Mark(3, generation=1, batch=7, rows=40))
+        >>> stored.position("spend").offset - 2**40
+        8
+        >>> read_stored(stored.position("spend")) == stored
+        True
+        """
+        offset = CLAIMED if self.mark is None else self.mark.generation * BATCHES + self.mark.batch + 1
+        rows = 0 if self.mark is None else self.mark.rows
+        metadata = {"epoch": self.epoch, "rows": rows, "owner": self.owner, "at": int(time.time())}
+        return TopicPartition(topic, 0, offset, json.dumps(metadata))
+
+
+def read_stored(position: TopicPartition) -> Stored | None:
+    """What a committed offset says; None when nothing was ever committed, or all of it has expired."""
+    if position.offset < 0:
+        return None
+    try:
+        metadata = json.loads(position.metadata or "")
+        epoch, owner, rows = int(metadata["epoch"]), str(metadata["owner"]), int(metadata["rows"])
+    except (ValueError, KeyError, TypeError):
+        raise HeadraceError(
+            "MARK_UNREADABLE",
+            f"kafka topic {position.topic!r}: the writer's group offset {position.offset} was not stored by Headrace. "
+            "Another program commits under the writer's name; stop it and go on from a new checkpoint.",
+        ) from None
+    if position.offset == CLAIMED:
+        return Stored(epoch, owner, None)
+    generation, batch = divmod(position.offset - 1, BATCHES)
+    return Stored(epoch, owner, Mark(epoch, generation, batch, rows))
+
+
+class Transactions:
+    """A transactional producer, and the group of the same name."""
+
+    def __init__(self, cluster: Cluster, topic: str, name: str) -> None:
+        self.owner = uuid.uuid4().hex
+        self._cluster, self._topic = cluster, topic
+        self._errors: list[KafkaError] = []
+        self._clients: list[Producer | Consumer] = [cluster.producer(self._errors, {"transactional.id": name})]
+        self._clients.append(cluster.group(name))
+
+    def take_over(self, epoch: int, *, place: str, writer: str) -> Stored | None:
+        """Fence and abort whoever wrote under this name before, then see what was stored last."""
+        # A producer that has seen its topic takes half a second less for what follows.
+        self._cluster.topics(self._producer, self._errors, self._topic)
+        # A driver that has lost its lease learns it here, before it fences its successor's producer. While a
+        # transaction is open there is no answer, and none is needed.
+        with suppress(Unreachable):
+            self._check(self.stored(limit=GLANCE), epoch, place, writer)
+        self._cluster.answer(lambda: self._producer.init_transactions(TAKE_OVER), limit=TAKE_OVER)
+        # Only now: before, the predecessor's last transaction could still be decided either way.
+        stored = self.stored()
+        self._check(stored, epoch, place, writer)
+        return stored
+
+    def stored(self, *, limit: float = PATIENCE) -> Stored | None:
+        """The newest stored offset; waits for a transaction that is just being ended."""
+        ask = [TopicPartition(self._topic, 0)]
+        [position] = self._cluster.answer(lambda: self._group.committed(ask, timeout=limit), limit=limit)
+        if position.error is not None:
+            raise self._cluster.failure(position.error)
+        return read_stored(position)
+
+    def write(self, messages: Sequence[Message], epoch: int, mark: Mark | None) -> None:
+        """Messages and mark in one transaction."""
+        self._errors.clear()
+        position = Stored(epoch, self.owner, mark).position(self._topic)
+        self._cluster.answer(self._producer.begin_transaction)
+        send(self._producer, self._topic, messages, self._cluster)
+        finish(self._producer, self._cluster, self._errors)
+        group = self._cluster.answer(self._group.consumer_group_metadata)
+        self._cluster.answer(lambda: self._producer.send_offsets_to_transaction([position], group, PATIENCE))
+        self._cluster.answer(lambda: self._producer.commit_transaction(PATIENCE))
+
+    def close(self) -> None:
+        """Leave the producer as it is: the next one of its name ends what it left open."""
+        let_go(self._clients)
+
+    def _check(self, stored: Stored | None, epoch: int, place: str, writer: str) -> None:
+        if stored is not None:
+            check_epoch(epoch, stored.epoch, place=place, writer=writer)
+
+    @property
+    def _producer(self) -> Producer:
+        return self._clients[0]  # type: ignore[return-value]
+
+    @property
+    def _group(self) -> Consumer:
+        return self._clients[1]  # type: ignore[return-value]
+
+
+_kept: dict[tuple[Cluster, str, str], Transactions] = {}
+
+
+@contextmanager
+def transactions(
+    cluster: Cluster, topic: str, writer: Writer, *, place: str
+) -> Iterator[tuple[Transactions, Stored | None]]:
+    """A writer's transactions, kept in this worker from batch to batch, and what is stored; closed on any error."""
+    key = (cluster, topic, f"{writer.name}.{topic}")
+    ours = _kept.pop(key, None)
+    try:
+        stored = None if ours is None else ours.stored()
+        # When the writer's share went to another worker in between, that worker's producer has fenced this one.
+        if ours is None or stored is None or stored.owner != ours.owner:
+            if ours is not None:
+                ours.close()
+            ours = Transactions(*key)
+            stored = ours.take_over(writer.epoch, place=place, writer=writer.name)
+        yield ours, stored
+    except BaseException:
+        if ours is not None:
+            ours.close()
+        raise
+    _kept[key] = ours
+    if len(_kept) > KEPT:
+        _kept.pop(next(iter(_kept))).close()
+
+
+def claim(cluster: Cluster, topic: str, writer: Writer, *, place: str) -> None:
+    """Store the writer's epoch beside its last mark: from now on nobody of an older epoch can write."""
+    for attempt in range(CLAIMS):
+        ours = Transactions(cluster, topic, f"{writer.name}.{topic}")
+        try:
+            stored = ours.take_over(writer.epoch, place=place, writer=writer.name)
+            mark = None if stored is None or stored.mark is None else replace(stored.mark, epoch=writer.epoch)
+            ours.write([], writer.epoch, mark)
+        except Fenced:
+            # By a zombie that claims at the same time: one of the two will see the other's epoch.
+            if attempt == CLAIMS - 1:
+                raise
+        else:
+            return
+        finally:
+            ours.close()

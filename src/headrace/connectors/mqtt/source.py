@@ -1,0 +1,125 @@
+"""``hr.read_mqtt``: messages of MQTT topics, at least once into a landing log, and from there on exactly once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import polars as pl
+
+from headrace.connectors.base.decoding import POSITION, Columns, Decoded, type_name
+from headrace.connectors.base.gate import Arrived, Gate
+from headrace.connectors.base.messages import MessageDecoder, Payloads, message_decoder
+from headrace.connectors.base.source import FILES, Source, add_source, add_ticks
+from headrace.connectors.files.landing import FOLDER as LANDING
+from headrace.connectors.files.landing import landed
+from headrace.connectors.mqtt.broker import Broker
+from headrace.connectors.mqtt.feed import MqttFeed
+from headrace.errors import DefinitionError
+from headrace.graph import active_graph
+from headrace.schemas import MOMENT, parse_ddl, polars_schema
+from headrace.secrets import Secret
+from headrace.waiting import Sign
+from headrace.wheel.task import Task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Format = Literal["json", "csv", "raw"]
+METADATA: Mapping[str, pl.DataType] = {"_topic": pl.String(), "_timestamp": MOMENT}
+"""Columns that a schema may declare beside those of the payload: the topic, and when the message came."""
+RAW_SCHEMA = "value BINARY, _topic STRING, _timestamp TIMESTAMP"
+
+
+@dataclass(frozen=True, slots=True)
+class MqttReader:
+    """Reads the files of a landing log that Spark names."""
+
+    decoder: MessageDecoder
+    columns: Mapping[str, pl.DataType]
+    """The declared columns in order, those of ``METADATA`` among them."""
+
+    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Arrived]:
+        """The messages of each file; a row's position is its place in the file."""
+        for (path,) in raw.select("path").drop_nulls().sort("path").rows():
+            messages = pl.DataFrame(landed(path))
+            positions = np.arange(messages.height, dtype=np.int64)
+            decoded = self.decoder.decode(Payloads.of(messages["payload"].to_list(), positions))
+            told = messages[decoded.rows[POSITION]]
+            known = told.select(pl.col("topic").alias("_topic"), pl.col("arrived").cast(MOMENT).alias("_timestamp"))
+            rows = decoded.rows.hstack(known).select(*self.columns, POSITION)
+            topics = messages[decoded.dead["position"]]["topic"]
+            dead = decoded.dead.with_columns(pl.format("{} (topic {})", "detail", topics).alias("detail"))
+            yield Arrived(Decoded(rows, dead, decoded.lines), path, told["arrived"])
+
+
+def read_mqtt(
+    spark: SparkSession,
+    topics: str | Sequence[str],
+    *,
+    servers: str = "127.0.0.1:1883",
+    schema: str | None = None,
+    format: Format = "json",
+    client_id: str | None = None,
+    username: str | None = None,
+    password: str | Secret | None = None,
+    name: str | None = None,
+) -> DataFrame:
+    """The messages of topics (``plant/+/heat``, ``plant/#``); those that cannot be read become dead letters.
+
+    A broker forgets what it has delivered, so a client on the driver takes messages over with QoS 1: it stores them
+    under ``<checkpoint>/landing/<name>`` and only then acknowledges them. After a crash between the two the broker
+    delivers them again: at least once into the landing log. What has landed is processed exactly once; the files stay,
+    remove old ones when no flow needs them. The broker keeps messages 30 days for a pipeline that is away; messages
+    published with QoS 0 it does not keep. ``schema`` may declare ``_topic`` and ``_timestamp``, when a message came.
+    ``client_id`` is made up once for a checkpoint unless given, and must be no other client's.
+    """
+    broker = Broker(servers, (topics,) if isinstance(topics, str) else tuple(topics), username, password)
+    if format not in ("json", "csv", "raw"):
+        raise DefinitionError("FORMAT_UNKNOWN", f"format={format!r} is not known. Use 'json', 'csv' or 'raw'.")
+    if (schema is None) != (format == "raw"):
+        wanted = "needs schema='...'" if schema is None else "has columns of its own. Leave schema out"
+        raise DefinitionError("SCHEMA_MISSING", f"topic {broker.topics[0]!r}: format={format!r} {wanted}.")
+    struct = parse_ddl(schema or RAW_SCHEMA)
+    declared = polars_schema(struct)
+    _check_metadata(broker.topics[0], declared)
+    required = frozenset(field.name for field in struct.fields if not field.nullable)
+    columns = Columns({column: kind for column, kind in declared.items() if column not in METADATA}, required)
+    decoder = message_decoder(format, columns, avro_schema=None)
+    graph = active_graph()
+    called = name or re.sub(r"\W+", "_", broker.topics[0]).strip("_")
+    landing = graph.checkpoint / LANDING / called
+    landing.mkdir(parents=True, exist_ok=True)
+    # Spark forgets, and would pass over, files older than this against the newest one.
+    reader = spark.readStream.format("binaryFile").schema(FILES).option("maxFileAge", "365d")
+    raw = reader.load(str(landing.absolute())).select("path")
+    folder = graph.checkpoint / "ticks" / called
+    source = Source(add_ticks(raw, folder), Gate(called, MqttReader(decoder, declared), None), struct)
+
+    def signs() -> list[Sign]:
+        flows = [flow.name for flow in graph.flows.values() if called in flow.sources]
+        return [Sign(str(graph.checkpoint / flow), f"source.{called}", f"MQTT broker {servers}") for flow in flows]
+
+    feed = MqttFeed(broker, landing, client_id, signs)
+    fingerprint: dict[str, object] = {
+        "kind": "mqtt",
+        "topics": list(broker.topics),
+        "format": format,
+        "schema": schema or RAW_SCHEMA,
+    }
+    return add_source(source, fingerprint, folder, prepare=broker.check, feed=feed)
+
+
+def _check_metadata(topic: str, declared: Mapping[str, pl.DataType]) -> None:
+    for column, kind in METADATA.items():
+        if column in declared and declared[column] != kind:
+            raise DefinitionError(
+                "METADATA_TYPE",
+                f"topic {topic!r}: column {column!r} is filled by Headrace and is {type_name(kind)}, declared "
+                f"{type_name(declared[column])}. Declare it so, or leave it out.",
+            )
+    if all(column in METADATA for column in declared):
+        raise DefinitionError("SCHEMA_MISSING", f"topic {topic!r}: the schema names no column of the message itself.")

@@ -1,0 +1,155 @@
+"""Marks in a table beside the rows: claimed by the driver, moved on in the transaction that writes a share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from io import BytesIO
+from typing import Any
+
+import polars as pl
+import psycopg
+from psycopg import sql
+
+from headrace.connectors.base.marks import Mark, check_epoch
+from headrace.connectors.base.sink import Share, Unreachable, Writer
+from headrace.errors import HeadraceError
+
+TABLE = "headrace_marks"
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What stands in the table of marks for a writer."""
+
+    epoch: int
+    mark: Mark | None
+    """None until the writer has written something."""
+    rows: int
+    """How many rows the marked share wrote."""
+    refused: pl.DataFrame | None
+    """The rows of the marked share that the table refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The marks of the writers of one target, in the target's schema."""
+
+    schema: str | None
+    target: str
+    """The table whose rows the marks are for: one output can be written to several."""
+    place: str
+
+    @property
+    def table(self) -> sql.Identifier:
+        """The table's quoted name."""
+        return sql.Identifier(TABLE) if self.schema is None else sql.Identifier(self.schema, TABLE)
+
+    def session(self, writer: Writer) -> str:
+        """The writer's name among the server's sessions, which has 63 ASCII characters at most.
+
+        >>> Marks(None, "spend", "table spend").session(Writer("spend-1f0c", "main", 0, epoch=1))
+        'headrace.spend-1f0c.main.0.93a264f693c0b5d4'
+        """
+        whole = blake2b(f"{writer.name}\n{self.schema}\n{self.target}".encode(), digest_size=8).hexdigest()
+        return f"{writer.name.encode('ascii', 'replace').decode()[:46]}.{whole}"
+
+    def create(self, connection: psycopg.Connection[Any]) -> None:
+        """Create the table unless it is there; the lock lets one of several flows do it."""
+        with connection.transaction():
+            connection.execute("select pg_advisory_xact_lock(hashtext(%s))", [TABLE])
+            if connection.execute("select to_regclass(%s)", [self.table.as_string(connection)]).fetchone() == (None,):
+                connection.execute(
+                    sql.SQL(
+                        "create table {} (writer text, target text, epoch bigint not null, generation bigint, "
+                        "batch bigint, rows bigint, refused bytea, primary key (writer, target))"
+                    ).format(self.table)
+                )
+
+    def claim(self, connection: psycopg.Connection[Any], writer: Writer) -> None:
+        """From now on an older epoch of this writer is refused; a transaction that it left open is ended."""
+        for _ in range(_ATTEMPTS):
+            self.check_not_fenced(connection, writer)
+            self.end_predecessors(connection, writer)
+            try:
+                with connection.transaction():
+                    connection.execute("set local lock_timeout = '2s'")
+                    claimed = connection.execute(
+                        sql.SQL(
+                            "insert into {table} as m (writer, target, epoch) values (%s, %s, %s) on conflict "
+                            "(writer, target) do update set epoch = excluded.epoch where m.epoch <= excluded.epoch"
+                        ).format(table=self.table),
+                        [writer.name, self.target, writer.epoch],
+                    )
+            except psycopg.errors.LockNotAvailable:
+                continue
+            if claimed.rowcount == 1:
+                return
+        self.check_not_fenced(connection, writer)
+        raise Unreachable(f"{self.place}: the mark of writer {writer.name!r} is locked by another session")
+
+    def check_not_fenced(self, connection: psycopg.Connection[Any], writer: Writer) -> None:
+        """Refuse a driver whose lease another has taken over, without waiting for a lock."""
+        stored = self._select(connection, writer, "")
+        if stored is not None:
+            check_epoch(writer.epoch, stored.epoch, place=self.place, writer=writer.name)
+
+    def lock(self, connection: psycopg.Connection[Any], share: Share) -> Stored:
+        """The writer's mark, locked until the transaction ends."""
+        try:
+            with connection.transaction():
+                stored = self._select(connection, share.writer, "for update nowait")
+        except psycopg.errors.LockNotAvailable:
+            # A frozen or cut-off attempt of this writer: it is ended, and then the mark tells what it has done.
+            self.check_not_fenced(connection, share.writer)
+            self.end_predecessors(connection, share.writer)
+            stored = self._select(connection, share.writer, "for update")
+        if stored is None:
+            raise HeadraceError(
+                "MARK_LOST",
+                f"{self.place}: the mark of writer {share.writer.name!r} is no longer in {TABLE}. Whether batch "
+                f"{share.batch} was written cannot be told. Look which rows are there, then go on from a new "
+                "checkpoint.",
+            )
+        check_epoch(share.writer.epoch, stored.epoch, place=self.place, writer=share.writer.name)
+        return stored
+
+    def move(self, connection: psycopg.Connection[Any], share: Share, rows: int, refused: pl.DataFrame | None) -> None:
+        """Mark a share as written, in the transaction that writes it."""
+        connection.execute(
+            sql.SQL(
+                "update {} set generation = %s, batch = %s, rows = %s, refused = %s where writer = %s and target = %s"
+            ).format(self.table),
+            [share.generation, share.batch, rows, _to_bytes(refused), share.writer.name, self.target],
+        )
+
+    def end_predecessors(self, connection: psycopg.Connection[Any], writer: Writer) -> None:
+        """End the sessions in which another process is writing as this writer."""
+        connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = %s "
+            "and pid <> pg_backend_pid() and datname = current_database() and usename = current_user",
+            [self.session(writer)],
+        )
+
+    def _select(self, connection: psycopg.Connection[Any], writer: Writer, locking: str) -> Stored | None:
+        found = connection.execute(
+            sql.SQL(
+                "select epoch, generation, batch, rows, refused from {} where writer = %s and target = %s {}"
+            ).format(self.table, sql.SQL(locking)),
+            [writer.name, self.target],
+            binary=True,
+        ).fetchone()
+        if found is None:
+            return None
+        epoch, generation, batch, rows, refused = found
+        mark = None if batch is None else Mark(epoch, generation, batch, rows)
+        return Stored(epoch, mark, rows or 0, None if refused is None else pl.read_ipc(BytesIO(refused)))
+
+
+def _to_bytes(refused: pl.DataFrame | None) -> bytes | None:
+    if refused is None:
+        return None
+    stream = BytesIO()
+    refused.write_ipc(stream)
+    return stream.getvalue()

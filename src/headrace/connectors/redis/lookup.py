@@ -1,0 +1,114 @@
+"""Redis as a service: one hash or JSON text a key, many keys on their way together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import polars as pl
+import redis
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from headrace.connectors.http.lookup import json_object
+from headrace.connectors.redis.client import check_url
+from headrace.errors import DefinitionError
+from headrace.operators.lookup.columns import check_named
+from headrace.operators.lookup.service import LARGEST_ANSWER, Answer, LookupFailure
+from headrace.secrets import HIDDEN, Secret, revealed, without_password
+from headrace.template import Template, parse_template
+
+Value = Literal["hash", "json"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RedisLookup:
+    """A server and the names of its keys."""
+
+    url: str
+    key: Template
+    value: Value
+    password: str | Secret | None
+    at_once: int = 250
+    together: int = 8
+    in_text: bool = True
+
+    def check(self, keys: Mapping[str, pl.DataType], *, step: str) -> None:
+        """The names are made of the key's columns and no others."""
+        check_named(self.key, keys, step=step)
+
+    def questions(self, keys: pl.DataFrame) -> list[Any]:
+        """The name of each key, as ``hr.to_redis`` writes it."""
+        return self.key.render(keys).to_list()
+
+    def connect(self, in_flight: int) -> RedisConnection:
+        """A client that keeps its connections open."""
+        password: dict[str, Any] = {} if self.password is None else {"password": revealed(self.password)}
+        # Whoever calls watches the time and asks again.
+        client = Redis.from_url(self.url, retry=Retry(NoBackoff(), 0), max_connections=2 * in_flight, **password)
+        return RedisConnection(client, self.value)
+
+    def __repr__(self) -> str:
+        password = HIDDEN if isinstance(self.password, str) else self.password
+        more = f", value={self.value!r}" if self.value != "hash" else ""
+        more += f", password={password!r}" if password is not None else ""
+        return f"hr.redis_lookup({without_password(self.url)!r}, key={str(self.key)!r}{more})"
+
+
+@dataclass(frozen=True, slots=True)
+class RedisConnection:
+    """A process's connections to a server."""
+
+    client: Redis
+    value: Value
+
+    async def ask(self, questions: Sequence[Any]) -> Sequence[Answer]:
+        """What the keys hold."""
+        async with self.client.pipeline(transaction=False) as commands:
+            for name in questions:
+                if self.value == "hash":
+                    commands.hgetall(name)
+                else:
+                    commands.getrange(name, 0, LARGEST_ANSWER)
+            answers = await commands.execute(raise_on_error=False)
+        return [self._read(answer) for answer in answers]
+
+    def _read(self, answer: Any) -> Answer:
+        if isinstance(answer, redis.ResponseError):
+            return LookupFailure("ANSWER_WRONG_TYPE", f"Redis says: {answer}", again=False)
+        if isinstance(answer, Exception):
+            raise answer
+        if not answer:
+            return None
+        if self.value == "hash":
+            return {_text(name): _text(value) for name, value in answer.items()}
+        if len(answer) > LARGEST_ANSWER:
+            detail = f"a value has more than {LARGEST_ANSWER} bytes"
+            return LookupFailure("ANSWER_TOO_LARGE", detail, again=False)
+        try:
+            return json_object(answer)
+        except LookupFailure as problem:
+            # One bad value is not the failure of all that were asked for with it.
+            return LookupFailure(problem.reason, problem.detail, again=False)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.client.aclose()
+
+
+def redis_lookup(url: str, *, key: str, value: Value = "hash", password: str | Secret | None = None) -> RedisLookup:
+    """Read the hash, or the JSON text, of a key of Redis, whose name has the columns in braces.
+
+    >>> redis_lookup("redis://:hunter2@cache:6379/0", key="customer:{id}")
+    hr.redis_lookup('redis://:***@cache:6379/0', key='customer:{id}')
+    """
+    if value not in ("hash", "json"):
+        raise DefinitionError("VALUE_UNKNOWN", f"value={value!r} is not known. Use 'hash' or 'json'.")
+    check_url(url)
+    return RedisLookup(url, parse_template(key), value, password)
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="surrogateescape")

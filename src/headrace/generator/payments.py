@@ -1,0 +1,207 @@
+"""Seeded, believable payments with every kind of trouble a stream can have, and the truth about each row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from headrace.connectors.base.decoding import EVENT_TIME_IN_FUTURE
+from headrace.durations import Duration, microseconds
+from headrace.errors import DefinitionError
+from headrace.generator.faults import FAULTS
+
+Integers = npt.NDArray[np.int64]
+Shares = npt.NDArray[np.float64]
+
+_YEAR = 365 * 86_400_000_000
+_FARTHEST_REPEAT = 500
+_CHUNK_ROWS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Payments:
+    """A stream of payments in which each row depends only on the seed, its index and the stream's start and rate.
+
+    So any split of the indices gives the same rows. ``late``, ``broken`` and ``future`` are shares of rows and exclude
+    each other; ``duplicates`` is the share of rows that repeat an earlier one exactly.
+
+    >>> start = datetime(2026, 1, 1, tzinfo=UTC)
+    >>> rows = Payments(seed=7).lines(np.arange(2), start=start, rate=10.0)
+    >>> rows["id"].to_list()
+    ['p000000000', 'p000000001']
+    """
+
+    seed: int = 7
+    accounts: int = 200
+    shops: int = 40
+    gateways: int = 3
+    disorder: Duration = "2 seconds"
+    late: float = 0.0
+    delay: Duration = "5 minutes"
+    duplicates: float = 0.0
+    broken: float = 0.0
+    future: float = 0.0
+    idle_gateways: int = 0
+    silent_after: int = 10_000
+
+    schema: ClassVar[str] = "id STRING, account STRING, shop STRING, gateway STRING, amount DOUBLE, at TIMESTAMP"
+
+    def __post_init__(self) -> None:
+        for name, share in (("late", self.late), ("broken", self.broken), ("future", self.future)):
+            _check_share(name, share)
+        _check_share("duplicates", self.duplicates)
+        for name, length in (("disorder", self.disorder), ("delay", self.delay)):
+            microseconds(length, argument=name)
+        if self.late + self.broken + self.future > 1:
+            raise DefinitionError(
+                "PAYMENTS_SHARES",
+                f"late={self.late}, broken={self.broken} and future={self.future} are more than all rows together. "
+                "Make their sum 1 or less.",
+            )
+        if self.duplicates > 0.5:
+            raise DefinitionError(
+                "PAYMENTS_SHARES", f"duplicates={self.duplicates} leaves too few rows to repeat. Give 0.5 or less."
+            )
+        if min(self.accounts, self.shops) < 1 or not 0 <= self.idle_gateways < self.gateways:
+            raise DefinitionError(
+                "PAYMENTS_COUNTS",
+                f"accounts={self.accounts}, shops={self.shops}, gateways={self.gateways}, idle_gateways="
+                f"{self.idle_gateways} leave nobody to pay. Give one of each or more, and a gateway that is not idle.",
+            )
+
+    def lines(self, indices: Integers, *, start: datetime, rate: float) -> pl.DataFrame:
+        """The rows with these indices, ``rate`` a second from ``start``.
+
+        Columns: ``line`` (bytes without newline), ``id``, ``reason`` (null for a good row), and what a good row says:
+        ``account``, ``shop``, ``gateway``, ``amount``, ``at``.
+        """
+        origins = self._originals(indices.astype(np.int64))
+        times = _micros(start) + (origins * (1_000_000 / rate)).astype(np.int64)
+        kinds = self._uniform("kind", origins)
+        broken, ahead = kinds < self.broken, (kinds >= self.broken) & (kinds < self.broken + self.future)
+        late = (kinds >= self.broken + self.future) & (kinds < self.broken + self.future + self.late)
+        rows = self._values(origins, times + self._shift(origins, late=late, ahead=ahead))
+        line = rows.select(_line()).to_series().cast(pl.Binary)
+        reason = pl.Series("reason", [None] * len(indices), dtype=pl.String).set(pl.Series(ahead), EVENT_TIME_IN_FUTURE)
+        if broken.any():
+            line, reason = self._break(line, reason, origins, np.flatnonzero(broken))
+        good = reason.is_null()
+        said = [pl.when(good).then(pl.col(name)).alias(name) for name in ("account", "shop", "gateway", "amount", "at")]
+        return rows.select(line, "id", reason, *said)
+
+    def write(
+        self, folder: Path, *, rows: int, files: int, start: datetime, rate: float, truth: Path | None = None
+    ) -> Path:
+        """Writes ``part-00000.json`` and so on in the order of time; returns the file that holds the truth.
+
+        The truth, ``truth.parquet`` beside the folder unless told, has every column of ``lines`` but the line itself.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        known: list[pl.DataFrame] = []
+        for number, indices in enumerate(np.array_split(np.arange(rows, dtype=np.int64), files)):
+            with (folder / f"part-{number:05}.json").open("wb") as file:
+                for first in range(0, len(indices), _CHUNK_ROWS):
+                    chunk = self.lines(indices[first : first + _CHUNK_ROWS], start=start, rate=rate)
+                    file.write(b"\n".join(chunk["line"].to_list()) + b"\n")
+                    known.append(chunk.drop("line"))
+        path = folder.parent / "truth.parquet" if truth is None else truth
+        pl.concat(known).write_parquet(path)
+        return path
+
+    def _break(
+        self, line: pl.Series, reason: pl.Series, indices: Integers, chosen: Integers
+    ) -> tuple[pl.Series, pl.Series]:
+        faults = [FAULTS[at] for at in (self._uniform("fault", indices[chosen]) * len(FAULTS)).astype(int)]
+        lines = line.to_list()
+        for at, fault in zip(chosen.tolist(), faults, strict=True):
+            lines[at] = fault.broken(lines[at].decode())
+        reasons = reason.scatter(chosen, pl.Series([fault.reason for fault in faults]))
+        return pl.Series("line", lines, dtype=pl.Binary), reasons
+
+    def _originals(self, indices: Integers) -> Integers:
+        """For each row itself, or the earlier row that it repeats; a repeated row is never itself a repeat."""
+        originals = indices.copy()
+        repeats = self._repeats(indices)
+        span = np.minimum(indices, _FARTHEST_REPEAT)
+        back = 1 + (self._uniform("distance", indices) * span).astype(np.int64)
+        originals[repeats] -= back[repeats]
+        while (again := self._repeats(originals)).any():
+            originals[again] -= 1
+        return originals
+
+    def _repeats(self, indices: Integers) -> npt.NDArray[np.bool_]:
+        return (self._uniform("repeat", indices) < self.duplicates) & (indices > 0)
+
+    def _shift(self, indices: Integers, *, late: npt.NDArray[np.bool_], ahead: npt.NDArray[np.bool_]) -> Integers:
+        """How far each row's time is from its place in the stream."""
+        disorder = microseconds(self.disorder, argument="disorder")
+        delay = max(microseconds(self.delay, argument="delay"), disorder)
+        share = self._uniform("shift", indices)
+        behind = np.where(late, disorder + share * (delay - disorder), share * disorder)
+        return np.where(ahead, _YEAR * (2 + 8 * share), -behind).astype(np.int64)
+
+    def _values(self, indices: Integers, times: Integers) -> pl.DataFrame:
+        active = np.where(indices >= self.silent_after, self.gateways - self.idle_gateways, self.gateways)
+        # Powers of a uniform number: few accounts and shops pay often, and most amounts are small.
+        account = (self._uniform("account", indices) ** 2 * self.accounts).astype(np.int64)
+        shop = (self._uniform("shop", indices) ** 2 * self.shops).astype(np.int64)
+        gateway = (self._uniform("gateway", indices) * active).astype(np.int64)
+        share = self._uniform("amount", indices)
+        cents = 150 + (share * 1_500 + share * share * share * share * 50_000).astype(np.int64)
+        return pl.DataFrame(
+            {
+                "id": "p" + pl.Series(indices).cast(pl.String).str.zfill(9),
+                "account": _names("account", self.accounts).gather(account),
+                "shop": _names("shop", self.shops).gather(shop),
+                "gateway": _names("gateway", self.gateways).gather(gateway),
+                "amount": cents / 100,
+                "at": pl.Series(times).cast(pl.Datetime("us", "UTC")),
+                "cents": cents,
+            }
+        )
+
+    def _uniform(self, purpose: str, indices: Integers) -> Shares:
+        """A number in [0, 1) for each index, independent between purposes: a counter hashed, no generator's state."""
+        stream = np.uint64(int.from_bytes(purpose.encode()[:8].ljust(8), "big"))
+        offset = _mixed(np.array([self.seed], dtype=np.int64).astype(np.uint64) ^ _mixed(np.array([stream])))
+        hashed = _mixed(indices.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + offset)
+        return (hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """The finishing steps of splitmix64: every input bit changes half of the output bits."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
+
+
+def _names(kind: str, count: int) -> pl.Series:
+    return pl.Series([f"{kind}-{number:0{len(str(count - 1))}}" for number in range(count)])
+
+
+def _line() -> pl.Expr:
+    texts = [f'"{name}": "' for name in ("account", "shop", "gateway")]
+    parts: list[pl.Expr] = [pl.lit('{"id": "'), pl.col("id")]
+    for opening, name in zip(texts, ("account", "shop", "gateway"), strict=True):
+        parts += [pl.lit('", ' + opening), pl.col(name)]
+    cents = (pl.col("cents") % 100).cast(pl.String).str.zfill(2)
+    parts += [pl.lit('", "amount": '), (pl.col("cents") // 100).cast(pl.String), pl.lit("."), cents]
+    parts += [pl.lit(', "at": "'), pl.col("at").dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ"), pl.lit('"}')]
+    return pl.concat_str(parts).alias("line")
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def _check_share(name: str, share: float) -> None:
+    if not 0 <= share <= 1:
+        raise DefinitionError(
+            "PAYMENTS_SHARES", f"{name}={share} is not a share of rows. Give a number from 0 to 1, as in {name}=0.05."
+        )

@@ -1,0 +1,120 @@
+"""A source that makes its own rows: Spark counts them, exactly once, and tasks turn each number into a row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import polars as pl
+
+from headrace.connectors.base.decoding import Columns
+from headrace.connectors.base.gate import Arrived, Gate
+from headrace.connectors.base.json_lines import JsonLines
+from headrace.connectors.base.messages import as_lines
+from headrace.connectors.base.source import Source, add_source, add_ticks
+from headrace.errors import DefinitionError
+from headrace.event_time.strategy import EPOCH, instant
+from headrace.generator.payments import Integers
+from headrace.graph import active_graph, check_name
+from headrace.schemas import parse_ddl, polars_schema
+from headrace.storage import write_durably
+from headrace.wheel.task import Task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ORIGIN = "generator"
+ROWS_OF_A_TASK = 100_000
+CATCHES_UP_AFTER = timedelta(hours=12)
+
+
+class Generator(Protocol):
+    """Something that knows every row of an endless stream by its index; its ``repr`` tells it from others."""
+
+    @property
+    def schema(self) -> str:
+        """The declared columns, as Spark writes them."""
+
+    def lines(self, indices: Integers, *, start: datetime, rate: float) -> pl.DataFrame:
+        """The rows with these indices as JSON in a column ``line``, ``rate`` a second of event time from ``start``."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorReader:
+    """Turns the row numbers that Spark hands out into rows."""
+
+    generator: Generator
+    decoder: JsonLines
+    start: datetime
+    rate: float
+
+    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Arrived]:
+        """The rows with these numbers; they arrived when Spark's counter says."""
+        due = raw.drop_nulls("value").sort("value")
+        if due.is_empty():
+            return
+        indices = due["value"].to_numpy()
+        lines = self.generator.lines(indices, start=self.start, rate=self.rate)["line"]
+        newest = due.select(pl.col("timestamp").cast(pl.Int64).max()).item()
+        decoded = self.decoder.decode_lines(as_lines(lines.to_list(), indices.astype(np.int64)))
+        yield Arrived(decoded, ORIGIN, newest)
+
+
+def generate(
+    spark: SparkSession,
+    generator: Generator,
+    *,
+    rate: int = 1000,
+    name: str | None = None,
+    start: datetime | None = None,
+    speed: float = 1.0,
+) -> DataFrame:
+    """The rows of a generator, ``rate`` a second; with ``speed=60`` each second brings a minute of event time.
+
+    A row depends only on the generator, its number and ``start``. Without ``start`` the stream begins now, or, with a
+    speed above 1, so far in the past that event time catches up with the clock only after twelve hours; the checkpoint
+    keeps that moment, so a restart goes on with the same rows. ``name`` identifies the source in the checkpoint and is
+    the generator's kind unless given.
+    """
+    called = name or type(generator).__name__.lower()
+    check_name("source", called)
+    if rate < 1 or speed <= 0:
+        raise DefinitionError(
+            "GENERATOR_TOO_SLOW",
+            f"generator {called!r}: rate={rate} and speed={speed} bring no rows. Give a rate of 1 or more rows a "
+            "second and a speed above 0, as in rate=1000, speed=60.",
+        )
+    graph = active_graph()
+    begins = _stored_start(graph.checkpoint / "generators" / f"{called}.json", start, speed)
+    struct = parse_ddl(generator.schema)
+    columns = Columns(polars_schema(struct), frozenset(field.name for field in struct.fields if not field.nullable))
+    gate = Gate(called, GeneratorReader(generator, JsonLines(columns), begins, rate / speed), None)
+    # Spark deals numbers out in turn, so few tasks: rows that follow each other decode in one piece.
+    counter = spark.readStream.format("rate").option("rowsPerSecond", rate)
+    raw = counter.option("numPartitions", 1 + rate // ROWS_OF_A_TASK).load()
+    folder = graph.checkpoint / "ticks" / called
+    fingerprint: dict[str, object] = {
+        "kind": "generator",
+        "generator": repr(generator),
+        "rate": rate,
+        "speed": speed,
+        "start": begins.isoformat(),
+    }
+    return add_source(Source(add_ticks(raw, folder), gate, struct), fingerprint, folder)
+
+
+def _stored_start(file: Path, given: datetime | None, speed: float) -> datetime:
+    """The stream's beginning: the given one, or else the one that the first start of this checkpoint chose."""
+    if given is not None:
+        return EPOCH + timedelta(microseconds=instant(given, argument="start"))
+    if file.exists():
+        return datetime.fromisoformat(json.loads(file.read_text(encoding="utf-8"))["start"])
+    now = datetime.now(UTC).replace(microsecond=0)
+    chosen = (now - CATCHES_UP_AFTER * max(speed - 1, 0)).replace(microsecond=0)
+    write_durably(file, json.dumps({"start": chosen.isoformat()}))
+    return chosen

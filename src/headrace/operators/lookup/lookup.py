@@ -1,0 +1,189 @@
+"""A lookup as an author says it."""
+
+from __future__ import annotations
+
+import inspect
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+import polars as pl
+
+from headrace.durations import Duration, positive_microseconds, spoken
+from headrace.errors import DefinitionError
+from headrace.graph import check_name
+from headrace.keys import key_columns
+from headrace.operators.lookup.breaker import Breaker, breaker
+from headrace.operators.lookup.cache import Cache
+from headrace.operators.lookup.enrichment import Enrichment, OnFailure, Order, failure_column
+from headrace.operators.lookup.function import FunctionLookup
+from headrace.operators.lookup.requests import Terms
+from headrace.operators.lookup.service import Service
+from headrace.operators.stateless import place_stateless
+from headrace.operators.step import Outputs, check_key
+from headrace.schemas import parse_ddl, polars_schema
+from headrace.wheel.stateless import Stateless
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+IN_FLIGHT, TIMEOUT, RETRIES = 100, "2 seconds", 2
+MOST_IN_FLIGHT = 1000
+USUAL_BREAKER = breaker()
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Lookup:
+    """A value that becomes calls to a service once it has rows."""
+
+    name: str
+    how: Service
+    key: tuple[str, ...]
+    output: str
+    in_flight: int
+    timeout: int
+    retries: int
+    breaker: Breaker | None
+    cache: Cache | None
+    order: Order
+    on_failure: OnFailure
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """The rows of a frame with what the service says of them, for ``frame.transform(step)``."""
+        return self.outputs(frame).main
+
+    def outputs(self, frame: DataFrame) -> Outputs:
+        """The same; a lookup has no other output than its main one, failed rows are dead letters."""
+        return place_stateless(self, self.bind, frame)
+
+    def bind(self, schema: Mapping[str, pl.DataType], time: str | None) -> Stateless:
+        """What runs over rows of this schema."""
+        check_key(self.name, self.key, schema)
+        keys = {name: schema[name] for name in self.key}
+        self.how.check(keys, step=self.name)
+        columns = polars_schema(parse_ddl(self.output))
+        added = [*columns, *([failure_column(self.name)] if self.on_failure == "null" else [])]
+        # Spark does not tell columns apart that differ in capitals only.
+        taken = [name.lower() for name in (*schema, *added)]
+        for column in added:
+            if taken.count(column.lower()) > 1:
+                raise DefinitionError(
+                    "COLUMN_EXISTS",
+                    f"step {self.name!r}: output column {column!r} would be there twice. The rows have the columns "
+                    f"{', '.join(schema)}; rename one of them.",
+                )
+        return Enrichment(
+            id=uuid.uuid4().hex,
+            name=self.name,
+            schema=dict(schema),
+            on=self.key,
+            columns=columns,
+            service=self.how,
+            terms=Terms(self.in_flight, self.timeout / 1e6, self.retries),
+            breaker=self.breaker,
+            cache=self.cache,
+            order=self.order,
+            on_failure=self.on_failure,
+        )
+
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        """The step has no state that could become invalid."""
+        return {"kind": "lookup", "on": list(self.key)}
+
+    @property
+    def holds(self) -> str:
+        """What is kept, what cannot be repeated, and how long a batch may wait, in words."""
+        kept = "none" if self.cache is None else f"none; each worker remembers answers as {self.cache!r}"
+        longest = spoken(self.timeout * (self.retries + 1))
+        return (
+            f"{kept}; answers are not repeatable: a batch that runs again asks again and may be told something else; "
+            f"a task waits at most {longest} x ceil(its distinct keys / {self.in_flight}) + 2 seconds"
+        )
+
+    def __repr__(self) -> str:
+        on = self.key[0] if len(self.key) == 1 else list(self.key)
+        given: dict[str, Any] = {"on": on, "output": self.output}
+        given |= {"in_flight": self.in_flight} if self.in_flight != IN_FLIGHT else {}
+        given |= {"timeout": spoken(self.timeout)} if spoken(self.timeout) != TIMEOUT else {}
+        given |= {"retries": self.retries} if self.retries != RETRIES else {}
+        given |= {"breaker": self.breaker} if self.breaker != USUAL_BREAKER else {}
+        given |= {"cache": self.cache} if self.cache is not None else {}
+        given |= {"order": self.order} if self.order != "kept" else {}
+        given["on_failure"] = self.on_failure
+        return f"hr.lookup({self.name!r}, {self.how!r}, {', '.join(f'{n}={v!r}' for n, v in given.items())})"
+
+
+def lookup(
+    name: str,
+    how: Service | Callable[[Any], Awaitable[Mapping[str, Any] | None]],
+    *,
+    on: str | Sequence[str],
+    output: str,
+    on_failure: OnFailure,
+    in_flight: int = IN_FLIGHT,
+    timeout: Duration = TIMEOUT,
+    retries: int = RETRIES,
+    breaker: Breaker | None = USUAL_BREAKER,
+    cache: Cache | None = None,
+    order: Order = "kept",
+) -> Lookup:
+    """Ask a service about the key of every row and add its answer to the row as the columns of ``output``.
+
+    ``how`` is ``hr.redis_lookup(...)``, ``hr.postgres_lookup(...)``, ``hr.http_lookup(...)`` or an ``async def`` that
+    takes a key (several columns: a tuple) and returns a dictionary, or None for a key it does not know.
+
+    >>> async def customer(id):
+    ...     return {"name": "Ann", "tier": 3}
+    >>> lookup("customer", customer, on="customer_id", output="name STRING, tier INT", on_failure="dead_letter")
+    hr.lookup('customer', customer, on='customer_id', output='name STRING, tier INT', on_failure='dead_letter')
+    """
+    check_name("step", name)
+    key = key_columns(on, argument="on")
+    if not key:
+        raise DefinitionError("KEY_MISSING", f"step {name!r}: on= names no column. Name what the service is asked for.")
+    for argument, value, known in (("on_failure", on_failure, OnFailure), ("order", order, Order)):
+        if value not in get_args(known):
+            choices = ", ".join(map(repr, get_args(known)))
+            raise DefinitionError(
+                f"{argument.upper()}_UNKNOWN", f"step {name!r}: {argument}={value!r} is not known. Use {choices}."
+            )
+    for argument, number, least, most in (("in_flight", in_flight, 1, MOST_IN_FLIGHT), ("retries", retries, 0, 10)):
+        if type(number) is not int or not least <= number <= most:
+            raise DefinitionError(
+                f"{argument.upper()}_INVALID",
+                f"step {name!r}: {argument}={number!r} must be a whole number, at least {least} and at most {most}.",
+            )
+    for argument, given, kind in (("breaker", breaker, Breaker), ("cache", cache, Cache)):
+        if given is not None and not isinstance(given, kind):
+            raise DefinitionError(
+                f"{argument.upper()}_INVALID",
+                f"step {name!r}: {argument}={given!r} is none. Give hr.{argument}(...), or None for none at all.",
+            )
+    parse_ddl(output)
+    return Lookup(
+        name=name,
+        how=_service(how, step=name),
+        key=key,
+        output=output,
+        in_flight=in_flight,
+        timeout=positive_microseconds(timeout, argument="timeout"),
+        retries=retries,
+        breaker=breaker,
+        cache=cache,
+        order=order,
+        on_failure=on_failure,
+    )
+
+
+def _service(how: Any, *, step: str) -> Service:
+    if inspect.iscoroutinefunction(how):
+        return FunctionLookup(how)
+    if not isinstance(how, Service):
+        raise DefinitionError(
+            "LOOKUP_UNKNOWN",
+            f"step {step!r}: {how!r} cannot be asked. Give hr.redis_lookup(...), hr.postgres_lookup(...), "
+            "hr.http_lookup(...) or a function that begins with async def.",
+        )
+    return how

@@ -1,1 +1,0 @@
-"""Small tables for ``hr.broadcast_join``: files, Delta tables, queries to PostgreSQL."""

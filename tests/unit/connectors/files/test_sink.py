@@ -1,0 +1,119 @@
+"""``hr.to_files``: a batch is listed once, and only what is listed counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import headrace as hr
+from headrace.connectors.files.sink import FileSink, _write_file
+
+pytestmark = pytest.mark.spark
+
+BATCH = hr.BatchIdentity("spend", 0, 3, "main")
+NAME = "spend.main-0000-0000000003"
+
+
+def _rows(spark: SparkSession, rows: int) -> DataFrame:
+    return spark.range(0, rows, 1, 2)
+
+
+def _listed(root: Path) -> list[int]:
+    files = [
+        root / file for commit in (root / "_commits").iterdir() for file in json.loads(commit.read_text())["files"]
+    ]
+    return sorted(pl.concat([pl.read_parquet(file) for file in files])["id"])
+
+
+def test_a_batch_appears_as_one_folder_with_its_files_listed(spark: SparkSession, tmp_path: Path) -> None:
+    assert hr.to_files(tmp_path).write(_rows(spark, 10), BATCH) == hr.Written(10, 10)
+    assert _listed(tmp_path) == list(range(10))
+    listing = json.loads((tmp_path / "_commits" / f"{NAME}.json").read_text())
+    assert (listing["format"], listing["rows"], len(listing["files"])) == ("parquet", 10, 2)
+    assert sorted(listing["files"]) == sorted(f"{NAME}/{part.name}" for part in (tmp_path / NAME).iterdir())
+
+
+def test_a_batch_that_is_already_listed_is_not_written_again(spark: SparkSession, tmp_path: Path) -> None:
+    sink = hr.to_files(tmp_path)
+    sink.write(_rows(spark, 10), BATCH)
+    before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.parquet")}
+    assert sink.write(_rows(spark, 10), BATCH) == hr.Written(10, 0, already_marked=10)
+    assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.parquet")} == before
+    assert list((tmp_path / "_staging").iterdir()) == []
+
+
+def test_a_folder_that_a_crash_left_unlisted_is_replaced(spark: SparkSession, tmp_path: Path) -> None:
+    sink = FileSink(str(tmp_path), "parquet")
+    sink.write_parts(_rows(spark, 99), tmp_path / "_staging" / "left")
+    sink.publish(tmp_path / "_staging" / "left", tmp_path / NAME)
+    assert sink.write(_rows(spark, 10), BATCH) == hr.Written(10, 10)
+    assert _listed(tmp_path) == list(range(10))
+    assert pl.read_parquet(tmp_path / NAME / "*.parquet").height == 10
+
+
+def test_a_batch_without_rows_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    assert hr.to_files(tmp_path).write(_rows(spark, 0), BATCH) == hr.Written(0, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_outputs_batches_and_flows_do_not_touch_each_other(spark: SparkSession, tmp_path: Path) -> None:
+    sink = hr.to_files(tmp_path)
+    for identity in (
+        BATCH,
+        hr.BatchIdentity("spend", 0, 4, "main"),
+        hr.BatchIdentity("spend", 0, 3, "hourly.late"),
+        hr.BatchIdentity("audit", 0, 3, "main"),
+        hr.BatchIdentity("spend", 1, 3, "main"),
+    ):
+        assert sink.write(_rows(spark, 3), identity) == hr.Written(3, 3)
+    assert _listed(tmp_path) == sorted([0, 1, 2] * 5)
+
+
+def test_lines_of_json_hold_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.sql("SELECT id, CAST(id AS STRING) AS name, named_struct('n', id) AS nested FROM range(0, 4, 1, 2)")
+    assert hr.to_files(tmp_path, format="json").write(frame, BATCH) == hr.Written(4, 4)
+    lines = [json.loads(line) for part in (tmp_path / NAME).iterdir() for line in part.read_text().splitlines()]
+    assert sorted(lines, key=lambda row: row["id"]) == [
+        {"id": number, "name": str(number), "nested": {"n": number}} for number in range(4)
+    ]
+
+
+def test_a_task_that_fails_while_it_writes_is_tried_again_and_counts_once(spark: SparkSession, tmp_path: Path) -> None:
+    marker = str(tmp_path / "failed")
+
+    def fail_once(batches):  # type: ignore[no-untyped-def]
+        import os
+
+        from pyspark import TaskContext
+
+        yield from batches
+        if TaskContext.get().partitionId() == 1 and not os.path.exists(marker):
+            open(marker, "w").close()
+            raise RuntimeError("the first attempt fails")
+
+    frame = _rows(spark, 10).mapInArrow(fail_once, "id BIGINT")
+    assert hr.to_files(tmp_path / "out").write(frame, BATCH) == hr.Written(10, 10)
+    assert Path(marker).exists()
+    assert _listed(tmp_path / "out") == list(range(10))
+
+
+def test_a_flow_with_a_new_checkpoint_does_not_take_the_batches_of_an_old_one_for_its_own(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    sink = hr.to_files(tmp_path)
+    old, new = (hr.BatchIdentity("spend", 0, 0, "main", id=f"spend-{number}") for number in (1, 2))
+    assert sink.write(spark.range(3), old) == sink.write(spark.range(3), new) == hr.Written(3, 3)
+    assert sink.write(spark.range(3), new) == hr.Written(3, 0, already_marked=3)
+    assert len(list((tmp_path / "_commits").glob("*.json"))) == 2
+
+
+def test_bytes_are_in_base_64_in_lines_of_json(tmp_path: Path) -> None:
+    batch = pa.record_batch({"n": [1, 2], "raw": [b"\x00\xff", None], "list": [[b"a"], []]})
+    assert _write_file(tmp_path / "part.json", [batch, batch], "json") == 4
+    lines = [json.loads(line) for line in (tmp_path / "part.json").read_text().splitlines()]
+    assert lines == [{"n": 1, "raw": "AP8=", "list": ["YQ=="]}, {"n": 2, "raw": None, "list": []}] * 2

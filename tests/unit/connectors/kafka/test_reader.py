@@ -1,0 +1,168 @@
+"""Slices of a partition, read with a consumer that gives what it is asked for and notes how much that was."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+import headrace as hr
+from headrace.connectors.base.decoding import POSITION, Columns
+from headrace.connectors.base.gate import Arrived, Gate
+from headrace.connectors.base.messages import as_lines, message_decoder
+from headrace.connectors.kafka import reader as kafka_reader
+from headrace.connectors.kafka.librdkafka import Messages, Taken, Wanted
+from headrace.connectors.kafka.positions import Subscription
+from headrace.connectors.kafka.reader import KafkaReader
+from headrace.event_time.record import BatchRecord
+from headrace.wheel.task import Task
+
+TASK = Task(BatchRecord(0, 7, {}, {}, {}, drain=False), "flow", "side", 0, 0, lambda key, values: None)
+SUBSCRIPTION = Subscription("nobody:1", ("clicks",), False, "earliest", "fail", {})
+
+
+class Consumer:
+    """A partition of which some offsets hold no message, as where a transaction ended."""
+
+    def __init__(self, offsets: list[int], end: int, at_once: int = 100) -> None:
+        self._offsets = offsets
+        self._end = end
+        self._at_once = at_once
+        self._next = 0
+        self.keys: dict[int, bytes | None] = {}
+
+    def bounds(self, topic: str, partition: int, seconds: float) -> tuple[int, int]:
+        return 0, self._end
+
+    def assign(self, topic: str, partition: int, offset: int) -> None:
+        self._next = offset
+
+    def unassign(self) -> None:
+        pass
+
+    def take(self, most: int, seconds: float, span: tuple[int, int], wanted: Wanted) -> Taken:
+        found = [offset for offset in self._offsets if offset >= self._next][: min(most, self._at_once)]
+        assert found, "nothing more would come, and the reader would wait for ever"
+        self._next = found[-1] + 1
+        inside = [offset for offset in found if span[0] <= offset < span[1]]
+        return Taken(_messages(inside, [self.keys.get(offset, b"k") for offset in inside], wanted), self._next, [])
+
+
+def _messages(offsets: list[int], keys: list[bytes | None], wanted: Wanted) -> Messages:
+    lines = as_lines([b'{"n":%d}' % offset for offset in offsets], np.array(offsets, np.int64))
+    return Messages(
+        lines.positions,
+        np.ones(len(offsets), np.bool_),
+        np.frombuffer(lines.data, np.uint8),
+        lines.starts,
+        lines.ends,
+        keys if wanted.keys else [],
+        1000 + lines.positions if wanted.moments else lines.positions[:0],
+    )
+
+
+@pytest.fixture
+def consumers() -> Iterator[dict[str, Consumer]]:
+    held: dict[str, Consumer] = kafka_reader._CONSUMERS  # type: ignore[assignment]
+    yield held
+    held.clear()
+
+
+def _read(
+    consumers: dict[str, Consumer], consumer: Consumer, first: int, until: int, **columns: pl.DataType
+) -> list[Arrived]:
+    consumers[SUBSCRIPTION.to_json()] = consumer
+    declared = {"n": pl.Int64(), **columns}
+    decoder = message_decoder("json", Columns({"n": pl.Int64()}), avro_schema=None)
+    reader = KafkaReader(SUBSCRIPTION, decoder, declared).with_arrival()
+    return list(reader.read(_slices(first, until), TASK))
+
+
+def _slices(first: int, until: int) -> pl.DataFrame:
+    return pl.DataFrame({"topic": ["clicks"], "partition": [3], "first": [first], "until": [until]})
+
+
+def test_a_slice_is_whole_in_how_many_pieces_it_may_come(consumers: dict[str, Consumer]) -> None:
+    (arrived,) = _read(consumers, Consumer(list(range(10)), end=10, at_once=4), 0, 10)
+    assert arrived.decoded.rows[POSITION].to_list() == list(range(10))
+
+
+def test_messages_behind_the_slice_are_left_and_counted(consumers: dict[str, Consumer]) -> None:
+    (arrived,) = _read(consumers, Consumer([0, 1, 2, 4, 5, 6], end=7), 1, 4)
+    assert arrived.decoded.rows["n"].to_list() == [1, 2]
+    assert arrived.unread == 3
+
+
+def test_many_messages_come_in_chunks_of_whole_takes(
+    consumers: dict[str, Consumer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_reader, "AT_ONCE", 3)
+    chunks = _read(consumers, Consumer(list(range(7)), end=7, at_once=2), 0, 7)
+    assert [chunk.decoded.rows["n"].to_list() for chunk in chunks] == [[0, 1, 2, 3], [4, 5, 6]]
+
+
+def test_what_kafka_knows_of_a_message_is_told_where_it_is_declared(consumers: dict[str, Consumer]) -> None:
+    metadata = {name: kafka_reader.METADATA[name] for name in ("_key", "_topic", "_partition", "_offset", "_timestamp")}
+    (arrived,) = _read(consumers, Consumer([5], end=6), 5, 6, **metadata)
+    moment = datetime(1970, 1, 1, 0, 0, 1, 5000, tzinfo=UTC)
+    assert arrived.decoded.rows.rows() == [(5, b"k", "clicks", 3, 5, moment, 5)]
+    assert arrived.arrived.to_list() == [1_005_000]  # type: ignore[union-attr]
+
+
+def test_when_rows_arrived_is_fetched_only_where_it_is_asked_for(consumers: dict[str, Consumer]) -> None:
+    asked: list[Wanted] = []
+
+    class Noting(Consumer):
+        def take(self, most: int, seconds: float, span: tuple[int, int], wanted: Wanted) -> Taken:
+            asked.append(wanted)
+            return super().take(most, seconds, span, wanted)
+
+    consumers[SUBSCRIPTION.to_json()] = Noting([5], end=6)
+    decoder = message_decoder("json", Columns({"n": pl.Int64()}), avro_schema=None)
+    gate = Gate("clicks", KafkaReader(SUBSCRIPTION, decoder, {"n": pl.Int64()}), None)
+    (arrived,) = gate.timed(hr.event_time("n")).reader.read(_slices(5, 6), TASK)
+    assert arrived.arrived == TASK.record.clock
+    (arrived,) = gate.timed(hr.ingestion_time()).reader.read(_slices(5, 6), TASK)
+    assert arrived.arrived.to_list() == [1_005_000]  # type: ignore[union-attr]
+    assert asked == [Wanted(keys=False, moments=False), Wanted(keys=False, moments=True)]
+
+
+def test_a_key_that_is_no_text_makes_its_message_alone_a_dead_letter(consumers: dict[str, Consumer]) -> None:
+    consumer = Consumer([4, 5, 6, 8], end=9)
+    consumer.keys = {4: "ä".encode(), 5: b"\xff\x00", 6: None}
+    (arrived,) = _read(consumers, consumer, 4, 9, _key=pl.String())
+    assert arrived.decoded.rows.select("n", "_key").rows() == [(4, "ä"), (6, None), (8, "k")]
+    assert arrived.arrived.to_list() == [1_004_000, 1_006_000, 1_008_000]  # type: ignore[union-attr]
+    assert arrived.decoded.dead.rows() == [
+        (5, "NOT_UTF8", "the key holds bytes that are not UTF-8, in hex ff00", b'{"n":5}')
+    ]
+
+
+class Refusing(Consumer):
+    """Says at once that it knows nothing of the partition, as often as it is asked."""
+
+    def bounds(self, topic: str, partition: int, seconds: float) -> tuple[int, int]:
+        raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_consumer_that_refuses_at_once_is_asked_with_pauses_and_built_anew(
+    consumers: dict[str, Consumer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rests: list[float] = []
+    monkeypatch.setattr(kafka_reader, "time", SimpleNamespace(sleep=rests.append, monotonic=time.monotonic))
+    built = iter([Refusing([], end=0), Consumer([0, 1], end=2)])
+    monkeypatch.setattr(kafka_reader, "Consumer", lambda settings, most: next(built))
+    (arrived,) = _read(consumers, Refusing([], end=0), 0, 2)
+    assert arrived.decoded.rows["n"].to_list() == [0, 1]
+    assert rests == [kafka_reader.POLL_SECONDS] * 2

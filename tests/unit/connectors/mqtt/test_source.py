@@ -1,0 +1,101 @@
+"""MQTT without a broker: what is refused in a definition, the landing log, and how tasks read it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from headrace.connectors.base.decoding import Columns
+from headrace.connectors.base.gate import MOMENT
+from headrace.connectors.base.messages import message_decoder
+from headrace.connectors.files.landing import LandingLog, Message, landed
+from headrace.connectors.mqtt.broker import Broker
+from headrace.connectors.mqtt.feed import own_id
+from headrace.connectors.mqtt.source import MqttReader, read_mqtt
+from headrace.errors import HeadraceError
+from headrace.event_time.record import BatchRecord
+from headrace.secrets import secret
+from headrace.wheel.task import Task
+
+TASK = Task(BatchRecord(0, 77, {}, {}, {}, drain=False), "flow", "side", 0, 0, lambda *_: None)
+COLUMNS = {"id": pl.Int64(), "_timestamp": MOMENT, "_topic": pl.String()}
+
+
+@pytest.mark.parametrize(
+    ("topics", "options", "id"),
+    [
+        ([], {}, "TOPIC_INVALID"),
+        ("plant/a#", {}, "TOPIC_INVALID"),
+        ("plant", {"servers": "broker"}, "SERVERS_INVALID"),
+        ("plant", {"format": "avro"}, "FORMAT_UNKNOWN"),
+        ("plant", {}, "SCHEMA_MISSING"),
+        ("plant", {"format": "raw", "schema": "n INT"}, "SCHEMA_MISSING"),
+        ("plant", {"schema": "_topic STRING"}, "SCHEMA_MISSING"),
+        ("plant", {"schema": "n INT, _timestamp BIGINT"}, "METADATA_TYPE"),
+        ("plant", {"schema": "n INT"}, "NO_PIPELINE"),
+    ],
+)
+def test_a_definition_that_could_never_read_is_refused(topics: Any, options: dict[str, Any], id: str) -> None:
+    with pytest.raises(HeadraceError) as raised:
+        read_mqtt(None, topics, **options)  # type: ignore[arg-type]
+    assert raised.value.id == id
+
+
+def test_a_broker_that_does_not_answer_is_named_without_its_password() -> None:
+    broker = Broker("127.0.0.1:1", ("plant",), "ann", "hunter2")
+    assert "hunter2" not in repr(broker) + repr(Broker("a:1", ("b",), "ann", secret(env="X")))
+    with pytest.raises(HeadraceError, match=r"\[SOURCE_UNREACHABLE\] MQTT broker 127.0.0.1:1 does not answer"):
+        broker.check()
+
+
+def test_a_landing_log_goes_on_after_the_last_number_and_overwrites_nothing(tmp_path: Path) -> None:
+    log, other = LandingLog(tmp_path / "log"), LandingLog(tmp_path / "log")
+    log.open()
+    other.open()
+    files = [log.append([Message("t", b"1", 5)]), other.append([Message("t", b"2", 6)])]
+    again = LandingLog(tmp_path / "log")
+    again.open()
+    files.append(again.append([Message("t", b"3", 7)]))
+    assert [file.name.split("-")[0] for file in files] == ["00000000", "00000000", "00000001"]
+    assert sorted(os.listdir(tmp_path / "log")) == sorted(file.name for file in files)
+    assert [landed(str(file)).to_pylist() for file in files] == [
+        [{"topic": "t", "payload": str(n).encode(), "arrived": n + 4}] for n in (1, 2, 3)
+    ]
+
+
+def test_a_landing_log_keeps_its_name_at_the_broker(tmp_path: Path) -> None:
+    assert own_id(tmp_path / "a") == own_id(tmp_path / "a") != own_id(tmp_path / "b")
+
+
+def test_messages_become_rows_with_their_topic_and_time_and_broken_ones_dead_letters_with_theirs(
+    tmp_path: Path,
+) -> None:
+    log = LandingLog(tmp_path)
+    log.open()
+    file = str(
+        log.append([Message("a", b'{"id":1}', 1), Message("b", b"", 2), Message("b", b"?", 3), Message("a", b"{}", 4)])
+    )
+    reader = MqttReader(message_decoder("json", Columns({"id": pl.Int64()}), avro_schema=None), COLUMNS)
+    [chunk] = reader.read(pl.DataFrame({"path": [None, file]}), TASK)
+    assert chunk.origin == file
+    assert [(row[0], row[2], row[3]) for row in chunk.decoded.rows.rows()] == [(1, "a", 0), (None, "a", 3)]
+    assert chunk.decoded.rows["_timestamp"].cast(pl.Int64).to_list() == [1, 4]
+    assert isinstance(chunk.arrived, pl.Series)
+    assert chunk.arrived.to_list() == [1, 4]
+    dead = chunk.decoded.dead.sort("position")
+    assert dead["position"].to_list() == [1, 2]
+    assert all(detail.endswith("(topic b)") for detail in dead["detail"])
+
+
+@pytest.mark.parametrize("payloads", [[b"?", b"?"], [b'{"id":1}']])
+def test_a_file_may_hold_only_broken_or_only_good_messages(tmp_path: Path, payloads: list[bytes]) -> None:
+    log = LandingLog(tmp_path)
+    log.open()
+    file = log.append([Message("t", payload, 1) for payload in payloads])
+    reader = MqttReader(message_decoder("json", Columns({"id": pl.Int64()}), avro_schema=None), COLUMNS)
+    [chunk] = reader.read(pl.DataFrame({"path": [str(file)]}), TASK)
+    assert chunk.decoded.rows.height + chunk.decoded.dead.height == len(payloads)

@@ -1,0 +1,93 @@
+"""A slot without a server, which gives the messages that a test wants, and a feed of it whose snapshot is taken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from headrace.connectors.postgres.changes.birth import Birth
+from headrace.connectors.postgres.changes.catalogue import Table
+from headrace.connectors.postgres.changes.change_log import ChangeLog, Entry
+from headrace.connectors.postgres.changes.feed import ChangesFeed
+from headrace.connectors.postgres.changes.server import Away
+from headrace.connectors.postgres.changes.snapshot import FILE
+from tests.unit.connectors.postgres.changes.messages import transaction
+
+
+class Server:
+    """A server that can be reached."""
+
+    address = "db/shop"
+
+    def connect(self, session: str) -> Any:
+        return self
+
+    def close(self) -> None:
+        pass
+
+    def meaning(self, problem: Exception) -> Exception:
+        return Away(str(problem))
+
+    def told(self, problem: BaseException) -> BaseException:
+        return problem
+
+
+class ScriptedFeed(ChangesFeed):
+    """A feed that believes what its slot tells it: there is no catalogue to look into."""
+
+    def check_followed(self, connection: Any) -> None:
+        """Nothing to compare with."""
+
+
+class Slot:
+    """A slot that gives the messages it is told to."""
+
+    name = publication = "s"
+    server = Server()
+
+    def __init__(self, end_of_log: int = 30) -> None:
+        self.end_of_log = end_of_log
+        self.waiting: list[bytes] = []
+        self.forgotten: list[int] = []
+
+    def commit(self, lsn: int, *messages: bytes) -> None:
+        """Have one transaction waiting, with which the server's log ends."""
+        self.waiting, self.end_of_log = transaction(lsn, *messages), lsn + 8
+
+    def lock(self, connection: Any, session: str) -> None:
+        pass
+
+    def confirmed(self, connection: Any) -> int:
+        return max(self.forgotten, default=10)
+
+    def advance(self, connection: Any, end: int) -> None:
+        self.forgotten.append(end)
+
+    def written(self, connection: Any) -> int:
+        return self.end_of_log
+
+    def messages(self, connection: Any, upto: int) -> Iterator[bytes]:
+        return iter(self.waiting)
+
+
+def born(folder: Path, table: Table) -> ChangeLog:
+    """A landing folder with the snapshot of a table, which was empty."""
+    Birth("s", "s", "log", (table,)).write(folder)
+    log = ChangeLog(folder / "log")
+    log.create()
+    (log.folder / FILE).write_text(json.dumps([asdict(Entry(last=9, end=10, logged_at=0))]))
+    return log
+
+
+def feed_of(
+    slot: Slot,
+    folder: Path,
+    table: Table,
+    clean: Callable[[ChangeLog], None] = lambda log: None,
+    signs: Callable[[], Sequence[Any]] = tuple,
+) -> ChangesFeed:
+    """A feed that has yet to begin."""
+    return ScriptedFeed(slot, folder, lambda connection: [table], clean, signs)  # type: ignore[arg-type]

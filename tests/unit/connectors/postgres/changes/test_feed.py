@@ -1,0 +1,173 @@
+"""The feed beside its server: whatever happens to it its flows are told, and the server keeps no more than it must."""
+
+from __future__ import annotations
+
+import errno
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import headrace.storage
+from headrace.connectors.postgres.changes.birth import failure_in
+from headrace.connectors.postgres.changes.catalogue import Column, Table
+from headrace.connectors.postgres.changes.change_log import ChangeLog
+from headrace.connectors.postgres.changes.draft import Draft
+from headrace.connectors.postgres.changes.feed import IDLE_BYTES, PASSED, ChangesFeed
+from headrace.connectors.postgres.changes.recording import framed
+from tests.unit.connectors.postgres.changes.scripted_slot import Slot, born, feed_of
+
+TABLE = Table("public.t", (Column("id", 23, -1, "integer"), Column("x", 25, -1, "text")), ("id",), False, oid=7)
+
+
+@pytest.fixture
+def slot(request: pytest.FixtureRequest) -> Slot:
+    return Slot(*getattr(request, "param", ()))
+
+
+@pytest.fixture
+def feed(tmp_path: Path, slot: Slot) -> Iterator[ChangesFeed]:
+    """A feed whose snapshot is taken."""
+    born(tmp_path, TABLE)
+    feed = feed_of(slot, tmp_path, TABLE)
+    feed.start()
+    yield feed
+    feed.stop()
+
+
+def _inserted(text: bytes) -> list[bytes]:
+    """The messages of a transaction that inserts a row with a text."""
+    columns = b"\x01id\0" + struct.pack(">Ii", 23, -1) + b"\x00x\0" + struct.pack(">Ii", 25, -1)
+    values = b"t" + struct.pack(">I", 1) + b"1" + b"t" + struct.pack(">I", len(text)) + text
+    return [
+        b"B" + struct.pack(">QqI", 20, 0, 5),
+        b"R" + struct.pack(">I", 7) + b"public\0t\0d" + struct.pack(">H", 2) + columns,
+        b"I" + struct.pack(">I", 7) + b"N" + struct.pack(">H", 2) + values,
+        b"C\0" + struct.pack(">QQq", 20, 21, 0),
+    ]
+
+
+def test_what_cannot_be_taken_down_is_told_to_the_flows_and_not_forgotten_by_the_server(
+    feed: ChangesFeed, slot: Slot, tmp_path: Path
+) -> None:
+    slot.waiting = _inserted(b"\xff\xfe")
+    until = time.monotonic() + 60
+    while (failure := failure_in(tmp_path)) is None and time.monotonic() < until:
+        time.sleep(0.02)
+    assert failure is not None
+    assert str(failure).startswith("[SOURCE_FAILED] what slot 's' of db/shop gives cannot be taken down (")
+    assert ChangeLog(tmp_path / "log").next() == 1, "the snapshot's entry is the only one"
+    assert slot.forgotten == [10]
+
+
+def _logged(folder: Path) -> ChangeLog:
+    """The log once the transaction of ``_inserted`` is in it."""
+    log = ChangeLog(folder / "log")
+    until = time.monotonic() + 60
+    while log.next() < 2 and time.monotonic() < until:
+        time.sleep(0.02)
+    assert log.next() == 2
+    return log
+
+
+def test_an_entry_that_has_its_name_keeps_its_rows_whatever_fails_behind_that(
+    feed: ChangesFeed, slot: Slot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is named is passed over when it comes again, so its rows must be there."""
+    sync, failed = headrace.storage.sync_folder, []
+
+    def sync_folder(folder: Path) -> None:
+        if not failed:
+            failed.append(folder)
+            raise OSError(errno.EIO, "bad disk")
+        sync(folder)
+
+    monkeypatch.setattr(headrace.storage, "sync_folder", sync_folder)
+    slot.waiting = _inserted(b"x")
+    entry = _logged(tmp_path).entry(1)
+    until = time.monotonic() + 60
+    while slot.forgotten[-1] != 21 and time.monotonic() < until:
+        time.sleep(0.02)
+    assert failed
+    assert slot.forgotten[-1] == 21
+    assert [pl.read_parquet(ChangeLog(tmp_path / "log").data(file))["1"].to_list() for file in entry.files] == [["x"]]
+
+
+def test_a_full_disk_that_takes_no_sign_either_is_waited_for(tmp_path: Path, feed: ChangesFeed, slot: Slot) -> None:
+    feed.stop()
+    full = threading.Event()
+    full.set()
+
+    class Sign:
+        def set_up(self, reason: str) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def take_down(self) -> None:
+            pass
+
+    def clean(log: ChangeLog) -> None:
+        if full.is_set() and threading.current_thread() is not threading.main_thread():
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    again = feed_of(slot, tmp_path, TABLE, clean, lambda: [Sign()])
+    again.start()
+    time.sleep(1.5)
+    full.clear()
+    slot.waiting = _inserted(b"x")
+    _logged(tmp_path)
+    again.stop()
+
+
+class Full(BytesIO):
+    """A file that no longer fits on its disk."""
+
+    def close(self) -> None:
+        super().close()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_draft_that_no_longer_fits_on_the_disk_gives_back_what_it_took(tmp_path: Path) -> None:
+    log = ChangeLog(tmp_path / "log")
+    log.create()
+    draft = Draft(log, 0)
+    for _ in range(2):
+        draft.write("public.t", TABLE.columns, framed([("insert", "1", 0, 1, None, b"1", b"x")], 2))
+    (writing,) = draft._open
+    stream, writing._stream = writing._stream, Full()
+    draft.discard()
+    stream.close()
+    assert list(log.folder.rglob("*.parquet")) == []
+
+
+@pytest.mark.parametrize("slot", [(11,), (10 + IDLE_BYTES,)], indirect=True)
+def test_while_little_is_written_to_tables_that_are_not_read_the_server_is_left_alone(
+    feed: ChangesFeed, slot: Slot, tmp_path: Path
+) -> None:
+    assert slot.forgotten == [10], "what the snapshot has seen"
+    assert not (tmp_path / "log" / PASSED).exists()
+    assert ChangeLog(tmp_path / "log").next() == 1
+
+
+@pytest.mark.parametrize("slot", [(11 + IDLE_BYTES,)], indirect=True)
+def test_when_much_was_written_to_tables_that_are_not_read_the_server_may_forget_it(
+    feed: ChangesFeed, slot: Slot, tmp_path: Path
+) -> None:
+    assert slot.forgotten == [10, 11 + IDLE_BYTES]
+    assert (tmp_path / "log" / PASSED).read_text() == str(11 + IDLE_BYTES)
+    assert ChangeLog(tmp_path / "log").next() == 1, "nothing is logged of it"
+
+
+@pytest.mark.parametrize("slot", [(11 + IDLE_BYTES,)], indirect=True)
+def test_a_feed_that_begins_behind_what_the_server_has_forgotten_goes_on(
+    feed: ChangesFeed, slot: Slot, tmp_path: Path
+) -> None:
+    feed.stop()
+    again = feed_of(slot, tmp_path, TABLE)
+    again.start()
+    again.stop()
+    assert failure_in(tmp_path) is None

@@ -1,0 +1,141 @@
+"""Transactions into a log: which rows each change becomes, and what is passed over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from headrace.connectors.postgres.changes.catalogue import Column, Table
+from headrace.connectors.postgres.changes.change_log import ChangeLog, Entry
+from headrace.connectors.postgres.changes.draft import Draft
+from headrace.connectors.postgres.changes.recording import Recorder, position
+from headrace.errors import HeadraceError
+from tests.unit.connectors.postgres.changes.messages import insert, relation, transaction, truncate, update, values
+
+ID, LARGE = Column("id", 23, -1, "integer"), Column("large", 25, -1, "text")
+ORDERS = Table("public.orders", (ID, LARGE), ("id",), whole=False, oid=1)
+
+
+def recorded(
+    tmp_path: Path, messages: list[bytes], after: int = 0, table: Table = ORDERS
+) -> tuple[Recorder, list[Any]]:
+    log = ChangeLog(tmp_path)
+    log.create()
+    draft = Draft(log, 0)
+    recorder = Recorder({table.name: table}, Entry(last=after), draft)
+    recorder.record(messages)
+    rows = [row for file in draft.finish() for row in pl.read_parquet(log.data(file)).to_dicts()]
+    return recorder, [tuple(row[name] for name in ("kind", "place", "unsent", "0", "1")) for row in rows]
+
+
+def test_changes_are_placed_by_their_commit_and_their_number_in_the_transaction(tmp_path: Path) -> None:
+    messages = transaction(100, relation("id", "large"), insert("1", "a"), insert("2", None))
+    recorder, rows = recorded(tmp_path, messages)
+    assert rows == [("insert", position(100, 0), None, "1", "a"), ("insert", position(100, 1), None, "2", None)]
+    assert (recorder.last, recorder.end, recorder.rows) == (100, 108, 2)
+
+
+def test_transactions_up_to_the_last_logged_one_are_passed_over_but_their_tables_are_known(tmp_path: Path) -> None:
+    messages = [
+        *transaction(100, relation("id", "large"), insert("1", "a"), truncate()),
+        *transaction(200, insert("2", "b")),
+    ]
+    recorder, rows = recorded(tmp_path, messages, after=100)
+    assert rows == [("insert", position(200, 0), None, "2", "b")]
+    assert recorder.truncated == {}
+
+
+def test_an_update_of_the_key_is_a_delete_and_an_insert_at_one_position(tmp_path: Path) -> None:
+    moved = update(values("2", "..."), b"K" + values("1", None))
+    _, rows = recorded(tmp_path, transaction(100, relation("id", "large"), moved))
+    assert rows == [("delete", position(100, 0), None, "1", None), ("insert", position(100, 0), ["large"], "2", None)]
+
+
+def test_an_update_of_the_key_with_the_whole_old_row_is_a_delete_and_an_insert_too(tmp_path: Path) -> None:
+    moved = update(values("2", "new"), b"O" + values("1", "old"))
+    _, rows = recorded(tmp_path, transaction(100, relation("id", "large"), moved))
+    assert rows == [("delete", position(100, 0), None, "1", "old"), ("insert", position(100, 0), None, "2", "new")]
+
+
+def test_a_value_that_was_not_sent_is_taken_from_the_old_row_where_that_is_whole(tmp_path: Path) -> None:
+    changed = update(values("1", "..."), b"O" + values("1", "old"))
+    _, rows = recorded(tmp_path, transaction(100, relation("id", "large"), changed))
+    assert rows == [
+        ("update_before", position(100, 0), None, "1", "old"),
+        ("update_after", position(100, 0), None, "1", "old"),
+    ]
+
+
+@pytest.mark.parametrize(("large", "unsent", "told"), [("new", None, "new"), ("...", ["large"], None)])
+def test_a_key_that_is_sent_because_it_is_stored_apart_has_not_moved(
+    tmp_path: Path, large: str, unsent: Any, told: Any
+) -> None:
+    changed = update(values("...", large), b"K" + values("1", None))
+    _, rows = recorded(tmp_path, transaction(100, relation("id", "large"), changed))
+    assert rows == [("update_after", position(100, 0), unsent, "1", told)]
+
+
+def test_tables_that_are_not_read_leave_no_trace(tmp_path: Path) -> None:
+    messages = transaction(100, relation("id", id=9, table="others"), insert("1", id=9))
+    recorder, rows = recorded(tmp_path, messages)
+    assert (rows, recorder.rows, recorder.end) == ([], 0, 108)
+
+
+def test_a_new_column_begins_a_new_file_and_is_told_once(tmp_path: Path) -> None:
+    wider = relation("id", "large", "note")
+    messages = transaction(100, relation("id", "large"), insert("1", "a"), wider, insert("2", "b", "c"), wider)
+    recorder, rows = recorded(tmp_path, messages)
+    assert [row[3:] for row in rows] == [("1", "a"), ("2", "b")]
+    assert recorder.altered == {"public.orders": ("note",)}
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (relation("id", "large", table="orders_old"), "was renamed to public.orders_old"),
+        (relation("id", "large", id=2), "was dropped; one that has its name now is another table"),
+        (relation("id", "large", key=("large",)), r"rows are now told apart by \(large\), no longer by \(id\)"),
+        (relation("id", "large", key=(), identity="n"), r"rows are now told apart by nothing, no longer by \(id\)"),
+        (relation("id", "large", identity="f"), r"rows are now told apart by the whole row, no longer by \(id\)"),
+    ],
+    ids=["renamed", "made anew", "another key", "no key", "whole rows"],
+)
+@pytest.mark.parametrize("before", [[], [relation("id", "large"), insert("1", "a")]], ids=["at once", "later"])
+def test_a_table_that_is_no_longer_the_one_that_was_followed_is_an_error(
+    tmp_path: Path, now: bytes, words: str, before: list[bytes]
+) -> None:
+    with pytest.raises(HeadraceError, match=words) as raised:
+        recorded(tmp_path, transaction(100, *before, now))
+    assert raised.value.id == "SCHEMA_CHANGED"
+
+
+def test_a_table_that_is_renamed_while_its_number_is_not_known_yet_is_an_error_too(tmp_path: Path) -> None:
+    messages = transaction(100, relation("id", "large"), relation("id", "large", table="orders_old"))
+    with pytest.raises(HeadraceError, match=r"was renamed to public\.orders_old"):
+        recorded(tmp_path, messages, table=replace(ORDERS, oid=0))
+
+
+def test_a_table_that_logs_whole_rows_stays_the_same_whatever_its_key_is_there(tmp_path: Path) -> None:
+    whole = replace(ORDERS, whole=True)
+    messages = transaction(100, relation("id", "large", identity="f"), insert("1", "a"))
+    assert recorded(tmp_path, messages, table=whole)[0].rows == 1
+    with pytest.raises(HeadraceError, match=r"rows are now told apart by \(id\), no longer by the whole row"):
+        recorded(tmp_path, transaction(200, relation("id", "large")), table=whole)
+
+
+def test_a_truncate_is_told_with_its_position(tmp_path: Path) -> None:
+    emptied = truncate()
+    recorder, _ = recorded(tmp_path, transaction(100, relation("id", "large"), insert("1", "a"), emptied))
+    assert recorder.truncated == {"public.orders": position(100, 1)}
+
+
+def test_a_transaction_larger_than_a_piece_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.connectors.postgres.changes.recording.PIECE_ROWS", 10)
+    inserts = [insert(str(number), "x") for number in range(95)]
+    _, rows = recorded(tmp_path, transaction(100, relation("id", "large"), *inserts))
+    assert [row[3] for row in rows] == [str(number) for number in range(95)]
+    assert len(list((tmp_path / "data").iterdir())) == 1

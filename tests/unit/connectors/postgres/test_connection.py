@@ -1,0 +1,90 @@
+"""How a PostgreSQL server is named, shown and reached."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from headrace.connectors.postgres.changes.server import Server as Followed
+from headrace.connectors.postgres.connection import PostgresServer, is_refused, primary
+from headrace.connectors.postgres.sink_connection import Server as Written
+from headrace.errors import DefinitionError
+from headrace.secrets import Secret
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The settings of each connection that is asked for; none is made."""
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(psycopg, "connect", lambda conninfo, **_: asked.append(conninfo_to_dict(conninfo)))
+    return asked
+
+
+@pytest.mark.parametrize("kind", [PostgresServer, Written, Followed])
+def test_a_connection_string_that_is_none_is_refused_without_its_password(kind: type[PostgresServer]) -> None:
+    dsn = "host=db password='hunter2"
+    with pytest.raises(DefinitionError, match=r"^\[DSN_INVALID\]") as raised:
+        kind(dsn, None)
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("password", "shown"),
+    [(None, ""), ("hunter2", ", password='***'"), (Secret(env="PG"), ", password=hr.secret(env='PG')")],
+)
+def test_a_password_is_shown_as_where_it_is_found(password: str | Secret | None, shown: str) -> None:
+    assert PostgresServer("host=db", password).shown_password == shown
+
+
+def test_what_the_connection_string_says_goes_before_what_is_usual(connections: list[dict[str, Any]]) -> None:
+    PostgresServer("host=db connect_timeout=3", "hunter2").connect()
+    assert connections == [
+        {
+            "host": "db",
+            "connect_timeout": "3",
+            "tcp_user_timeout": "30000",
+            "keepalives_idle": "20",
+            "keepalives_interval": "10",
+            "keepalives_count": "3",
+            "application_name": "headrace",
+            "client_encoding": "UTF8",
+            "password": "hunter2",
+        }
+    ]
+
+
+def test_a_server_that_is_followed_has_sessions_of_a_name_and_writes_values_in_one_way(
+    connections: list[dict[str, Any]],
+) -> None:
+    server = Followed("host=db application_name=mine options='-c geqo=off'", None)
+    server.connect("headrace:1:shop", replication="database")
+    assert connections[0]["application_name"] == "headrace:1:shop"
+    assert connections[0]["replication"] == "database"
+    assert connections[0]["options"].startswith("-c geqo=off -c client_encoding=UTF8 -c datestyle=ISO ")
+
+
+def test_a_server_that_is_written_to_is_the_same_in_every_process() -> None:
+    server = Written("host=db", Secret(env="PG"))
+    assert pickle.loads(pickle.dumps(server)) == server
+    assert hash(pickle.loads(pickle.dumps(server))) == hash(server)
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ('FATAL:  password authentication failed for user "ann"', True),
+        ("connection failed: Connection refused", False),
+        ("server closed the connection\n\tunexpectedly", False),
+    ],
+)
+def test_a_server_that_refuses_is_told_from_one_that_is_away(said: str, refused: bool) -> None:
+    assert is_refused(psycopg.OperationalError(said)) is refused
+
+
+def test_an_error_is_told_in_one_line() -> None:
+    assert primary(psycopg.OperationalError("server closed\n\tthe connection")) == "server closed the connection"
+    assert primary(psycopg.OperationalError()) == "OperationalError"

@@ -1,0 +1,161 @@
+"""Rows in the shape that systems outside Spark take."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.shaping import (
+    Changes,
+    flat,
+    flat_names,
+    flat_schema,
+    json_rows,
+    last_changes,
+    refused_rows,
+)
+
+ROWS = pl.DataFrame(
+    {
+        "account": ["a"],
+        "window": [{"start": date(2026, 1, 1), "shop": {"town": "Ulm", "zip": 89073}}],
+        "spent": [2.5],
+    }
+)
+
+
+def test_structs_in_structs_become_columns_in_their_place() -> None:
+    even = flat(ROWS)
+    assert even.columns == ["account", "window_start", "window_shop_town", "window_shop_zip", "spent"]
+    assert even.row(0) == ("a", date(2026, 1, 1), "Ulm", 89073, 2.5)
+    assert flat_schema(dict(ROWS.schema)) == dict(even.schema)
+    assert flat_names(["window", "account"], dict(ROWS.schema)) == (*even.columns[1:4], "account")
+
+
+def test_a_struct_that_is_null_is_columns_that_are_null() -> None:
+    rows = pl.DataFrame({"window": [None, {"start": 1}]}, schema={"window": pl.Struct({"start": pl.Int64()})})
+    assert flat(rows)["window_start"].to_list() == [None, 1]
+
+
+def test_an_update_is_its_last_half_and_a_delete_leaves_only_the_key() -> None:
+    rows = pl.DataFrame(
+        [
+            (1, 5, "insert"),
+            (2, 6, "insert"),
+            (1, 5, "update_before"),
+            (1, 9, "update_after"),
+            (2, 6, "delete"),
+            (3, 7, "update_before"),
+        ],
+        schema=["id", "n", "change"],
+        orient="row",
+    )
+    changes = last_changes(rows, ["id"])
+    assert changes.upserts.rows() == [(1, 9)]
+    assert changes.deletes.rows() == [(2,), (3,)]
+    assert changes.superseded == 3
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(), st.sampled_from(["insert", "delete"]))))
+def test_the_last_change_of_a_key_wins_and_every_row_is_counted(given_rows: list[tuple[int, int, str]]) -> None:
+    rows = pl.DataFrame(
+        given_rows, schema={"id": pl.Int64(), "n": pl.Object(), "change": pl.String()}, orient="row"
+    ).drop("n")
+    rows = rows.with_columns(n=pl.Series(range(rows.height), dtype=pl.Int64))
+    expected: dict[int, tuple[int, str]] = {}
+    for number, (key, _, change) in enumerate(given_rows):
+        expected[key] = (number, change)
+    changes: Changes = last_changes(rows, ["id"])
+    kept = {key: number for key, (number, change) in expected.items() if change == "insert"}
+    assert dict(changes.upserts.select("id", "n").iter_rows()) == kept
+    assert set(changes.deletes["id"]) == expected.keys() - kept.keys()
+    assert changes.upserts.height + changes.deletes.height + changes.superseded == rows.height
+
+
+def test_json_is_plain_for_every_reader() -> None:
+    rows = pl.DataFrame(
+        {
+            "text": ['line\nbreak "quoted" ü'],
+            "data": [b"\x00\xff"],
+            "price": [Decimal("12.50")],
+            "at": [datetime(2026, 1, 1, 12, tzinfo=UTC)],
+            "nothing": pl.Series([None], dtype=pl.Int64),
+            "window": [{"start": date(2026, 1, 1)}],
+        }
+    )
+    [text] = json_rows(rows)
+    assert b"\n" not in text
+    read = json.loads(text)
+    assert datetime.fromisoformat(read.pop("at")) == datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert read == {
+        "text": 'line\nbreak "quoted" ü',
+        "data": "AP8=",
+        "price": "12.50",
+        "nothing": None,
+        "window": {"start": "2026-01-01"},
+    }
+
+
+@given(st.lists(st.text(), max_size=20))
+def test_there_is_one_json_object_for_each_row(texts: list[str]) -> None:
+    rows = pl.DataFrame({"text": texts}, schema={"text": pl.String()})
+    assert [json.loads(text)["text"] for text in json_rows(rows)] == texts
+
+
+def test_no_rows_are_refused_as_none() -> None:
+    none = refused_rows(ROWS.clear(), "KEY_NULL", "account is null")
+    assert none.is_empty()
+    assert none.columns == ["reason", "detail", "raw"]
+
+
+def test_a_time_that_no_calendar_has_is_written_as_a_number() -> None:
+    times = pl.Series("at", [0, -(2**63) + 1, None]).cast(pl.Datetime("us", "UTC"))
+    assert [json.loads(row)["at"] for row in json_rows(times.to_frame())] == [
+        "1970-01-01T00:00:00.000000+00:00",
+        "-9223372036854775807",
+        None,
+    ]
+
+
+def test_bytes_are_in_base_64_wherever_they_stand() -> None:
+    kind = pl.Struct({"k": pl.String(), "v": pl.Binary()})
+    rows = pl.DataFrame(
+        {
+            "struct": [{"bytes": b"\x00\xff", "list": [b"a", None]}, None],
+            "list": [[], [b"b"]],
+            "map": [[{"k": "x", "v": b"c"}, None], None],
+            "lists": [[[b"d"], None, []], []],
+            "numbers": [[1, None], None],
+        },
+        schema={
+            "struct": pl.Struct({"bytes": pl.Binary(), "list": pl.List(pl.Binary())}),
+            "list": pl.List(pl.Binary()),
+            "map": pl.List(kind),
+            "lists": pl.List(pl.List(pl.Binary())),
+            "numbers": pl.List(pl.Int64()),
+        },
+    )
+    first = {
+        "struct": {"bytes": "AP8=", "list": ["YQ==", None]},
+        "list": [],
+        "map": [{"k": "x", "v": "Yw=="}, None],
+        "lists": [["ZA=="], None, []],
+        "numbers": [1, None],
+    }
+    second = {"struct": None, "list": ["Yg=="], "map": None, "lists": [], "numbers": None}
+    assert [json.loads(row) for row in json_rows(rows)] == [first, second]
+    assert [json.loads(row) for row in json_rows(rows.slice(1))] == [second]
+
+
+def test_a_time_that_no_calendar_has_is_written_as_a_number_inside_others_too() -> None:
+    times = pl.Series("at", [2**63 - 1, None]).cast(pl.Datetime("us", "UTC"))
+    rows = times.to_frame().select(pl.struct("at").alias("struct"), pl.concat_list("at").alias("list"))
+    assert [json.loads(row) for row in json_rows(rows)] == [
+        {"struct": {"at": "9223372036854775807"}, "list": ["9223372036854775807"]},
+        {"struct": {"at": None}, "list": [None]},
+    ]
