@@ -3,13 +3,19 @@
 import copyreg
 import importlib
 import sys
+from importlib.metadata import version
 from types import ModuleType
 from typing import Any
 
 import lazy_loader
 
 # Spark starts a fresh Python for every source and every step: each loads what it needs, not the clients of all servers.
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    # Read when first asked for: looking through installed packages takes some milliseconds.
+    return version("headrace") if name == "__version__" else _load(name)
 
 
 def _by_name(module: ModuleType) -> tuple[Any, tuple[str]]:

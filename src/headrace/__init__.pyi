@@ -80,6 +80,8 @@ from .runtime.session import spark_session
 from .runtime.write import write
 from .secrets import secret
 
+__version__: str
+
 __all__ = [
     "Accumulator",
     "BatchIdentity",

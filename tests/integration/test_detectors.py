@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.demo.detection.judged import judge
-from headrace.demo.detection.stories import DETECTIONS
+from headrace.demo.detection import DETECTIONS, judge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

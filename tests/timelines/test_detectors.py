@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.demo.detection.plot import OUT_OF_ORDER
-from headrace.demo.detection.stories import DETECTIONS
+from headrace.demo.detection import DETECTIONS, OUT_OF_ORDER
 from headrace.event_time.strategy import between, event_time
 from headrace.testing import at, batch, crash, expect, play, timeline, watermark
 

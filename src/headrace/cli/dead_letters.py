@@ -12,15 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.checkpoints import AsJson, Checkpoint, chosen_flows
-from headrace.cli.errors import Verbs
+from headrace.cli.status import AsJson, Checkpoint, chosen_flows
 from headrace.observe.committed import committed_rows
 
 RAW_CHARACTERS = 300
 NOTHING = "No dead letters."
 FlowName = Annotated[str | None, typer.Option("--flow", help="Only the dead letters of this flow.")]
 
-dead_letters = typer.Typer(cls=Verbs, help="Rows that could not be read, and why.", no_args_is_help=True)
+dead_letters = typer.Typer(help="Rows that could not be read, and why.", no_args_is_help=True)
 
 
 @dead_letters.command("list")

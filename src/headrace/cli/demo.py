@@ -1,4 +1,4 @@
-"""``headrace demo``."""
+"""``headrace demo`` and ``headrace detect``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
+
+from headrace.errors import HeadraceError
 
 
 def demo(
@@ -25,4 +28,41 @@ def demo(
 
     chosen = Path(tempfile.mkdtemp(prefix="headrace-demo-")) if folder is None else folder.absolute()
     if not play(chosen, seconds=None if keep_running else seconds, console=Console()):
+        raise typer.Exit(1)
+
+
+def detect(
+    detector: Annotated[str, typer.Argument(help="Which detector to try; without a name all are listed.")] = "",
+    keys: Annotated[int, typer.Option(help="How many keys have each story.", min=1)] = 50,
+) -> None:
+    """Try a ready detector on generated rows with planted cases and near misses, and say how good it is.
+
+    Example: headrace detect impossible-travel --keys 200
+    """
+    from headrace.demo.detection import DETECTIONS, judge
+    from headrace.demo.quiet import standard_error_in
+
+    if not detector:
+        for name in DETECTIONS:
+            typer.echo(name)
+        return
+    if detector not in DETECTIONS:
+        raise HeadraceError(
+            "DETECTOR_UNKNOWN", f"there is no detector {detector!r}. The detectors are {', '.join(DETECTIONS)}."
+        )
+    folder = Path(tempfile.mkdtemp(prefix="headrace-detect-"))
+    console = Console()
+    with console.status("planting cases, starting Spark and running the detector"), standard_error_in(folder / "log"):
+        judged = judge(DETECTIONS[detector], folder, keys=keys)
+    table = Table("story", "keys", "to find", "alerts", title=detector)
+    for story, planted, is_case, alerts in judged.stories.rows():
+        right = alerts == (planted if is_case else 0)
+        table.add_row(
+            story, f"{planted:,}", "yes" if is_case else "no", f"[{'green' if right else 'red'}]{alerts:,}[/]"
+        )
+    console.print(table)
+    console.print(
+        f"{judged.rows:,} rows: recall {judged.recall:.1%}, precision {judged.precision:.1%}", highlight=False
+    )
+    if not judged.perfect:
         raise typer.Exit(1)

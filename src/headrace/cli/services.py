@@ -11,8 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headrace.cli.checkpoints import AsJson
-from headrace.cli.errors import Verbs
+from headrace.cli.status import AsJson
 
 if TYPE_CHECKING:
     from headrace.services.service import Service
@@ -22,7 +21,6 @@ DEFAULT_FOLDER = Path(".headrace/services")
 STYLES = {"running": "green", "died": "red"}
 
 services = typer.Typer(
-    cls=Verbs,
     help="Real local servers for development and tests: kafka, postgres, redis, mosquitto, opensearch, connect.",
     no_args_is_help=True,
 )

@@ -12,11 +12,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 
-from headrace.demo.account import account_table, balances
-from headrace.demo.feed import Feed
-from headrace.demo.plain import PlainLines
+from headrace.demo.feed import Feed, account_table, balances
 from headrace.demo.quiet import standard_error_in
-from headrace.demo.screen import Screen
+from headrace.demo.screen import PlainLines, Screen
 from headrace.demo.takings import takings
 from headrace.errors import HeadraceError
 from headrace.runtime.modes import micro_batch

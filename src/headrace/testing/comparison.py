@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace.durations import microseconds
-from headrace.testing.elements import Row
-from headrace.testing.moments import moment, shown, shown_window
+from headrace.testing.elements import Row, moment, shown, shown_window
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT)?\d{1,2}:\d\d(:\d\d(\.\d+)?)?Z?")
 

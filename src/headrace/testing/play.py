@@ -11,10 +11,9 @@ from typing import Any, Literal
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import BEGINNING, TimeStrategy, between, event_time
 from headrace.testing.comparison import equal, side_by_side
-from headrace.testing.elements import At, Batch, Clock, Crash, Element, Expect, Row, Side, Watermark
+from headrace.testing.elements import At, Batch, Clock, Crash, Element, Expect, Row, Side, Watermark, moment
 from headrace.testing.engine import TIME, Engine, Setting, schema_of
 from headrace.testing.inline import InlineEngine
-from headrace.testing.moments import moment
 from headrace.testing.on_spark import SparkEngine
 
 EngineName = Literal["inline", "spark"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import DefinitionError
-from headrace.testing.moments import moment, shown, shown_window
+from headrace.testing.elements import moment, shown, shown_window
 
 TEN = 1_767_261_600_000_000
 

@@ -1,16 +1,130 @@
-"""The stories of each detector: cases, and near misses at the very edge of its rule."""
+"""Ready detectors, judged on rows with planted cases and near misses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from math import degrees
-from typing import Any
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
 
 from headrace import detectors
-from headrace.demo.detection.plot import MICROSECOND, Plot, Story
-from headrace.detectors.impossible_travel import EARTH_KILOMETRES
+from headrace.connectors.files.sink import to_files
+from headrace.connectors.files.source import read_files
+from headrace.detectors import EARTH_KILOMETRES
+from headrace.event_time.strategy import between, event_time
+from headrace.observe.committed import committed_rows
+from headrace.runtime.modes import available_now
+from headrace.runtime.pipeline import Pipeline
+from headrace.runtime.session import spark_session
+from headrace.runtime.write import write
+from headrace.schemas import MOMENT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+BEGINNING = datetime(2026, 3, 1, tzinfo=UTC)
+OUT_OF_ORDER = timedelta(minutes=2)
+MICROSECOND = timedelta(microseconds=1)
+Story = Callable[[Random], Iterable[tuple[timedelta, dict[str, Any]]]]
+"""What happens to one key: when after its beginning, and the columns of the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Stories by what they are: those to be found, and those that are nearly so or not at all."""
+
+    key: str
+    cases: dict[str, Story]
+    near_misses: dict[str, Story]
+    spread: timedelta = timedelta(hours=6)
+    """Over how long the stories begin."""
+
+    def planted(self, keys: int, seed: int) -> tuple[pl.DataFrame, dict[str, str], dict[str, str]]:
+        """Rows of so many keys for each story, out of order within the bound; and which key has which story.
+
+        Behind them stands one row of a key of its own that brings time past all others.
+        """
+        chance = Random(seed)
+        told: dict[bool, dict[str, str]] = {True: {}, False: {}}
+        rows: list[tuple[datetime, dict[str, Any]]] = []
+        for is_case, stories in ((True, self.cases), (False, self.near_misses)):
+            for name, story in stories.items():
+                for number in range(keys):
+                    key = f"{name.replace(' ', '-')}-{number}"
+                    told[is_case][key] = name
+                    begins = BEGINNING + self.spread * chance.random()
+                    rows += [(begins + after, {self.key: key, **columns}) for after, columns in story(chance)]
+        arrival = sorted(rows, key=lambda row: row[0] + OUT_OF_ORDER * 0.9 * chance.random())
+        closing = max(at for at, _ in rows) + OUT_OF_ORDER + timedelta(seconds=1)
+        columns = dict.fromkeys(arrival[0][1])
+        last = {**columns, self.key: "end"}
+        found = [{"at": at, **columns} for at, columns in [*arrival, (closing, last)]]
+        return pl.DataFrame(found, schema_overrides={"at": MOMENT}), told[True], told[False]
+
+
+FILES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a detector made of each story, and how good that is."""
+
+    stories: pl.DataFrame
+    rows: int
+    recall: float
+    precision: float
+
+    @property
+    def perfect(self) -> bool:
+        """Whether every case was found once and nothing else."""
+        return self.recall == 1.0 and self.precision == 1.0
+
+
+def judge(detection: Detection, folder: Path, *, keys: int, seed: int = 1) -> Judged:
+    """Plant cases, run the detector over them as a pipeline, and compare."""
+    rows, cases, near_misses = detection.plot.planted(keys, seed)
+    landing = folder / "rows"
+    landing.mkdir(parents=True)
+    for number, part in enumerate(rows.iter_slices(-(-rows.height // FILES))):
+        file = landing / f"{number:03d}.parquet"
+        part.write_parquet(file)
+        # Files are read in the order of their times, and these were written within one tick of the clock.
+        os.utime(file, (number, number))
+
+    def detect(spark: SparkSession) -> None:
+        frame = read_files(spark, landing, format="parquet", schema=detection.schema, name="rows", files_per_batch=1)
+        timed = frame.transform(event_time("at", out_of_order=OUT_OF_ORDER, accept=between(max_future=None)))
+        write("detected", detection.step()(timed), to_files(folder / "found"))
+
+    spark = spark_session("headrace-detect", master="local[2]", quick_start=True)
+    Pipeline(detect, "detect").run(checkpoint=folder / "checkpoint", mode=available_now(), spark=spark)
+    found = Counter(row[detection.plot.key] for row in committed_rows(folder / "found").rows(named=True))
+    return _judged(found, cases, near_misses, rows.height)
+
+
+def _judged(found: Counter[Any], cases: dict[str, str], near_misses: dict[str, str], rows: int) -> Judged:
+    right = sum(min(found[key], 1) for key in cases)
+    told = Counter(dict.fromkeys((*cases.values(), *near_misses.values()), 0))
+    for key, times in found.items():
+        told[{**cases, **near_misses}.get(key, "others")] += times
+    planted = Counter([*cases.values(), *near_misses.values()])
+    stories = pl.DataFrame(
+        [
+            {"story": name, "keys": planted[name], "to find": name in cases.values(), "alerts": told[name]}
+            for name in told
+        ]
+    )
+    alerts = sum(found.values())
+    return Judged(stories, rows, right / len(cases), right / alerts if alerts else 0.0)
+
 
 MINUTE = timedelta(minutes=1)
 FALSE, TRUE = {"succeeded": False}, {"succeeded": True}
