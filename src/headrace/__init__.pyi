@@ -38,8 +38,7 @@ from .operators.deduplicate import deduplicate
 from .operators.joins.broadcast_join import broadcast_join
 from .operators.joins.interval_join import interval_join
 from .operators.joins.temporal_join import temporal_join
-from .operators.joins.window_join import window_join
-from .operators.joins.window_shapes import cumulates, hops, tumbles
+from .operators.joins.window_join import cumulating_window, hopping_window, tumbling_window, window_join
 from .operators.lookup.breaker import breaker
 from .operators.lookup.cache import cache
 from .operators.lookup.lookup import lookup
@@ -103,8 +102,8 @@ __all__ = [
     "collect_list",
     "collect_set",
     "counting",
-    "cumulates",
     "cumulating",
+    "cumulating_window",
     "debezium_changes",
     "deduplicate",
     "deliver",
@@ -120,7 +119,7 @@ __all__ = [
     "global_window",
     "group",
     "hopping",
-    "hops",
+    "hopping_window",
     "http_lookup",
     "ingestion_time",
     "interval_join",
@@ -172,8 +171,8 @@ __all__ = [
     "to_postgres",
     "to_redis",
     "top",
-    "tumbles",
     "tumbling",
+    "tumbling_window",
     "update_for",
     "value_state",
     "when",

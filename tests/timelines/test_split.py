@@ -106,7 +106,7 @@ def test_a_crash_neither_loses_nor_doubles_a_couple() -> None:
 @pytest.mark.spark
 def test_rows_of_a_window_meet() -> None:
     timeline(
-        hr.window_join("paid", on="id", window=hr.tumbles("1 hour")).late(hr.side_output()),
+        hr.window_join("paid", on="id", window=hr.tumbling_window("1 hour")).late(hr.side_output()),
         order("10:00", n=1),
         payment("10:59", n=2),
         payment("11:00", n=3),

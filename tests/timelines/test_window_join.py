@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.operators.joins.window_join import window_join
-from headrace.operators.joins.window_shapes import cumulates, hops, tumbles
+from headrace.operators.joins.window_join import cumulating_window, hopping_window, tumbling_window, window_join
 from headrace.testing import at, batch, crash, expect, late_by, play, row, timeline, watermark
 
 HOWS = ["inner", "left", "right", "full", "semi", "anti"]
@@ -71,7 +70,7 @@ def test_all_rows_of_a_window_meet_each_other() -> None:
 
 def test_in_hopping_windows_rows_meet_in_each_window_that_holds_both() -> None:
     timeline(
-        seen("left", window=hops("10 minutes", every="5 minutes")),
+        seen("left", window=hopping_window("10 minutes", every="5 minutes")),
         left("10:07", n=1),
         right("10:03", m=1),
         right("10:12", m=2),
@@ -90,7 +89,7 @@ def test_in_hopping_windows_rows_meet_in_each_window_that_holds_both() -> None:
 
 def test_a_row_that_is_late_for_some_windows_takes_part_in_the_others() -> None:
     timeline(
-        seen("left", window=hops("10 minutes", every="5 minutes")),
+        seen("left", window=hopping_window("10 minutes", every="5 minutes")),
         left("10:07", n=1),
         right("10:30", "z"),
         watermark("10:10"),
@@ -108,7 +107,10 @@ def test_a_row_that_is_late_for_some_windows_takes_part_in_the_others() -> None:
 
 def test_growing_windows_hold_rows_from_their_step_on() -> None:
     played = play(
-        seen(window=cumulates("30 minutes", step="10 minutes")), left("10:05"), right("10:15"), watermark("11:00")
+        seen(window=cumulating_window("30 minutes", step="10 minutes")),
+        left("10:05"),
+        right("10:15"),
+        watermark("11:00"),
     )
     ends = [(each["window"]["start"].minute, each["window"]["end"].minute) for each in played.main]
     assert ends == [(0, 20), (0, 30)]
@@ -116,7 +118,7 @@ def test_growing_windows_hold_rows_from_their_step_on() -> None:
 
 def test_windows_may_follow_a_calendar() -> None:
     played = play(
-        seen(window=tumbles("1 day", time_zone="Europe/Berlin")),
+        seen(window=tumbling_window("1 day", time_zone="Europe/Berlin")),
         left("2026-03-28T23:30"),
         right("2026-03-29T21:30"),
         right("2026-03-29T22:30", m=2),

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.durations import MICROSECONDS
-from headrace.operators.joins.window_join import window_join
-from headrace.operators.joins.window_shapes import hops, tumbles
+from headrace.operators.joins.window_join import hopping_window, tumbling_window, window_join
 from headrace.testing import batch, play, watermark
 from tests.models import interval_join as sides
 from tests.models import window_join as model
@@ -47,7 +46,7 @@ def followed(rows: list[dict[str, Any]]) -> Counter[model.Place]:
 def test_rows_within_the_bound_give_every_couple_once_whatever_the_batches(
     how: Any, seed: int, every: int, batches: set[int], crashes: set[int], parts: int
 ) -> None:
-    shape = tumbles("5 minutes") if every == 5 else hops("5 minutes", every="2 minutes")
+    shape = tumbling_window("5 minutes") if every == 5 else hopping_window("5 minutes", every="2 minutes")
     rows = sides.make_sides(seed, rows=ROWS, pace=10, disorder=600, users="abc")
     chance = random.Random(seed)
     arriving = [sides.arriving(row, chance.randrange(parts)) for row in rows]
@@ -74,7 +73,7 @@ def test_a_row_takes_part_in_the_windows_that_still_take_it(
     how: Any, seed: int, every: int, late: Any, watermarks: list[tuple[Any, int]]
 ) -> None:
     """Watermarks by hand on either side; rows at any second of the minute, so many are late."""
-    shape = tumbles("10 seconds") if every == 10 else hops("10 seconds", every="4 seconds")
+    shape = tumbling_window("10 seconds") if every == 10 else hopping_window("10 seconds", every="4 seconds")
     step = window_join("w", on="user", window=shape, how=how).late(late)
     chance, base = random.Random(seed), micros(START)
     passed = {"left": 0, "right": 0}

@@ -10,7 +10,7 @@ import polars as pl
 from headrace.changelog import CHANGE, INSERT, POSITION
 from headrace.event_time.record import Edge
 from headrace.operators.rows import Rows
-from headrace.operators.tables.changes import ChangeIntake
+from headrace.operators.tables.changelog_input import ChangelogInput
 from headrace.wheel.operator import Applied, Combined, Due
 
 KEY, VALUE = "key", "value"
@@ -45,8 +45,8 @@ class Relaying:
         return {name: self.rows.schema[name] for name in (*self.key, self.payload, POSITION, self.rows.time)}
 
     @cached_property
-    def _intake(self) -> ChangeIntake:
-        return ChangeIntake(self.rows, self.key, {**self.partial_schema, CHANGE: pl.String()})
+    def _intake(self) -> ChangelogInput:
+        return ChangelogInput(self.rows, self.key, {**self.partial_schema, CHANGE: pl.String()})
 
     @property
     def state_schema(self) -> dict[str, pl.DataType]:

@@ -10,13 +10,11 @@ from headrace.durations import Duration, microseconds, not_too_long, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
-from headrace.operators.joins.by_interval import EVENT_TIME, IntervalJoining
-from headrace.operators.joins.columns import JoinedColumns
-from headrace.operators.joins.every_match import EveryMatch, How
-from headrace.operators.joins.intake import LATE, LATE_RIGHT, SideIntake
-from headrace.operators.joins.join_by_time import JoinByTime
-from headrace.operators.joins.on import OnColumns, on_columns
-from headrace.operators.joins.one_match import OneMatch
+from headrace.operators.joins.interval_join_operator import EVENT_TIME, IntervalJoinOperator
+from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
+from headrace.operators.joins.matching import AllMatches, How, SingleMatch
+from headrace.operators.joins.stream_join import StreamJoin
+from headrace.operators.joins.stream_join_operator import LATE, LATE_RIGHT, JoinInput
 from headrace.operators.rows import Rows
 
 Bounds = Literal["[]", "[)", "(]", "()"]
@@ -24,25 +22,25 @@ Match = Literal["all", "first", "last"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class IntervalJoin(JoinByTime):
+class IntervalJoin(StreamJoin):
     """A value that becomes an operator once ``late`` is chosen."""
 
     between: tuple[int, int]
     bounds: Bounds
     match: Match
 
-    def _joining(self, left: Rows, right: Rows, columns: JoinedColumns, lateness: Lateness) -> IntervalJoining:
+    def _joining(self, left: Rows, right: Rows, columns: JoinedColumns, lateness: Lateness) -> IntervalJoinOperator:
         alone_left, alone_right = self._leave_alone
         low, high = self._closed
         meeting = (
-            EveryMatch(self.how, low, high, lateness.correctable)
+            AllMatches(self.how, low, high, lateness.correctable)
             if self.match == "all"
-            else OneMatch(self.match, self.how == "left", low, high, lateness.correctable)
+            else SingleMatch(self.match, self.how == "left", low, high, lateness.correctable)
         )
-        return IntervalJoining(
+        return IntervalJoinOperator(
             self.name,
-            SideIntake(self.name, left, columns.left, lateness, alone_left, LATE),
-            SideIntake("right", right, columns.right, lateness, alone_right, LATE_RIGHT),
+            JoinInput(self.name, left, columns.left, lateness, alone_left, LATE),
+            JoinInput("right", right, columns.right, lateness, alone_right, LATE_RIGHT),
             columns,
             lateness,
             self.takes_back,
@@ -155,9 +153,7 @@ def interval_join(
     low, high = (microseconds(bound, argument="between") for bound in between)
     for length, said in zip((low, high), between, strict=True):
         not_too_long(abs(length), said, argument="between")
-    step = IntervalJoin(
-        name=name, on=on_columns(on, step=name), between=(low, high), bounds=bounds, how=how, match=match
-    )
+    step = IntervalJoin(name=name, on=join_key(on, step=name), between=(low, high), bounds=bounds, how=how, match=match)
     first, last = step._closed
     if first > last:
         raise DefinitionError(

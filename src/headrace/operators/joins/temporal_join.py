@@ -13,15 +13,14 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.operators.corrections import check_late, refuse_late
-from headrace.operators.joins.on import On, OnColumns, on_columns
-from headrace.operators.joins.temporal_by_arrival import AsOfArrival
-from headrace.operators.joins.temporal_by_event_time import AsOfEventTime
-from headrace.operators.joins.temporal_layout import Layout
-from headrace.operators.joins.temporal_versions import VersionIntake
+from headrace.operators.joins.join_columns import JoinKey, OnColumns, join_key
+from headrace.operators.joins.temporal_join_by_arrival import TemporalJoinByArrival
+from headrace.operators.joins.temporal_join_by_event_time import TemporalJoinByEventTime
+from headrace.operators.joins.temporal_join_operator import TemporalLayout, VersionInput
 from headrace.operators.process.life import Life, life_of
 from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, place
-from headrace.operators.tables.deleted import WEEK, Deleted, keep_for
+from headrace.operators.tables.changelog_input import WEEK, TombstoneRetention, tombstone_retention
 from headrace.wheel.operator import Joined
 
 if TYPE_CHECKING:
@@ -36,12 +35,12 @@ class TemporalJoin:
     """A value that becomes an operator once ``late`` is chosen; by arrival nothing is late."""
 
     name: str
-    on: On
+    on: JoinKey
     life: Life
     how: How
     as_of: AsOfWhat
     versions_late: Lateness | None
-    deleted: Deleted
+    deleted: TombstoneRetention
     lateness: Lateness | None = None
 
     @property
@@ -77,19 +76,21 @@ class TemporalJoin:
                 "INPUT_MISSING", f"step {self.name!r} joins two frames, but got one. Call step(rows, versions)."
             )
         self.on.check(self.name, schema, version_schema)
-        layout = Layout(
+        layout = TemporalLayout(
             self.on,
             Rows(self.name, self.on.left, time, dict(schema)),
             Rows(self.name, self.on.right, version_time, dict(version_schema)),
             corrected=self.takes_back,
         )
-        second = VersionIntake(layout, self.versions_late)
-        operator: AsOfArrival | AsOfEventTime
+        second = VersionInput(layout, self.versions_late)
+        operator: TemporalJoinByArrival | TemporalJoinByEventTime
         if self.as_of == "arrival":
             remembers = self._remembered.kept if layout.keeps_positions else 0
-            operator = AsOfArrival(self.name, layout, self.how, self.life.ttl, second, remembers)
+            operator = TemporalJoinByArrival(self.name, layout, self.how, self.life.ttl, second, remembers)
         else:
-            operator = AsOfEventTime(self.name, layout, self.how, self.life.ttl, second, self._chosen(), self._corrects)
+            operator = TemporalJoinByEventTime(
+                self.name, layout, self.how, self.life.ttl, second, self._chosen(), self._corrects
+            )
         _ = operator.output_schema  # names are checked here, before any data is read
         return operator
 
@@ -103,9 +104,9 @@ class TemporalJoin:
         return self.lateness
 
     @property
-    def _remembered(self) -> Deleted:
+    def _remembered(self) -> TombstoneRetention:
         """As of arrival: a deletion is of use as long as a version before it could be."""
-        return self.deleted if self.life.ttl is None else Deleted(self.life.ttl)
+        return self.deleted if self.life.ttl is None else TombstoneRetention(self.life.ttl)
 
     @property
     def _corrects(self) -> int:
@@ -211,7 +212,7 @@ def temporal_join(
             "LATE_WITHOUT_MEANING",
             f"step {name!r} joins as of arrival, where no version is late. Leave versions_late={versions_late!r} away.",
         )
-    life, deleted = life_of(ttl, keep_forever, "event", "write"), keep_for(keep_deleted)
+    life, deleted = life_of(ttl, keep_forever, "event", "write"), tombstone_retention(keep_deleted)
     if deleted.said and not (as_of == "arrival" and keep_forever):
         raise DefinitionError(
             "KEEP_DELETED_WITHOUT_MEANING",
@@ -220,7 +221,7 @@ def temporal_join(
         )
     return TemporalJoin(
         name=name,
-        on=on_columns(on, step=name),
+        on=join_key(on, step=name),
         life=life,
         how=how,
         as_of=as_of,

@@ -16,12 +16,11 @@ from headrace.graph import check_name
 from headrace.keys import Key, key_columns, said_key
 from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, check_key, place
-from headrace.operators.tables.changes import OWN, ChangeIntake
-from headrace.operators.tables.deleted import WEEK, Deleted, keep_for
-from headrace.operators.tables.group_layout import GroupLayout
-from headrace.operators.tables.grouped_table import GroupedTable
+from headrace.operators.tables.changelog_input import OWN, WEEK, ChangelogInput, TombstoneRetention, tombstone_retention
+from headrace.operators.tables.group_state import GroupState
 from headrace.operators.tables.materialize import check_row_key
-from headrace.operators.tables.retraction import check_retractable, is_counted
+from headrace.operators.tables.retractable_aggregates import check_retractable, is_counted
+from headrace.operators.tables.table_aggregate_operator import TableAggregateOperator
 from headrace.operators.tables.table_join import check_complete
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.window_step import check_named
@@ -38,7 +37,7 @@ class TableAggregate:
     name: str
     key: tuple[str, ...]
     row_key: tuple[str, ...]
-    deleted: Deleted
+    deleted: TombstoneRetention
     aggregates: tuple[Aggregate, ...] = ()
     takes_back: bool = True
     takes_changes: bool = True
@@ -88,9 +87,9 @@ class TableAggregate:
             )
         columns = {name: dtype for name, dtype in schema.items() if name in needed}
         aggregation = Aggregation(self.name, self.key, time, columns, self.aggregates)
-        layout = GroupLayout(aggregation, columns if self.row_key else {}, self.row_key)
+        layout = GroupState(aggregation, columns if self.row_key else {}, self.row_key)
         rows = Rows(self.name, self.key, time, dict(schema))
-        operator = GroupedTable(self.name, layout, ChangeIntake(rows, self.row_key, columns), self.deleted)
+        operator = TableAggregateOperator(self.name, layout, ChangelogInput(rows, self.row_key, columns), self.deleted)
         _ = operator.output_schema, operator.state_schema  # types are checked here, before any data is read
         return operator
 
@@ -139,4 +138,4 @@ def table_aggregate(
     """
     check_name("step", name)
     rows = key_columns(row_key, argument="row_key")
-    return TableAggregate(name=name, key=key_columns(key), row_key=rows, deleted=keep_for(keep_deleted))
+    return TableAggregate(name=name, key=key_columns(key), row_key=rows, deleted=tombstone_retention(keep_deleted))

@@ -15,15 +15,19 @@ from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.keys import key_columns, said_key
 from headrace.operators.corrections import refuse_late
-from headrace.operators.joins.columns import joined_columns
-from headrace.operators.joins.on import On, OnColumns, on_columns
+from headrace.operators.joins.join_columns import JoinKey, OnColumns, join_key, joined_columns
 from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, check_key, place
-from headrace.operators.tables.changes import OWN, ChangeIntake, table_columns
-from headrace.operators.tables.deleted import WEEK, Deleted, keep_for
-from headrace.operators.tables.joined_tables import JoinedTables
+from headrace.operators.tables.changelog_input import (
+    OWN,
+    WEEK,
+    ChangelogInput,
+    TombstoneRetention,
+    table_columns,
+    tombstone_retention,
+)
 from headrace.operators.tables.materialize import check_row_key
-from headrace.operators.tables.view import How
+from headrace.operators.tables.table_join_operator import How, TableJoinOperator
 from headrace.wheel.operator import Joined
 
 if TYPE_CHECKING:
@@ -35,11 +39,11 @@ class TableJoin:
     """A value that is a function of two changelogs."""
 
     name: str
-    on: On
+    on: JoinKey
     how: How
     left_key: tuple[str, ...]
     right_key: tuple[str, ...]
-    deleted: Deleted
+    deleted: TombstoneRetention
     takes_back: bool = True
 
     @property
@@ -75,10 +79,12 @@ class TableJoin:
         self.on.check(self.name, left, right)
         check_row_key(self.name, (*self.on.left, *self.on.right))
         ours, theirs = table_columns(left), table_columns(right)
-        return JoinedTables(
+        return TableJoinOperator(
             self.name,
-            ChangeIntake(Rows(self.name, self.on.left, left_time, dict(left)), self.left_key, ours),
-            ChangeIntake(Rows(self.name, self.on.right, right_time, dict(right)), self.right_key, theirs, name="right"),
+            ChangelogInput(Rows(self.name, self.on.left, left_time, dict(left)), self.left_key, ours),
+            ChangelogInput(
+                Rows(self.name, self.on.right, right_time, dict(right)), self.right_key, theirs, name="right"
+            ),
             self.on,
             self.how,
             joined_columns(self.name, self.on, ours, theirs, own=OWN),
@@ -130,8 +136,10 @@ def table_join(
             "JOIN_UNKNOWN", f"step {name!r}: how={how!r} is not a join of tables. Use {', '.join(get_args(How))}."
         )
     left, right = key_columns(left_key, argument="left_key"), key_columns(right_key, argument="right_key")
-    columns = on_columns(on, step=name)
-    return TableJoin(name=name, on=columns, how=how, left_key=left, right_key=right, deleted=keep_for(keep_deleted))
+    columns = join_key(on, step=name)
+    return TableJoin(
+        name=name, on=columns, how=how, left_key=left, right_key=right, deleted=tombstone_retention(keep_deleted)
+    )
 
 
 def check_complete(step: str, schema: Mapping[str, pl.DataType], *, side: str = "the rows") -> None:

@@ -11,7 +11,6 @@ import headrace as hr
 from headrace.durations import MICROSECONDS
 from headrace.errors import DefinitionError
 from headrace.event_time.record import Edge
-from headrace.operators.joins import window_shapes
 from headrace.operators.joins.interval_join import interval_join
 from headrace.operators.joins.window_join import window_join
 from headrace.schemas import MOMENT
@@ -35,13 +34,14 @@ def bound(step: Any, left: Any = LEFT, right: Any = RIGHT) -> Any:
         "interval_join('j', on='user', between=('-1 minute', '1 hour'), how='inner')",
         "interval_join('j', on=['a', 'b'], between=('0 seconds', '1 hour'), bounds='[)', how='left', match='last')",
         "interval_join('j', on={'a': 'b'}, between=('0 seconds', '1 hour'), how='anti').late(hr.update_for('1 hour'))",
-        "window_join('w', on='user', window=hr.tumbles('1 day', time_zone='Europe/Berlin'), how='full')",
-        "window_join('w', on='user', window=hr.hops('1 hour', every='10 minutes', offset='1 minute'), how='semi')",
-        "window_join('w', on='user', window=hr.cumulates('1 day', step='1 hour'), how='left').late(hr.drop())",
+        "window_join('w', on='user', window=hr.tumbling_window('1 day', time_zone='Europe/Berlin'), how='full')",
+        "window_join('w', on='user', window=hr.hopping_window('1 hour', every='10 minutes', offset='1 minute'),"
+        " how='semi')",
+        "window_join('w', on='user', window=hr.cumulating_window('1 day', step='1 hour'), how='left').late(hr.drop())",
     ],
 )
 def test_a_join_is_printed_as_it_is_written(said: str) -> None:
-    known: dict[str, Any] = {"interval_join": interval_join, "window_join": window_join, "hr": window_shapes}
+    known: dict[str, Any] = {"interval_join": interval_join, "window_join": window_join, "hr": hr}
     for name in ("drop", "update_for"):
         known[name] = getattr(hr, name)
     text = said.replace("hr.drop", "drop").replace("hr.update_for", "update_for")
@@ -75,7 +75,7 @@ def test_a_window_join_needs_a_shape_of_windows_and_a_known_how() -> None:
     with pytest.raises(DefinitionError, match=r"\[JOIN_ARGUMENT\]"):
         window_join("w", on="user", window="1 hour", how="cross")  # type: ignore[arg-type]
     with pytest.raises(DefinitionError, match=r"\[HOP_LONGER_THAN_WINDOW\]"):
-        window_shapes.hops("1 minute", every="1 hour")
+        hr.hopping_window("1 minute", every="1 hour")
 
 
 @pytest.mark.parametrize("step", [near(), window_join("w", on="user", window="1 hour")], ids=["interval", "window"])
@@ -137,7 +137,7 @@ def test_only_what_the_next_rows_need_lies_in_the_state() -> None:
 
 
 @pytest.mark.parametrize("late", [hr.drop(), hr.side_output(), hr.update_for("1 hour")], ids=repr)
-@pytest.mark.parametrize("step", [near(), window_join("w", on="user", window=window_shapes.tumbles("1 hour"))])
+@pytest.mark.parametrize("step", [near(), window_join("w", on="user", window=hr.tumbling_window("1 hour"))])
 def test_a_correction_of_a_window_before_the_join_is_late_and_no_row_of_its_own(step: Any, late: Any) -> None:
     given = {"user": ["a", "a"], "window": [{"start": 0, "end": 90}] * 2, "pane": ["on_time", "late"]}
     window = pl.Struct({"start": MOMENT, "end": MOMENT})

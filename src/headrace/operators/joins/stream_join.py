@@ -13,9 +13,8 @@ from headrace.changelog import CHANGE
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.operators.corrections import check_late
-from headrace.operators.joins.columns import JoinedColumns, joined_columns
-from headrace.operators.joins.every_match import How
-from headrace.operators.joins.on import On
+from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, joined_columns
+from headrace.operators.joins.matching import How
 from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, place
 from headrace.wheel.operator import AnyOperator
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class JoinByTime(ABC):
+class StreamJoin(ABC):
     """A value that becomes an operator once ``late`` is chosen."""
 
     name: str
-    on: On
+    on: JoinKey
     how: How
     lateness: Lateness | None = None
 

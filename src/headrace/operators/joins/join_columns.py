@@ -1,4 +1,4 @@
-"""The columns on which two inputs are joined, as an author says them."""
+"""The columns of a join: the key both inputs are joined on, and the columns of a joined row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OnColumns = str | Sequence[str | tuple[str, str]] | Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class On:
+class JoinKey:
     """Pairs of a left and a right column whose values must be equal; null equals nothing."""
 
     pairs: tuple[tuple[str, str], ...]
@@ -55,12 +55,12 @@ def _is_pair(column: object) -> bool:
     return isinstance(column, str) or (isinstance(column, tuple) and len(column) == 2)
 
 
-def on_columns(on: OnColumns, *, step: str) -> On:
+def join_key(on: OnColumns, *, step: str) -> JoinKey:
     """What ``on=`` says.
 
-    >>> on_columns("user", step="join").pairs
+    >>> join_key("user", step="join").pairs
     (('user', 'user'),)
-    >>> on_columns({"user": "user_id"}, step="join").pairs
+    >>> join_key({"user": "user_id"}, step="join").pairs
     (('user', 'user_id'),)
     """
     if not isinstance(on, str | Sequence | Mapping) or not all(map(_is_pair, on if isinstance(on, Sequence) else ())):
@@ -81,4 +81,64 @@ def on_columns(on: OnColumns, *, step: str) -> On:
             raise DefinitionError(
                 "JOIN_KEY_TWICE", f"step {step!r}: on={on!r} names a column twice. Name each column once on its side."
             )
-    return On(pairs)
+    return JoinKey(pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedColumns:
+    """The columns of a joined row besides those that the join itself adds.
+
+    The key comes once, under the left names; then the left columns, then the right ones.
+    """
+
+    key: Mapping[str, pl.DataType]
+    left: Mapping[str, str]
+    """The name that each left column has in the joined row, by its own; without the key."""
+    right: Mapping[str, str]
+    left_schema: Mapping[str, pl.DataType]
+    """The left columns as the joined row names them; without the key."""
+    right_schema: Mapping[str, pl.DataType]
+
+    @property
+    def schema(self) -> dict[str, pl.DataType]:
+        """All of them."""
+        return {**self.key, **self.left_schema, **self.right_schema}
+
+
+def joined_columns(
+    step: str,
+    on: JoinKey,
+    left: Mapping[str, pl.DataType],
+    right: Mapping[str, pl.DataType],
+    *,
+    own: Sequence[str] = (),
+) -> JoinedColumns:
+    """The columns of a joined row beside the join's ``own``: of two with one name the right one gets ``_right``.
+
+    A column that has the name of one of the join's own gets ``_left`` or ``_right``.
+
+    >>> text = pl.String()
+    >>> key = join_key({"user": "id"}, step="seen")
+    >>> found = joined_columns("seen", key, {"user": text, "page": text}, {"id": text, "page": text})
+    >>> list(found.schema)
+    ['user', 'page', 'page_right']
+    """
+    key = {name: left[name] for name in on.left}
+    lefts = {name: f"{name}_left" if name in own else name for name in left if name not in key}
+    taken = {*key, *lefts.values(), *own}
+    rights = {name: f"{name}_right" if name in taken else name for name in right if name not in on.right}
+    names = [*own, *key, *lefts.values(), *rights.values()]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DefinitionError(
+            "OUTPUT_NAME_TAKEN",
+            f"step {step!r}: a joined row would have two columns named {', '.join(twice)}. Rename one of them before "
+            "the join.",
+        )
+    return JoinedColumns(
+        key,
+        lefts,
+        rights,
+        {joined: left[name] for name, joined in lefts.items()},
+        {joined: right[name] for name, joined in rights.items()},
+    )

@@ -13,11 +13,18 @@ from headrace.changelog import CHANGE, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFO
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.operators.arrival import ARRIVAL, in_order_of_arrival, next_arrival
-from headrace.operators.joins.as_of import AsOf
-from headrace.operators.joins.pairs import Places
-from headrace.operators.joins.temporal_layout import ENDED, KIND, PLACED, ROW, TIME, before, parted
-from headrace.operators.joins.temporal_matching import PLACE, Versions, side_of
-from headrace.operators.joins.temporal_unchanged import carried, news
+from headrace.operators.joins.matching import Places
+from headrace.operators.joins.temporal_join_operator import (
+    ENDED,
+    KIND,
+    PLACED,
+    ROW,
+    TIME,
+    TemporalJoinOperator,
+    before,
+    parted,
+)
+from headrace.operators.joins.versioned_table import PLACE, VersionedTable, carried, news, side_of
 from headrace.operators.key_order import with_key_numbers
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Holding
@@ -28,7 +35,7 @@ _ORDER, _THEN, _NOW = "__order", "__then", "__now"
 
 
 @dataclass(frozen=True)
-class AsOfEventTime(AsOf):
+class TemporalJoinByEventTime(TemporalJoinOperator):
     """Joins each row with the version that was valid at its time.
 
     The state holds rows that wait, of each key the version that is valid where time is now, and all later ones. With
@@ -79,7 +86,7 @@ class AsOfEventTime(AsOf):
         touched[known : known + arrived.height] = True
         numbered = self._numbered(everything, touched | leaving)
         places = numbered[PLACE].to_numpy()
-        versions = Versions.of(numbered.filter(~is_row[places]))
+        versions = VersionedTable.of(numbered.filter(~is_row[places]))
         as_left = everything
         everything, altered = carried(everything, versions.places, versions.side.keys, known=known)
         shown = numbered.filter(leaving[places]).sort(TIME, maintain_order=True)
@@ -87,7 +94,7 @@ class AsOfEventTime(AsOf):
         if self.corrects_for and (times[known : known + arrived.height] < edge.before).any():
             left = is_row[places] & (places < known) & (times[places] < edge.before)
             stood = ~is_row[places] & (places < known)
-            then, now = _Known(as_left, Versions.of(numbered.filter(stood))), _Known(everything, versions)
+            then, now = _Known(as_left, VersionedTable.of(numbered.filter(stood))), _Known(everything, versions)
             outputs.insert(0, self._corrected(numbered.filter(left), then, now, altered))
         gone = self._gone(times, kinds, versions, edge)
         held = int(waiting[:known].sum())
@@ -124,7 +131,7 @@ class AsOfEventTime(AsOf):
         narrow = everything.select(*self.key, TIME, KIND, *placed).with_row_index(PLACE)
         return with_key_numbers(narrow, self.key, of=everything.select(self.key).filter(touched))
 
-    def _gone(self, times: Places, kinds: Places, versions: Versions, edge: Edge) -> npt.NDArray[np.bool_]:
+    def _gone(self, times: Places, kinds: Places, versions: VersionedTable, edge: Edge) -> npt.NDArray[np.bool_]:
         """Which of all rows and versions are no longer needed."""
         settled = before(edge.fire, self._reach)
         gone: npt.NDArray[np.bool_] = (kinds == ROW) & (times < before(edge.fire, self.corrects_for))
@@ -172,4 +179,4 @@ class _Known:
     """Rows and versions as they were known at some time, and the versions among them in order."""
 
     everything: pl.DataFrame
-    versions: Versions
+    versions: VersionedTable

@@ -9,10 +9,17 @@ import polars as pl
 
 from headrace.event_time.record import Edge
 from headrace.operators.arrival import ARRIVAL, in_order_of_arrival, next_arrival
-from headrace.operators.joins.as_of import AsOf
-from headrace.operators.joins.temporal_layout import ENDED, KIND, PLACED, ROW, TIME, UNSENT, VERSION
-from headrace.operators.joins.temporal_matching import PLACE
-from headrace.operators.joins.temporal_unchanged import carried, news
+from headrace.operators.joins.temporal_join_operator import (
+    ENDED,
+    KIND,
+    PLACED,
+    ROW,
+    TIME,
+    UNSENT,
+    VERSION,
+    TemporalJoinOperator,
+)
+from headrace.operators.joins.versioned_table import PLACE, carried, news
 from headrace.operators.key_order import KEY_NUMBER, with_key_numbers
 from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
@@ -22,7 +29,7 @@ _MET, _SINCE = "__met", "__since"
 
 
 @dataclass(frozen=True)
-class AsOfArrival(AsOf):
+class TemporalJoinByArrival(TemporalJoinOperator):
     """Joins each row with the latest version of its key; versions of a batch come before its rows.
 
     A state row is the latest version of a key, or its end. By positions the latest is the one with the highest, without

@@ -11,10 +11,8 @@ import polars as pl
 from headrace.changelog import CHANGE
 from headrace.event_time.record import Edge
 from headrace.operators.arrival import ARRIVAL, in_order_of_arrival
-from headrace.operators.joins.intake import TIME
-from headrace.operators.joins.meeting import Couples, Gathered, Meeting, together
-from headrace.operators.joins.pairs import Places
-from headrace.operators.joins.sides import RIGHT, JoinedSides
+from headrace.operators.joins.matching import CandidateRows, MatchStrategy, Places, RowPairs, concat_pairs
+from headrace.operators.joins.stream_join_operator import RIGHT, TIME, StreamJoinOperator
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Due
 
@@ -23,10 +21,10 @@ EVENT_TIME = "event_time"
 
 
 @dataclass(frozen=True)
-class IntervalJoining(JoinedSides):
+class IntervalJoinOperator(StreamJoinOperator):
     """Joins rows by key and distance in time; a row is kept until no row that belongs to it can come."""
 
-    meeting: Meeting
+    meeting: MatchStrategy
     left_kept: int
     """How long after a left row's time rows that belong to it may come; negative when all have come before."""
     right_kept: int
@@ -86,9 +84,9 @@ class IntervalJoining(JoinedSides):
         kept = np.where(rows[RIGHT].to_numpy(), self.right_kept, self.left_kept)
         return rows[TIME].to_numpy() + kept
 
-    def _gathered(self, rows: pl.DataFrame, known: int, edge: Edge) -> Gathered:
+    def _gathered(self, rows: pl.DataFrame, known: int, edge: Edge) -> CandidateRows:
         alone = self._lacking_key(rows)
-        gathered = Gathered(
+        gathered = CandidateRows(
             times=rows[TIME].to_numpy(),
             is_right=rows[RIGHT].to_numpy(),
             is_new=np.arange(rows.height) >= known,
@@ -100,9 +98,9 @@ class IntervalJoining(JoinedSides):
         turning = self.meeting.turning(gathered, edge) & ~alone
         return replace(gathered, keys=self._key_numbers(rows, turning))
 
-    def _output(self, rows: pl.DataFrame, times: Places, back: Couples, given: Couples) -> pl.DataFrame:
-        """Couples as rows, in the order of event time; what is taken back comes before all that takes its place."""
-        couples = together(back, given)
+    def _output(self, rows: pl.DataFrame, times: Places, back: RowPairs, given: RowPairs) -> pl.DataFrame:
+        """RowPairs as rows, in the order of event time; what is taken back comes before all that takes its place."""
+        couples = concat_pairs(back, given)
         if not len(couples.left):
             return pl.DataFrame(schema=self.output_schema)
         left, right = couples.left, couples.right

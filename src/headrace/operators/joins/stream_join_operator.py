@@ -1,10 +1,12 @@
-"""Both sides of a join in the state of their key group, and the couples that leave as rows."""
+"""How the rows of one side come to the key groups of a join."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 
 import numpy as np
 import polars as pl
@@ -12,14 +14,86 @@ import polars as pl
 from headrace.changelog import CHANGE, DELETE, INSERT
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
+from headrace.event_time.strategy import BEGINNING
 from headrace.operators.arrival import ARRIVAL, next_arrival
-from headrace.operators.joins.columns import JoinedColumns
-from headrace.operators.joins.intake import TIME, SideIntake
-from headrace.operators.joins.meeting import Couples, Flags
-from headrace.operators.joins.pairs import Places
+from headrace.operators.joins.join_columns import JoinedColumns
+from headrace.operators.joins.matching import Flags, Places, RowPairs
 from headrace.operators.key_order import KEY_NUMBER, with_key_numbers
+from headrace.operators.rows import Rows
 from headrace.schemas import MOMENT
+from headrace.wheel.key_hash import canonical
 from headrace.wheel.operator import Combined
+
+LATE, LATE_RIGHT = "late", "late_right"
+TIME = "__time"
+"""The time of a row in microseconds; a column that holds nothing else does not travel beside it."""
+
+
+@dataclass(frozen=True)
+class JoinInput:
+    """One input of a join by time: a row is late when time has passed it, and takes part as long as it is corrected."""
+
+    name: str
+    rows: Rows
+    joined: Mapping[str, str]
+    """The columns that a joined row has of this side, each with its name there; without the key."""
+    lateness: Lateness
+    leaves_alone: bool
+    """Whether a row that meets none leaves too, so that one without a key, which meets none, has to travel."""
+    late_output: str
+    broadcast = False
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns by their names on this side."""
+        return self.rows.key
+
+    @cached_property
+    def times(self) -> dict[str, str]:
+        """The time column and its name in the joined row, when it can be told from ``TIME``."""
+        time = self.rows.time
+        return {time: self.joined[time]} if time in self.joined and self.rows.schema[time] == MOMENT else {}
+
+    @cached_property
+    def payload(self) -> dict[str, str]:
+        """The columns that travel beside key and time, each with its name in the joined row."""
+        return {name: joined for name, joined in self.joined.items() if name not in self.times}
+
+    @cached_property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        """Key, time and the other columns."""
+        return {**self.rows.keys, TIME: pl.Int64(), **{name: self.rows.schema[name] for name in self.payload}}
+
+    @cached_property
+    def without_key(self) -> pl.Expr:
+        """Whether a row lacks a part of its key, so that it meets none."""
+        return reduce(or_, (pl.col(name).is_null() for name in self.key))
+
+    def too_late(self, edge: Edge) -> pl.Expr:
+        """Whether a row comes too late even for a correction; what corrects an earlier row is no row of its own."""
+        bound = max(edge.late - self.lateness.correctable, BEGINNING)
+        return (self.rows.row_time < bound) | self.rows.is_correction
+
+    def partly_late(self, accepted: pl.DataFrame, edge: Edge) -> int:
+        """How many accepted rows take part less than they would have in time."""
+        return 0
+
+    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+        """Set late rows aside, and drop what can neither meet a row nor leave alone."""
+        late = rows.select(self.too_late(edge)).to_series()
+        some_late = bool(late.any())
+        taken = canonical(rows.filter(~late) if some_late else rows, self.key)
+        accepted, partly_late = taken.height, self.partly_late(taken, edge)
+        if not self.leaves_alone and any(taken[name].null_count() for name in self.key):
+            taken = taken.filter(~self.without_key)
+        partials = taken.select(*self.key, self.rows.row_time.alias(TIME), *self.payload)
+        aside = self.rows.late(rows.filter(late) if some_late else rows.clear(), edge)
+        return Combined(partials, aside, accepted, partly_late)
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Rows stay as they are, in the order of their arrival."""
+        return partials
+
 
 RIGHT = "__right"
 PLACE = "__place"
@@ -29,15 +103,15 @@ _CHANGES = pl.Series([INSERT, DELETE])
 
 
 @dataclass(frozen=True)
-class JoinedSides(ABC):
+class StreamJoinOperator(ABC):
     """What joins by time have in common.
 
     A state row is a row of either side, with nulls in the columns of the other, known by the number of its arrival.
     """
 
     name: str
-    left: SideIntake
-    second: SideIntake
+    left: JoinInput
+    second: JoinInput
     columns: JoinedColumns
     lateness: Lateness
     takes_back: bool
@@ -139,8 +213,8 @@ class JoinedSides(ABC):
             return rows.select(self.left.without_key).to_series().to_numpy()
         return np.zeros(rows.height, dtype=np.bool_)
 
-    def _rows_of(self, rows: pl.DataFrame, couples: Couples, taken: Flags, own: dict[str, pl.Series]) -> pl.DataFrame:
-        """Couples as rows, some of which are taken back; ``own`` are the columns that the join adds."""
+    def _rows_of(self, rows: pl.DataFrame, couples: RowPairs, taken: Flags, own: dict[str, pl.Series]) -> pl.DataFrame:
+        """RowPairs as rows, some of which are taken back; ``own`` are the columns that the join adds."""
         left, right = couples.left, couples.right
         told = {**own, CHANGE: _CHANGES[taken.view(np.uint8)]}
         some = np.where(left < 0, right, left)

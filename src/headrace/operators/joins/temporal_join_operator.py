@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import polars as pl
 
-from headrace.changelog import CHANGE, POSITION, UNCHANGED, is_setting
+from headrace.changelog import CHANGE, CHANGES, POSITION, UNCHANGED, is_setting
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING
 from headrace.operators.arrival import ARRIVAL
-from headrace.operators.joins.columns import JoinedColumns, joined_columns
-from headrace.operators.joins.on import On
+from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, joined_columns
 from headrace.operators.rows import Rows
+from headrace.wheel.key_hash import canonical
+from headrace.wheel.operator import Combined
 
 TIME, KIND, PLACED, UNSENT = "__time", "__kind", "__position", "__unsent"
 ROW, ENDED, VERSION = 0, 1, 2
@@ -42,10 +44,10 @@ def parted(
 
 
 @dataclass(frozen=True)
-class Layout:
+class TemporalLayout:
     """Where each column of a row and of a version lies in the state, and how a joined row is put together."""
 
-    on: On
+    on: JoinKey
     rows: Rows
     versions: Rows
     corrected: bool = False
@@ -145,3 +147,102 @@ class Layout:
 
 def _kept(prefix: str, columns: Mapping[str, str]) -> dict[str, str]:
     return {f"{prefix}{name}": joined for name, joined in columns.items()}
+
+
+@dataclass(frozen=True)
+class VersionInput:
+    """The second input of a temporal join."""
+
+    layout: TemporalLayout
+    lateness: Lateness | None
+    """What happens to late versions; None where none is late."""
+    name: str = "versions"
+    late_output: str = "late_right"
+    broadcast: bool = False
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns under their names among the versions."""
+        return self.layout.on.right
+
+    @property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        """Versions travel whole."""
+        return dict(self.layout.versions.schema)
+
+    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+        """Set late versions aside, and changes of no known kind; drop those without a key, which nothing meets."""
+        versions = self.layout.versions
+        if self.lateness is None:
+            on_time, late = rows, versions.late(rows.clear(), edge)
+        else:
+            # A correction of a window takes the place of its first result, where late versions may do so.
+            refused = pl.lit(False) if self.lateness.correctable else versions.is_correction
+            on_time, late = parted(versions, rows, self.lateness, edge, refused=refused)
+        failed = None
+        if self.layout.keeps_changes:
+            known = on_time[CHANGE].is_in(CHANGES).fill_null(False)
+            failed = _unknown(on_time.filter(~known)) if not known.all() else None
+            on_time = on_time.filter(known)
+        accepted = on_time.drop_nulls(self.key)
+        return Combined(
+            canonical(accepted, self.key).select(versions.schema.keys()),
+            late,
+            accepted.height,
+            dropped=on_time.height - accepted.height,
+            failed=failed,
+        )
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Versions stay as they are, in the order of their arrival."""
+        return partials
+
+
+def _unknown(rows: pl.DataFrame) -> pl.DataFrame:
+    """Changes of no known kind, for the dead letters."""
+    detail = pl.format("change is {}, not one of {}", pl.col(CHANGE).fill_null("null"), pl.lit(", ".join(CHANGES)))
+    return rows.select(
+        pl.lit("CHANGE_UNKNOWN").alias("reason"),
+        detail.alias("detail"),
+        pl.struct(pl.all()).struct.json_encode().alias("row"),
+    )
+
+
+@dataclass(frozen=True)
+class TemporalJoinOperator:
+    """A join of rows with versions."""
+
+    name: str
+    layout: TemporalLayout
+    how: Literal["inner", "left"]
+    ttl: int | None
+    second: VersionInput
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns."""
+        return self.layout.on.left
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Rows and versions are told apart by their arrival."""
+        return (ARRIVAL,)
+
+    @property
+    def output_time(self) -> str:
+        """The time of the row."""
+        return self.layout.output_time
+
+    @property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        """Rows travel whole."""
+        return dict(self.layout.rows.schema)
+
+    @property
+    def output_schema(self) -> dict[str, pl.DataType]:
+        """The row, and of the version what is not the key."""
+        return self.layout.output_schema
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Rows stay as they are, in the order of their arrival."""
+        return partials

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -12,12 +12,13 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.expressions import Aggregate
+from headrace.expressions.aggregates.binding import canonical
 from headrace.expressions.aggregates.counts import Count, CountDistinct
-from headrace.expressions.aggregates.extremes import Extreme
+from headrace.expressions.aggregates.extremes import Extreme, extreme
 from headrace.expressions.aggregates.sums import Average, Sum
 from headrace.expressions.operands import is_float
 from headrace.operators.key_order import KEY_NUMBER
-from headrace.operators.tables.twofold import summed
+from headrace.operators.tables.double_double import summed
 
 Schema = Mapping[str, pl.DataType]
 WEIGHT = "__weight"
@@ -26,7 +27,7 @@ _WHOLE = pl.Decimal(38, 0)
 RETRACTABLE = "count(*), count(x), count(DISTINCT x), sum, avg, min and max"
 
 
-class Kept(Protocol):
+class RunningTotal(Protocol):
     """What is kept of a group for one aggregate, as numbers that are added and taken away."""
 
     @property
@@ -38,7 +39,7 @@ class Kept(Protocol):
 
 
 @dataclass(frozen=True)
-class Exact:
+class ExactTotal:
     """Counts, and sums of integers and decimals."""
 
     aggregate: Aggregate
@@ -62,7 +63,7 @@ class Exact:
 
 
 @dataclass(frozen=True)
-class OfDoubles:
+class DoubleTotal:
     """The sum of doubles in two of them; what is no number or infinite is counted, so that it can go again."""
 
     aggregate: Aggregate
@@ -123,7 +124,7 @@ def result_of(aggregate: Aggregate, schema: Schema) -> pl.Expr:
     """The value of a sum, an average or a count, over what is kept of a group."""
     calculation = aggregate.calculation
     if is_of_doubles(aggregate, schema):
-        total = OfDoubles(aggregate, schema).value
+        total = DoubleTotal(aggregate, schema).value
         count = pl.col(f"{aggregate.name}.count")
         mean = total / count if isinstance(calculation, Average) else total
         return pl.when(count > 0).then(mean).alias(aggregate.name)
@@ -134,17 +135,17 @@ def result_of(aggregate: Aggregate, schema: Schema) -> pl.Expr:
     return pl.when(count > 0).then(result).alias(aggregate.name)
 
 
-def kept_for(aggregate: Aggregate, schema: Schema) -> list[Kept]:
+def kept_for(aggregate: Aggregate, schema: Schema) -> list[RunningTotal]:
     """What is kept of a group for an aggregate that is no more than numbers."""
     if is_of_doubles(aggregate, schema):
-        return [OfDoubles(aggregate, schema)]
+        return [DoubleTotal(aggregate, schema)]
     if not isinstance(aggregate.calculation, Sum):
-        return [Exact(aggregate, schema)]
+        return [ExactTotal(aggregate, schema)]
     # A sum of nothing is null, and only how many values there are tells it from a sum that is zero.
     values = Aggregate(
         f"{aggregate.name}.values", aggregate.text, Count(aggregate.calculation.argument), aggregate.condition
     )
-    return [Exact(aggregate, schema), Exact(values, schema)]
+    return [ExactTotal(aggregate, schema), ExactTotal(values, schema)]
 
 
 def is_counted(aggregate: Aggregate) -> bool:
@@ -178,3 +179,64 @@ def check_retractable(step: str, aggregate: Aggregate) -> None:
 
 def _number(name: str) -> pl.Expr:
     return pl.col(name).to_physical().cast(pl.Int128).fill_null(0)
+
+
+TIMES = "__times"
+"""How often a value is there."""
+CHANGED = "__changed"
+
+
+@dataclass(frozen=True)
+class ValueCounts:
+    """The values that one or more aggregates read of a group's rows."""
+
+    number: int
+    """Which of the step's counted values these are."""
+    aggregates: tuple[Aggregate, ...]
+    schema: Mapping[str, pl.DataType]
+
+    @property
+    def column(self) -> str:
+        """Where the state has the values."""
+        return f"__value.{self.number}"
+
+    @cached_property
+    def dtype(self) -> pl.DataType:
+        """The type of the values."""
+        return self.aggregates[0].calculation.arguments[0].type(self.schema)
+
+    def total(self, kept: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+        """The values of numbered groups after weighted rows, and which of them the rows changed; zero times is gone."""
+        value = canonical(value_of(self.aggregates[0], self.schema), self.dtype).alias(self.column)
+        given = rows.select(KEY_NUMBER, value, pl.col(WEIGHT).cast(pl.Int64).alias(TIMES)).drop_nulls(self.column)
+        before = kept.select(KEY_NUMBER, self.column, TIMES, pl.lit(False).alias(CHANGED))
+        both = pl.concat([before, given.with_columns(pl.lit(True).alias(CHANGED))])
+        return both.group_by(KEY_NUMBER, self.column).agg(pl.col(TIMES).sum(), pl.col(CHANGED).any())
+
+    def results(self, totals: pl.DataFrame) -> pl.DataFrame:
+        """What the aggregates say of each group that has a value."""
+        there = totals.filter(pl.col(TIMES) > 0)
+        return there.group_by(KEY_NUMBER).agg(self._said(each).alias(_said_in(each)) for each in self.aggregates)
+
+    def result(self, aggregate: Aggregate) -> pl.Expr:
+        """What an aggregate says of a group, with a value or without."""
+        said = pl.col(_said_in(aggregate))
+        return said.fill_null(0) if isinstance(aggregate.calculation, CountDistinct) else said
+
+    def _said(self, aggregate: Aggregate) -> pl.Expr:
+        if isinstance(aggregate.calculation, Extreme):
+            return extreme(aggregate.calculation.function, pl.col(self.column), self.dtype)
+        return pl.len().cast(pl.Int64)
+
+
+def value_counts(aggregates: Sequence[Aggregate], schema: Mapping[str, pl.DataType]) -> tuple[ValueCounts, ...]:
+    """The values that aggregates need; those that read the same share them."""
+    shared: dict[tuple[str, str | None], list[Aggregate]] = {}
+    for each in aggregates:
+        condition = None if each.condition is None else each.condition.text
+        shared.setdefault((each.calculation.arguments[0].text, condition), []).append(each)
+    return tuple(ValueCounts(number, tuple(group), schema) for number, group in enumerate(shared.values()))
+
+
+def _said_in(aggregate: Aggregate) -> str:
+    return f"__said.{aggregate.name}"

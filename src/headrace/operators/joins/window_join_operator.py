@@ -11,11 +11,8 @@ import polars as pl
 from headrace.changelog import CHANGE
 from headrace.event_time.record import Edge
 from headrace.operators.arrival import ARRIVAL
-from headrace.operators.joins.every_match import EveryMatch
-from headrace.operators.joins.intake import TIME, SideIntake
-from headrace.operators.joins.meeting import Couples, Flags, Gathered, together
-from headrace.operators.joins.pairs import Places
-from headrace.operators.joins.sides import PLACE, RIGHT, JoinedSides
+from headrace.operators.joins.matching import AllMatches, CandidateRows, Flags, Places, RowPairs, concat_pairs
+from headrace.operators.joins.stream_join_operator import PLACE, RIGHT, TIME, JoinInput, StreamJoinOperator
 from headrace.operators.key_order import KEY_NUMBER, with_key_numbers
 from headrace.operators.windows.aggregation import WINDOW
 from headrace.operators.windows.fixed.assigners import Windows
@@ -26,7 +23,7 @@ PANE, END, NEW = "__pane", "__end", "__new"
 
 
 @dataclass(frozen=True)
-class WindowIntake(SideIntake):
+class WindowJoinInput(JoinInput):
     """One input of a join by window: a row is late when the last of its windows takes no rows any more."""
 
     windows: Windows
@@ -48,14 +45,14 @@ class WindowIntake(SideIntake):
 
 
 @dataclass(frozen=True)
-class WindowJoining(JoinedSides):
+class WindowJoinOperator(StreamJoinOperator):
     """Joins rows by key and window; a row is kept until the last of its windows takes no rows any more.
 
     A row lies in the state once, whatever the number of its windows. Which couples have left is not kept: all rows of
     a window that has closed are there as long as late ones may come, so it can be told from them.
     """
 
-    meeting: EveryMatch
+    meeting: AllMatches
     windows: Windows
 
     @property
@@ -99,20 +96,20 @@ class WindowJoining(JoinedSides):
         return self.windows.last(pl.col(PANE)) + self.lateness.correctable
 
     def _output(self, rows: pl.DataFrame, known: int, edge: Edge) -> pl.DataFrame:
-        """Couples in windows that close, and in closed windows into which new rows have come."""
+        """RowPairs in windows that close, and in closed windows into which new rows have come."""
         spread = self._spread(rows, known, edge)
         if spread.is_empty():
             return pl.DataFrame(schema=self.output_schema)
         gathered = self._gathered(spread, edge)
         outcome = self.meeting.outcome(gathered, edge)
-        couples, places = together(outcome.back, outcome.given), spread[PLACE].to_numpy().astype(np.int64)
+        couples, places = concat_pairs(outcome.back, outcome.given), spread[PLACE].to_numpy().astype(np.int64)
         ends = spread[END].to_numpy()[np.where(couples.left < 0, couples.right, couples.left)]
         taken = np.arange(len(ends)) < len(outcome.back.left)
         order = np.lexsort((ends, ~taken))
         end = pl.DataFrame({END: ends[order]}, schema={END: pl.Int64()})
         start = self.windows.start(pl.col(END)).cast(MOMENT).alias("start")
         window = end.select(pl.struct(start, pl.col(END).cast(MOMENT).alias("end"))).to_series()
-        of_rows = Couples(_of(places, couples.left), _of(places, couples.right))
+        of_rows = RowPairs(_of(places, couples.left), _of(places, couples.right))
         return self._rows_of(rows, of_rows[order], taken[order], {"window": window})
 
     def _spread(self, rows: pl.DataFrame, known: int, edge: Edge) -> pl.DataFrame:
@@ -132,7 +129,7 @@ class WindowJoining(JoinedSides):
             .collect()
         )
 
-    def _gathered(self, spread: pl.DataFrame, edge: Edge) -> Gathered:
+    def _gathered(self, spread: pl.DataFrame, edge: Edge) -> CandidateRows:
         """The rows as they meet in windows: those of windows that have closed before have met already."""
         ends, is_right = spread[END].to_numpy(), spread[RIGHT].to_numpy()
         is_new = spread[NEW].to_numpy() | (ends > edge.before)
@@ -146,7 +143,7 @@ class WindowJoining(JoinedSides):
             keys[found[PLACE].to_numpy()] = found[KEY_NUMBER].to_numpy()
         nowhen = np.zeros_like(ends)
         matched = _met_before(keys, is_right, ~is_new)
-        return Gathered(nowhen, is_right, is_new, matched, ends - 1, np.zeros_like(alone), keys)
+        return CandidateRows(nowhen, is_right, is_new, matched, ends - 1, np.zeros_like(alone), keys)
 
 
 def _met_before(keys: Places, is_right: Flags, old: Flags) -> Flags:

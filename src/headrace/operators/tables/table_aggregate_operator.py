@@ -10,11 +10,19 @@ import polars as pl
 from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UPDATE_AFTER, UPDATE_BEFORE, sortable
 from headrace.event_time.record import Edge
 from headrace.operators.key_order import KEY_NUMBER, join_by_key, with_key_numbers
-from headrace.operators.tables.changes import ALONE, CHANGED_AT, ORDERED, SETS, TIME, ChangeIntake
-from headrace.operators.tables.deleted import Deleted
-from headrace.operators.tables.group_layout import GROUP, KIND, ROW, ROWS, VALUE, GroupLayout
-from headrace.operators.tables.order import Ordered, in_order
-from headrace.operators.tables.retraction import WEIGHT
+from headrace.operators.tables.changelog_input import (
+    ALONE,
+    CHANGED_AT,
+    ORDERED,
+    SETS,
+    TIME,
+    ChangelogInput,
+    OrderedChanges,
+    TombstoneRetention,
+    ordered_changes,
+)
+from headrace.operators.tables.group_state import GROUP, KIND, ROW, ROWS, VALUE, GroupState
+from headrace.operators.tables.retractable_aggregates import WEIGHT
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Combined, Due
 
@@ -22,13 +30,13 @@ _PLACE = "__place"
 
 
 @dataclass(frozen=True)
-class GroupedTable:
+class TableAggregateOperator:
     """Takes rows out of their groups and puts rows in, as the changes of the table say."""
 
     name: str
-    layout: GroupLayout
-    intake: ChangeIntake
-    deleted: Deleted
+    layout: GroupState
+    intake: ChangelogInput
+    deleted: TombstoneRetention
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -123,17 +131,17 @@ class GroupedTable:
         brought = numbers.filter(pl.col(_PLACE) >= state.height).sort(_PLACE)
         return state[known[_PLACE]].with_columns(known[KEY_NUMBER]), partials.with_columns(brought[KEY_NUMBER])
 
-    def _ordered(self, touched: pl.DataFrame, changes: pl.DataFrame) -> Ordered | None:
+    def _ordered(self, touched: pl.DataFrame, changes: pl.DataFrame) -> OrderedChanges | None:
         """The changes that count, where rows are told apart."""
         if not self.intake.row_key:
             return None
-        return in_order(changes, self._known_rows(touched), self._row_identity)
+        return ordered_changes(changes, self._known_rows(touched), self._row_identity)
 
     def _known_rows(self, touched: pl.DataFrame) -> pl.DataFrame:
         named = {state: name for name, state in self.layout.row_columns.items()}
         return touched.filter(pl.col(KIND) == ROW).rename(named).select(*self.intake.columns, *ORDERED, KEY_NUMBER)
 
-    def _weighted(self, touched: pl.DataFrame, changes: pl.DataFrame, ordered: Ordered | None) -> pl.DataFrame:
+    def _weighted(self, touched: pl.DataFrame, changes: pl.DataFrame, ordered: OrderedChanges | None) -> pl.DataFrame:
         """Rows that come and rows that go."""
         if ordered is None:
             return changes.with_columns(pl.when(SETS).then(1).otherwise(-1).cast(pl.Int64).alias(WEIGHT))

@@ -10,9 +10,18 @@ import polars as pl
 
 from headrace.expressions.aggregates.sums import Average, Sum
 from headrace.operators.key_order import KEY_NUMBER
-from headrace.operators.tables.changes import ORDERED
-from headrace.operators.tables.counted import CHANGED, TIMES, Counted, counted_values
-from headrace.operators.tables.retraction import WEIGHT, Kept, is_counted, kept_for, result_of
+from headrace.operators.tables.changelog_input import ORDERED
+from headrace.operators.tables.retractable_aggregates import (
+    CHANGED,
+    TIMES,
+    WEIGHT,
+    RunningTotal,
+    ValueCounts,
+    is_counted,
+    kept_for,
+    result_of,
+    value_counts,
+)
 from headrace.operators.windows.aggregation import Aggregation
 
 KIND, OF, ROWS = "__kind", "__of", "__rows"
@@ -20,7 +29,7 @@ GROUP, VALUE, ROW = 0, 1, 2
 
 
 @dataclass(frozen=True)
-class GroupLayout:
+class GroupState:
     """The columns of the state, and what is kept of each group in them."""
 
     aggregation: Aggregation
@@ -29,17 +38,15 @@ class GroupLayout:
     row_key: tuple[str, ...]
 
     @cached_property
-    def kept(self) -> tuple[Kept, ...]:
+    def kept(self) -> tuple[RunningTotal, ...]:
         """What is kept of a group as numbers."""
         plain = [each for each in self.aggregation.aggregates if not is_counted(each)]
         return tuple(kept for each in plain for kept in kept_for(each, self.aggregation.schema))
 
     @cached_property
-    def counted(self) -> tuple[Counted, ...]:
+    def counted(self) -> tuple[ValueCounts, ...]:
         """What is kept of a group as values."""
-        return counted_values(
-            [each for each in self.aggregation.aggregates if is_counted(each)], self.aggregation.schema
-        )
+        return value_counts([each for each in self.aggregation.aggregates if is_counted(each)], self.aggregation.schema)
 
     @cached_property
     def parts(self) -> dict[str, pl.DataType]:
