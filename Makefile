@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-spark test-examples recovery recovery-changes bench-wheel bench-sinks bench-windows bench-state bench-patterns bench-joins lint format lock jars clean
+.PHONY: help setup demo test test-all test-examples soak recovery recovery-changes bench-wheel bench-sinks bench-windows bench-state bench-patterns bench-joins lint format lock jars clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -14,16 +14,21 @@ demo: setup ## run the demonstration
 	.venv/bin/headrace demo
 
 # As in Spark's workers, where every core has a task already.
-test test-spark test-examples: export POLARS_MAX_THREADS = 1
+test test-all test-examples soak: export POLARS_MAX_THREADS = 1
 
-test: lint ## check style, types and layers, then run the tests
-	$(PYTHON) -m pytest --numprocesses=2 --dist=loadfile
+test: lint ## check style, types and layers, then run the tests of the first tier
+	$(PYTHON) -m pytest -m "not full" --numprocesses=2 --dist=loadfile
 
-test-spark: setup ## run every timeline on real Spark
+test-all: setup ## run everything else: all timelines on real Spark, every test of servers, kills and outages
+	$(PYTHON) -m pytest -m full tests/unit tests/integration tests/recovery --numprocesses=2 --dist=loadfile
 	$(PYTHON) -m pytest tests/timelines --engine=spark --numprocesses=2 --dist=loadfile
 
 test-examples: setup ## try every property with twenty times as many examples, chosen anew
 	$(PYTHON) -m pytest tests/timelines tests/unit -m hypothesis --engine=inline --examples=20 --numprocesses=2
+
+MINUTES ?= 60
+soak: setup ## kill jobs with real sinks for MINUTES=60, with other rows and other moments each time
+	$(PYTHON) -m pytest tests/recovery/test_sink_kills.py -m soak --soak=$(MINUTES) --rows=200000
 
 recovery: setup ## kill jobs 50 times for each sink, over a million events, print a table; freeze drivers
 	$(PYTHON) -m pytest tests/recovery/test_sink_kills.py tests/recovery/test_zombie.py --kills=50 --rows=1000000

@@ -43,8 +43,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--kills", type=int, default=3, help="how often a job with a real sink is killed")
     parser.addoption("--rows", type=int, default=40_000, help="how many events a job with a real sink gets")
+    parser.addoption("--soak", type=float, default=0, help="for how many minutes jobs are killed; 0: no such test")
     parser.addoption("--changes", type=int, default=0, help="how many changes of tables are followed; 0: no such test")
     parser.addoption("--view-kills", type=int, default=1, help="how often the job that follows tables is killed")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The soak takes hours, so ``make soak`` asks for it."""
+    if not config.getoption("soak"):
+        items[:] = [item for item in items if item.get_closest_marker("soak") is None]
 
 
 @pytest.fixture(scope="session")
