@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.sinks.rows import PARTITIONS, Rows
 from headrace.connectors.base.delivery import Terms, deliver
 from headrace.connectors.base.sink import BatchIdentity, TaskSink, Writer
-from headrace.runtime.lease import take_lease
+from headrace.runtime.checkpoint import take_lease
 from headrace.schemas import polars_schema
 
 

@@ -95,8 +95,8 @@ def _run(operator: Operator, batches: list[pl.DataFrame], *, emitting: bool) -> 
     """Processor seconds of all batches, and the bytes of state after the last."""
     from headrace.event_time.record import BatchRecord, Edge
     from headrace.event_time.strategy import BEGINNING
-    from headrace.wheel.cache import StateCache
     from headrace.wheel.pack import Blob, pack
+    from headrace.wheel.pages import StateCache
     from headrace.wheel.task import Task
     from headrace.wheel.turn import turn
 

@@ -25,7 +25,7 @@ from .connectors.redis.lookup import redis_lookup
 from .connectors.redis.sink import to_redis
 from .errors import DefinitionError, HeadraceError
 from .event_time.lateness import drop, side_output, update_for
-from .event_time.strategy import between, event_time, ingestion_time, processing_time
+from .event_time.strategy import event_time, ingestion_time, processing_time, valid_times
 from .expressions.aggregates.accumulator import Accumulator
 from .expressions.aggregates.collect import collect_list, collect_set
 from .expressions.aggregates.ewm import ewm
@@ -95,7 +95,6 @@ __all__ = [
     "after_rows",
     "aggregating_state",
     "available_now",
-    "between",
     "breaker",
     "broadcast_join",
     "cache",
@@ -174,6 +173,7 @@ __all__ = [
     "tumbling",
     "tumbling_window",
     "update_for",
+    "valid_times",
     "value_state",
     "when",
     "window_join",

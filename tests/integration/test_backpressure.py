@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import headrace as hr
 from headrace.connectors.base.sink import Guarantee
 from headrace.observe import history
-from headrace.runtime.pace import FIRST_CAP, WARM_AFTER
+from headrace.runtime.backpressure import FIRST_CAP, WARM_AFTER
 from headrace.runtime.pipeline import Pipeline
 from headrace.services.service import Service
 from tests.topics import create_topic

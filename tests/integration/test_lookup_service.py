@@ -88,7 +88,7 @@ def test_whatever_the_service_does_rows_are_kept_batches_end_in_time_and_the_bre
             assert steps["in"] == ROWS == steps["accepted"] + steps["failed"]
             longest = TIMEOUT * (RETRIES + 1) * ceil(KEYS / IN_FLIGHT) + 2
             assert entry["seconds"]["batch"] <= longest, f"{name}: {entry['seconds']}"
-            return {"failed": steps["failed"], **entry["told"]["tiers"]}
+            return {"failed": steps["failed"], **entry["counters"]["tiers"]}
 
         # The first batch of a process starts its Python workers, which is nobody's waiting.
         first = after("well", well)

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from headrace.connectors.files import sink as files
 from headrace.connectors.files.sink import FileSink
-from headrace.event_time.batch_log import FileBatchLog
+from headrace.event_time.record import FileBatchLog
 from headrace.generator.payments import Payments
 
 PART_PATIENCE = 60.0

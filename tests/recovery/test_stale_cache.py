@@ -11,9 +11,9 @@ import pytest
 import headrace as hr
 from headrace.event_time.record import BatchRecord, Edge
 from headrace.event_time.strategy import BEGINNING
-from headrace.wheel.cache import Place, StateCache
 from headrace.wheel.codec import decode
 from headrace.wheel.pack import Blob, pack
+from headrace.wheel.pages import Place, StateCache
 from headrace.wheel.task import Task
 from headrace.wheel.turn import turn
 

@@ -14,7 +14,7 @@ from polars.testing import assert_frame_equal
 
 from headrace.connectors.servers import running
 from headrace.observe import history
-from headrace.runtime.lease import EXPIRES_SECONDS
+from headrace.runtime.checkpoint import EXPIRES_SECONDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 

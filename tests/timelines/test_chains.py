@@ -230,7 +230,7 @@ def test_a_chain_computes_its_watermark_from_the_source_alone() -> None:
         expect(),
         batch(),
         expect(account="a", window=DAY, total=10.0, hours=2),
-        event_time=hr.event_time("at", out_of_order="10 minutes", accept=hr.between(max_future=None)),
+        event_time=hr.event_time("at", out_of_order="10 minutes", accept=hr.valid_times(max_future=None)),
     )
 
 

@@ -9,7 +9,7 @@ from headrace.testing import at, batch, clock, crash, expect, late_by, play, row
 
 per_minute = hr.tumbling("per_minute", size="1 minute", key="account").agg(n="count(*)").late(hr.side_output())
 guarded = hr.event_time(
-    "at", accept=hr.between(not_before="2025-01-01", max_future="10 minutes"), out_of_order="0 seconds"
+    "at", accept=hr.valid_times(not_before="2025-01-01", max_future="10 minutes"), out_of_order="0 seconds"
 )
 
 
@@ -91,7 +91,7 @@ def test_without_a_future_guard_any_time_is_believed() -> None:
         at("2998-12-31T23:59", account="a"),
         batch(),
         expect(account="a", late_by=late_by("1 minute"), output="late"),
-        event_time=hr.event_time("at", accept=hr.between(max_future=None)),
+        event_time=hr.event_time("at", accept=hr.valid_times(max_future=None)),
     )
 
 

@@ -170,7 +170,7 @@ def _unknown_idle_choice(spark: SparkSession) -> None:
 
 
 def _unreadable_moment(spark: SparkSession) -> None:
-    hr.between(not_before="last year")
+    hr.valid_times(not_before="last year")
 
 
 def _existing_arrival_column(spark: SparkSession) -> None:

@@ -18,7 +18,7 @@ from headrace import detectors
 from headrace.connectors.files.sink import to_files
 from headrace.connectors.files.source import read_files
 from headrace.detectors import EARTH_KILOMETRES
-from headrace.event_time.strategy import between, event_time
+from headrace.event_time.strategy import event_time, valid_times
 from headrace.observe.committed import committed_rows
 from headrace.runtime.modes import available_now
 from headrace.runtime.pipeline import Pipeline
@@ -101,7 +101,7 @@ def judge(detection: Detection, folder: Path, *, keys: int, seed: int = 1) -> Ju
 
     def detect(spark: SparkSession) -> None:
         frame = read_files(spark, landing, format="parquet", schema=detection.schema, name="rows", files_per_batch=1)
-        timed = frame.transform(event_time("at", out_of_order=OUT_OF_ORDER, accept=between(max_future=None)))
+        timed = frame.transform(event_time("at", out_of_order=OUT_OF_ORDER, accept=valid_times(max_future=None)))
         write("detected", detection.step()(timed), to_files(folder / "found"))
 
     spark = spark_session("headrace-detect", master="local[2]", quick_start=True)

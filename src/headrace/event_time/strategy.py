@@ -36,7 +36,7 @@ def instant(moment: datetime | str, *, argument: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Believable:
+class ValidTimes:
     """The event times a gate lets in; rows outside become dead letters and never move the watermark."""
 
     not_before: int | None
@@ -47,13 +47,13 @@ def _length(duration: Duration, *, argument: str) -> int:
     return not_too_long(microseconds(duration, argument=argument), duration, argument=argument)
 
 
-def between(*, not_before: datetime | str | None = None, max_future: Duration | None = "5 minutes") -> Believable:
+def valid_times(*, not_before: datetime | str | None = None, max_future: Duration | None = "5 minutes") -> ValidTimes:
     """The event times to accept: from a moment on, and at most so far ahead of the clock.
 
-    >>> between(max_future="1 minute").max_future
+    >>> valid_times(max_future="1 minute").max_future
     60000000
     """
-    return Believable(
+    return ValidTimes(
         None if not_before is None else instant(not_before, argument="not_before"),
         None if max_future is None else _length(max_future, argument="max_future"),
     )
@@ -67,7 +67,7 @@ class TimeStrategy:
     column: str
     out_of_order: int
     idle: int | None
-    accept: Believable
+    accept: ValidTimes
     partition: str | None
     when_all_idle: Literal["hold", "advance"]
 
@@ -96,7 +96,7 @@ def event_time(
     *,
     out_of_order: Duration = "0 seconds",
     idle: Duration | None = "1 minute",
-    accept: Believable | None = None,
+    accept: ValidTimes | None = None,
     partition: str | None = None,
     when_all_idle: Literal["hold", "advance"] = "hold",
 ) -> TimeStrategy:
@@ -117,7 +117,7 @@ def event_time(
             "WHEN_ALL_IDLE_UNKNOWN", f"when_all_idle={when_all_idle!r} is not known. Use 'hold' or 'advance'."
         )
     quiet = None if idle is None else positive_microseconds(idle, argument="idle")
-    return TimeStrategy("event", column, bound, quiet, accept or between(), partition, when_all_idle)
+    return TimeStrategy("event", column, bound, quiet, accept or valid_times(), partition, when_all_idle)
 
 
 def ingestion_time(column: str = "ingested_at") -> TimeStrategy:
@@ -126,7 +126,7 @@ def ingestion_time(column: str = "ingested_at") -> TimeStrategy:
     >>> ingestion_time()
     hr.ingestion_time('ingested_at')
     """
-    return TimeStrategy("ingestion", column, 0, None, Believable(None, None), None, "hold")
+    return TimeStrategy("ingestion", column, 0, None, ValidTimes(None, None), None, "hold")
 
 
 def processing_time(column: str = "processed_at") -> TimeStrategy:
@@ -135,4 +135,4 @@ def processing_time(column: str = "processed_at") -> TimeStrategy:
     >>> processing_time()
     hr.processing_time('processed_at')
     """
-    return TimeStrategy("processing", column, 0, None, Believable(None, None), None, "hold")
+    return TimeStrategy("processing", column, 0, None, ValidTimes(None, None), None, "hold")

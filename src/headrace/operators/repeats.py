@@ -13,7 +13,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.operators.key_order import KEY_NUMBER, in_key_order, with_key_numbers
 from headrace.operators.rows import Rows
-from headrace.wheel.key_hash import canonical
+from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
 FIRST, TIME, PLACE = "__first", "__time", "__place"

@@ -1,12 +1,22 @@
-"""The checkpoint folder of a pipeline."""
+"""The checkpoint folder of a pipeline: its lease, which one driver holds, and what Spark logs in it."""
 
 from __future__ import annotations
 
+import json
 import os
+import socket
+import threading
+import time
 import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from headrace.errors import HeadraceError
+from headrace.storage import named_first, write_durably
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Path:
@@ -24,3 +34,150 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Path:
             "Choose a folder this user may write to.",
         ) from problem
     return folder
+
+
+FOLDER = "lease"
+RENEWED_SECONDS = 2.0
+EXPIRES_SECONDS = 10.0
+KEPT_LEASES = 10
+# When the clock of the machine is set, all its processes seem to have started a little earlier or later.
+CLOCK_SET_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write a checkpoint, until another driver takes a higher epoch."""
+
+    folder: str
+    epoch: int
+
+    def check(self) -> None:
+        """Fail when another driver has taken over."""
+        newest = _newest(Path(self.folder))
+        if newest is not None and newest > self.epoch:
+            raise HeadraceError(
+                "LEASE_LOST",
+                f"{_shown(_read(Path(self.folder), newest))} has taken over checkpoint "
+                f"{str(Path(self.folder).parent)!r} (epoch {newest}) while this driver (epoch {self.epoch}) did not "
+                "renew its lease. This driver writes nothing more.",
+            )
+
+    @property
+    def file(self) -> Path:
+        """The lease's own file; its time of modification is when it was last renewed."""
+        return Path(self.folder) / f"{self.epoch:010d}.json"
+
+
+class Renewal:
+    """Keeps a lease fresh in the background, until it is released."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self._released = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="headrace-lease", daemon=True)
+        self._thread.start()
+
+    def _renew(self) -> None:
+        while not self._released.wait(RENEWED_SECONDS):
+            try:
+                os.utime(self.lease.file)
+            except FileNotFoundError:
+                return  # the checkpoint is gone, and with it what the lease protects
+
+    def release(self) -> None:
+        """Let the next driver start at once."""
+        if self._released.is_set():
+            return
+        self._released.set()
+        self._thread.join()
+        if self.lease.file.exists():
+            write_durably(self.lease.file, json.dumps({**_holder(), "released": True}))
+
+
+def take_lease(checkpoint: Path) -> Lease:
+    """Become the one driver of a checkpoint; refused while another one lives."""
+    folder = checkpoint / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    while True:
+        newest = _newest(folder)
+        if newest is not None:
+            _refuse_if_held(folder, newest)
+        lease = Lease(str(folder), 1 if newest is None else newest + 1)
+        if _create(lease.file):
+            for old in sorted(folder.glob("*.json"))[:-KEPT_LEASES]:
+                old.unlink(missing_ok=True)
+            return lease
+
+
+def _refuse_if_held(folder: Path, epoch: int) -> None:
+    holder = _read(folder, epoch)
+    if holder.get("released") or _has_ended(holder):
+        return
+    age = time.time() - Lease(str(folder), epoch).file.stat().st_mtime
+    if age < EXPIRES_SECONDS:
+        raise HeadraceError(
+            "CHECKPOINT_IN_USE",
+            f"checkpoint {str(folder.parent)!r} is being written by {_shown(holder)}, which renewed its lease "
+            f"{age:.0f} s ago. Stop it first; a driver that hangs is replaced once its lease is "
+            f"{EXPIRES_SECONDS:.0f} s old.",
+        )
+
+
+def _create(file: Path) -> bool:
+    """Make the file appear whole, unless another driver was quicker."""
+    unfinished = file.with_name(f".{uuid.uuid4().hex}")
+    write_durably(unfinished, json.dumps(_holder()))
+    return named_first(unfinished, file)
+
+
+def _holder() -> dict[str, Any]:
+    me = psutil.Process()
+    return {"host": socket.gethostname(), "pid": me.pid, "started": me.create_time()}
+
+
+def _has_ended(holder: dict[str, Any]) -> bool:
+    """Whether the holder certainly lives no more; of another machine's processes nothing is certain."""
+    if holder["host"] != socket.gethostname():
+        return False
+    try:
+        process = psutil.Process(holder["pid"])
+        another = abs(process.create_time() - holder["started"]) > CLOCK_SET_SECONDS
+        return another or bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _newest(folder: Path) -> int | None:
+    return max((int(file.stem) for file in folder.glob("[0-9]*.json")), default=None)
+
+
+def _read(folder: Path, epoch: int) -> dict[str, Any]:
+    held: dict[str, Any] = json.loads(Lease(str(folder), epoch).file.read_text(encoding="utf-8"))
+    return held
+
+
+def _shown(holder: dict[str, Any]) -> str:
+    since = datetime.fromtimestamp(holder["started"], UTC)
+    return f"process {holder['pid']} on {holder['host']} (started {since:%Y-%m-%d %H:%M:%S} UTC)"
+
+
+def brings_rows(spark_checkpoint: Path, batch: int) -> bool:
+    """Whether a batch reads anything but ticks: some source moved on since the batch before.
+
+    Each source stands in the plan as two streams, its rows and its ticks, in this order.
+    """
+    offsets = _offsets(spark_checkpoint, batch)
+    earlier = _offsets(spark_checkpoint, batch - 1) or ["-"] * len(offsets)
+    return any(now != before and now != "-" for now, before in zip(offsets[::2], earlier[::2], strict=True))
+
+
+def partitions(spark_checkpoint: Path, batch: int) -> dict[str, list[str]]:
+    """The partitions of each source that has any, as a batch reads them."""
+    streams = [json.loads(line) for line in _offsets(spark_checkpoint, batch) if line.startswith('{"')]
+    return {stream["source"]: list(stream["positions"]) for stream in streams if "positions" in stream}
+
+
+def _offsets(spark_checkpoint: Path, batch: int) -> list[str]:
+    """The offset of every stream, in the order of the plan; ``-`` before its first row."""
+    file = spark_checkpoint / "offsets" / str(batch)
+    return file.read_text().splitlines()[2:] if file.exists() else []

@@ -8,21 +8,19 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError, reported
-from headrace.event_time.batch_log import FileBatchLog
-from headrace.event_time.record import BatchRecord
+from headrace.event_time.record import BatchRecord, FileBatchLog
 from headrace.graph import FlowNode, Graph
 from headrace.observe import history
 from headrace.observe.account import Account, account_of
 from headrace.observe.hot_keys import hot_keys
-from headrace.observe.told import told
+from headrace.observe.step_counters import step_counters
 from headrace.plan.identity import check_identity, identity_of
-from headrace.runtime.lease import Lease
+from headrace.runtime.backpressure import Throttle
+from headrace.runtime.broadcast_tables import small_tables
+from headrace.runtime.checkpoint import Lease, brings_rows, partitions
 from headrace.runtime.modes import Mode
-from headrace.runtime.offsets import brings_rows, partitions
 from headrace.runtime.outputs import Outputs
 from headrace.runtime.planner import Clock, Planner, Reports, Topology, Writing, unread
-from headrace.runtime.tables import small_tables
-from headrace.runtime.throttle import Throttle
 from headrace.storage import write_durably
 from headrace.waiting import clear, is_set_up, signs
 from headrace.wheel.reports import take
@@ -268,7 +266,7 @@ class Flow:
             "unread": {name: sum(unread(reports, name).values()) for name in self.node.sources},
             "cap": self._throttle.cap,
             "hot_keys": hot_keys(reports),
-            "told": told(reports),
+            "counters": step_counters(reports),
             "rules_versions": dict(self.planner.rules_versions),
             "tables": {name: self._tables.told(name, version) for name, version in record.tables.items()},
             **{

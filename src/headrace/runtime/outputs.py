@@ -16,11 +16,10 @@ from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.record import BatchRecord
 from headrace.graph import FlowNode, Graph
 from headrace.plan.identity import Birth
-from headrace.runtime.lease import Lease
+from headrace.runtime.checkpoint import Lease
 from headrace.runtime.planner import Reports
 from headrace.schemas import polars_schema
-from headrace.wheel.dead_letters import DEAD_LETTER_SCHEMA, DEAD_LETTERS
-from headrace.wheel.side_rows import side_frame
+from headrace.wheel.side_rows import DEAD_LETTER_SCHEMA, DEAD_LETTERS, side_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

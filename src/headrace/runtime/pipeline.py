@@ -17,11 +17,9 @@ from headrace.graph import Graph, check_name, defining
 from headrace.observe import history
 from headrace.observe.hot_keys import hot_key_findings
 from headrace.plan.check import Finding, findings
-from headrace.plan.draw import mermaid
-from headrace.plan.explain import explanation
-from headrace.runtime.checkpoint import open_checkpoint
+from headrace.plan.explain import explanation, mermaid
+from headrace.runtime.checkpoint import Renewal, open_checkpoint, take_lease
 from headrace.runtime.flow import Flow
-from headrace.runtime.lease import Renewal, take_lease
 from headrace.runtime.modes import Mode, micro_batch
 from headrace.runtime.planner import Clock
 from headrace.runtime.session import prepare, spark_session

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.errors import HeadraceError
-from headrace.event_time.batch_log import BatchLog
-from headrace.event_time.record import BatchRecord, Edge
+from headrace.event_time.record import BatchLog, BatchRecord, Edge
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
 from headrace.event_time.tracker import WatermarkTracker
-from headrace.runtime.tables import SmallTables
+from headrace.runtime.broadcast_tables import SmallTables
 
 Clock = Callable[[], int]
 """Microseconds since the epoch."""

@@ -16,20 +16,20 @@ import polars as pl
 from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Decoded
 from headrace.connectors.base.gate import Arrived, Gate
 from headrace.connectors.base.sink import Written
-from headrace.event_time.batch_log import MemoryBatchLog
+from headrace.event_time.record import MemoryBatchLog
 from headrace.expressions import parse_condition
 from headrace.observe.account import account_of
 from headrace.operators.step import check_input
+from headrace.runtime.broadcast_tables import small_tables
 from headrace.runtime.planner import Planner, Topology
-from headrace.runtime.tables import small_tables
 from headrace.schemas import MOMENT
 from headrace.testing.elements import At, Side
 from headrace.testing.engine import SOURCES, TIME, Setting
 from headrace.testing.time_by_hand import by_hand, set_watermarks
-from headrace.wheel.cache import StateCache
 from headrace.wheel.codec import decode
 from headrace.wheel.operator import AnyOperator, Joined
 from headrace.wheel.pack import Blob, pack, pack_both, pack_second
+from headrace.wheel.pages import StateCache
 from headrace.wheel.stateless import Stateless, pass_rows
 from headrace.wheel.task import TABLES, Task
 from headrace.wheel.turn import turn

@@ -18,8 +18,8 @@ from headrace.errors import reported
 from headrace.graph import Graph, SideOutput, active_graph
 from headrace.observe.committed import commits, committed_rows
 from headrace.operators.split import split
+from headrace.runtime.checkpoint import take_lease
 from headrace.runtime.flow import Flow
-from headrace.runtime.lease import take_lease
 from headrace.runtime.modes import micro_batch
 from headrace.runtime.pipeline import Pipeline
 from headrace.runtime.session import spark_session
@@ -28,7 +28,7 @@ from headrace.schemas import from_arrow, spark_schema
 from headrace.testing.elements import At, Side
 from headrace.testing.engine import SOURCES, Setting
 from headrace.testing.time_by_hand import by_hand, set_watermarks
-from headrace.wheel.dead_letters import DEAD_LETTERS
+from headrace.wheel.side_rows import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

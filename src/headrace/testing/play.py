@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from headrace.errors import DefinitionError
-from headrace.event_time.strategy import BEGINNING, TimeStrategy, between, event_time
+from headrace.event_time.strategy import BEGINNING, TimeStrategy, event_time, valid_times
 from headrace.testing.comparison import equal, side_by_side
 from headrace.testing.elements import At, Batch, Clock, Crash, Element, Expect, Row, Side, Watermark, moment
 from headrace.testing.engine import TIME, Engine, Setting, schema_of
@@ -19,7 +19,7 @@ from headrace.testing.on_spark import SparkEngine
 EngineName = Literal["inline", "spark"]
 _ENGINE: ContextVar[EngineName] = ContextVar("headrace_timeline_engine", default="inline")
 AFTER_EVERYTHING = moment("2026-01-02T00:00:00")
-BY_HAND = event_time(TIME, idle=None, accept=between(max_future=None))
+BY_HAND = event_time(TIME, idle=None, accept=valid_times(max_future=None))
 
 
 @contextmanager

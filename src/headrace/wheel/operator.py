@@ -48,7 +48,7 @@ class Applied:
     """Rows and timers for which the author's code failed: ``reason``, ``detail``, the ``row`` as JSON, ``is_timer``."""
     holding: Holding | None = None
     """For a step in which rows wait: how many did and do, and how many were handled."""
-    told: Mapping[str, int] = field(default_factory=dict)
+    counters: Mapping[str, int] = field(default_factory=dict)
     """Numbers that history shows for the step, summed over its key groups."""
 
 

@@ -1,14 +1,16 @@
 """The state of one key group in a map state: a base in pages, a few deltas, and a directory with a stamp.
 
 Format 1. Entry 0 is the directory (JSON). Entries from ``BASE`` on are the base, from ``DELTA`` on the deltas in
-order; both are Arrow IPC streams, a delta with one more column that tells removed rows. Small changes are one small
-write; now and then (staggered over the groups) the deltas are folded into the base.
+order; both are Arrow IPC streams, a delta with one more column that marks removed rows. Small changes are one small
+write; now and then (staggered over the groups) the deltas are folded into the base. Decoded state is cached in the
+worker between batches and trusted only under the stamp that the store holds.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Protocol
@@ -16,9 +18,58 @@ from typing import Protocol
 import polars as pl
 
 from headrace.errors import HeadraceError
-from headrace.wheel.cache import Place, StateCache
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import Applied, Keeper
+
+Place = tuple[str, str, int]
+"""(flow, step, key group)"""
+
+MOST_BYTES = 512 << 20
+
+
+class StateCache:
+    """Frames by place, each under the stamp it was stored with; the least used leave when memory runs out.
+
+    >>> cache = StateCache()
+    >>> cache.put(("flow", "step", 1), "a", pl.DataFrame({"n": [1]}))
+    >>> cache.get(("flow", "step", 1), "a").height
+    1
+    >>> cache.get(("flow", "step", 1), "b") is None
+    True
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most = most_bytes
+        self._held: OrderedDict[Place, tuple[str, pl.DataFrame, int]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, place: Place, stamp: str) -> pl.DataFrame | None:
+        """The frame of a place, if it was kept under this very stamp."""
+        held = self._held.get(place)
+        if held is None or held[0] != stamp:
+            return None
+        self._held.move_to_end(place)
+        return held[1]
+
+    def put(self, place: Place, stamp: str, frame: pl.DataFrame) -> None:
+        """Keep a frame under the stamp it has just been stored with."""
+        self.drop(place)
+        size = int(frame.estimated_size())
+        self._held[place] = (stamp, frame, size)
+        self._bytes += size
+        while self._bytes > self._most:
+            self.drop(next(iter(self._held)))
+
+    def drop(self, place: Place) -> None:
+        """Forget a place."""
+        held = self._held.pop(place, None)
+        if held is not None:
+            self._bytes -= held[2]
+
+
+WORKER = StateCache()
+"""The cache of this worker process; Spark keeps workers between batches."""
+
 
 FORMAT = 1
 DIRECTORY, BASE, DELTA = 0, 1, 1_000_000

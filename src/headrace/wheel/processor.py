@@ -39,8 +39,8 @@ class WheelProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
         """One turn of the wheel for a key group."""
-        from headrace.wheel.cache import WORKER
         from headrace.wheel.pack import Blob
+        from headrace.wheel.pages import WORKER
         from headrace.wheel.task import current_task
         from headrace.wheel.turn import turn
 

@@ -9,8 +9,7 @@ from typing import Protocol, runtime_checkable
 
 import polars as pl
 
-from headrace.wheel.dead_letters import DEAD_LETTERS, failed_letters
-from headrace.wheel.side_rows import write_side_rows
+from headrace.wheel.side_rows import DEAD_LETTERS, failed_letters, write_side_rows
 from headrace.wheel.task import Task
 
 
@@ -25,7 +24,7 @@ class Passed:
     """Rows that the step cannot use: ``reason``, ``detail`` and the ``row`` as JSON."""
     dropped: int = 0
     """Rows that the step's own rule removed."""
-    told: Mapping[str, int] = field(default_factory=dict)
+    counters: Mapping[str, int] = field(default_factory=dict)
     """Numbers that history shows for the step, added up over all tasks."""
 
 
@@ -59,7 +58,7 @@ def pass_rows(frames: Iterable[pl.DataFrame], operator: Stateless, task: Task) -
     """Hand on what a step makes of a task's rows, and tell at the end what became of them."""
     taken = accepted = dropped = 0
     failed: list[pl.DataFrame] = []
-    told: Counter[str] = Counter()
+    counters: Counter[str] = Counter()
 
     def counted() -> Iterator[pl.DataFrame]:
         nonlocal taken
@@ -70,7 +69,7 @@ def pass_rows(frames: Iterable[pl.DataFrame], operator: Stateless, task: Task) -
     for piece in operator.passed(counted(), task):
         accepted += piece.accepted
         dropped += piece.dropped
-        told.update(piece.told)
+        counters.update(piece.counters)
         if piece.failed is not None and not piece.failed.is_empty():
             failed.append(failed_letters(piece.failed, step=operator.name, task=task))
         if not piece.rows.is_empty():
@@ -84,7 +83,7 @@ def pass_rows(frames: Iterable[pl.DataFrame], operator: Stateless, task: Task) -
             "partly_late": 0,
             "dropped": dropped,
             "failed": sum(letters.height for letters in failed),
-            "told": dict(told),
+            "counters": dict(counters),
             "side": {DEAD_LETTERS: write_side_rows(task, operator.name, DEAD_LETTERS, failed)},
         },
     )

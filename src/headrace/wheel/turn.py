@@ -7,13 +7,11 @@ from dataclasses import asdict
 
 import polars as pl
 
-from headrace.wheel.cache import StateCache
 from headrace.wheel.codec import decode, encode
-from headrace.wheel.dead_letters import DEAD_LETTERS, failed_letters
 from headrace.wheel.operator import AnyOperator, Intake, Joined
 from headrace.wheel.pack import Blob
-from headrace.wheel.pages import MapState, Pages
-from headrace.wheel.side_rows import write_side_rows
+from headrace.wheel.pages import MapState, Pages, StateCache
+from headrace.wheel.side_rows import DEAD_LETTERS, failed_letters, write_side_rows
 from headrace.wheel.task import Task
 
 
@@ -52,7 +50,7 @@ def turn(
             **({} if dropped_second is None else {"dropped_second": dropped_second}),
             "failed": 0 if failed is None else int((~failed["is_timer"]).sum()),
             "holding": None if applied.holding is None else asdict(applied.holding),
-            "told": dict(applied.told),
+            "counters": dict(applied.counters),
             "side": {
                 name: write_side_rows(task, operator.name, name, [rows], part=f"group-{group}")
                 for name, rows in side.items()

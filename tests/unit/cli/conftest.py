@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from headrace.event_time.strategy import BEGINNING
-from headrace.wheel.dead_letters import DEAD_LETTER_SCHEMA
+from headrace.wheel.side_rows import DEAD_LETTER_SCHEMA
 
 CLOCK = 1_767_268_800_000_000  # 2026-01-01 12:00:00 UTC
 MINUTE = 60_000_000

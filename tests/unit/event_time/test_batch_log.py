@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.event_time.batch_log import KEPT_BATCHES, BatchLog, FileBatchLog, MemoryBatchLog
-from headrace.event_time.record import BatchRecord, Edge
+from headrace.event_time.record import KEPT_BATCHES, BatchLog, BatchRecord, Edge, FileBatchLog, MemoryBatchLog
 from headrace.event_time.strategy import BEGINNING, END
 
 

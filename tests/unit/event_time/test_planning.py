@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.event_time.batch_log import BatchLog, FileBatchLog, MemoryBatchLog
-from headrace.event_time.record import BatchRecord
+from headrace.event_time.record import BatchLog, BatchRecord, FileBatchLog, MemoryBatchLog
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
 from headrace.runtime.planner import Planner, Topology
 

@@ -8,7 +8,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import DefinitionError
-from headrace.event_time.strategy import Believable, between, instant
+from headrace.event_time.strategy import ValidTimes, instant, valid_times
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,12 @@ def test_a_moment_before_1970_and_between_seconds_is_exact() -> None:
 
 def test_text_that_is_no_moment_is_refused() -> None:
     with pytest.raises(DefinitionError, match=r"\[MOMENT_UNREADABLE\] not_before='last week'"):
-        between(not_before="last week")
+        valid_times(not_before="last week")
 
 
 def test_by_default_five_minutes_ahead_are_believed_and_nothing_is_too_old() -> None:
-    assert between() == Believable(None, 300_000_000)
-    assert hr.event_time("at").accept == between()
+    assert valid_times() == ValidTimes(None, 300_000_000)
+    assert hr.event_time("at").accept == valid_times()
 
 
 def test_the_watermark_cannot_run_ahead_of_the_rows() -> None:
@@ -73,4 +73,4 @@ def test_delays_that_leave_the_calendar_are_refused() -> None:
     with pytest.raises(DefinitionError, match=r"\[DURATION_TOO_LONG\] out_of_order="):
         hr.event_time("at", out_of_order="400001 days")
     with pytest.raises(DefinitionError, match=r"\[DURATION_TOO_LONG\] max_future="):
-        between(max_future="400001 days")
+        valid_times(max_future="400001 days")

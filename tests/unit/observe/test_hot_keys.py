@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import headrace as hr
 from headrace.observe.hot_keys import hot_keys
-from headrace.wheel.hot_keys import KeySample
+from headrace.wheel.pack import KeySample
 
 
 def report(frame: pl.DataFrame, *key: str) -> dict[str, Any]:

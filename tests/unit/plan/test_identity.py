@@ -187,7 +187,7 @@ def test_disorder_idleness_and_sinks_may_change(check: Check, tmp_path: Path) ->
     check(_one())
     file = tmp_path / "checkpoint" / "totals" / FILE
     first = file.read_text()
-    check(_one(), time=hr.event_time("at", out_of_order="1 minute", idle=None, accept=hr.between(max_future=None)))
+    check(_one(), time=hr.event_time("at", out_of_order="1 minute", idle=None, accept=hr.valid_times(max_future=None)))
     check(_one(), sink=hr.to_console())
     check(_one(), read={"files_per_batch": 3})
     assert file.read_text() == first

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.runtime.connectors import connector_settings
+from headrace.runtime.session import connector_settings
 
 KAFKA = "spark-sql-kafka-0-10_2.13-4.2.0.jar"
 DELTA = "delta-spark_4.1_2.13-4.3.1.jar"

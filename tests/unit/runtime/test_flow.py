@@ -9,8 +9,8 @@ import pytest
 
 from headrace.errors import HeadraceError
 from headrace.graph import FlowNode, Graph
+from headrace.runtime.checkpoint import take_lease
 from headrace.runtime.flow import Flow
-from headrace.runtime.lease import take_lease
 from headrace.runtime.modes import micro_batch
 from headrace.runtime.outputs import Outputs
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.runtime.offsets import brings_rows
+from headrace.runtime.checkpoint import brings_rows
 
 
 def _log(checkpoint: Path, batch: int, *offsets: str) -> None:

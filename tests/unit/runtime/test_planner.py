@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.event_time.batch_log import BatchLog, FileBatchLog, MemoryBatchLog
-from headrace.event_time.record import BatchRecord, Edge
+from headrace.event_time.record import BatchLog, BatchRecord, Edge, FileBatchLog, MemoryBatchLog
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
 from headrace.runtime.planner import Planner, Topology
 

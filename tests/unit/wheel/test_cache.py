@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from headrace.wheel.cache import Place, StateCache
+from headrace.wheel.pages import Place, StateCache
 
 
 def place(group: int) -> Place:

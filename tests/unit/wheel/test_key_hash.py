@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import DefinitionError
 from headrace.schemas import arrow_batches, parse_ddl, polars_schema
-from headrace.wheel.key_hash import canonical, key_groups, key_hash
+from headrace.wheel.key_groups import canonical, key_groups, key_hash
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "key_hash.json"
 DDL = (

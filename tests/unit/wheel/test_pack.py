@@ -15,11 +15,11 @@ from headrace.event_time.record import BatchRecord, Edge
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.testing.inline import MapInMemory
 from headrace.wheel import pack as module
-from headrace.wheel.cache import StateCache
 from headrace.wheel.codec import decode
 from headrace.wheel.key_groups import group_ids, group_of_rows
 from headrace.wheel.operator import Joined, Operator
 from headrace.wheel.pack import Blob, pack, pack_both, pack_second
+from headrace.wheel.pages import StateCache
 from headrace.wheel.task import Task
 from headrace.wheel.turn import turn
 
@@ -150,7 +150,7 @@ def test_a_woken_group_closes_its_windows_without_rows(tmp_path: Path) -> None:
         "dropped": 0,
         "failed": 0,
         "holding": None,
-        "told": {},
+        "counters": {},
         "side": {},
     }
     assert list(entries.iterator()) == []

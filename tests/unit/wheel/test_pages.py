@@ -12,9 +12,8 @@ import headrace as hr
 from headrace.errors import HeadraceError
 from headrace.testing.inline import MapInMemory
 from headrace.wheel import pages as module
-from headrace.wheel.cache import StateCache
 from headrace.wheel.operator import Applied, Operator
-from headrace.wheel.pages import BASE, DELTA, DIRECTORY, MOST_DELTAS, Directory, Pages
+from headrace.wheel.pages import BASE, DELTA, DIRECTORY, MOST_DELTAS, Directory, Pages, StateCache
 
 SCHEMA = {"key": pl.String(), "level": pl.Float64(), "at": pl.Datetime("us", "UTC")}
 OPERATOR: Operator = (

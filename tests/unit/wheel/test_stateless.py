@@ -1,4 +1,4 @@
-"""Steps without state: what becomes of a task's rows is told, and rows that were gathered are in order again."""
+"""Steps without state: what becomes of a task's rows is counters, and rows that were gathered are in order again."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_rows_are_handed_on_and_every_one_that_is_not_is_counted(tmp_path: Path)
     assert {name: report[name] for name in ("in", "accepted", "failed", "dropped", "late")} == {
         "in": 5, "accepted": 2, "failed": 1, "dropped": 2, "late": 0,
     }  # fmt: skip
-    assert report["told"] == {"frames": 3}
+    assert report["counters"] == {"frames": 3}
     ((file, count),) = report["side"]["dead_letters"]
     assert count == 1
     letter = pl.read_ipc(file).row(0, named=True)

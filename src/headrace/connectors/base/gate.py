@@ -20,8 +20,7 @@ from headrace.connectors.base.decoding import (
 from headrace.event_time.strategy import TimeStrategy
 from headrace.event_time.tracker import WHOLE
 from headrace.schemas import MOMENT, from_arrow
-from headrace.wheel.dead_letters import DEAD_LETTERS, letters
-from headrace.wheel.side_rows import write_side_rows
+from headrace.wheel.side_rows import DEAD_LETTERS, letters, write_side_rows
 from headrace.wheel.task import Task
 
 ROW_POSITION = "_position"

@@ -19,7 +19,7 @@ from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, OnColu
 from headrace.operators.key_order import join_by_key
 from headrace.operators.stateless import place_stateless
 from headrace.operators.step import Outputs
-from headrace.wheel.key_hash import canonical
+from headrace.wheel.key_groups import canonical
 from headrace.wheel.stateless import Passed, Stateless
 from headrace.wheel.task import Task
 

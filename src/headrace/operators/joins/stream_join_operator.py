@@ -21,7 +21,7 @@ from headrace.operators.joins.matching import Flags, Places, RowPairs
 from headrace.operators.key_order import KEY_NUMBER, with_key_numbers
 from headrace.operators.rows import Rows
 from headrace.schemas import MOMENT
-from headrace.wheel.key_hash import canonical
+from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined
 
 LATE, LATE_RIGHT = "late", "late_right"

@@ -21,7 +21,7 @@ from headrace.operators.joins.temporal_join_operator import (
 )
 from headrace.operators.joins.versioned_table import PLACE, carried, news
 from headrace.operators.key_order import KEY_NUMBER, with_key_numbers
-from headrace.wheel.key_hash import canonical
+from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
 _IS_ROW = pl.col(KIND) == ROW

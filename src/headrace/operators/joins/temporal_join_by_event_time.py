@@ -26,7 +26,7 @@ from headrace.operators.joins.temporal_join_operator import (
 )
 from headrace.operators.joins.versioned_table import PLACE, VersionedTable, carried, news, side_of
 from headrace.operators.key_order import with_key_numbers
-from headrace.wheel.key_hash import canonical
+from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Holding
 
 MOST_CHUNKS = 16

@@ -16,7 +16,7 @@ from headrace.event_time.strategy import BEGINNING
 from headrace.operators.arrival import ARRIVAL
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, joined_columns
 from headrace.operators.rows import Rows
-from headrace.wheel.key_hash import canonical
+from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined
 
 TIME, KIND, PLACED, UNSENT = "__time", "__kind", "__position", "__unsent"

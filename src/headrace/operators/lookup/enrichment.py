@@ -19,7 +19,7 @@ from headrace.operators.lookup.client import Desk, Piece, desk_of, leave
 from headrace.operators.lookup.requests import Terms
 from headrace.operators.lookup.service import LookupFailure, Service
 from headrace.shaping import json_rows
-from headrace.wheel.key_hash import canonical
+from headrace.wheel.key_groups import canonical
 from headrace.wheel.stateless import Passed
 from headrace.wheel.task import Task
 
@@ -81,7 +81,7 @@ class Enrichment:
                 for answers in chain([known], asked) if known.height else asked:
                     yield self._joined(join_by_key(rows, answers, self.on))
         numbers.update(breaker_open=int(desk.circuit.is_open))
-        yield Passed(pl.DataFrame(schema=self.output_schema), 0, told=numbers)
+        yield Passed(pl.DataFrame(schema=self.output_schema), 0, counters=numbers)
 
     def close(self) -> None:
         """Let go of the service, and of what it has answered."""

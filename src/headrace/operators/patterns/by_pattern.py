@@ -22,7 +22,7 @@ from headrace.operators.patterns.terms import physical
 from headrace.operators.patterns.useful import HITS, TIME, useful_rows
 from headrace.operators.rows import Rows
 from headrace.schemas import MOMENT
-from headrace.wheel.key_hash import canonical
+from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
 KEPT = -1
@@ -148,7 +148,7 @@ class PatternMatching:
             pl.concat([gone.select(self.identity), taken.select(self.identity)]),
             matched,
             side=timed_out,
-            told={"overflow": overflow} if overflow else {},
+            counters={"overflow": overflow} if overflow else {},
         )
 
     def due(self, state: pl.DataFrame, edge: Edge) -> Due:

@@ -30,7 +30,7 @@ from headrace.operators.patterns.rule_intake import (
 from headrace.operators.rows import Rows
 from headrace.schemas import MOMENT
 from headrace.wheel.codec import decode, encode
-from headrace.wheel.key_hash import canonical
+from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
 ROW, STATE = "__row", "__state"
@@ -146,7 +146,7 @@ class RuleMatching:
             pl.concat([gone, over]).select(self.identity),
             self._together(turn.output, self.output_schema),
             side={TIMED_OUT: self._together(turn.timed_out, self.side_schemas[TIMED_OUT])} if turn.timed_out else {},
-            told={"overflow": turn.overflow} if turn.overflow else {},
+            counters={"overflow": turn.overflow} if turn.overflow else {},
         )
 
     def due(self, state: pl.DataFrame, edge: Edge) -> Due:
@@ -184,7 +184,7 @@ class RuleMatching:
             until = Edge(BEGINNING, fire, edge.before, edge.clock)
             applied = matching.apply(state, matching.combine(rows.drop(TIME), until).partials, until)
             turn.rules[rule] = (pattern, applied.state, matching.due(applied.state, until).event)
-            turn.overflow += applied.told.get("overflow", 0)
+            turn.overflow += applied.counters.get("overflow", 0)
             if applied.upserts.height + applied.removed.height:
                 turn.changed.add(rule)
             told = pl.lit(rule).alias(RULE)

@@ -26,7 +26,7 @@ from headrace.operators.process.rows import python_columns, row_class
 from headrace.operators.process.rules import RuleHistory
 from headrace.operators.rows import Rows
 from headrace.schemas import MOMENT
-from headrace.wheel.key_hash import canonical
+from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Holding
 
 LATE = "__late"

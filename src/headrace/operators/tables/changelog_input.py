@@ -14,7 +14,7 @@ from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING
 from headrace.operators.key_order import join_by_key
 from headrace.operators.rows import Rows
-from headrace.wheel.key_hash import canonical
+from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined, Due
 
 PLACE, SETS, TIME = "__position", "__sets", "__time"

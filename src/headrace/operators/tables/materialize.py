@@ -155,11 +155,11 @@ class MaterializeOperator:
         key = list(self.key)
         known = state.join(partials.select(key).unique(), on=key, how="semi", nulls_equal=True)
         ordered = ordered_changes(partials, known, key)
-        told = {"stale": ordered.stale, "duplicates": ordered.duplicates}
+        counters = {"stale": ordered.stale, "duplicates": ordered.duplicates}
         last = ordered.last(key)
         if self._fills:
             last, unknown = fill_unchanged(ordered.changes, known, key=key, columns=list(self._values))
-            told["unknown_values"] = unknown
+            counters["unknown_values"] = unknown
         rest = state.join(last, on=key, how="anti", nulls_equal=True) if last.height else state
         kept = pl.concat([rest, last.select(self.state_schema.keys())])
         over = kept.select(self.deleted.over(edge)).to_series()
@@ -169,7 +169,7 @@ class MaterializeOperator:
             kept.filter(over).select(self.identity),
             self._output(known, last),
             dropped=ordered.dropped,
-            told=told,
+            counters=counters,
         )
 
     def due(self, state: pl.DataFrame, edge: Edge) -> Due:

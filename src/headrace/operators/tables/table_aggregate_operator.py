@@ -105,7 +105,7 @@ class TableAggregateOperator:
             pl.concat([news.filter(over), rest.filter(over)]).select(self.identity),
             self._output(groups, totals, rows, edge),
             dropped=0 if ordered is None else ordered.dropped,
-            told={
+            counters={
                 **({} if ordered is None else {"stale": ordered.stale, "duplicates": ordered.duplicates}),
                 "updates_without_before": int(partials[ALONE].sum()),
             },

@@ -25,7 +25,7 @@ from headrace.operators.tables.changelog_input import (
     ordered_changes,
 )
 from headrace.schemas import MOMENT
-from headrace.wheel.key_hash import key_hash
+from headrace.wheel.key_groups import key_hash
 from headrace.wheel.operator import Applied, Combined, Due
 
 _CHANGED_AT = "__changed_at"
@@ -252,7 +252,7 @@ class TableJoinOperator:
             self._output(left, right, edge) if last.height else pl.DataFrame(schema=self.output_schema),
             dropped=left.ordered.dropped,
             dropped_second=right.ordered.dropped,
-            told={
+            counters={
                 "stale": left.ordered.stale + right.ordered.stale,
                 "duplicates": left.ordered.duplicates + right.ordered.duplicates,
                 "removed_unknown": left.unknown + right.unknown,

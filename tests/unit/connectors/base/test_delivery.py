@@ -15,7 +15,7 @@ from headrace.connectors.base import delivery
 from headrace.connectors.base.delivery import Terms, deliver, flat_paths
 from headrace.connectors.base.sink import BatchIdentity, Guarantee, Share, TaskSink, Writer, Written
 from headrace.errors import HeadraceError
-from headrace.runtime.lease import Lease
+from headrace.runtime.checkpoint import Lease
 from headrace.schemas import parse_ddl
 from headrace.waiting import signs
 

@@ -31,7 +31,7 @@ def test_a_time_of_any_year_is_refused_row_by_row(tmp_path: Path, micros: int, r
     task = Task(
         BatchRecord(0, 0, {}, {}, {}, drain=False), "flow", str(tmp_path), 0, 0, lambda *report: reports.append(report)
     )
-    accepted = hr.between(not_before="1970-01-01T00:00:00Z", max_future="1 hour")
+    accepted = hr.valid_times(not_before="1970-01-01T00:00:00Z", max_future="1 hour")
     gate = Gate("rows", cast(Any, None), hr.event_time("at", out_of_order="1 second", accept=accepted))
     rows = pl.DataFrame({"at": [5, micros], POSITION: [0, 1]}).with_columns(pl.col("at").cast(MOMENT))
     (kept,) = gate.admit([Arrived(Decoded(rows, pl.DataFrame(schema=DEAD_SCHEMA)), "file", 0)], task)

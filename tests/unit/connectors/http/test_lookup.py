@@ -42,7 +42,7 @@ def test_every_key_is_asked_for_once_and_text_becomes_the_declared_types(service
     assert str(made.rows[0]["since"]) == "2026-01-02"
     assert str(made.rows[0]["score"]) == "1.25"
     assert service.asked == {f"/users/{n}": 1 for n in range(40)}
-    assert made.told == {
+    assert made.counters == {
         "keys": 40, "cache_hits": 0, "calls": 40, "retries": 0, "timeouts": 0, "failures": 0, "refused": 0,
         "breaker_open": 0,
     }  # fmt: skip
@@ -78,13 +78,13 @@ def test_a_service_that_hangs_fails_every_row_within_the_bound(
     assert len(made.letters) == 200
     assert made.seconds < 50
     if guarded:
-        assert 20 <= made.told["calls"] == made.told["timeouts"] < 80
-        assert made.told["breaker_open"] == 1
+        assert 20 <= made.counters["calls"] == made.counters["timeouts"] < 80
+        assert made.counters["breaker_open"] == 1
         assert "BREAKER_OPEN" in {letter["reason"] for letter in made.letters}
         again = run(step, KEYS)
-        assert (again.told["calls"], again.told["refused"], len(again.letters)) == (0, 40, 200)
+        assert (again.counters["calls"], again.counters["refused"], len(again.letters)) == (0, 40, 200)
     else:
-        assert (made.told["failures"], made.told["breaker_open"]) == (40, 0)
+        assert (made.counters["failures"], made.counters["breaker_open"]) == (40, 0)
         assert {letter["detail"] for letter in made.letters} == {"no answer within 1 s"}
 
 
@@ -93,7 +93,7 @@ def test_a_service_that_is_down_fails_every_row_at_once(run: Batches) -> None:
     made = run(asking(nowhere, breaker=None), KEYS)
     assert made.rows == []
     assert {letter["reason"] for letter in made.letters} == {"LOOKUP_FAILED"}
-    assert (made.told["calls"], made.told["retries"], made.told["failures"]) == (80, 40, 40)
+    assert (made.counters["calls"], made.counters["retries"], made.counters["failures"]) == (80, 40, 40)
     assert made.seconds <= 60 * 2 + 2
 
 
@@ -106,7 +106,7 @@ def test_a_service_that_flaps_answers_every_row_with_enough_retries(service: Bad
     service.answer = flapping
     made = run(asking(service, retries=2, breaker=None), KEYS)
     assert [row["name"] for row in made.rows] == [f"n{n % 40}" for n in range(200)]
-    assert (made.told["calls"], made.told["retries"], made.told["failures"]) == (120, 80, 0)
+    assert (made.counters["calls"], made.counters["retries"], made.counters["failures"]) == (120, 80, 0)
     assert made.letters == []
 
 
@@ -141,7 +141,7 @@ def test_nonsense_is_a_failure_of_its_key_with_the_reason(
     assert [row["id"] for row in made.rows] == [6, 8]
     assert [letter["reason"] for letter in made.letters] == [reason]
     assert service.asked["/users/7"] == calls
-    assert made.told["breaker_open"] == 0
+    assert made.counters["breaker_open"] == 0
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_key_that_the_service_does_not_know_gives_nulls(
     service.answer = unknown
     made = run(asking(service), pl.DataFrame({"id": [1]}))
     assert made.rows == [{"id": 1, "name": None, "since": None, "score": None}]
-    assert made.told["failures"] == 0
+    assert made.counters["failures"] == 0
 
 
 @pytest.mark.parametrize(("status", "body"), [(404, b"no such user"), (400, b"what?"), (503, b"later"), (200, b"{}")])

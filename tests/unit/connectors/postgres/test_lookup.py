@@ -83,7 +83,7 @@ def test_after_a_restart_of_the_server_one_more_call_is_enough(server: Server, r
     server.restart()
     made = run(STEP, pl.DataFrame({"id": [7]}))
     assert made.rows == [{"id": 7, "name": "7"}]
-    assert (made.told["calls"], len(server.connections)) == (2, 5)
+    assert (made.counters["calls"], len(server.connections)) == (2, 5)
     assert [connection.closed for connection in server.connections] == [True] * 4 + [False]
 
 

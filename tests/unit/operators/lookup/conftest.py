@@ -28,10 +28,10 @@ class Batch:
     seconds: float
 
     @property
-    def told(self) -> dict[str, int]:
+    def counters(self) -> dict[str, int]:
         """The lookup's numbers."""
-        told: dict[str, int] = self.report["told"]
-        return told
+        counters: dict[str, int] = self.report["counters"]
+        return counters
 
 
 class Batches:

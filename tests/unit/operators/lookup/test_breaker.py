@@ -98,13 +98,13 @@ def test_a_slow_service_that_is_well_again_is_asked_for_what_can_still_be_answer
     given: dict[str, Any] = {"output": "name STRING", "on_failure": "null", "retries": 0, "timeout": "1 second"}
     step = lookup("names", person, on="id", breaker=guard, **given)
     rows = pl.DataFrame({"id": range(5)})
-    assert run(step, rows).told["failures"] == 5
+    assert run(step, rows).counters["failures"] == 5
     down = False
     tried = run(step, rows)
     reasons = [(row["names_failure"] or "").split(":")[0] for row in tried.rows]
     assert sorted(reasons) == ["", *["BREAKER_OPEN"] * 4]
-    assert tried.told["breaker_open"] == 0
-    assert run(step, rows).told["failures"] == 0
+    assert tried.counters["breaker_open"] == 0
+    assert run(step, rows).counters["failures"] == 0
 
 
 def test_a_service_that_is_well_again_answers_all_keys_of_the_batch_that_finds_it_so(
@@ -124,17 +124,17 @@ def test_a_service_that_is_well_again_answers_all_keys_of_the_batch_that_finds_i
     step = lookup("names", person, on="id", breaker=guard, **given)
     rows = pl.DataFrame({"id": range(50)})
     first = run(step, rows)
-    assert (first.told["breaker_open"], len(first.rows)) == (1, 50)
+    assert (first.counters["breaker_open"], len(first.rows)) == (1, 50)
     assert all(row["name"] is None and row["names_failure"] for row in first.rows)
     refused = run(step, rows)
-    assert (refused.told["calls"], refused.told["refused"], refused.told["breaker_open"]) == (0, 50, 1)
+    assert (refused.counters["calls"], refused.counters["refused"], refused.counters["breaker_open"]) == (0, 50, 1)
     assert refused.rows[0]["names_failure"].startswith("BREAKER_OPEN: ")
     now = 10.0
     still = run(step, rows)
-    assert (still.told["calls"], still.told["breaker_open"]) == (1, 1)
+    assert (still.counters["calls"], still.counters["breaker_open"]) == (1, 1)
     now, down = 20.0, False
     well = run(step, rows)
-    assert (well.told["calls"], well.told["failures"], well.told["breaker_open"]) == (50, 0, 0)
+    assert (well.counters["calls"], well.counters["failures"], well.counters["breaker_open"]) == (50, 0, 0)
     assert [row["name"] for row in well.rows] == [str(n) for n in range(50)]
 
 
@@ -170,11 +170,11 @@ def test_a_call_that_ends_cancelled_while_it_tries_the_service_has_failed_and_th
     given: dict[str, Any] = {"output": "name STRING", "on_failure": "null", "retries": 0, "timeout": "1 minute"}
     step = lookup("names", person, on="id", breaker=guard, **given)
     row = pl.DataFrame({"id": [1]})
-    assert run(step, row).told["breaker_open"] == 1
+    assert run(step, row).counters["breaker_open"] == 1
     problem = asyncio.CancelledError()
     tried = run(step, row)
     assert tried.rows[0]["names_failure"] == "LOOKUP_FAILED: the call was cancelled"
-    assert tried.told["breaker_open"] == 1
+    assert tried.counters["breaker_open"] == 1
     problem = None
     assert run(step, row).rows == [{"id": 1, "name": "1", "names_failure": None}]
 

@@ -86,7 +86,7 @@ def test_ten_thousand_rows_of_a_thousand_keys_at_50_ms_take_half_a_second_not_50
     rows = pl.DataFrame({"id": [n % 1000 for n in range(10_000)]})
     made = run(asking(slow, in_flight=100), *rows.iter_slices(2500))
     assert [row["name"] for row in made.rows] == [f"n{n % 1000}" for n in range(10_000)]
-    assert (made.told["keys"], made.told["calls"], most) == (1000, 1000, 100)
+    assert (made.counters["keys"], made.counters["calls"], most) == (1000, 1000, 100)
     # Ten times 50 ms, and however long a busy machine makes of it: one after the other it would be 50 s.
     assert 0.5 <= made.seconds < 25
 
@@ -118,7 +118,7 @@ def test_a_failed_call_is_made_again_so_often_and_no_more(run: Batches) -> None:
     assert [(letter["reason"], letter["detail"]) for letter in made.letters] == [
         ("LOOKUP_FAILED", "ValueError: not yet 3")
     ]
-    assert (made.told["calls"], made.told["retries"], made.told["failures"]) == (6, 4, 1)
+    assert (made.counters["calls"], made.counters["retries"], made.counters["failures"]) == (6, 4, 1)
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
@@ -192,7 +192,7 @@ def test_a_call_that_is_cancelled_from_within_has_failed_and_is_made_again(run: 
     assert [(letter["reason"], letter["detail"]) for letter in made.letters] == [
         ("LOOKUP_FAILED", "the call was cancelled")
     ]
-    assert made.told["calls"] == 6
+    assert made.counters["calls"] == 6
 
 
 def test_of_a_call_for_many_keys_only_those_without_an_answer_are_asked_for_again(run: Batches) -> None:
@@ -205,7 +205,7 @@ def test_of_a_call_for_many_keys_only_those_without_an_answer_are_asked_for_agai
     assert service.asked == [[1, 2, 3, 4], [2, 3], [3]]
     assert [(row["id"], row["name"]) for row in made.rows] == [(1, "call 1"), (2, "call 2")]
     assert [letter["detail"] for letter in made.letters] == ["busy in call 3", "never"]
-    assert made.told["breaker_open"] == 0
+    assert made.counters["breaker_open"] == 0
 
 
 @pytest.mark.parametrize("order", ["kept", "free"])
@@ -283,7 +283,7 @@ def test_an_answer_that_does_not_fit_fails_its_key_at_once_and_leaves_the_breake
 
     made = run(asking(nonsense, breaker=breaker(after=1)), keys(1, 2))
     assert [letter["reason"] for letter in made.letters] == ["ANSWER_WRONG_TYPE"] * 2
-    assert (made.told["calls"], made.told["retries"], made.told["breaker_open"]) == (2, 0, 0)
+    assert (made.counters["calls"], made.counters["retries"], made.counters["breaker_open"]) == (2, 0, 0)
 
 
 def test_a_function_that_stops_the_flow_says_which_key_and_why(run: Batches) -> None:

@@ -361,7 +361,7 @@ def test_matches_held_back_count_too_and_what_holds_them_back_is_dropped_and_cou
     edge = Edge(0, 1_000)
     applied = operator.apply(pl.DataFrame(schema=operator.state_schema), operator.combine(rows, edge).partials, edge)
     assert applied.output["n"].to_list() == list(range(200))
-    assert applied.told == {"overflow": 1}
+    assert applied.counters == {"overflow": 1}
     assert applied.state.is_empty()
 
 
@@ -383,7 +383,7 @@ def test_a_loop_that_goes_on_stays_whole_though_it_holds_back_too_many_matches()
     edge = Edge(0, 1_000)
     applied = operator.apply(pl.DataFrame(schema=operator.state_schema), operator.combine(frame, edge).partials, edge)
     assert applied.output.select("n", "rows").rows() == [(1, 6), (2, 1)]
-    assert applied.told["overflow"] > 0
+    assert applied.counters["overflow"] > 0
 
 
 def test_a_step_named_like_a_struct_column_reads_its_fields_by_the_step_and_the_column() -> None:

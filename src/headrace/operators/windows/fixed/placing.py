@@ -11,7 +11,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.fixed.assigners import Windows
-from headrace.wheel.key_hash import canonical
+from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined
 
 END = "__end"

@@ -14,7 +14,7 @@ from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.fixed.previews import UNSEEN
 from headrace.operators.windows.sessions.chains import CHAIN, END, FIRST, chained
 from headrace.operators.windows.sessions.gap import Gap
-from headrace.wheel.key_hash import canonical
+from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined
 
 ROOT = "__root"

@@ -18,7 +18,7 @@ from headrace.operators.windows.sliding.row_windows import CHANGED, NEW, PLACE, 
 from headrace.operators.windows.sliding.shares import EARLIEST, PANE, SUMS, Shares
 from headrace.operators.windows.windowing import Windowing
 from headrace.schemas import MOMENT
-from headrace.wheel.key_hash import canonical
+from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
 REVISION = "__revision"

@@ -28,7 +28,7 @@ from headrace.operators.windows.triggered.lives import (
 )
 from headrace.operators.windows.windowing import Windowing
 from headrace.schemas import MOMENT
-from headrace.wheel.key_hash import canonical
+from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
 END, PANE = "__end", "__pane"

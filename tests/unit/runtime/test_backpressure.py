@@ -6,8 +6,7 @@ import pytest
 
 import headrace as hr
 from headrace.connectors.base.caps import cap_of
-from headrace.runtime.pace import SMALLEST_CAP, Pace
-from headrace.runtime.throttle import Throttle
+from headrace.runtime.backpressure import SMALLEST_CAP, Pace, Throttle
 
 
 def test_batches_settle_at_the_target_whatever_the_speed() -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.runtime.lease import EXPIRES_SECONDS, Lease, Renewal, take_lease
+from headrace.runtime.checkpoint import EXPIRES_SECONDS, Lease, Renewal, take_lease
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from headrace.runtime.lease import take_lease
+from headrace.runtime.checkpoint import take_lease
 print(take_lease(Path(sys.argv[1])).epoch, flush=True)
 time.sleep(60)
 """
@@ -79,7 +79,7 @@ def test_a_released_lease_is_free(tmp_path: Path) -> None:
 
 
 def test_renewing_keeps_a_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.runtime.lease.RENEWED_SECONDS", 0.02)
+    monkeypatch.setattr("headrace.runtime.checkpoint.RENEWED_SECONDS", 0.02)
     lease = take_lease(tmp_path)
     past = time.time() - EXPIRES_SECONDS - 1
     os.utime(lease.file, (past, past))

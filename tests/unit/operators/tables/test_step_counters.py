@@ -40,19 +40,21 @@ def joined(*rows: tuple[Any, ...]) -> Any:
 
 
 def test_a_join_counts_what_was_taken_away_though_it_was_not_there() -> None:
-    told = joined((1, "s", "insert", "1"), (1, "s", "delete", "2"), (2, None, "delete", "3")).told
-    assert told["removed_unknown"] == 1
+    counters = joined((1, "s", "insert", "1"), (1, "s", "delete", "2"), (2, None, "delete", "3")).counters
+    assert counters["removed_unknown"] == 1
 
 
 def test_a_join_counts_updates_without_the_old_row_where_it_needs_one() -> None:
-    told = joined((1, "s", "update_before", "2"), (1, "t", "update_after", "2"), (2, "s", "update_after", "3")).told
-    assert told["updates_without_before"] == 1
+    counters = joined(
+        (1, "s", "update_before", "2"), (1, "t", "update_after", "2"), (2, "s", "update_after", "3")
+    ).counters
+    assert counters["updates_without_before"] == 1
 
 
 def test_stale_and_repeated_changes_are_dropped_on_their_own_side() -> None:
     applied = joined((1, "s", "insert", "1"), (1, "s", "insert", "1"))
     assert (applied.dropped, applied.dropped_second) == (1, 0)
-    assert (applied.told["stale"], applied.told["duplicates"]) == (0, 1)
+    assert (applied.counters["stale"], applied.counters["duplicates"]) == (0, 1)
 
 
 def test_sums_count_updates_without_the_old_row() -> None:
@@ -61,7 +63,7 @@ def test_sums_count_updates_without_the_old_row() -> None:
         operator: Any = step.bind(SCHEMA, "at")
         brought = operator.combine(changes((1, "s", "update_after", "1")), EDGE).partials
         applied = operator.apply(pl.DataFrame(schema=operator.state_schema), brought, EDGE)
-        assert applied.told["updates_without_before"] == without
+        assert applied.counters["updates_without_before"] == without
 
 
 def test_only_what_changed_of_the_state_is_written() -> None:
@@ -95,7 +97,7 @@ def test_a_table_counts_values_that_nobody_knows_those_of_a_deleted_row_too() ->
         )
         applied = operator.apply(state, operator.combine(given, EDGE).partials, EDGE)
         state = applied.state
-        unknown.append(applied.told["unknown_values"])
+        unknown.append(applied.counters["unknown_values"])
     assert (unknown, state["text"].to_list()) == ([0, 0, 0, 1, 0], [None])
 
 

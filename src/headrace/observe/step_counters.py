@@ -1,4 +1,4 @@
-"""Numbers that steps tell of themselves beside the account, such as partial matches that were too many."""
+"""Per-step counters beside the account, such as partial matches beyond the limit."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 Reports = Mapping[str, Mapping[int, Mapping[str, Any]]]
 
 
-def told(reports: Reports) -> dict[str, dict[str, int]]:
-    """What the key groups of each step told, added up.
+def step_counters(reports: Reports) -> dict[str, dict[str, int]]:
+    """The counters of each step, summed over its tasks and key groups.
 
-    >>> told({"state.fraud": {1: {"told": {"overflow": 2}}, 7: {"told": {"overflow": 1}}}, "state.quiet": {}})
+    >>> step_counters({"state.fraud": {1: {"counters": {"overflow": 2}}, 7: {"counters": {"overflow": 1}}}})
     {'fraud': {'overflow': 3}}
     """
     found = {}
     for node, parts in reports.items():
         numbers: Counter[str] = Counter()
         for part in parts.values():
-            numbers.update(part.get("told", {}))
+            numbers.update(part.get("counters", {}))
         if numbers:
             found[node.split(".", 1)[1]] = dict(numbers)
     return found

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.connectors.files.small_table import file_table
 from headrace.operators.joins.broadcast_join import broadcast_join
-from headrace.runtime.tables import SmallTables, small_tables
+from headrace.runtime.broadcast_tables import SmallTables, small_tables
 
 MINUTE = 60_000_000
 
