@@ -10,10 +10,10 @@ import pytest
 
 import headrace as hr
 from headrace.demo.detection import DETECTIONS, OUT_OF_ORDER
-from headrace.event_time.strategy import between, event_time
+from headrace.event_time.strategy import event_time, valid_times
 from headrace.testing import at, batch, crash, expect, play, timeline, watermark
 
-TIME = event_time("at", out_of_order=OUT_OF_ORDER, idle=None, accept=between(max_future=None))
+TIME = event_time("at", out_of_order=OUT_OF_ORDER, idle=None, accept=valid_times(max_future=None))
 
 
 @pytest.mark.parametrize("name", DETECTIONS)
