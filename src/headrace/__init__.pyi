@@ -26,12 +26,10 @@ from .connectors.redis.sink import to_redis
 from .errors import DefinitionError, HeadraceError
 from .event_time.lateness import drop, side_output, update_for
 from .event_time.strategy import event_time, ingestion_time, processing_time, valid_times
-from .expressions.aggregates.accumulator import Accumulator
-from .expressions.aggregates.collect import collect_list, collect_set
-from .expressions.aggregates.ewm import ewm
+from .expressions.aggregates.accumulators import Accumulator, VectorAccumulator
+from .expressions.aggregates.collections import collect_list, collect_set, top
 from .expressions.aggregates.percentile import percentile
-from .expressions.aggregates.top import top
-from .expressions.aggregates.vector_accumulator import VectorAccumulator
+from .expressions.aggregates.sums import ewm
 from .generator.payments import Payments
 from .generator.source import generate
 from .operators.deduplicate import deduplicate
@@ -57,7 +55,7 @@ from .operators.process.declarations import (
 from .operators.process.keyed_process import KeyedProcess
 from .operators.process.late import deliver
 from .operators.process.on_error import retry
-from .operators.process.outputs import to
+from .operators.process.outputs import output
 from .operators.process.process import process
 from .operators.process.rules import rules
 from .operators.split import split
@@ -131,6 +129,7 @@ __all__ = [
     "on_close",
     "on_update",
     "outbox",
+    "output",
     "pattern",
     "pattern_rules",
     "percentile",
@@ -159,7 +158,6 @@ __all__ = [
     "table_aggregate",
     "table_join",
     "temporal_join",
-    "to",
     "to_console",
     "to_delta",
     "to_files",

@@ -285,7 +285,7 @@ def test_declared_outputs_get_what_is_sent_to_them() -> None:
     class Sorted(hr.KeyedProcess):
         def on_row(self, row: Any, context: Any) -> Any:
             if row.n < 0:
-                yield hr.to("negative", {"user": context.key, "n": row.n})
+                yield hr.output("negative", {"user": context.key, "n": row.n})
             else:
                 yield {"user": context.key, "said": str(row.n)}
 

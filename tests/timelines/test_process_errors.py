@@ -51,7 +51,7 @@ class Everything(hr.KeyedProcess):
         self.total.add(row.n)
         context.set_timer("kept", after=f"{10 + row.n} minutes", payload=row.n)
         context.set_timer(f"of {row.n}", after="1 hour")
-        yield hr.to("other", {"user": "other"})
+        yield hr.output("other", {"user": "other"})
         if row.n == 13:
             raise RuntimeError("unlucky")
 
@@ -328,14 +328,20 @@ def giving(emitted: Any, **states: Any) -> type[hr.KeyedProcess]:
         ([{"user": 7}], r"\[OUTPUT_TYPE\] output 'main', column 'user': 7 is not STRING"),
         ([{"user": b"a"}], r"\[OUTPUT_TYPE\] output 'main', column 'user': b'a' is not STRING"),
         ([{"user": "\ud800"}], r"\[OUTPUT_TYPE\] .*no valid Unicode"),
-        ([hr.to("nowhere", {})], r"\[OUTPUT_UNKNOWN\] there is no output 'nowhere'; the outputs are 'main', 'numbers'"),
-        ([hr.to("late", {})], r"\[OUTPUT_UNKNOWN\] .* is Headrace's own and takes no rows .* another name"),
-        ([hr.to("numbers", {"small": 128})], r"\[OUTPUT_TYPE\] output 'numbers', column 'small': 128 is not TINYINT"),
-        ([hr.to("numbers", {"small": True})], r"True is not TINYINT"),
-        ([hr.to("numbers", {"price": 1.5})], r"1.5 is not DECIMAL\(5,2\)"),
-        ([hr.to("numbers", {"part": {"a": "x"}})], r"column 'part': 'x' is not INT"),
-        ([hr.to("numbers", {"part": {"b": 1}})], r"is not STRUCT<A:INT>"),
-        ([hr.to("numbers", {"at_all": "10:00"})], r"'10:00' is not TIMESTAMP"),
+        (
+            [hr.output("nowhere", {})],
+            r"\[OUTPUT_UNKNOWN\] there is no output 'nowhere'; the outputs are 'main', 'numbers'",
+        ),
+        ([hr.output("late", {})], r"\[OUTPUT_UNKNOWN\] .* is Headrace's own and takes no rows .* another name"),
+        (
+            [hr.output("numbers", {"small": 128})],
+            r"\[OUTPUT_TYPE\] output 'numbers', column 'small': 128 is not TINYINT",
+        ),
+        ([hr.output("numbers", {"small": True})], r"True is not TINYINT"),
+        ([hr.output("numbers", {"price": 1.5})], r"1.5 is not DECIMAL\(5,2\)"),
+        ([hr.output("numbers", {"part": {"a": "x"}})], r"column 'part': 'x' is not INT"),
+        ([hr.output("numbers", {"part": {"b": 1}})], r"is not STRUCT<A:INT>"),
+        ([hr.output("numbers", {"at_all": "10:00"})], r"'10:00' is not TIMESTAMP"),
     ],
 )
 def test_what_an_output_does_not_have_is_an_error_of_the_call(emitted: Any, error: str) -> None:

@@ -175,7 +175,7 @@ def test_a_timer_sees_the_rules_of_its_time() -> None:
 def test_side_outputs_carry_the_version_too() -> None:
     class Aside(hr.KeyedProcess):
         def on_row(self, row: Any, context: Any) -> Any:
-            yield hr.to("aside", {"n": len(context.rules)})
+            yield hr.output("aside", {"n": len(context.rules)})
 
     step = hr.process(
         "aside", Aside, key="user", output="x INT", outputs={"aside": "n INT"}, rules=hr.rules(key="rule")

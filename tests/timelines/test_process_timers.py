@@ -263,7 +263,7 @@ def test_timers_reach_state_and_may_emit_to_side_outputs() -> None:
             context.set_timer("tell", at=datetime(2026, 1, 1, 11))
 
         def on_timer(self, timer: Any, context: Any) -> Any:
-            yield hr.to("totals", {"user": context.key, "total": self.total.get()})
+            yield hr.output("totals", {"user": context.key, "total": self.total.get()})
             self.total.clear()
 
     step = told(Summing, outputs={"totals": "user STRING, total BIGINT"})

@@ -1,4 +1,4 @@
-"""Aggregates: SQL text, values of ``hr`` and the author's own, all split into partials that merge in any order."""
+"""Aggregates: SQL text, values of ``hr`` and user-defined classes; all keep partials that merge in any order."""
 
 from headrace.expressions.aggregates.aggregate import Aggregate
 from headrace.expressions.aggregates.parsing import parse_aggregate

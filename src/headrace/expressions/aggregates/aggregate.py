@@ -1,21 +1,139 @@
-"""An aggregate of a group of rows: rows become partials, partials merge, and a partial gives the result."""
+"""An aggregate over groups of rows: rows become partials, partials merge, and a partial gives the result."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 
 import polars as pl
 
-from headrace.expressions.aggregates.binding import Binding, Rows
-from headrace.expressions.aggregates.calculation import Calculation
-from headrace.expressions.aggregates.sums import Average, Sum
-from headrace.expressions.operands import Schema
-from headrace.expressions.rows import RowExpression, check_condition
+from headrace.errors import DefinitionError
+from headrace.expressions.operands import Operand, Schema, is_float, is_number
+from headrace.expressions.rows import RowExpression, check_condition, parse_condition, parse_row_expression
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateScope:
+    """The name of an aggregate and the schema of its input rows: gives state columns and typed operands."""
+
+    name: str
+    schema: Schema
+
+    def state(self, suffix: str) -> pl.Expr:
+        """A state column."""
+        return pl.col(f"{self.name}.{suffix}")
+
+    def elements(self, suffix: str) -> pl.Expr:
+        """The elements of a state column of lists, all partials of a group concatenated."""
+        return self.state(suffix).explode(empty_as_null=False, keep_nulls=False)
+
+    def operand(self, argument: RowExpression) -> Operand:
+        """An argument of any type."""
+        return Operand(argument.to_polars(self.schema), argument.type(self.schema))
+
+    def number(self, argument: RowExpression, function: str) -> Operand:
+        """An argument that must be a number."""
+        operand = self.operand(argument)
+        if not is_number(operand.dtype):
+            raise self._wrong_type(argument, operand.dtype, function, "numbers")
+        return operand
+
+    def ordered(self, argument: RowExpression, function: str) -> Operand:
+        """An argument whose type must have an order."""
+        operand = self.operand(argument)
+        if operand.dtype.is_nested() or operand.dtype == pl.Null():
+            raise self._wrong_type(argument, operand.dtype, function, "values with an order")
+        return operand
+
+    def canonical(self, argument: RowExpression, function: str) -> Operand:
+        """An ordered argument with one zero and one NaN."""
+        operand = self.ordered(argument, function)
+        return Operand(canonical(operand.value, operand.dtype), operand.dtype)
+
+    def _wrong_type(self, argument: RowExpression, dtype: pl.DataType, function: str, needed: str) -> DefinitionError:
+        return DefinitionError(
+            "AGGREGATE_TYPE",
+            f"aggregate '{self.name}': '{argument.text}' is {dtype}, and {function} is defined for {needed}. "
+            "Use another column or function.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredRows:
+    """The rows of a group that meet the aggregate's condition."""
+
+    time: pl.Expr
+    condition: pl.Expr | None
+
+    def select(self, value: pl.Expr) -> pl.Expr:
+        """A value of these rows."""
+        return value if self.condition is None else value.filter(self.condition)
+
+    @property
+    def times(self) -> pl.Expr:
+        """The event times of these rows, in microseconds."""
+        return self.select(self.time)
+
+    @property
+    def count(self) -> pl.Expr:
+        """The number of these rows."""
+        number = pl.len() if self.condition is None else self.times.len()
+        return number.cast(pl.Int64)
+
+
+class AggregateFunction(ABC):
+    """What an aggregate computes, apart from its name and condition. Its state columns have short names.
+
+    The result is the same for any grouping and order of the rows. A partial of no rows changes nothing when it is
+    merged. Floats that are compared or stored have one zero and one NaN.
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def arguments(self) -> tuple[RowExpression, ...]:
+        """The expressions that it reads from each row."""
+
+    @abstractmethod
+    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
+        """The types of the state columns."""
+
+    @abstractmethod
+    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
+        """The state columns over the rows of a group."""
+
+    @abstractmethod
+    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
+        """The state columns over several partials of a group."""
+
+    @abstractmethod
+    def result(self, scope: AggregateScope) -> pl.Expr:
+        """The value, over one partial."""
+
+    @abstractmethod
+    def result_type(self, scope: AggregateScope) -> pl.DataType:
+        """The type of the value."""
+
+    def overflowed(self, scope: AggregateScope) -> pl.Expr | None:
+        """Whether the value of a partial is out of its type's range; None if that cannot happen."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class UnaryFunction(AggregateFunction):
+    """An aggregate function of one argument."""
+
+    argument: RowExpression
+
+    @property
+    def arguments(self) -> tuple[RowExpression, ...]:
+        return (self.argument,)
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """A calculation under the name of its result, over all rows or those that meet a condition.
+    """An aggregate function with the name of its result, over all rows or those that meet a condition.
 
     >>> from headrace.expressions import parse_aggregate
     >>> rows = pl.DataFrame({"shop": ["a", "a", "b"], "amount": [1, 2, None], "at": [0, 1, 0]})
@@ -27,55 +145,108 @@ class Aggregate:
 
     name: str
     text: str
-    """SQL as the author wrote it, or what a value computes and keeps; the state's identity."""
-    calculation: Calculation
+    """SQL text, or what a value of ``hr`` computes with all its settings; the identity of the state."""
+    function: AggregateFunction
     condition: RowExpression | None = None
-    code: str | None = None
-    """As it stands in the author's code; None for SQL."""
+    call: str | None = None
+    """The Python expression that made it, as in ``hr.top('amount', n=3)``; None for SQL text."""
 
     @property
-    def said(self) -> str:
-        """The aggregate as it stands in the author's code: SQL in quotes, a value as it is."""
-        return repr(self.text) if self.code is None else self.code
+    def code(self) -> str:
+        """The aggregate as it is written in Python: SQL in quotes, a value as it is."""
+        return repr(self.text) if self.call is None else self.call
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns of the row that the aggregate reads."""
-        read = self.calculation.arguments if self.condition is None else (*self.calculation.arguments, self.condition)
+        """The columns that the aggregate reads."""
+        read = self.function.arguments if self.condition is None else (*self.function.arguments, self.condition)
         return frozenset().union(*(expression.columns for expression in read))
 
     def partial(self, schema: Schema, time: pl.Expr) -> dict[str, pl.Expr]:
         """The partial columns, as expressions over the rows of a group; ``time`` is event time in microseconds."""
         condition = None if self.condition is None else self.condition.truth(schema)
-        return self._named(self.calculation.partial(self._bound(schema), Rows(time, condition)))
+        return self._named(self.function.partial(self._scope(schema), FilteredRows(time, condition)))
 
     def merge(self, schema: Schema) -> dict[str, pl.Expr]:
-        """The partial columns of several partials made one, as expressions over the partials of a group."""
-        return self._named(self.calculation.merge(self._bound(schema)))
+        """The partial columns of several partials merged into one, as expressions over the partials of a group."""
+        return self._named(self.function.merge(self._scope(schema)))
 
     def result(self, schema: Schema) -> pl.Expr:
         """The aggregate's value, as an expression over one partial; it carries the aggregate's name."""
-        return self.calculation.result(self._bound(schema)).alias(self.name)
+        return self.function.result(self._scope(schema)).alias(self.name)
 
     def result_type(self, schema: Schema) -> pl.DataType:
-        """The type of the result, as Spark's aggregate of the same text has it."""
+        """The type of the result, the same as that of Spark's aggregate of this text."""
         if self.condition is not None:
             check_condition(self.condition, schema)
-        return self.calculation.result_type(self._bound(schema))
+        return self.function.result_type(self._scope(schema))
 
     def state_types(self, schema: Schema) -> dict[str, pl.DataType]:
         """The names and types of the partial columns; all of them have an Arrow and a Spark counterpart."""
-        types = self.calculation.state_types(self._bound(schema))
+        types = self.function.state_types(self._scope(schema))
         return {f"{self.name}.{suffix}": dtype for suffix, dtype in types.items()}
 
     def overflowed(self, schema: Schema) -> pl.Expr | None:
-        """Whether the value of a partial is beyond its type's range and must not be emitted; None if it never is."""
-        if not isinstance(self.calculation, Sum | Average):
-            return None
-        return self.calculation.overflowed(self._bound(schema))
+        """Whether the value is out of its type's range and must not be emitted; None if that cannot happen."""
+        return self.function.overflowed(self._scope(schema))
 
-    def _bound(self, schema: Schema) -> Binding:
-        return Binding(self.name, schema)
+    def _scope(self, schema: Schema) -> AggregateScope:
+        return AggregateScope(self.name, schema)
 
     def _named(self, parts: dict[str, pl.Expr]) -> dict[str, pl.Expr]:
         return {f"{self.name}.{suffix}": part for suffix, part in parts.items()}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class UnnamedAggregate:
+    """An aggregate that has no name yet, as ``hr.percentile(...)`` returns it; ``.agg(name=...)`` names it."""
+
+    text: str
+    """What it computes, with all defaults; the identity of the state."""
+    function: AggregateFunction
+    condition: RowExpression | None = None
+    call: str | None = None
+    """As the user wrote it, where that differs from the text."""
+
+    def where(self, condition: str) -> UnnamedAggregate:
+        """The same over the rows that meet a condition, like ``FILTER (WHERE ...)`` in SQL text.
+
+        >>> from headrace.expressions.aggregates.collections import collect_set
+        >>> collect_set("shop", at_most=5).where("amount > 0")
+        hr.collect_set('shop', at_most=5).where('amount > 0')
+        """
+        both = condition if self.condition is None else f"({self.condition.text}) AND ({condition})"
+        call = None if self.call is None else f"{self.call}.where({condition!r})"
+        return replace(self, text=f"{self.text}.where({condition!r})", condition=parse_condition(both), call=call)
+
+    def __repr__(self) -> str:
+        return self.text if self.call is None else self.call
+
+
+def canonical(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """A value with one zero and one NaN, so that equal floats have the same bits.
+
+    >>> pl.select(canonical(pl.lit(-0.0), pl.Float64())).item()
+    0.0
+    """
+    if not is_float(dtype):
+        return value
+    zero, nan = pl.lit(0.0, dtype=dtype), pl.lit(float("nan"), dtype=dtype)
+    return pl.when(value == 0.0).then(zero).when(value.is_nan()).then(nan).otherwise(value)
+
+
+def parse_argument(text: str) -> RowExpression:
+    """Read an expression over one row that reads at least one column.
+
+    >>> sorted(parse_argument("price * pieces").columns)
+    ['pieces', 'price']
+    """
+    argument = parse_row_expression(text)
+    if not argument.columns:
+        raise reads_no_column(f"'{text}'")
+    return argument
+
+
+def reads_no_column(what: str) -> DefinitionError:
+    """The error for an argument that is the same for every row."""
+    return DefinitionError("EXPRESSION_UNSUPPORTED", f"{what} reads no column. Use count(*) to count rows.")

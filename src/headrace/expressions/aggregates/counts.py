@@ -1,4 +1,4 @@
-"""count: rows, values, and different values."""
+"""count, count(DISTINCT ...) and approx_count_distinct."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from headrace.expressions.aggregates.binding import Binding, Rows
+from headrace.errors import DefinitionError
+from headrace.expressions.aggregates.aggregate import AggregateFunction, AggregateScope, FilteredRows, UnaryFunction
+from headrace.expressions.aggregates.hyperloglog import HyperLogLog
 from headrace.expressions.rows import RowExpression
+
+_LEAST_ERROR, _LARGEST_ERROR = 0.005, 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """How many rows there are, or how many of them have a value."""
+class Count(AggregateFunction):
+    """The number of rows, or of the rows where the argument is not null."""
 
     argument: RowExpression | None
 
@@ -20,49 +24,83 @@ class Count:
     def arguments(self) -> tuple[RowExpression, ...]:
         return () if self.argument is None else (self.argument,)
 
-    def state_types(self, of: Binding) -> dict[str, pl.DataType]:
+    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
         if self.argument is not None:
-            of.operand(self.argument)
+            scope.operand(self.argument)
         return {"count": pl.Int64()}
 
-    def partial(self, of: Binding, rows: Rows) -> dict[str, pl.Expr]:
+    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
         if self.argument is None:
             return {"count": rows.count}
-        return {"count": rows.kept(of.operand(self.argument).value).count().cast(pl.Int64)}
+        return {"count": rows.select(scope.operand(self.argument).value).count().cast(pl.Int64)}
 
-    def merge(self, of: Binding) -> dict[str, pl.Expr]:
-        return {"count": of.state("count").sum()}
+    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
+        return {"count": scope.state("count").sum()}
 
-    def result(self, of: Binding) -> pl.Expr:
-        return of.state("count")
+    def result(self, scope: AggregateScope) -> pl.Expr:
+        return scope.state("count")
 
-    def result_type(self, of: Binding) -> pl.DataType:
-        return self.state_types(of)["count"]
+    def result_type(self, scope: AggregateScope) -> pl.DataType:
+        return self.state_types(scope)["count"]
 
 
 @dataclass(frozen=True, slots=True)
-class CountDistinct:
-    """How many different values there are, exactly; the state holds all of them."""
+class CountDistinct(UnaryFunction):
+    """The exact number of distinct values; the state holds all of them."""
 
-    argument: RowExpression
+    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
+        return {"values": pl.List(scope.ordered(self.argument, "count(DISTINCT ...)").dtype)}
+
+    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
+        value = scope.ordered(self.argument, "count(DISTINCT ...)").value
+        return {"values": rows.select(value).drop_nulls().unique().implode()}
+
+    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
+        return {"values": scope.elements("values").unique().implode()}
+
+    def result(self, scope: AggregateScope) -> pl.Expr:
+        return scope.state("values").list.len().cast(pl.Int64)
+
+    def result_type(self, scope: AggregateScope) -> pl.DataType:
+        scope.ordered(self.argument, "count(DISTINCT ...)")
+        return pl.Int64()
+
+
+@dataclass(frozen=True, slots=True)
+class ApproximateCountDistinct(UnaryFunction):
+    """The estimated number of distinct values, with a standard error of at most ``error``."""
+
+    error: float = 0.02
+
+    def __post_init__(self) -> None:
+        if not _LEAST_ERROR <= self.error <= _LARGEST_ERROR:
+            raise DefinitionError(
+                "SKETCH_ERROR_RANGE",
+                f"approx_count_distinct({self.argument.text}, {self.error:g}): the relative error must lie between "
+                f"{_LEAST_ERROR} and {_LARGEST_ERROR}. For an exact count use count(DISTINCT {self.argument.text}).",
+            )
 
     @property
-    def arguments(self) -> tuple[RowExpression, ...]:
-        return (self.argument,)
+    def _sketches(self) -> HyperLogLog:
+        return HyperLogLog.within(self.error)
 
-    def state_types(self, of: Binding) -> dict[str, pl.DataType]:
-        return {"values": pl.List(of.ordered(self.argument, "count(DISTINCT ...)").dtype)}
+    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
+        scope.ordered(self.argument, "approx_count_distinct")
+        return {"sketch": pl.Binary()}
 
-    def partial(self, of: Binding, rows: Rows) -> dict[str, pl.Expr]:
-        value = of.ordered(self.argument, "count(DISTINCT ...)").value
-        return {"values": rows.kept(value).drop_nulls().unique().implode()}
+    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
+        value = scope.canonical(self.argument, "approx_count_distinct").value
+        entries = value.map_batches(self._sketches.entries, pl.Int32(), is_elementwise=True)
+        selected = rows.select(pl.when(value.is_not_null()).then(entries)).drop_nulls()
+        return {"sketch": selected.implode().map_batches(self._sketches.sketch, pl.Binary(), is_elementwise=True)}
 
-    def merge(self, of: Binding) -> dict[str, pl.Expr]:
-        return {"values": of.elements("values").unique().implode()}
+    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
+        together = scope.state("sketch").implode()
+        return {"sketch": together.map_batches(self._sketches.merge, pl.Binary(), is_elementwise=True)}
 
-    def result(self, of: Binding) -> pl.Expr:
-        return of.state("values").list.len().cast(pl.Int64)
+    def result(self, scope: AggregateScope) -> pl.Expr:
+        return scope.state("sketch").map_batches(self._sketches.count, pl.Int64(), is_elementwise=True)
 
-    def result_type(self, of: Binding) -> pl.DataType:
-        of.ordered(self.argument, "count(DISTINCT ...)")
+    def result_type(self, scope: AggregateScope) -> pl.DataType:
+        scope.ordered(self.argument, "approx_count_distinct")
         return pl.Int64()

@@ -1,30 +1,35 @@
-"""HyperLogLog over whole columns of sketches: one call sketches, merges or counts those of all groups.
+"""HyperLogLog sketches, a whole column of them at a time.
 
-A sketch is bytes: while few registers are filled, four bytes for each of them (its number and its rank), later one
-byte for each register; the length tells which. It depends on the set of values alone, so sketches merge in any order
-to the same bytes.
+A sketch is bytes. While few registers are set it is sparse: four bytes for each of them (its number and rank). Later it
+is dense: one byte for each register. The length tells which. The bytes depend only on the set of values, so sketches
+merge in any order to the same bytes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log2
+from math import ceil, log, log2
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from headrace.expressions.aggregates.byte_spans import ByteSpans
-from headrace.expressions.aggregates.cardinality import cardinality
-from headrace.expressions.aggregates.lists import Integers, Lists
-from headrace.expressions.aggregates.stable_hash import stable_hash
+from headrace.expressions.aggregates.columns import ByteSpans, Integers, Lists
 
 Registers = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float64]
+Words = npt.NDArray[np.uint64]
 
 _RANK_BITS = 6
 _RANKS = 1 << _RANK_BITS
-# Sketches counted together: what is needed for each of their registers stays in the processor's cache.
-_BLOCK = 256
+# Sketches counted together: their registers fit the processor's cache.
+_COUNT_BLOCK = 256
+# Rows hashed together: the temporary arrays fit the processor's cache.
+_HASH_BLOCK = 1 << 14
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+_ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +49,14 @@ class HyperLogLog:
 
     @property
     def registers(self) -> int:
-        """How many registers a sketch has."""
+        """The number of registers of a sketch."""
         return 1 << self.precision
 
     def entries(self, values: pl.Series) -> pl.Series:
-        """What each value says: the number of a register and, in the low six bits, a rank that it has at least."""
+        """An entry for each value: the number of its register and, in the low six bits, its rank."""
         hashes = stable_hash(values)
         number = (hashes >> np.uint64(64 - self.precision)).astype(np.int32)
-        # The rank is the place of the lowest bit that is set; one more bit, above those that are left, bounds it.
+        # The rank is the place of the lowest bit that is set; an extra bit above the rest bounds it.
         rest = hashes | np.uint64(1 << (64 - self.precision))
         _, rank = np.frexp((rest & (~rest + np.uint64(1))).astype(np.float64))
         return pl.Series((number << _RANK_BITS) | rank)
@@ -60,10 +65,10 @@ class HyperLogLog:
         """The sketches of lists of entries."""
         lists, none = Lists.of(groups), np.empty(0, dtype=np.int64)
         full = np.empty((0, self.registers), dtype=np.uint8)
-        return self._written(len(groups), (lists.owners, lists.elements.to_numpy().astype(np.int64)), (none, full))
+        return self._assembled(len(groups), (lists.owners, lists.elements.to_numpy().astype(np.int64)), (none, full))
 
     def merge(self, groups: pl.Series) -> pl.Series:
-        """The sketches that lists of sketches make together."""
+        """The merged sketch of each list of sketches."""
         lists = Lists.of(groups)
         spans = ByteSpans.of(lists.elements)
         dense = np.flatnonzero(spans.lengths == self.registers)
@@ -71,35 +76,35 @@ class HyperLogLog:
         full = spans.rows(dense, self.registers)
         if len(full):
             full = np.maximum.reduceat(full, first, axis=0)
-        sketch, entries = self._listed(spans)
-        return self._written(len(groups), (lists.owners[sketch], entries), (held, full))
+        sketch, entries = self._sparse_entries(spans)
+        return self._assembled(len(groups), (lists.owners[sketch], entries), (held, full))
 
     def count(self, sketches: pl.Series) -> pl.Series:
-        """The estimated number of different values in each sketch."""
+        """The estimated number of distinct values in each sketch."""
         spans = ByteSpans.of(sketches)
-        sketch, entries = self._listed(spans)
+        sketch, entries = self._sparse_entries(spans)
         by_rank = np.bincount(sketch * _RANKS + entries % _RANKS, minlength=len(sketches) * _RANKS)
         by_rank = by_rank.reshape(len(sketches), _RANKS)
         dense = np.flatnonzero(spans.lengths == self.registers)
-        for block in np.split(dense, range(_BLOCK, len(dense), _BLOCK)):
+        for block in np.split(dense, range(_COUNT_BLOCK, len(dense), _COUNT_BLOCK)):
             ranks = spans.rows(block, self.registers) + _RANKS * np.arange(len(block))[:, None]
             by_rank[block] = np.bincount(ranks.ravel(), minlength=len(block) * _RANKS).reshape(len(block), _RANKS)
         by_rank[:, 0] = self.registers - by_rank[:, 1:].sum(axis=1)
         return pl.Series(np.rint(cardinality(by_rank[:, : 66 - self.precision])).astype(np.int64))
 
-    def _listed(self, spans: ByteSpans) -> tuple[Integers, Integers]:
-        """The entries of those sketches that list them, and the number of the sketch in which each is."""
+    def _sparse_entries(self, spans: ByteSpans) -> tuple[Integers, Integers]:
+        """The sketch and the entry of each entry in a sparse sketch."""
         sparse = np.flatnonzero(spans.lengths < self.registers)
         few = spans.lengths[sparse] // 4
         place = np.arange(few.sum()) - np.repeat(np.cumsum(few) - few, few)
         entries = spans.data.view("<u4")[np.repeat(spans.starts[sparse] // 4, few) + place]
         return np.repeat(sparse, few), entries.astype(np.int64)
 
-    def _written(
-        self, sketches: int, listed: tuple[Integers, Integers], dense: tuple[Integers, Registers]
+    def _assembled(
+        self, sketches: int, sparse: tuple[Integers, Integers], dense: tuple[Integers, Registers]
     ) -> pl.Series:
-        """Sketches of entries with their owners, and of registers with theirs; the highest rank counts."""
-        (owners, entries), (held, full) = listed, dense
+        """Sketches from entries with their owners, and from registers with theirs; the highest rank counts."""
+        (owners, entries), (held, full) = sparse, dense
         row = np.full(sketches, -1)
         row[held] = np.arange(len(held))
         raising = row[owners] >= 0
@@ -124,3 +129,105 @@ class HyperLogLog:
         placed = np.sort((owners << bits) | entries)
         placed = placed[np.append(placed[1:] >> _RANK_BITS != placed[:-1] >> _RANK_BITS, True)[: len(placed)]]
         return placed >> bits, placed % (1 << bits)
+
+
+def cardinality(registers_by_rank: npt.NDArray[np.int64]) -> Floats:
+    """The estimated number of distinct values of each sketch (a row) from its number of registers of each rank.
+
+    Otmar Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm 6. It needs no tables
+    and is unbiased from no values to more than the registers can tell apart.
+
+    >>> cardinality(np.array([[4, 0, 0, 0], [3, 1, 0, 0]])).round(2).tolist()
+    [0.0, 1.13]
+    """
+    by_rank = registers_by_rank.astype(np.float64)
+    registers, highest = by_rank.sum(axis=1), by_rank.shape[1] - 1
+    total = registers * _tau(1 - by_rank[:, highest] / registers)
+    for rank in range(highest - 1, 0, -1):
+        total = (total + by_rank[:, rank]) / 2
+    total += registers * _sigma(by_rank[:, 0] / registers)
+    estimate: Floats = registers**2 / (2 * log(2)) / total
+    return estimate
+
+
+def _sigma(share: Floats) -> Floats:
+    """The correction for empty registers, from their share."""
+    power, factor, total = share, 1.0, np.where(share == 1.0, np.inf, share)
+    while True:
+        power = power * power
+        longer = total + power * factor
+        if np.array_equal(longer, total):
+            return total
+        total, factor = longer, factor * 2
+
+
+def _tau(share: Floats) -> Floats:
+    """The correction for registers of the highest rank, from the share of the others."""
+    root, factor, total = share, 1.0, 1 - share
+    while True:
+        root, factor = np.sqrt(root), factor / 2
+        shorter = total - (1 - root) ** 2 * factor
+        if np.array_equal(shorter, total):
+            return np.where((share == 0.0) | (share == 1.0), 0.0, total / 3)
+        total = shorter
+
+
+def stable_hash(column: pl.Series) -> Words:
+    """A 64-bit hash of every value, the same on every machine and in every version; the hash of a null is arbitrary.
+
+    Polars' and Python's own hashes are not stable, and these hashes are stored in state. (The hash of keys agrees with
+    Spark's and lies in a higher layer; this one need not.)
+
+    >>> stable_hash(pl.Series(["a", ""])).tolist()
+    [10443419574614846231, 2558736989570252433]
+    """
+    dtype = column.dtype
+    if dtype in (pl.String, pl.Binary):
+        return _of_bytes(ByteSpans.of(column))
+    if isinstance(dtype, pl.Decimal):
+        low, high = _unscaled(column)
+        return _mixed(_mixed(low) ^ high)
+    if dtype in (pl.Float32, pl.Float64):
+        return _mixed(column.cast(pl.Float64).fill_null(0.0).to_numpy().view(np.uint64))
+    return _mixed(column.to_physical().cast(pl.Int64).fill_null(0).to_numpy().view(np.uint64))
+
+
+def _mixed(words: Words) -> Words:
+    """SplitMix64: a change of any bit changes each bit of the result with probability one half."""
+    words = words + _GOLDEN
+    words = (words ^ (words >> np.uint64(30))) * _FIRST
+    words = (words ^ (words >> np.uint64(27))) * _SECOND
+    return words ^ (words >> np.uint64(31))
+
+
+def _unscaled(column: pl.Series) -> tuple[Words, Words]:
+    """The low and the high half of each unscaled decimal."""
+    if column.is_empty():
+        return np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64)
+    array = column.fill_null(0).to_arrow()
+    words = np.frombuffer(memoryview(array.buffers()[1]), dtype="<u8").reshape(-1, 2)
+    words = words[array.offset : array.offset + len(array)]
+    return words[:, 0], words[:, 1]
+
+
+def _of_bytes(spans: ByteSpans) -> Words:
+    # Words are read in place at any byte; the zeros behind the data let the last bytes be read as a whole word.
+    words: Words = np.ndarray(len(spans.data) - 7, dtype="<u8", buffer=spans.data, strides=(1,))
+    hashes = np.empty(len(spans.starts), dtype=np.uint64)
+    for start in range(0, len(hashes), _HASH_BLOCK):
+        block = slice(start, start + _HASH_BLOCK)
+        hashes[block] = _of_block(words, spans.starts[block], spans.lengths[block])
+    return hashes
+
+
+def _of_block(words: Words, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Words:
+    """Each word of a value is mixed with its position, and the sum of the words with the value's length."""
+    counts = np.maximum((lengths + 7) >> 3, 1)
+    ends = np.cumsum(counts)
+    place = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+    cut = words[np.repeat(starts, counts) + 8 * place]
+    unused = (64 * counts - 8 * lengths).astype(np.uint64)
+    cut[ends - 1] &= np.where(unused < 64, _ALL_BITS >> (unused % 64), np.uint64(0))
+    mixed = _mixed(cut ^ _mixed(place.view(np.uint64)))
+    summed: Words = np.add.reduceat(mixed, ends - counts)
+    return _mixed(summed ^ lengths.view(np.uint64))

@@ -1,4 +1,4 @@
-"""Aggregates as authors write them: SQL text, values of ``hr``, or their own classes."""
+"""Aggregates from SQL text, from values of ``hr``, or from user-defined classes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from headrace.errors import DefinitionError
-from headrace.expressions.aggregates.aggregate import Aggregate
-from headrace.expressions.aggregates.approximate_count import ApproximateCount
-from headrace.expressions.aggregates.arguments import reads_nothing
-from headrace.expressions.aggregates.authors_own import AuthorsOwn
-from headrace.expressions.aggregates.bounds import check_bound
-from headrace.expressions.aggregates.calculation import Calculation
-from headrace.expressions.aggregates.counts import Count, CountDistinct
-from headrace.expressions.aggregates.extremes import Extreme
-from headrace.expressions.aggregates.measure import Measure
+from headrace.expressions.aggregates.accumulators import UserDefinedAggregate
+from headrace.expressions.aggregates.aggregate import Aggregate, AggregateFunction, UnnamedAggregate, reads_no_column
+from headrace.expressions.aggregates.collections import check_limit
+from headrace.expressions.aggregates.counts import ApproximateCountDistinct, Count, CountDistinct
+from headrace.expressions.aggregates.extremes import Extreme, ValueAtExtreme, Which
 from headrace.expressions.aggregates.percentile import Percentile
-from headrace.expressions.aggregates.picks import Pick
-from headrace.expressions.aggregates.spread import Spread
-from headrace.expressions.aggregates.sums import Average, Sum
+from headrace.expressions.aggregates.sums import Average, Sum, Variance
 from headrace.expressions.rows import RowExpression, is_listed, read, row_expression
 
 LISTED_AGGREGATES = (
@@ -32,28 +26,28 @@ LISTED_AGGREGATES = (
 
 
 def parse_aggregate(given: object, *, name: str) -> Aggregate:
-    """Read one aggregate; its partial columns are called after ``name``.
+    """Read one aggregate; the names of its partial columns begin with ``name``.
 
     >>> parse_aggregate("count(*) FILTER (WHERE amount > 0)", name="payments").columns
     frozenset({'amount'})
     """
     if isinstance(given, str):
-        return _Text(given, name).aggregate()
-    if isinstance(given, AuthorsOwn):
-        given = given.measure()
-    if isinstance(given, Measure):
-        return Aggregate(name, given.text, given.calculation, given.condition, code=repr(given))
+        return _SqlAggregate(given, name).aggregate()
+    if isinstance(given, UserDefinedAggregate):
+        given = given.unnamed()
+    if isinstance(given, UnnamedAggregate):
+        return Aggregate(name, given.text, given.function, given.condition, call=repr(given))
     shown = f"{given.__name__}, a class" if isinstance(given, type) else repr(given)
     raise DefinitionError(
         "AGGREGATE_EXPECTED",
         f"aggregate '{name}' is {shown}. Write SQL text as in 'sum(amount)', a value as in hr.percentile('amount', "
-        "0.99), or your own accumulator with the columns that it reads, as in MyAccumulator('amount').",
+        "0.99), or your accumulator with the columns that it reads, as in MyAccumulator('amount').",
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
-    """One aggregate's SQL text."""
+class _SqlAggregate:
+    """The SQL text of one aggregate."""
 
     text: str
     name: str
@@ -73,20 +67,20 @@ class _Text:
             )
         if isinstance(node, exp.ArrayAgg | exp.ArrayUniqueAgg):
             function = "collect_list" if isinstance(node, exp.ArrayAgg) else "collect_set"
-            check_bound(None, argument="at_most", text=f"hr.{function}({node.this.sql(dialect='spark')!r})")
-        arguments, calculation = _FUNCTIONS.get(type(node), (frozenset(), None))
+            check_limit(None, argument="at_most", text=f"hr.{function}({node.this.sql(dialect='spark')!r})")
+        arguments, build = _FUNCTIONS.get(type(node), (frozenset(), None))
         given = {key for key, value in node.args.items() if value and key != "big_int"}
-        if calculation is None or not given <= arguments:
+        if build is None or not given <= arguments:
             raise self.unsupported()
-        return Aggregate(self.name, self.text, calculation(self, node), condition)
+        return Aggregate(self.name, self.text, build(self, node), condition)
 
     def argument(self, node: exp.Expr) -> RowExpression:
-        """An argument that is computed from the columns of each row."""
+        """An argument that reads columns of the row."""
         if isinstance(node, exp.Distinct | exp.Order):
             raise self.unsupported()
         argument = row_expression(node, node.sql(dialect="spark"))
         if not argument.columns:
-            raise reads_nothing(f"aggregate '{self.name}': '{self.text}'")
+            raise reads_no_column(f"aggregate '{self.name}': '{self.text}'")
         return argument
 
     def number(self, node: exp.Expr) -> float:
@@ -104,44 +98,50 @@ class _Text:
         )
 
 
-def _count(text: _Text, node: exp.Expr) -> Calculation:
+def _count(text: _SqlAggregate, node: exp.Expr) -> AggregateFunction:
     if isinstance(node.this, exp.Star | exp.Literal):
         return Count(None)
     if isinstance(node.this, exp.Distinct):
         if len(node.this.expressions) != 1:
-            raise text.unsupported("Count the different values of one expression. ")
+            raise text.unsupported("Count the distinct values of one expression. ")
         return CountDistinct(text.argument(node.this.expressions[0]))
     return Count(text.argument(node.this))
 
 
-def _approximate_count(text: _Text, node: exp.Expr) -> Calculation:
+def _approximate_count(text: _SqlAggregate, node: exp.Expr) -> AggregateFunction:
     error, argument = node.args.get("accuracy"), text.argument(node.this)
-    return ApproximateCount(argument) if error is None else ApproximateCount(argument, text.number(error))
+    return (
+        ApproximateCountDistinct(argument) if error is None else ApproximateCountDistinct(argument, text.number(error))
+    )
 
 
-def _percentile(text: _Text, node: exp.Expr) -> Calculation:
+def _percentile(text: _SqlAggregate, node: exp.Expr) -> AggregateFunction:
     share = node.args["quantile"]
-    several = isinstance(share, exp.Array)
-    shares = tuple(map(text.number, share.expressions if several else [share]))
-    return Percentile(text.argument(node.this), shares, several)
+    is_list = isinstance(share, exp.Array)
+    shares = tuple(map(text.number, share.expressions if is_list else [share]))
+    return Percentile(text.argument(node.this), shares, is_list)
+
+
+def _by(text: _SqlAggregate, node: exp.Expr, name: str, which: Which) -> AggregateFunction:
+    return ValueAtExtreme(text.argument(node.this), name, which, text.argument(node.expression))
 
 
 _ONE, _TWO = frozenset({"this"}), frozenset({"this", "expression"})
-_FUNCTIONS: Mapping[type[exp.Expr], tuple[frozenset[str], Callable[[_Text, exp.Expr], Calculation]]] = {
+_FUNCTIONS: Mapping[type[exp.Expr], tuple[frozenset[str], Callable[[_SqlAggregate, exp.Expr], AggregateFunction]]] = {
     exp.Count: (_ONE, _count),
     exp.ApproxDistinct: (frozenset({"this", "accuracy"}), _approximate_count),
     exp.Sum: (_ONE, lambda text, node: Sum(text.argument(node.this))),
     exp.Avg: (_ONE, lambda text, node: Average(text.argument(node.this))),
-    exp.Min: (_ONE, lambda text, node: Extreme("min", text.argument(node.this))),
-    exp.Max: (_ONE, lambda text, node: Extreme("max", text.argument(node.this))),
-    exp.Stddev: (_ONE, lambda text, node: Spread("stddev", text.argument(node.this), sample=True, root=True)),
-    exp.StddevSamp: (_ONE, lambda text, node: Spread("stddev_samp", text.argument(node.this), sample=True, root=True)),
-    exp.StddevPop: (_ONE, lambda text, node: Spread("stddev_pop", text.argument(node.this), sample=False, root=True)),
-    exp.Variance: (_ONE, lambda text, node: Spread("variance", text.argument(node.this), sample=True, root=False)),
-    exp.VariancePop: (_ONE, lambda text, node: Spread("var_pop", text.argument(node.this), sample=False, root=False)),
-    exp.First: (_ONE, lambda text, node: Pick("first", "min", text.argument(node.this))),
-    exp.Last: (_ONE, lambda text, node: Pick("last", "max", text.argument(node.this))),
-    exp.ArgMin: (_TWO, lambda text, node: Pick("min_by", "min", *map(text.argument, (node.this, node.expression)))),
-    exp.ArgMax: (_TWO, lambda text, node: Pick("max_by", "max", *map(text.argument, (node.this, node.expression)))),
+    exp.Min: (_ONE, lambda text, node: Extreme(text.argument(node.this), "min")),
+    exp.Max: (_ONE, lambda text, node: Extreme(text.argument(node.this), "max")),
+    exp.Stddev: (_ONE, lambda text, node: Variance(text.argument(node.this), "stddev", True, True)),
+    exp.StddevSamp: (_ONE, lambda text, node: Variance(text.argument(node.this), "stddev_samp", True, True)),
+    exp.StddevPop: (_ONE, lambda text, node: Variance(text.argument(node.this), "stddev_pop", False, True)),
+    exp.Variance: (_ONE, lambda text, node: Variance(text.argument(node.this), "variance", True, False)),
+    exp.VariancePop: (_ONE, lambda text, node: Variance(text.argument(node.this), "var_pop", False, False)),
+    exp.First: (_ONE, lambda text, node: ValueAtExtreme(text.argument(node.this), "first", "min")),
+    exp.Last: (_ONE, lambda text, node: ValueAtExtreme(text.argument(node.this), "last", "max")),
+    exp.ArgMin: (_TWO, lambda text, node: _by(text, node, "min_by", "min")),
+    exp.ArgMax: (_TWO, lambda text, node: _by(text, node, "max_by", "max")),
     exp.ApproxQuantile: (frozenset({"this", "quantile"}), _percentile),
 }

@@ -1,34 +1,138 @@
-"""approx_percentile: values at given ranks, from counts in buckets that merge exactly."""
+"""approx_percentile: values at given ranks, from counts in logarithmic buckets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import ceil, floor, log
+from sys import float_info
 from typing import cast
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from headrace.errors import DefinitionError
-from headrace.expressions.aggregates.arguments import parse_argument
-from headrace.expressions.aggregates.binding import Binding, Rows
+from headrace.expressions.aggregates.aggregate import (
+    AggregateScope,
+    FilteredRows,
+    UnaryFunction,
+    UnnamedAggregate,
+    parse_argument,
+)
+from headrace.expressions.aggregates.columns import Integers, Lists
 from headrace.expressions.aggregates.extremes import extreme
-from headrace.expressions.aggregates.log_buckets import ENTRY, LogBuckets
-from headrace.expressions.aggregates.measure import Measure
 from headrace.expressions.operands import is_integer
-from headrace.expressions.rows import RowExpression
 
+Floats = npt.NDArray[np.float64]
+
+ENTRY = pl.Struct({"bucket": pl.Int32(), "count": pl.Int64()})
+# Buckets are kept from the largest magnitude down to a 10**19th of it: for integers, to 1. Smaller ones count as zero.
+_REACH = 19 * log(10)
 DEFAULT_ERROR = 0.01
 _LEAST_ERROR, _LARGEST_ERROR = 0.001, 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Percentile:
-    """The least values that are not less than given shares of the values, each within ``error`` of itself."""
+class LogBuckets:
+    """Sketches that replace each value by that of its bucket, with a relative error of at most ``error``.
 
-    argument: RowExpression
+    Buckets are numbered in the order of their values: negative below zero, 0 for zero, positive above. A sketch is a
+    list of bucket numbers and counts in ascending order. It depends only on the values, so sketches merge exactly, in
+    any order.
+
+    >>> buckets = LogBuckets(0.01)
+    >>> buckets.at(0.5, buckets.sketch(pl.Series([[40.0, 41.0, 42.0, 43.0]]))).round(3).to_list()
+    [41.323]
+    """
+
+    error: float
+
+    def sketch(self, groups: pl.Series) -> pl.Series:
+        """The sketches of lists of doubles."""
+        lists = Lists.of(groups)
+        numbers = self._numbers(lists.elements.to_numpy())
+        return self._assembled(lists.owners, numbers, np.ones(len(numbers), dtype=np.int64), len(groups))
+
+    def merge(self, groups: pl.Series) -> pl.Series:
+        """The merged sketches; each list is several sketches concatenated."""
+        lists = Lists.of(groups)
+        return self._assembled(lists.owners, *_entries(lists), len(groups))
+
+    def at(self, share: float, sketches: pl.Series) -> pl.Series:
+        """The value at a share of each sketch's values; minus infinity stands for the first value, NaN for the last."""
+        lists = Lists.of(sketches)
+        numbers, counts = _entries(lists)
+        reached, ends = np.cumsum(np.append(0, counts)), np.cumsum(lists.lengths)
+        before = reached[ends - lists.lengths]
+        total = reached[ends] - before
+        rank = np.maximum(np.ceil(total * share), 1).astype(np.int64)
+        place = np.searchsorted(reached, before + rank) - 1
+        # What is found for an empty sketch is not used.
+        values = self._values(np.append(numbers, 0)[place])
+        values = np.where(rank == 1, -np.inf, np.where(rank == total, np.nan, values))
+        return pl.Series(values).set(pl.Series(total == 0), None)
+
+    @property
+    def _width(self) -> float:
+        """The logarithm of the ratio of a bucket's bounds; from its middle to a bound it is that of ``1 + error``."""
+        return 2 * log(1 + self.error)
+
+    @property
+    def _below(self) -> int:
+        """The power of the bucket below the least normal double; the bucket of 1.0 has 0."""
+        return floor(log(float_info.min) / self._width) - 1
+
+    @property
+    def _infinity(self) -> int:
+        """The bucket of infinity; the next is that of NaN."""
+        return ceil(log(float_info.max) / self._width) - self._below + 1
+
+    def _numbers(self, values: Floats) -> Integers:
+        """The bucket of each value; magnitudes below 2.3e-308 are in the bucket of zero."""
+        size = np.abs(values)
+        counted = (size >= float_info.min) & np.isfinite(size)
+        power = np.rint(np.log(np.where(counted, size, 1.0)) / self._width).astype(np.int64)
+        number = np.where(counted, power - self._below, np.where(np.isinf(size), self._infinity, 0))
+        return np.where(np.isnan(values), self._infinity + 1, np.where(values < 0, -number, number))
+
+    def _values(self, numbers: Integers) -> Floats:
+        """The value in the middle of each bucket."""
+        size = np.abs(numbers)
+        value = np.exp(np.minimum((size + self._below) * self._width, log(float_info.max)))
+        value = np.where(size == 0, 0.0, np.where(size == self._infinity, np.inf, value))
+        return np.where(size > self._infinity, np.nan, np.copysign(value, numbers))
+
+    def _assembled(self, owners: Integers, numbers: Integers, counts: Integers, sketches: int) -> pl.Series:
+        """Sketches of entries: counts of one bucket are added, and magnitudes out of reach count as zero."""
+        size = np.abs(numbers)
+        largest = np.zeros(sketches, dtype=np.int64)
+        np.maximum.at(largest, owners, np.where(size < self._infinity, size, 0))
+        numbers = np.where(size < largest[owners] - ceil(_REACH / self._width) - 1, 0, numbers)
+        place = (owners << 32) + numbers
+        order = np.argsort(place, kind="stable")
+        place = place[order]
+        starts = np.flatnonzero(np.append(True, place[1:] != place[:-1])[: len(place)])
+        added = np.add.reduceat(counts[order], starts) if len(starts) else counts
+        first = order[starts]
+        entries = pl.DataFrame(
+            {"bucket": numbers[first], "count": added}, schema={"bucket": pl.Int32, "count": pl.Int64}
+        )
+        return Lists(entries.to_struct(), np.bincount(owners[first], minlength=sketches)).series()
+
+
+def _entries(lists: Lists) -> tuple[Integers, Integers]:
+    fields = lists.elements.struct
+    return fields.field("bucket").to_numpy().astype(np.int64), fields.field("count").to_numpy()
+
+
+@dataclass(frozen=True, slots=True)
+class Percentile(UnaryFunction):
+    """The least values that are not less than given shares of the values, with a relative error of ``error``."""
+
     shares: tuple[float, ...]
-    several: bool
+    is_list: bool
     """Whether the result is a list."""
     error: float = DEFAULT_ERROR
 
@@ -43,55 +147,51 @@ class Percentile:
             raise DefinitionError(
                 "SKETCH_ERROR_RANGE",
                 f"percentile of '{self.argument.text}': error={self.error!r} must lie between {_LEAST_ERROR} and "
-                f"{_LARGEST_ERROR}. error=0.01 means that the answer is within 1 % of the true value.",
+                f"{_LARGEST_ERROR}. error=0.01 means that the result is within 1 % of the true value.",
             )
 
-    @property
-    def arguments(self) -> tuple[RowExpression, ...]:
-        return (self.argument,)
-
-    def state_types(self, of: Binding) -> dict[str, pl.DataType]:
-        dtype = self._dtype(of)
+    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
+        dtype = self._dtype(scope)
         return {"buckets": pl.List(ENTRY), "least": dtype, "greatest": dtype}
 
-    def partial(self, of: Binding, rows: Rows) -> dict[str, pl.Expr]:
-        operand = of.number(self.argument, "percentile")
-        value = rows.kept(operand.value)
+    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
+        operand = scope.number(self.argument, "percentile")
+        value = rows.select(operand.value)
         return {
             "buckets": self._of_groups(value.drop_nulls().cast(pl.Float64), LogBuckets(self.error).sketch),
             "least": extreme("min", value, operand.dtype),
             "greatest": extreme("max", value, operand.dtype),
         }
 
-    def merge(self, of: Binding) -> dict[str, pl.Expr]:
-        dtype = self._dtype(of)
+    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
+        dtype = self._dtype(scope)
         return {
-            "buckets": self._of_groups(of.elements("buckets"), LogBuckets(self.error).merge),
-            "least": extreme("min", of.state("least"), dtype),
-            "greatest": extreme("max", of.state("greatest"), dtype),
+            "buckets": self._of_groups(scope.elements("buckets"), LogBuckets(self.error).merge),
+            "least": extreme("min", scope.state("least"), dtype),
+            "greatest": extreme("max", scope.state("greatest"), dtype),
         }
 
-    def result(self, of: Binding) -> pl.Expr:
-        values = [self._at(of, share) for share in self.shares]
-        if not self.several:
+    def result(self, scope: AggregateScope) -> pl.Expr:
+        values = [self._at(scope, share) for share in self.shares]
+        if not self.is_list:
             return values[0]
-        return pl.when(of.state("buckets").list.len() > 0).then(pl.concat_list(values))
+        return pl.when(scope.state("buckets").list.len() > 0).then(pl.concat_list(values))
 
-    def result_type(self, of: Binding) -> pl.DataType:
-        return pl.List(self._dtype(of)) if self.several else self._dtype(of)
+    def result_type(self, scope: AggregateScope) -> pl.DataType:
+        return pl.List(self._dtype(scope)) if self.is_list else self._dtype(scope)
 
-    def _dtype(self, of: Binding) -> pl.DataType:
-        return of.number(self.argument, "percentile").dtype
+    def _dtype(self, scope: AggregateScope) -> pl.DataType:
+        return scope.number(self.argument, "percentile").dtype
 
     def _of_groups(self, value: pl.Expr, function: Callable[[pl.Series], pl.Series]) -> pl.Expr:
         return value.implode().map_batches(function, pl.List(ENTRY), is_elementwise=True)
 
-    def _at(self, of: Binding, share: float) -> pl.Expr:
-        dtype, least, greatest = self._dtype(of), of.state("least"), of.state("greatest")
+    def _at(self, scope: AggregateScope, share: float) -> pl.Expr:
+        dtype, least, greatest = self._dtype(scope), scope.state("least"), scope.state("greatest")
         at = partial(LogBuckets(self.error).at, share)
-        value = of.state("buckets").map_batches(at, pl.Float64(), is_elementwise=True)
+        value = scope.state("buckets").map_batches(at, pl.Float64(), is_elementwise=True)
         first, last = value <= least.cast(pl.Float64), value >= greatest.cast(pl.Float64)
-        # What lies between two values of a type fits the type; all else is made null before it is converted.
+        # What lies between two values of a type fits the type; the rest is null before the cast.
         between = pl.when(~first & ~last).then(value.round() if is_integer(dtype) else value).cast(dtype)
         return pl.when(first).then(least).when(last).then(greatest).otherwise(between)
 
@@ -100,15 +200,14 @@ def _is_share(share: object) -> bool:
     return isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share <= 1
 
 
-def percentile(value: str, shares: float | Sequence[float], *, error: float = DEFAULT_ERROR) -> Measure:
-    """The value at a share of all values (0.99: the 99th percentile), within ``error`` of itself; or a list of them.
+def percentile(value: str, shares: float | Sequence[float], *, error: float = DEFAULT_ERROR) -> UnnamedAggregate:
+    """The value at a share of all values (0.99: the 99th percentile) with a relative error of ``error``; or a list.
 
     >>> percentile("latency", [0.5, 0.99])
     hr.percentile('latency', [0.5, 0.99], error=0.01)
     """
-    # A text is a sequence too, of its letters.
-    several = isinstance(shares, Sequence) and not isinstance(shares, str)
-    chosen = tuple(cast(Sequence[float], shares)) if several else (cast(float, shares),)
-    calculation = Percentile(parse_argument(value), chosen, several, error)
-    said = list(chosen) if several else shares
-    return Measure(f"hr.percentile({value!r}, {said!r}, error={error!r})", calculation)
+    is_list = isinstance(shares, Sequence) and not isinstance(shares, str)
+    chosen = tuple(cast(Sequence[float], shares)) if is_list else (cast(float, shares),)
+    function = Percentile(parse_argument(value), chosen, is_list, error)
+    shown = list(chosen) if is_list else shares
+    return UnnamedAggregate(f"hr.percentile({value!r}, {shown!r}, error={error!r})", function)

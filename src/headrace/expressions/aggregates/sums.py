@@ -1,96 +1,91 @@
-"""sum and avg: exact for integers and decimals, whatever the order of the rows."""
+"""sum, avg, stddev, variance and ewm; sums of integers and decimals are exact whatever the order of the rows."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from decimal import Decimal
+from math import log
 
 import polars as pl
 
-from headrace.expressions.aggregates.binding import Binding, Rows
+from headrace.durations import Duration, positive_microseconds, spoken
+from headrace.expressions.aggregates.aggregate import (
+    AggregateScope,
+    FilteredRows,
+    UnaryFunction,
+    UnnamedAggregate,
+    parse_argument,
+)
 from headrace.expressions.operands import LARGEST_PRECISION, Operand, is_float, is_integer
-from headrace.expressions.rows import RowExpression
 
 _WHOLE = pl.Decimal(LARGEST_PRECISION, 0)
-# Sums of decimals with more digits than this could pass 38 digits; they are kept as two halves.
+# Sums of decimals with more digits than this could pass 38 digits; they are stored as two halves.
 _LARGEST_SINGLE_SUM = 28
 _HALF = 10**19
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
-    """The sum of a number over the rows that have one."""
+class _SumFunction(UnaryFunction):
+    """What sum and avg share."""
 
-    argument: RowExpression
+    @abstractmethod
+    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
+        """The sum first."""
 
-    @property
-    def arguments(self) -> tuple[RowExpression, ...]:
-        return (self.argument,)
+    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
+        return {name: _sum_or_null(scope.state(name), scope.state(name).sum()) for name in self.state_types(scope)}
 
-    def state_types(self, of: Binding) -> dict[str, pl.DataType]:
-        return _sum_types(of.number(self.argument, "sum").dtype)
+    def overflowed(self, scope: AggregateScope) -> pl.Expr | None:
+        """Whether there are values but no result; a float never overflows."""
+        if is_float(self.result_type(scope)):
+            return None
+        first = next(iter(self.state_types(scope)))
+        return scope.state(first).is_not_null() & self.result(scope).is_null()
 
-    def partial(self, of: Binding, rows: Rows) -> dict[str, pl.Expr]:
-        operand = of.number(self.argument, "sum")
-        return _sum_parts(Operand(rows.kept(operand.value), operand.dtype))
 
-    def merge(self, of: Binding) -> dict[str, pl.Expr]:
-        return {suffix: _sum_or_null(of.state(suffix), of.state(suffix).sum()) for suffix in self.state_types(of)}
+@dataclass(frozen=True, slots=True)
+class Sum(_SumFunction):
+    """The sum of the values that are not null."""
 
-    def result(self, of: Binding) -> pl.Expr:
-        return _as_result(_total(of, of.number(self.argument, "sum").dtype), self.result_type(of))
+    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
+        return _sum_types(scope.number(self.argument, "sum").dtype)
 
-    def result_type(self, of: Binding) -> pl.DataType:
-        dtype = of.number(self.argument, "sum").dtype
+    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
+        operand = scope.number(self.argument, "sum")
+        return _sum_parts(Operand(rows.select(operand.value), operand.dtype))
+
+    def result(self, scope: AggregateScope) -> pl.Expr:
+        return _as_result(_total(scope, scope.number(self.argument, "sum").dtype), self.result_type(scope))
+
+    def result_type(self, scope: AggregateScope) -> pl.DataType:
+        dtype = scope.number(self.argument, "sum").dtype
         if isinstance(dtype, pl.Decimal):
             return pl.Decimal(min(LARGEST_PRECISION, dtype.precision + 10), dtype.scale)
         return pl.Int64() if is_integer(dtype) else pl.Float64()
 
-    def overflowed(self, of: Binding) -> pl.Expr | None:
-        """Whether a sum is beyond its type's range; one of floats never is."""
-        return None if is_float(self.result_type(of)) else _lost(self, of)
-
 
 @dataclass(frozen=True, slots=True)
-class Average:
-    """The mean of a number over the rows that have one."""
+class Average(_SumFunction):
+    """The mean of the values that are not null."""
 
-    argument: RowExpression
+    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
+        return {**_sum_types(scope.number(self.argument, "avg").dtype), "count": pl.Int64()}
 
-    @property
-    def arguments(self) -> tuple[RowExpression, ...]:
-        return (self.argument,)
+    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
+        operand = scope.number(self.argument, "avg")
+        value = rows.select(operand.value)
+        return {**_sum_parts(Operand(value, operand.dtype)), "count": value.count().cast(pl.Int64)}
 
-    def state_types(self, of: Binding) -> dict[str, pl.DataType]:
-        return {**_sum_types(of.number(self.argument, "avg").dtype), "count": pl.Int64()}
+    def result(self, scope: AggregateScope) -> pl.Expr:
+        dtype = scope.number(self.argument, "avg").dtype
+        return _as_result(_average(_total(scope, dtype), scope.state("count"), dtype), self.result_type(scope))
 
-    def partial(self, of: Binding, rows: Rows) -> dict[str, pl.Expr]:
-        operand = of.number(self.argument, "avg")
-        kept = rows.kept(operand.value)
-        return {**_sum_parts(Operand(kept, operand.dtype)), "count": kept.count().cast(pl.Int64)}
-
-    def merge(self, of: Binding) -> dict[str, pl.Expr]:
-        return {suffix: _sum_or_null(of.state(suffix), of.state(suffix).sum()) for suffix in self.state_types(of)}
-
-    def result(self, of: Binding) -> pl.Expr:
-        dtype = of.number(self.argument, "avg").dtype
-        return _as_result(_average(_total(of, dtype), of.state("count"), dtype), self.result_type(of))
-
-    def result_type(self, of: Binding) -> pl.DataType:
-        dtype = of.number(self.argument, "avg").dtype
+    def result_type(self, scope: AggregateScope) -> pl.DataType:
+        dtype = scope.number(self.argument, "avg").dtype
         if not isinstance(dtype, pl.Decimal):
             return pl.Float64()
         return pl.Decimal(min(LARGEST_PRECISION, dtype.precision + 4), min(LARGEST_PRECISION, dtype.scale + 4))
-
-    def overflowed(self, of: Binding) -> pl.Expr | None:
-        """Whether an average of decimals, or the sum on the way to it, has more digits than its type."""
-        return None if is_float(self.result_type(of)) else _lost(self, of)
-
-
-def _lost(calculation: Sum | Average, of: Binding) -> pl.Expr:
-    """Whether there are values but no result."""
-    kept = next(iter(calculation.state_types(of)))
-    return of.state(kept).is_not_null() & calculation.result(of).is_null()
 
 
 def _sum_types(dtype: pl.DataType) -> dict[str, pl.DataType]:
@@ -119,17 +114,17 @@ def _sum_parts(operand: Operand) -> dict[str, pl.Expr]:
 
 
 def _sum_or_null(value: pl.Expr, total: pl.Expr) -> pl.Expr:
-    # Polars sums nothing to zero, SQL to null.
+    # In Polars a sum of no values is zero, in SQL it is null.
     return pl.when(value.count() > 0).then(total)
 
 
-def _total(of: Binding, dtype: pl.DataType) -> pl.Expr:
+def _total(scope: AggregateScope, dtype: pl.DataType) -> pl.Expr:
     """The sum: of floats a float, else an unscaled Int128; null if there was no value or it has over 38 digits."""
     if is_float(dtype):
-        return of.state("sum")
+        return scope.state("sum")
     if set(_sum_types(dtype)) == {"sum"}:
-        return of.state("sum").to_physical()
-    high, low = (of.state(half).to_physical() for half in ("sum_high", "sum_low"))
+        return scope.state("sum").to_physical()
+    high, low = (scope.state(half).to_physical() for half in ("sum_high", "sum_low"))
     carried = high + low // _HALF
     inside = (carried >= -_HALF) & (carried < _HALF)
     return pl.when(inside).then(carried * _HALF + low % _HALF)
@@ -138,18 +133,103 @@ def _total(of: Binding, dtype: pl.DataType) -> pl.Expr:
 def _average(total: pl.Expr, count: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if not isinstance(dtype, pl.Decimal):
         return total.cast(pl.Float64) / count
-    # Four more digits than the sum, rounded half away from zero, without ever passing 128 bits on the way.
+    # Four more digits than the sum, rounded half away from zero, without passing 128 bits on the way.
     wide, added = count.cast(pl.Int128), 10 ** min(4, LARGEST_PRECISION - dtype.scale)
     whole, rest = total.abs() // wide, total.abs() % wide
     rounded = whole * added + (rest * added * 2 + wide) // (wide * 2)
-    fitting = whole < 10**LARGEST_PRECISION // added
-    return pl.when(fitting).then(pl.when(total < 0).then(rounded * -1).otherwise(rounded))
+    in_range = whole < 10**LARGEST_PRECISION // added
+    return pl.when(in_range).then(pl.when(total < 0).then(rounded * -1).otherwise(rounded))
 
 
 def _as_result(total: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """The total in the result's type, null where it does not fit; ``overflowed`` tells that from no values."""
+    """The total in the result's type, null where it is out of range."""
     if not isinstance(dtype, pl.Decimal):
         return total.cast(dtype, strict=False)
-    fitting = pl.when(total.abs() < 10**dtype.precision).then(total).cast(_WHOLE)
-    # Whole times 0.01 is the same digits with two of them after the point; the digits themselves do not change.
-    return (fitting * pl.lit(Decimal(1).scaleb(-dtype.scale))).cast(dtype)
+    in_range = pl.when(total.abs() < 10**dtype.precision).then(total).cast(_WHOLE)
+    # A whole number times 0.01 has the same digits, two of them after the point.
+    return (in_range * pl.lit(Decimal(1).scaleb(-dtype.scale))).cast(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Variance(UnaryFunction):
+    """The variance of a number, or its root; of a sample (one value: null) or of the population (one value: 0.0).
+
+    The state is count, mean and the sum of squared differences from the mean, so merging loses no digits. Means are
+    computed from the differences to one of the values: large values would cost digits, and could overflow. Where the
+    sum of squares is beyond a double, or there is an infinity or NaN, the result is NaN, as in Spark.
+    """
+
+    name: str
+    is_sample: bool
+    is_root: bool
+
+    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
+        scope.number(self.argument, self.name)
+        return {"count": pl.Int64(), "mean": pl.Float64(), "distances": pl.Float64()}
+
+    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
+        value = rows.select(scope.number(self.argument, self.name).value.cast(pl.Float64))
+        near = value.drop_nulls().first()
+        mean = near + (value - near).mean()
+        return {"count": value.count().cast(pl.Int64), "mean": mean, "distances": ((value - mean) ** 2).sum()}
+
+    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
+        count, mean = scope.state("count"), scope.state("mean")
+        near = mean.drop_nulls().first()
+        common = near + ((mean - near) * count).sum() / count.sum()
+        between = ((mean - common) ** 2 * count).sum()
+        return {"count": count.sum(), "mean": common, "distances": scope.state("distances").sum() + between}
+
+    def result(self, scope: AggregateScope) -> pl.Expr:
+        degrees, distances = scope.state("count") - int(self.is_sample), scope.state("distances")
+        known = pl.when(distances.is_finite()).then(distances / degrees).otherwise(float("nan"))
+        variance = pl.when(degrees > 0).then(known)
+        return variance.sqrt() if self.is_root else variance
+
+    def result_type(self, scope: AggregateScope) -> pl.DataType:
+        scope.number(self.argument, self.name)
+        return pl.Float64()
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialMean(UnaryFunction):
+    """A mean in which the weight of a value halves for every half-life that it is older than the newest one."""
+
+    half_life: int
+
+    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
+        scope.number(self.argument, "ewm")
+        return {"time": pl.Int64(), "sum": pl.Float64(), "weight": pl.Float64()}
+
+    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
+        value = rows.select(scope.number(self.argument, "ewm").value.cast(pl.Float64))
+        time = rows.times.filter(value.is_not_null())
+        weight = self._weight(time)
+        return {"time": time.max(), "sum": (value.drop_nulls() * weight).sum(), "weight": weight.sum()}
+
+    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
+        time = scope.state("time")
+        weight = self._weight(time)
+        sums = {name: (scope.state(name) * weight).sum() for name in ("sum", "weight")}
+        return {"time": time.max(), **sums}
+
+    def result(self, scope: AggregateScope) -> pl.Expr:
+        return pl.when(scope.state("weight") > 0).then(scope.state("sum") / scope.state("weight"))
+
+    def result_type(self, scope: AggregateScope) -> pl.DataType:
+        scope.number(self.argument, "ewm")
+        return pl.Float64()
+
+    def _weight(self, time: pl.Expr) -> pl.Expr:
+        return ((time - time.max()) * (log(2) / self.half_life)).exp()
+
+
+def ewm(value: str, *, half_life: Duration) -> UnnamedAggregate:
+    """The exponentially weighted mean by event time: the weight of a value halves with every ``half_life`` of age.
+
+    >>> ewm("price", half_life="10 minutes")
+    hr.ewm('price', half_life='10 minutes')
+    """
+    length = positive_microseconds(half_life, argument="half_life")
+    text = f"hr.ewm({value!r}, half_life={spoken(length)!r})"
+    return UnnamedAggregate(text, ExponentialMean(parse_argument(value), length))

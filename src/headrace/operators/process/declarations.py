@@ -11,7 +11,7 @@ import polars as pl
 
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
-from headrace.expressions.aggregates.accumulator import Accumulator
+from headrace.expressions.aggregates.accumulators import Accumulator
 from headrace.operators.process.declared_types import type_of_value
 from headrace.operators.process.fitting import fitting, is_copied, one_nan
 from headrace.operators.process.handles import (
@@ -182,7 +182,7 @@ class DeclaredAggregating(Declared[AggregatingState]):
 
     @property
     def value_type(self) -> pl.DataType:
-        return pl.Struct(self.accumulator.kept_types)
+        return pl.Struct(self.accumulator.buffer_types)
 
 
 def value_state(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.expressions.aggregates.accumulator import Accumulator
+from headrace.expressions.aggregates.accumulators import Accumulator
 from headrace.operators.process.fitting import Fit
 
 FOREVER = 2**64

@@ -15,7 +15,7 @@ from headrace.operators.process.life import Clock
 from headrace.operators.process.timers import Timer
 
 Emitted = Iterable[Any] | None
-"""Rows that a call gives: dicts, or ``hr.to(...)`` for a side output; as a generator, a list, or nothing."""
+"""Rows that a call gives: dicts, or ``hr.output(...)`` for a side output; as a generator, a list, or nothing."""
 
 
 class KeyedProcess(ABC):

@@ -16,21 +16,24 @@ TAKEN = ("main", "late", "side", "dead_letters", "waiting", "spark", "log", "tab
 """Names that outputs of every step have, or that a step's outputs have for something else."""
 
 
-@dataclass(frozen=True, slots=True)
-class To:
+@dataclass(frozen=True, slots=True, repr=False)
+class OutputRow:
     """A row for a side output."""
 
-    output: str
+    name: str
     row: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        return f"hr.output({self.name!r}, {self.row!r})"
 
-def to(output: str, row: Mapping[str, Any]) -> To:
-    """A row for a side output that ``hr.process(..., outputs={...})`` declares; to be yielded.
 
-    >>> to("suspects", {"user": "ann"})
-    To(output='suspects', row={'user': 'ann'})
+def output(name: str, row: Mapping[str, Any]) -> OutputRow:
+    """A row for a side output that ``hr.process(..., outputs={...})`` declares; yield it in ``on_row`` or ``on_timer``.
+
+    >>> output("suspects", {"user": "ann"})
+    hr.output('suspects', {'user': 'ann'})
     """
-    return To(output, row)
+    return OutputRow(name, row)
 
 
 def declared_outputs(step: str, outputs: Mapping[str, str] | None) -> dict[str, str]:
@@ -129,7 +132,7 @@ class Emission:
 
     def take(self, item: Any, carried: tuple[Any, ...]) -> None:
         """A row that a call gives, with what every row carries."""
-        output, row = (self._side(item.output), item.row) if type(item) is To else (self._main, item)
+        output, row = (self._side(item.name), item.row) if type(item) is OutputRow else (self._main, item)
         self.staged.append((output, (*output.fitted(row), *carried)))
 
     def commit(self) -> None:

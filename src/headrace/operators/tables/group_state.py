@@ -117,7 +117,7 @@ class GroupState:
 
     def _results(self, totals: pl.DataFrame) -> list[pl.Expr]:
         """The results of groups, once every sum and average is known to fit its type."""
-        sums = tuple(each for each in self.aggregation.aggregates if isinstance(each.calculation, Sum | Average))
+        sums = tuple(each for each in self.aggregation.aggregates if isinstance(each.function, Sum | Average))
         replace(self.aggregation, aggregates=sums).result(totals)
         schema, named = self.aggregation.schema, {each.name: each for each in self.aggregation.aggregates}
         counted = {name: group for group in self.counted for name in (each.name for each in group.aggregates)}

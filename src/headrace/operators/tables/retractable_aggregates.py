@@ -12,7 +12,7 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.expressions import Aggregate
-from headrace.expressions.aggregates.binding import canonical
+from headrace.expressions.aggregates.aggregate import canonical
 from headrace.expressions.aggregates.counts import Count, CountDistinct
 from headrace.expressions.aggregates.extremes import Extreme, extreme
 from headrace.expressions.aggregates.sums import Average, Sum
@@ -122,16 +122,16 @@ class DoubleTotal:
 
 def result_of(aggregate: Aggregate, schema: Schema) -> pl.Expr:
     """The value of a sum, an average or a count, over what is kept of a group."""
-    calculation = aggregate.calculation
+    function = aggregate.function
     if is_of_doubles(aggregate, schema):
         total = DoubleTotal(aggregate, schema).value
         count = pl.col(f"{aggregate.name}.count")
-        mean = total / count if isinstance(calculation, Average) else total
+        mean = total / count if isinstance(function, Average) else total
         return pl.when(count > 0).then(mean).alias(aggregate.name)
     result = aggregate.result(schema)
-    if isinstance(calculation, Count):
+    if isinstance(function, Count):
         return result
-    count = pl.col(f"{aggregate.name}.count" if isinstance(calculation, Average) else f"{aggregate.name}.values.count")
+    count = pl.col(f"{aggregate.name}.count" if isinstance(function, Average) else f"{aggregate.name}.values.count")
     return pl.when(count > 0).then(result).alias(aggregate.name)
 
 
@@ -139,29 +139,29 @@ def kept_for(aggregate: Aggregate, schema: Schema) -> list[RunningTotal]:
     """What is kept of a group for an aggregate that is no more than numbers."""
     if is_of_doubles(aggregate, schema):
         return [DoubleTotal(aggregate, schema)]
-    if not isinstance(aggregate.calculation, Sum):
+    if not isinstance(aggregate.function, Sum):
         return [ExactTotal(aggregate, schema)]
     # A sum of nothing is null, and only how many values there are tells it from a sum that is zero.
     values = Aggregate(
-        f"{aggregate.name}.values", aggregate.text, Count(aggregate.calculation.argument), aggregate.condition
+        f"{aggregate.name}.values", aggregate.text, Count(aggregate.function.argument), aggregate.condition
     )
     return [ExactTotal(aggregate, schema), ExactTotal(values, schema)]
 
 
 def is_counted(aggregate: Aggregate) -> bool:
     """Whether an aggregate needs every value of a group, with how often it is there."""
-    return isinstance(aggregate.calculation, Extreme | CountDistinct)
+    return isinstance(aggregate.function, Extreme | CountDistinct)
 
 
 def is_of_doubles(aggregate: Aggregate, schema: Schema) -> bool:
     """Whether an aggregate sums doubles."""
-    calculation = aggregate.calculation
-    return isinstance(calculation, Sum | Average) and is_float(calculation.argument.type(schema))
+    function = aggregate.function
+    return isinstance(function, Sum | Average) and is_float(function.argument.type(schema))
 
 
 def value_of(aggregate: Aggregate, schema: Schema) -> pl.Expr:
     """What an aggregate reads of a row; null where its condition is not met."""
-    value = aggregate.calculation.arguments[0].to_polars(schema)
+    value = aggregate.function.arguments[0].to_polars(schema)
     if aggregate.condition is None:
         return value
     return pl.when(aggregate.condition.truth(schema)).then(value)
@@ -169,7 +169,7 @@ def value_of(aggregate: Aggregate, schema: Schema) -> pl.Expr:
 
 def check_retractable(step: str, aggregate: Aggregate) -> None:
     """An aggregate of a table can take rows back."""
-    if not isinstance(aggregate.calculation, Count | CountDistinct | Sum | Average | Extreme):
+    if not isinstance(aggregate.function, Count | CountDistinct | Sum | Average | Extreme):
         raise DefinitionError(
             "AGGREGATE_CANNOT_RETRACT",
             f"step {step!r}: {aggregate.name} = {aggregate.text} cannot take a row back that is changed or deleted. "
@@ -203,7 +203,7 @@ class ValueCounts:
     @cached_property
     def dtype(self) -> pl.DataType:
         """The type of the values."""
-        return self.aggregates[0].calculation.arguments[0].type(self.schema)
+        return self.aggregates[0].function.arguments[0].type(self.schema)
 
     def total(self, kept: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         """The values of numbered groups after weighted rows, and which of them the rows changed; zero times is gone."""
@@ -221,11 +221,11 @@ class ValueCounts:
     def result(self, aggregate: Aggregate) -> pl.Expr:
         """What an aggregate says of a group, with a value or without."""
         said = pl.col(_said_in(aggregate))
-        return said.fill_null(0) if isinstance(aggregate.calculation, CountDistinct) else said
+        return said.fill_null(0) if isinstance(aggregate.function, CountDistinct) else said
 
     def _said(self, aggregate: Aggregate) -> pl.Expr:
-        if isinstance(aggregate.calculation, Extreme):
-            return extreme(aggregate.calculation.function, pl.col(self.column), self.dtype)
+        if isinstance(aggregate.function, Extreme):
+            return extreme(aggregate.function.which, pl.col(self.column), self.dtype)
         return pl.len().cast(pl.Int64)
 
 
@@ -234,7 +234,7 @@ def value_counts(aggregates: Sequence[Aggregate], schema: Mapping[str, pl.DataTy
     shared: dict[tuple[str, str | None], list[Aggregate]] = {}
     for each in aggregates:
         condition = None if each.condition is None else each.condition.text
-        shared.setdefault((each.calculation.arguments[0].text, condition), []).append(each)
+        shared.setdefault((each.function.arguments[0].text, condition), []).append(each)
     return tuple(ValueCounts(number, tuple(group), schema) for number, group in enumerate(shared.values()))
 
 

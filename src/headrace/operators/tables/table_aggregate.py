@@ -119,7 +119,7 @@ class TableAggregate:
 
     def __repr__(self) -> str:
         rows = f", row_key={said_key(self.row_key)!r}{self.deleted.said}" if self.row_key else ""
-        aggregates = ", ".join(f"{each.name}={each.said}" for each in self.aggregates)
+        aggregates = ", ".join(f"{each.name}={each.code}" for each in self.aggregates)
         chain = f".agg({aggregates})" if aggregates else ""
         return f"hr.table_aggregate({self.name!r}, key={said_key(self.key)!r}{rows}){chain}"
 

@@ -182,7 +182,7 @@ class WindowStep(ABC):
     def __repr__(self) -> str:
         given = {name: value for name, value in self._said.items() if value is not None or name == "key"}
         said = "".join(f", {name}={value!r}" for name, value in given.items())
-        aggregates = ", ".join(f"{aggregate.name}={aggregate.said}" for aggregate in self.aggregates)
+        aggregates = ", ".join(f"{aggregate.name}={aggregate.code}" for aggregate in self.aggregates)
         chain = f".agg({aggregates})" if aggregates else ""
         chain += self._emits
         chain += "" if self.lateness is None else f".late({self.lateness!r})"

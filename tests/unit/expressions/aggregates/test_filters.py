@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.errors import DefinitionError
 from headrace.expressions import Aggregate, parse_aggregate
-from tests.unit.expressions.test_any_grouping import same
+from tests.unit.expressions.aggregates.test_any_grouping import same
 
 TIME = pl.col("time")
 

@@ -12,12 +12,12 @@ import pytest
 import headrace as hr
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.expressions import parse_aggregate
-from headrace.expressions.aggregates.row_by_row import AccumulatorFailed
+from headrace.expressions.aggregates.accumulators import AccumulatorFailed
 from headrace.schemas import polars_schema, spark_schema
 from headrace.wheel.codec import decode, encode
 
 TIME = pl.lit(0, pl.Int64)
-Kept = dict[str, Any]
+Buffer = dict[str, Any]
 FRAME = pl.DataFrame({"g": ["a", "b", "a", "c"], "x": [1.0, 2.0, 4.0, None], "y": [10, 20, 30, 40]})
 
 
@@ -27,17 +27,17 @@ class Span(hr.Accumulator):
     state = "low DOUBLE, high DOUBLE"
     result_type = "DOUBLE"
 
-    def start(self) -> Kept:
+    def start(self) -> Buffer:
         return {"low": float("inf"), "high": float("-inf")}
 
-    def add(self, kept: Kept, value: float | None) -> Kept:
-        return kept if value is None else self.merge(kept, {"low": value, "high": value})
+    def add(self, buffer: Buffer, value: float | None) -> Buffer:
+        return buffer if value is None else self.merge(buffer, {"low": value, "high": value})
 
-    def merge(self, one: Kept, other: Kept) -> Kept:
+    def merge(self, one: Buffer, other: Buffer) -> Buffer:
         return {"low": min(one["low"], other["low"]), "high": max(one["high"], other["high"])}
 
-    def result(self, kept: Kept) -> float | None:
-        return kept["high"] - kept["low"] if kept["high"] >= kept["low"] else None
+    def result(self, buffer: Buffer) -> float | None:
+        return buffer["high"] - buffer["low"] if buffer["high"] >= buffer["low"] else None
 
 
 class Dot(hr.Accumulator):
@@ -50,24 +50,24 @@ class Dot(hr.Accumulator):
         super().__init__(*values)
         self.floor = floor
 
-    def start(self) -> Kept:
+    def start(self) -> Buffer:
         return {"n": 0, "total": Decimal(0), "last": None}
 
-    def add(self, kept: Kept, value: Kept) -> Kept:
+    def add(self, buffer: Buffer, value: Buffer) -> Buffer:
         if value["x"] is None or value["y"] <= self.floor:
-            return kept
+            return buffer
         product = Decimal(value["x"]) * value["y"]
-        return {"n": kept["n"] + 1, "total": kept["total"] + product, "last": datetime(2026, 1, 1, tzinfo=UTC)}
+        return {"n": buffer["n"] + 1, "total": buffer["total"] + product, "last": datetime(2026, 1, 1, tzinfo=UTC)}
 
-    def merge(self, one: Kept, other: Kept) -> Kept:
+    def merge(self, one: Buffer, other: Buffer) -> Buffer:
         return {
             "n": one["n"] + other["n"],
             "total": one["total"] + other["total"],
             "last": one["last"] or other["last"],
         }
 
-    def result(self, kept: Kept) -> Kept:
-        return {"n": kept["n"], "total": kept["total"]}
+    def result(self, buffer: Buffer) -> Buffer:
+        return {"n": buffer["n"], "total": buffer["total"]}
 
 
 class Mean(hr.VectorAccumulator):
@@ -82,11 +82,11 @@ class Mean(hr.VectorAccumulator):
             "weight": value["y"].filter(value["x"].is_not_null()).sum(),
         }
 
-    def merge(self, kept: Any) -> dict[str, pl.Expr]:
-        return {name: kept[name].sum() for name in ("weighted", "weight")}
+    def merge(self, buffer: Any) -> dict[str, pl.Expr]:
+        return {name: buffer[name].sum() for name in ("weighted", "weight")}
 
-    def result(self, kept: Any) -> pl.Expr:
-        return pl.when(kept["weight"] > 0).then(kept["weighted"] / kept["weight"])
+    def result(self, buffer: Any) -> pl.Expr:
+        return pl.when(buffer["weight"] > 0).then(buffer["weighted"] / buffer["weight"])
 
 
 def results(given: Any) -> dict[str, Any]:
@@ -160,27 +160,27 @@ class Broken(Span):
         super().__init__(*values)
         self.gives = gives
 
-    def start(self) -> Kept:
+    def start(self) -> Buffer:
         return self.gives.get("start", super().start())
 
-    def add(self, kept: Kept, value: float | None) -> Kept:
-        return self.gives.get("add", kept)
+    def add(self, buffer: Buffer, value: float | None) -> Buffer:
+        return self.gives.get("add", buffer)
 
-    def merge(self, one: Kept, other: Kept) -> Kept:
+    def merge(self, one: Buffer, other: Buffer) -> Buffer:
         return self.gives.get("merge", one)
 
-    def result(self, kept: Kept) -> Any:
+    def result(self, buffer: Buffer) -> Any:
         return self.gives.get("result", 1.0)
 
 
 @pytest.mark.parametrize(
     ("method", "gives", "message"),
     [
-        ("start", {"low": 1.0}, "gave {'low': 1.0}, which is not a dict of low, high"),
-        ("add", (1, 2), "gave (1, 2), which is not a dict of low, high"),
-        ("add", {"low": "x", "high": 1.0}, "gave what is not Float64"),
-        ("merge", {"low": 1.0}, "gave {'low': 1.0}, which is not a dict of low, high"),
-        ("result", "much", "gave what is not Float64"),
+        ("start", {"low": 1.0}, "returned {'low': 1.0}, which is not a dict of low, high"),
+        ("add", (1, 2), "returned (1, 2), which is not a dict of low, high"),
+        ("add", {"low": "x", "high": 1.0}, "returned a value that is not Float64"),
+        ("merge", {"low": 1.0}, "returned {'low': 1.0}, which is not a dict of low, high"),
+        ("result", "much", "returned a value that is not Float64"),
     ],
 )
 def test_what_does_not_fit_the_declared_types_is_named(method: str, gives: Any, message: str) -> None:
@@ -188,14 +188,14 @@ def test_what_does_not_fit_the_declared_types_is_named(method: str, gives: Any, 
         results(Broken("x", **{method: gives}))
     assert failure.value.id == "ACCUMULATOR_FAILED"
     assert f"aggregate 'out': Broken.{method} {message}" in str(failure.value)
-    assert "It keeps (low DOUBLE, high DOUBLE) and gives DOUBLE" in str(failure.value)
+    assert "Its state is (low DOUBLE, high DOUBLE) and its result DOUBLE" in str(failure.value)
 
 
 class Failing(Span):
     """A span that does not take everything."""
 
-    def add(self, kept: Kept, value: float | None) -> Kept:
-        return {"low": kept["low"] + value, "high": 1 / 0}  # type: ignore[operator]
+    def add(self, buffer: Buffer, value: float | None) -> Buffer:
+        return {"low": buffer["low"] + value, "high": 1 / 0}  # type: ignore[operator]
 
 
 def test_an_error_of_the_authors_code_is_told_with_its_line() -> None:
@@ -218,12 +218,12 @@ class Halves(Mean):
         parts = super().partial(value)
         return {"weighted": parts["weighted"]} if self.method == "partial" else parts
 
-    def merge(self, kept: Any) -> dict[str, pl.Expr]:
-        parts = super().merge(kept)
+    def merge(self, buffer: Any) -> dict[str, pl.Expr]:
+        parts = super().merge(buffer)
         return {**parts, "weight": parts["weight"].cast(pl.String)} if self.method == "merge" else parts
 
-    def result(self, kept: Any) -> pl.Expr:
-        return pl.col("nothing") if self.method == "result" else super().result(kept)
+    def result(self, buffer: Any) -> pl.Expr:
+        return pl.col("nothing") if self.method == "result" else super().result(buffer)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_class_must_say_what_it_keeps_and_gives() -> None:
     class Silent(hr.Accumulator):
         state = "n BIGINT"
 
-    with pytest.raises(DefinitionError, match=r"\[ACCUMULATOR_INCOMPLETE\] class Silent does not say"):
+    with pytest.raises(DefinitionError, match=r"\[ACCUMULATOR_INCOMPLETE\] class Silent does not declare"):
         Silent("x")
     with pytest.raises(DefinitionError, match=r"\[ACCUMULATOR_INCOMPLETE\] Span\(\) reads nothing"):
         Span()
@@ -256,11 +256,11 @@ def test_a_method_that_is_missing_is_named_before_any_data() -> None:
         state = "n BIGINT"
         result_type = "BIGINT"
 
-        def start(self) -> Kept:
+        def start(self) -> Buffer:
             return {"n": 0}
 
-        def add(self, kept: Kept, value: Any) -> Kept:
-            return {"n": kept["n"] + 1}
+        def add(self, buffer: Buffer, value: Any) -> Buffer:
+            return {"n": buffer["n"] + 1}
 
     with pytest.raises(DefinitionError, match=r"\[ACCUMULATOR_INCOMPLETE\] class Half does not define merge, result"):
         Half("x")

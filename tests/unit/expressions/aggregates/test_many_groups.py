@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 
 from headrace.expressions import parse_aggregate
 from tests.models.aggregates import ANSWERS, NUMBERS, Row
-from tests.unit.expressions.test_any_grouping import read, same
+from tests.unit.expressions.aggregates.test_any_grouping import read, same
 
 ROWS, GROUPS, PIECES = 40_000, 3_000, 4
 

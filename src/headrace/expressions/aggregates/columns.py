@@ -1,4 +1,4 @@
-"""Columns of bytes as one array and the span of each value in it."""
+"""Columns of lists and of bytes as flat NumPy arrays."""
 
 from __future__ import annotations
 
@@ -9,13 +9,54 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Lists:
+    """A column of lists: the elements of all lists concatenated, and the length of each list."""
+
+    elements: pl.Series
+    lengths: Integers
+
+    @staticmethod
+    def of(column: pl.Series) -> Lists:
+        """Take a column of lists apart.
+
+        >>> Lists.of(pl.Series([["a"], [], ["b", "c"]])).owners.tolist()
+        [0, 2, 2]
+        """
+        elements = column.explode(empty_as_null=False, keep_nulls=False)
+        return Lists(elements, column.list.len().fill_null(0).to_numpy().astype(np.int64))
+
+    @property
+    def owners(self) -> Integers:
+        """For each element the number of its list."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+    def first(self, count: int) -> Lists:
+        """The first elements of each list.
+
+        >>> Lists(pl.Series(["b", "c", "d"]), np.array([2, 1])).first(1).series().to_list()
+        [['b'], ['d']]
+        """
+        starts = np.cumsum(self.lengths) - self.lengths
+        near = np.arange(len(self.elements)) - starts[self.owners] < count
+        return Lists(self.elements.filter(pl.Series(near, dtype=pl.Boolean)), np.minimum(self.lengths, count))
+
+    def series(self) -> pl.Series:
+        """The column of lists."""
+        offsets = np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
+        lists = pa.LargeListArray.from_arrays(pa.array(offsets), self.elements.to_arrow())
+        return pl.Series(values=lists, dtype=pl.List(self.elements.dtype))
+
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ByteSpans:
-    """The bytes of all values, one after the other, and eight zeros behind them."""
+    """A column of bytes: all values concatenated, with eight zeros behind them, and the span of each value."""
 
     data: Bytes
     starts: Integers
@@ -40,7 +81,7 @@ class ByteSpans:
         return ByteSpans(data, offsets[:-1] - first, np.diff(offsets))
 
     def rows(self, chosen: Integers, width: int) -> Bytes:
-        """The bytes of chosen values that all have one length, a row for each.
+        """The bytes of chosen values of one length, a row for each.
 
         >>> ByteSpans.of(pl.Series(["ab", "c", "de"])).rows(np.array([0, 2]), 2).tolist()
         [[97, 98], [100, 101]]
@@ -48,7 +89,7 @@ class ByteSpans:
         return self._windows(width)[self.starts[chosen]]
 
     def put(self, chosen: Integers, rows: Bytes) -> None:
-        """Write the bytes of chosen values that all have the length of a row."""
+        """Write the bytes of chosen values, a row for each."""
         self._windows(rows.shape[1])[self.starts[chosen]] = rows
 
     def series(self) -> pl.Series:
@@ -58,6 +99,6 @@ class ByteSpans:
         return pl.Series(values=pa.Array.from_buffers(pa.large_binary(), len(self.starts), buffers), dtype=pl.Binary)
 
     def _windows(self, width: int) -> Bytes:
-        """Every run of so many bytes, as rows that share the memory of the bytes."""
+        """Every run of ``width`` bytes, as rows that share the memory of the bytes."""
         count = max(len(self.data) - width + 1, 0)
         return np.ndarray((count, width), dtype=np.uint8, buffer=self.data, strides=(1, 1))
