@@ -1,4 +1,4 @@
-"""Headrace's way: batch after batch dealt out to writers, each share with its mark, as a flow does it."""
+"""Headrace's way: batch after batch divided among writers, each part with its mark, as a flow does it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.sinks.rows import PARTITIONS, Rows
-from headrace.connectors.base.delivery import Terms, deliver
-from headrace.connectors.base.sink import BatchIdentity, TaskSink, Writer
+from headrace.connectors.base.delivery import DeliveryContext, deliver
+from headrace.connectors.base.sink import BatchIdentity, TaskSink, writer_name
 from headrace.runtime.checkpoint import take_lease
 from headrace.schemas import polars_schema
 
@@ -17,14 +17,14 @@ def delivery(sink: TaskSink, rows: Rows, checkpoint: Path) -> Callable[[int], No
     """A function that writes a batch, after all that is done before a flow's first one."""
     lease = take_lease(checkpoint)
     flow = checkpoint.name
-    writers = [Writer(flow, "main", number, lease.epoch) for number in range(PARTITIONS)]
-    sink.prepare(polars_schema(rows.frame(0).schema), writers)
+    writers = [writer_name(flow, "main", number) for number in range(PARTITIONS)]
+    sink.prepare(polars_schema(rows.frame(0).schema), writers, lease.epoch)
     marks: dict[int, int] = {}
 
     def write(batch: int) -> None:
         identity = BatchIdentity(flow, 0, batch, "main", flow, lease.epoch)
         clock = time.time_ns() // 1000
-        terms = Terms(PARTITIONS, dict(marks), clock, str(checkpoint), str(checkpoint / "side"), lease)
-        marks.update(deliver(rows.frame(batch), sink, identity, terms).marks)
+        context = DeliveryContext(PARTITIONS, dict(marks), clock, str(checkpoint), str(checkpoint / "side"), lease)
+        marks.update(deliver(rows.frame(batch), sink, identity, context).marks)
 
     return write

@@ -13,13 +13,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from headrace.connectors.base.sink import Delivered, Share, Unreachable, Writer
+from headrace.connectors.base.sink import Delivered, Unreachable
 from headrace.connectors.http.sink import HttpSink, to_http
 from headrace.errors import HeadraceError
 from headrace.secrets import secret
+from tests.writers import Writer
 
-WRITER = Writer("flow", "main", 0, epoch=1)
-SHARE = Share(WRITER, 0, 0, None)
+WRITER = Writer("flow", epoch=1)
+PART = WRITER.batch(0, 0, None)
 Rows = list[dict[str, Any]]
 
 
@@ -79,7 +80,7 @@ def receiver() -> Iterator[Receiver]:
 
 def _sink(receiver: Receiver, **options: Any) -> HttpSink:
     sink = to_http(receiver.url, identity="id", **options)
-    sink.prepare({"id": pl.String(), "n": pl.Int64()}, [WRITER])
+    sink.prepare({"id": pl.String(), "n": pl.Int64()}, [WRITER.name], WRITER.epoch)
     return sink
 
 
@@ -89,8 +90,8 @@ def _rows(count: int) -> pl.DataFrame:
 
 def test_rows_are_posted_in_requests_that_are_the_same_for_the_same_rows(receiver: Receiver) -> None:
     sink, rows = _sink(receiver, batch=4), _rows(10)
-    assert sink.deliver(rows, SHARE) == Delivered(10)
-    assert sink.deliver(rows.reverse(), SHARE) == Delivered(10)
+    assert sink.deliver(rows, PART) == Delivered(10)
+    assert sink.deliver(rows.reverse(), PART) == Delivered(10)
     first, second = receiver.requests[:3], receiver.requests[3:]
     assert [len(rows) for _, rows in first] == [4, 4, 2]
     assert [rows for _, rows in first] == [rows for _, rows in second]
@@ -104,7 +105,7 @@ def test_rows_are_posted_in_requests_that_are_the_same_for_the_same_rows(receive
 def test_a_lost_connection_a_busy_and_a_failing_server_are_tried_again(receiver: Receiver) -> None:
     troubles = {1: 0, 2: 429, 3: 503, 4: 500}
     receiver.answer = lambda rows, request: (troubles.get(request, 200), {"Retry-After": "0"})
-    assert _sink(receiver).deliver(_rows(3), SHARE) == Delivered(3)
+    assert _sink(receiver).deliver(_rows(3), PART) == Delivered(3)
     assert len({headers["Idempotency-Key"] for headers, _ in receiver.requests}) == 1
     assert len(receiver.accepted) == 3
 
@@ -112,13 +113,13 @@ def test_a_lost_connection_a_busy_and_a_failing_server_are_tried_again(receiver:
 def test_the_pause_that_a_busy_server_asks_for_is_kept(receiver: Receiver) -> None:
     receiver.answer = lambda rows, request: (429 if request == 1 else 200, {"Retry-After": "1"})
     began = time.monotonic()
-    assert _sink(receiver).deliver(_rows(1), SHARE) == Delivered(1)
+    assert _sink(receiver).deliver(_rows(1), PART) == Delivered(1)
     assert time.monotonic() - began >= 1
 
 
 def test_rows_that_the_server_refuses_are_found_and_the_others_arrive_once(receiver: Receiver) -> None:
     receiver.answer = lambda rows, request: (422 if any(row["n"] % 50 == 7 for row in rows) else 200, {})
-    delivered = _sink(receiver).deliver(_rows(200), SHARE)
+    delivered = _sink(receiver).deliver(_rows(200), PART)
     assert delivered.written == 196
     assert delivered.refused is not None
     assert set(delivered.refused["reason"]) == {"HTTP_422"}
@@ -129,7 +130,7 @@ def test_rows_that_the_server_refuses_are_found_and_the_others_arrive_once(recei
 
 def test_a_row_at_which_the_server_fails_to_the_end_is_refused(receiver: Receiver) -> None:
     receiver.answer = lambda rows, request: (500 if any(row["n"] == 2 for row in rows) else 200, {})
-    delivered = _sink(receiver, retries=1).deliver(_rows(4), SHARE)
+    delivered = _sink(receiver, retries=1).deliver(_rows(4), PART)
     assert delivered.written == 3
     assert delivered.refused is not None
     assert delivered.refused["reason"].to_list() == ["HTTP_500"]
@@ -139,7 +140,7 @@ def test_a_row_at_which_the_server_fails_to_the_end_is_refused(receiver: Receive
 def test_a_server_that_fails_at_everything_is_waited_for(receiver: Receiver, status: int) -> None:
     receiver.answer = lambda rows, request: (status, {})
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1"):
-        _sink(receiver, retries=1).deliver(_rows(4), SHARE)
+        _sink(receiver, retries=1).deliver(_rows(4), PART)
 
 
 def test_a_server_that_stalls_is_waited_for(receiver: Receiver) -> None:
@@ -151,7 +152,7 @@ def test_a_server_that_stalls_is_waited_for(receiver: Receiver) -> None:
 
     receiver.answer = stall
     with pytest.raises(Unreachable, match=r"no answer within 0\.2 s"):
-        _sink(receiver, timeout="200 milliseconds").deliver(_rows(1), SHARE)
+        _sink(receiver, timeout="200 milliseconds").deliver(_rows(1), PART)
     given_up.set()
 
 
@@ -159,13 +160,13 @@ def test_a_server_that_stalls_is_waited_for(receiver: Receiver) -> None:
 def test_a_server_that_refuses_us_is_an_error_and_no_row_is(receiver: Receiver, status: int) -> None:
     receiver.answer = lambda rows, request: (status, {})
     with pytest.raises(HeadraceError, match=f"SINK_REFUSED.*{status}"):
-        _sink(receiver).deliver(_rows(4), SHARE)
+        _sink(receiver).deliver(_rows(4), PART)
     assert len(receiver.requests) == 1
 
 
 def test_a_row_without_identity_is_refused(receiver: Receiver) -> None:
     rows = pl.DataFrame({"id": ["a", None], "n": [1, 2]})
-    delivered = _sink(receiver).deliver(rows, SHARE)
+    delivered = _sink(receiver).deliver(rows, PART)
     assert delivered.written == 1
     assert delivered.refused is not None
     assert delivered.refused["reason"].to_list() == ["IDENTITY_NULL"]
@@ -174,7 +175,7 @@ def test_a_row_without_identity_is_refused(receiver: Receiver) -> None:
 def test_headers_may_be_secrets(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_KEY", "hunter2")
     sink = _sink(receiver, headers={"Authorization": secret(env="API_KEY"), "X-Token": "hunter2", "X-Team": "a"})
-    sink.deliver(_rows(1), SHARE)
+    sink.deliver(_rows(1), PART)
     assert receiver.requests[0][0]["Authorization"] == "hunter2"
     assert "hunter2" not in repr(sink) + sink.place
     assert "'Authorization': hr.secret(env='API_KEY')" in repr(sink)
@@ -183,4 +184,6 @@ def test_headers_may_be_secrets(receiver: Receiver, monkeypatch: pytest.MonkeyPa
 
 def test_nobody_listening_is_unreachable() -> None:
     with pytest.raises(Unreachable):
-        to_http("http://127.0.0.1:1/in", identity="id", retries=0).prepare({"id": pl.String()}, [WRITER])
+        to_http("http://127.0.0.1:1/in", identity="id", retries=0).prepare(
+            {"id": pl.String()}, [WRITER.name], WRITER.epoch
+        )

@@ -21,8 +21,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from headrace.connectors.base.marks import Mark
-from headrace.connectors.base.sink import Delivered, Guarantee, Share, Unreachable, Writer
+from headrace.connectors.base.sink import Delivered, Guarantee, Mark, Unreachable, WriterBatch
 from headrace.connectors.kafka import transactions as kafka_transactions
 from headrace.connectors.kafka.sink import KafkaSink, to_kafka
 from headrace.connectors.kafka.transactions import Transactions
@@ -32,6 +31,7 @@ from headrace.secrets import secret
 from headrace.services.ports import ANY, free_ports
 from headrace.services.service import Service
 from tests.topics import create_topic, messages
+from tests.writers import Writer
 
 PARTITIONS = 2
 
@@ -40,17 +40,19 @@ WORKER = """
 import json, sys
 import polars as pl
 from headrace.connectors.kafka.sink import to_kafka
-from headrace.connectors.base.sink import Share, Unreachable, Writer
+from headrace.connectors.base.sink import BatchIdentity, Unreachable, WriterBatch
+from tests.writers import Writer
 
 servers, topic = sys.argv[1:]
 sink = to_kafka(topic, servers=servers, key="id")
 for line in sys.stdin:
     batch, epoch, rows = json.loads(line)
     frame = pl.DataFrame({"id": range(batch * 1000, batch * 1000 + rows)})
-    share, said = Share(Writer(topic, "main", 0, epoch), 0, batch, batch - 1 if batch else None), None
+    identity = BatchIdentity(topic, 0, batch, "main", topic, epoch)
+    part, said = WriterBatch(identity, 0, batch - 1 if batch else None), None
     while said is None:
         try:
-            said = sink.deliver(frame, share).written
+            said = sink.deliver(frame, part).written
         except Unreachable:
             pass
         except Exception as problem:
@@ -72,11 +74,11 @@ def _create(kafka: Service, settings: dict[str, str]) -> str:
 
 
 def _writer(topic: str, *, number: int = 0, epoch: int = 1) -> Writer:
-    return Writer(topic, "main", number, epoch)
+    return Writer(topic, number, epoch)
 
 
-def _share(topic: str, batch: int, last: int | None, *, generation: int = 0, epoch: int = 1) -> Share:
-    return Share(_writer(topic, epoch=epoch), generation, batch, last)
+def _part(topic: str, batch: int, last: int | None, *, generation: int = 0, epoch: int = 1) -> WriterBatch:
+    return _writer(topic, epoch=epoch).batch(generation, batch, last)
 
 
 def _rows(first: int, count: int = 10) -> pl.DataFrame:
@@ -85,7 +87,7 @@ def _rows(first: int, count: int = 10) -> pl.DataFrame:
 
 def _sink(kafka: Service, topic: str, **more: Any) -> KafkaSink:
     sink = to_kafka(topic, servers=kafka.address, key="id", **more)
-    sink.prepare({"id": pl.Int64()}, [_writer(topic)])
+    sink.prepare({"id": pl.Int64()}, [_writer(topic).name], 1)
     return sink
 
 
@@ -93,11 +95,11 @@ def _ids(kafka: Service, topic: str) -> list[int]:
     return sorted(json.loads(value)["id"] for _, value in messages(kafka.address, topic) if value is not None)
 
 
-def _patiently(sink: KafkaSink, rows: pl.DataFrame, share: Share, missed: list[float]) -> Delivered:
+def _patiently(sink: KafkaSink, rows: pl.DataFrame, part: WriterBatch, missed: list[float]) -> Delivered:
     """Deliver as the tasks do, and note when the broker was missed."""
     while True:
         try:
-            return sink.deliver(rows, share)
+            return sink.deliver(rows, part)
         except Unreachable:
             missed.append(time.monotonic())
             time.sleep(0.2)
@@ -127,8 +129,8 @@ def _heard(worker: subprocess.Popen[str]) -> Any:
 def test_rows_arrive_with_their_keys_in_the_order_of_each_key(kafka: Service, topic: str) -> None:
     sink = to_kafka(topic, servers=kafka.address, key="account")
     rows = pl.DataFrame({"account": ["a", "b"] * 50, "n": range(100)})
-    sink.prepare(dict(rows.schema), [_writer(topic)])
-    assert sink.deliver(rows, _share(topic, 0, None)) == Delivered(100)
+    sink.prepare(dict(rows.schema), [_writer(topic).name], 1)
+    assert sink.deliver(rows, _part(topic, 0, None)) == Delivered(100)
     found = messages(kafka.address, topic)
     for key, first in ((b"a", 0), (b"b", 1)):
         values = [json.loads(value or b"") for name, value in found if name == key]
@@ -138,43 +140,43 @@ def test_rows_arrive_with_their_keys_in_the_order_of_each_key(kafka: Service, to
 def test_raw_bytes_and_tombstones_arrive_as_they_are(kafka: Service, topic: str) -> None:
     sink = to_kafka(topic, servers=kafka.address, format="raw", key="id")
     rows = pl.DataFrame({"id": ["a", "b", None], "value": [b"\x00\xff", None, b""]})
-    sink.prepare(dict(rows.schema), [_writer(topic)])
-    assert sink.deliver(rows, _share(topic, 0, None)) == Delivered(3)
+    sink.prepare(dict(rows.schema), [_writer(topic).name], 1)
+    assert sink.deliver(rows, _part(topic, 0, None)) == Delivered(3)
     assert Counter(messages(kafka.address, topic)) == Counter([(b"a", b"\x00\xff"), (b"b", None), (None, b"")])
 
 
-def test_a_share_that_is_marked_is_not_written_again(kafka: Service, topic: str) -> None:
+def test_a_part_that_is_marked_is_not_written_again(kafka: Service, topic: str) -> None:
     sink = _sink(kafka, topic)
-    assert sink.deliver(_rows(0), _share(topic, 0, None)) == Delivered(10)
-    assert sink.deliver(_rows(0), _share(topic, 0, None)) == Delivered(0, already_marked=10)
-    assert sink.deliver(_rows(10), _share(topic, 3, 0)) == Delivered(10)
-    assert sink.deliver(_rows(10), _share(topic, 3, 0)) == Delivered(0, already_marked=10)
+    assert sink.deliver(_rows(0), _part(topic, 0, None)) == Delivered(10)
+    assert sink.deliver(_rows(0), _part(topic, 0, None)) == Delivered(0, already_marked=10)
+    assert sink.deliver(_rows(10), _part(topic, 3, 0)) == Delivered(10)
+    assert sink.deliver(_rows(10), _part(topic, 3, 0)) == Delivered(0, already_marked=10)
     assert _ids(kafka, topic) == list(range(20))
 
 
 def test_a_restart_finds_the_mark_and_a_new_generation_begins_at_batch_0(kafka: Service, topic: str) -> None:
     sink = _sink(kafka, topic)
-    sink.deliver(_rows(0), _share(topic, 7, None))
-    sink.prepare({"id": pl.Int64()}, [_writer(topic, epoch=2)])
-    assert sink.deliver(_rows(0), _share(topic, 7, None, epoch=2)) == Delivered(0, already_marked=10)
-    assert sink.deliver(_rows(10), _share(topic, 0, None, generation=1, epoch=2)) == Delivered(10)
+    sink.deliver(_rows(0), _part(topic, 7, None))
+    sink.prepare({"id": pl.Int64()}, [_writer(topic).name], 2)
+    assert sink.deliver(_rows(0), _part(topic, 7, None, epoch=2)) == Delivered(0, already_marked=10)
+    assert sink.deliver(_rows(10), _part(topic, 0, None, generation=1, epoch=2)) == Delivered(10)
     with pytest.raises(HeadraceError) as problem:
-        sink.deliver(_rows(20), _share(topic, 8, 7, epoch=2))
+        sink.deliver(_rows(20), _part(topic, 8, 7, epoch=2))
     assert problem.value.id == "GENERATION_OLD"
     assert _ids(kafka, topic) == list(range(20))
 
 
 def test_a_driver_of_an_older_epoch_writes_nothing_even_before_the_first_mark(kafka: Service, topic: str) -> None:
     sink = _sink(kafka, topic)
-    sink.prepare({"id": pl.Int64()}, [_writer(topic, epoch=2)])
+    sink.prepare({"id": pl.Int64()}, [_writer(topic).name], 2)
     for attempt in (
-        lambda: sink.deliver(_rows(0), _share(topic, 0, None, epoch=1)),
-        lambda: sink.prepare({"id": pl.Int64()}, [_writer(topic, epoch=1)]),
+        lambda: sink.deliver(_rows(0), _part(topic, 0, None, epoch=1)),
+        lambda: sink.prepare({"id": pl.Int64()}, [_writer(topic).name], 1),
     ):
         with pytest.raises(HeadraceError) as problem:
             attempt()
         assert problem.value.id == "FENCED"
-    assert sink.deliver(_rows(0), _share(topic, 0, None, epoch=2)) == Delivered(10)
+    assert sink.deliver(_rows(0), _part(topic, 0, None, epoch=2)) == Delivered(10)
     assert _ids(kafka, topic) == list(range(10))
 
 
@@ -187,14 +189,14 @@ def test_a_zombie_in_the_middle_of_its_transaction_cannot_commit(
     def taken_over(*arguments: Any) -> None:
         monkeypatch.setattr(kafka_transactions, "finish", finish)
         finish(*arguments)
-        sink.prepare({"id": pl.Int64()}, [_writer(topic, epoch=2)])
+        sink.prepare({"id": pl.Int64()}, [_writer(topic).name], 2)
 
     monkeypatch.setattr(kafka_transactions, "finish", taken_over)
     with pytest.raises(HeadraceError) as problem:
-        sink.deliver(_rows(0), _share(topic, 0, None, epoch=1))
+        sink.deliver(_rows(0), _part(topic, 0, None, epoch=1))
     assert problem.value.id == "FENCED"
     assert _ids(kafka, topic) == []
-    assert sink.deliver(_rows(0), _share(topic, 0, None, epoch=2)) == Delivered(10)
+    assert sink.deliver(_rows(0), _part(topic, 0, None, epoch=2)) == Delivered(10)
     assert _ids(kafka, topic) == list(range(10))
     assert len(messages(kafka.address, topic, "read_uncommitted")) == 20
 
@@ -209,8 +211,8 @@ def test_a_frozen_worker_that_wakes_after_a_take_over_writes_nothing(kafka: Serv
             batch = epoch - 1
             _tell(zombie, batch, epoch=1, rows=1000)
             os.kill(zombie.pid, signal.SIGSTOP)
-            sink.prepare({"id": pl.Int64()}, [_writer(topic, epoch=epoch)])
-            sink.deliver(_rows(batch * 1000, 1000), _share(topic, batch, batch - 1, epoch=epoch))
+            sink.prepare({"id": pl.Int64()}, [_writer(topic).name], epoch)
+            sink.deliver(_rows(batch * 1000, 1000), _part(topic, batch, batch - 1, epoch=epoch))
             os.kill(zombie.pid, signal.SIGCONT)
             answer = _heard(zombie)
             # It may have been stopped after its commit: then its successor found the mark and wrote nothing.
@@ -242,16 +244,16 @@ def test_a_killed_worker_leaves_no_row_behind(kafka: Service, topic: str) -> Non
 
 def test_a_mark_that_was_removed_is_missed(kafka: Service, topic: str) -> None:
     sink = _sink(kafka, topic)
-    sink.deliver(_rows(0), _share(topic, 4, None))
+    sink.deliver(_rows(0), _part(topic, 4, None))
     admin = AdminClient({"bootstrap.servers": kafka.address})
     group = f"{_writer(topic).name}.{topic}"
     admin.delete_consumer_groups([group])[group].result(30)
     with pytest.raises(HeadraceError) as problem:
-        sink.deliver(_rows(10), _share(topic, 5, 4))
+        sink.deliver(_rows(10), _part(topic, 5, 4))
     assert problem.value.id == "MARK_LOST"
-    sink.prepare({"id": pl.Int64()}, [_writer(topic, epoch=2)])
+    sink.prepare({"id": pl.Int64()}, [_writer(topic).name], 2)
     with pytest.raises(HeadraceError) as problem:
-        sink.deliver(_rows(10), _share(topic, 5, 4, epoch=2))
+        sink.deliver(_rows(10), _part(topic, 5, 4, epoch=2))
     assert problem.value.id == "MARK_LOST"
     assert _ids(kafka, topic) == list(range(10))
 
@@ -259,9 +261,9 @@ def test_a_mark_that_was_removed_is_missed(kafka: Service, topic: str) -> None:
 def test_a_row_that_is_too_large_is_refused_each_time_and_the_others_arrive(kafka: Service, topic: str) -> None:
     sink = to_kafka(topic, servers=kafka.address, key="id")
     rows = pl.DataFrame({"id": [1, 2, 3], "pad": ["", "x" * 5_000_000, "y" * 999_000]})
-    sink.prepare(dict(rows.schema), [_writer(topic)])
+    sink.prepare(dict(rows.schema), [_writer(topic).name], 1)
     for written, marked in ((2, 0), (0, 2)):
-        delivered = sink.deliver(rows, _share(topic, 0, None))
+        delivered = sink.deliver(rows, _part(topic, 0, None))
         assert (delivered.written, delivered.already_marked) == (written, marked)
         assert delivered.refused is not None
         assert delivered.refused["reason"].to_list() == ["MESSAGE_TOO_LARGE"]
@@ -275,7 +277,7 @@ def test_a_topic_that_takes_less_than_the_sink_would_send_is_refused(kafka: Serv
     assert problem.value.id == "MESSAGE_LIMIT"
     sink = _sink(kafka, topic, max_bytes=20_000)
     rows = pl.DataFrame({"id": range(200)}).with_columns(pad=pl.Series([os.urandom(9_900) for _ in range(200)]))
-    delivered = sink.deliver(rows, _share(topic, 0, None))
+    delivered = sink.deliver(rows, _part(topic, 0, None))
     assert delivered == Delivered(200)
     assert _ids(kafka, topic) == list(range(200))
 
@@ -287,10 +289,10 @@ def test_a_message_that_the_broker_refuses_is_not_passed_over(kafka: Service, gu
     rows = pl.DataFrame({"value": [b"small", os.urandom(50_000)]})
     for _ in range(2):
         with pytest.raises(HeadraceError) as problem:
-            unprepared.deliver(rows, _share(topic, 0, None))
+            unprepared.deliver(rows, _part(topic, 0, None))
         assert problem.value.id == "SINK_REFUSED"
     if guarantee == "exactly_once":
-        assert unprepared.deliver(rows.head(1), _share(topic, 0, None)) == Delivered(1)
+        assert unprepared.deliver(rows.head(1), _part(topic, 0, None)) == Delivered(1)
         assert messages(kafka.address, topic) == [(None, b"small")]
 
 
@@ -299,9 +301,7 @@ def test_an_unknown_topic_is_named_with_those_that_exist(kafka: Service, topic: 
         _sink(kafka, "nobody")
     assert problem.value.id == "TOPIC_UNKNOWN"
     with pytest.raises(HeadraceError) as problem:
-        to_kafka("nobody", servers=kafka.address, guarantee="at_least_once").deliver(
-            _rows(0), _share("nobody", 0, None)
-        )
+        to_kafka("nobody", servers=kafka.address, guarantee="at_least_once").deliver(_rows(0), _part("nobody", 0, None))
     assert problem.value.id == "TOPIC_UNKNOWN"
 
 
@@ -314,14 +314,14 @@ def test_a_wrong_password_is_refused_and_never_shown(tmp_path: Path, monkeypatch
         servers = _demand_password(kafka, "ann", "correct-horse")
         topic = _create(kafka, {})
         sink = to_kafka(topic, servers=servers, key="id", options={**account, "sasl.password": secret(env="RIGHT")})
-        sink.prepare({"id": pl.Int64()}, [_writer(topic)])
-        assert sink.deliver(_rows(0), _share(topic, 0, None)) == Delivered(10)
+        sink.prepare({"id": pl.Int64()}, [_writer(topic).name], 1)
+        assert sink.deliver(_rows(0), _part(topic, 0, None)) == Delivered(10)
         wrong = to_kafka(topic, servers=servers, key="id", options={**account, "sasl.password": secret(env="WRONG")})
         with pytest.raises(HeadraceError) as problem:
-            wrong.prepare({"id": pl.Int64()}, [_writer(topic)])
+            wrong.prepare({"id": pl.Int64()}, [_writer(topic).name], 1)
         assert problem.value.id == "SINK_REFUSED"
         with pytest.raises(HeadraceError) as problem:
-            wrong.deliver(_rows(0), _share(topic, 1, 0))
+            wrong.deliver(_rows(0), _part(topic, 1, 0))
         assert problem.value.id == "SINK_REFUSED"
         for text in (str(problem.value), repr(wrong), wrong.place):
             assert "hunter2" not in text
@@ -348,7 +348,7 @@ def _demand_password(kafka: Service, user: str, password: str) -> str:
 def test_at_least_once_writes_each_time_and_leaves_no_mark(kafka: Service, topic: str) -> None:
     sink = _sink(kafka, topic, guarantee="at_least_once")
     for _ in range(2):
-        assert sink.deliver(_rows(0), _share(topic, 0, None)) == Delivered(10)
+        assert sink.deliver(_rows(0), _part(topic, 0, None)) == Delivered(10)
     assert _ids(kafka, topic) == sorted([*range(10), *range(10)])
 
 
@@ -357,9 +357,9 @@ def test_a_worker_keeps_the_clients_of_a_few_writers_only(kafka: Service, topic:
     writers = [_writer(topic, number=number) for number in range(kafka_transactions.KEPT + 2)]
     sink.prepare({"id": pl.Int64()}, writers)
     for writer in writers:
-        sink.deliver(_rows(writer.number), Share(writer, 0, 0, None))
+        sink.deliver(_rows(writer.number), writer.batch(0, 0, None))
     assert len(kafka_transactions._kept) <= kafka_transactions.KEPT
-    assert sink.deliver(_rows(0), Share(writers[0], 0, 0, None)) == Delivered(0, already_marked=10)
+    assert sink.deliver(_rows(0), writers[0].batch(0, 0, None)) == Delivered(0, already_marked=10)
 
 
 @pytest.mark.slow
@@ -375,7 +375,7 @@ def test_a_transaction_that_the_broker_gave_up_is_written_again(
         time.sleep(pauses.pop() if pauses else 0)
 
     monkeypatch.setattr(kafka_transactions, "finish", slow)
-    assert _patiently(sink, _rows(0), _share(topic, 0, None), []) == Delivered(10)
+    assert _patiently(sink, _rows(0), _part(topic, 0, None), []) == Delivered(10)
     assert _ids(kafka, topic) == list(range(10))
     assert len(messages(kafka.address, topic, "read_uncommitted")) >= 20
 
@@ -388,8 +388,8 @@ def test_a_broker_that_is_killed_and_comes_back_has_every_row_once(kafka: Servic
 
     def write() -> None:
         for batch in range(40):
-            share = _share(topic, batch, batch - 1 if batch else None)
-            written.append(_patiently(sink, _rows(batch * 20_000, 20_000), share, missed).written)
+            part = _part(topic, batch, batch - 1 if batch else None)
+            written.append(_patiently(sink, _rows(batch * 20_000, 20_000), part, missed).written)
 
     writing = threading.Thread(target=write, daemon=True)
     writing.start()
@@ -420,21 +420,21 @@ def test_a_commit_whose_answer_is_lost_is_resolved_by_the_mark(
 
     monkeypatch.setattr(Transactions, "write", lost)
     for batch in range(5):
-        share = _share(topic, batch, batch - 1 if batch else None)
+        part = _part(topic, batch, batch - 1 if batch else None)
         with pytest.raises(Unreachable):
-            sink.deliver(_rows(batch * 10), share)
-        assert sink.deliver(_rows(batch * 10), share) == Delivered(0, already_marked=10)
+            sink.deliver(_rows(batch * 10), part)
+        assert sink.deliver(_rows(batch * 10), part) == Delivered(0, already_marked=10)
     lose = False
-    assert sink.deliver(_rows(50), _share(topic, 5, 4)) == Delivered(10)
+    assert sink.deliver(_rows(50), _part(topic, 5, 4)) == Delivered(10)
     assert _ids(kafka, topic) == list(range(60))
 
 
 def test_the_mark_holds_epoch_rows_and_owner(kafka: Service, topic: str) -> None:
     sink = _sink(kafka, topic)
-    sink.deliver(_rows(0), _share(topic, 2, None))
+    sink.deliver(_rows(0), _part(topic, 2, None))
     group = Consumer({"bootstrap.servers": kafka.address, "group.id": f"{_writer(topic).name}.{topic}"})
     [position] = group.committed([TopicPartition(topic, 0)], timeout=10)
-    stored = kafka_transactions.read_stored(position)
+    stored = kafka_transactions.read_mark(position)
     assert stored is not None
-    assert (stored.epoch, stored.mark) == (1, Mark(1, 0, 2, 10))
+    assert stored.mark == Mark(1, 0, 2, 10)
     assert json.loads(position.metadata or "").keys() == {"epoch", "rows", "owner", "at"}

@@ -26,7 +26,7 @@ from headrace.operators.lookup.cache import cache
 from headrace.operators.lookup.lookup import lookup
 from headrace.operators.lookup.service import LARGEST_ANSWER
 from headrace.services.service import Service
-from tests.unit.operators.lookup.conftest import Batches
+from tests.unit.conftest import Batches
 
 OUTPUT = "name STRING, tier INT, share DECIMAL(5, 2), active BOOLEAN, since TIMESTAMP, born DATE"
 

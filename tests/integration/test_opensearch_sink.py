@@ -11,12 +11,13 @@ import httpx
 import polars as pl
 import pytest
 
-from headrace.connectors.base.sink import Delivered, Share, Unreachable, Writer
+from headrace.connectors.base.sink import Delivered, Unreachable, WriterBatch
 from headrace.connectors.opensearch.sink import OpenSearchSink, to_opensearch
 from headrace.errors import HeadraceError
 from headrace.services.service import Service
+from tests.writers import Writer
 
-WRITER = Writer("flow", "main", 0, epoch=1)
+WRITER = Writer("flow", epoch=1)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 _INDICES = itertools.count()
 
@@ -35,13 +36,13 @@ def _documents(opensearch: Service, index: str) -> dict[str, Any]:
     return {hit["_id"]: hit["_source"] for hit in hits}
 
 
-def _share(batch: int, generation: int = 0) -> Share:
-    return Share(WRITER, generation, batch, None)
+def _part(batch: int, generation: int = 0) -> WriterBatch:
+    return WRITER.batch(generation, batch, None)
 
 
 def _prepared(opensearch: Service, index: str, rows: pl.DataFrame, id: str = "{account}") -> OpenSearchSink:
     sink = to_opensearch(opensearch.url, index, id=id)
-    sink.prepare(rows.schema, [WRITER])
+    sink.prepare(rows.schema, [WRITER.name], WRITER.epoch)
     return sink
 
 
@@ -51,7 +52,7 @@ def test_documents_have_ids_by_template_and_deletes_delete(opensearch: Service, 
 
     first = changes(("a", 1, "insert"), ('b/ü "x"', 2, "insert"), ("a", 3, "update_after"), (None, 9, "insert"))
     sink = _prepared(opensearch, index, first, "{account}|{window_start}")
-    delivered = sink.deliver(first, _share(0))
+    delivered = sink.deliver(first, _part(0))
     assert (delivered.written, delivered.superseded, delivered.already_marked) == (2, 1, 0)
     assert delivered.refused is not None
     assert delivered.refused["reason"].to_list() == ["ID_INVALID"]
@@ -61,28 +62,28 @@ def test_documents_have_ids_by_template_and_deletes_delete(opensearch: Service, 
         f'b/ü "x"|{time}Z': {"account": 'b/ü "x"', "window": {"start": f"{time}+00:00"}, "n": 2},
     }
     second = changes(("a", 3, "delete"), ("never there", 0, "delete"))
-    assert sink.deliver(second, _share(1)) == Delivered(2)
+    assert sink.deliver(second, _part(1)) == Delivered(2)
     assert list(_documents(opensearch, index)) == [f'b/ü "x"|{time}Z']
 
 
 def test_a_batch_that_runs_again_changes_nothing_and_an_older_one_is_overtaken(opensearch: Service, index: str) -> None:
     older, newer = (pl.DataFrame({"account": ["a", "b"], "n": [n, n]}) for n in (1, 2))
     sink = _prepared(opensearch, index, older)
-    assert sink.deliver(older, _share(0)) == Delivered(2)
-    assert sink.deliver(newer, _share(1)) == Delivered(2)
-    assert sink.deliver(newer, _share(1)) == Delivered(2)
-    assert sink.deliver(older, _share(0)) == Delivered(0, already_marked=2)
+    assert sink.deliver(older, _part(0)) == Delivered(2)
+    assert sink.deliver(newer, _part(1)) == Delivered(2)
+    assert sink.deliver(newer, _part(1)) == Delivered(2)
+    assert sink.deliver(older, _part(0)) == Delivered(0, already_marked=2)
     assert {document["n"] for document in _documents(opensearch, index).values()} == {2}
-    assert sink.deliver(older, _share(0, generation=1)) == Delivered(2)
+    assert sink.deliver(older, _part(0, generation=1)) == Delivered(2)
     assert {document["n"] for document in _documents(opensearch, index).values()} == {1}
 
 
 def test_a_deleted_document_does_not_come_back_with_an_older_version(opensearch: Service, index: str) -> None:
     rows = pl.DataFrame({"account": ["a"], "n": [1], "change": ["insert"]})
     sink = _prepared(opensearch, index, rows)
-    sink.deliver(rows, _share(0))
-    sink.deliver(rows.with_columns(change=pl.lit("delete")), _share(1))
-    assert sink.deliver(rows, _share(0)) == Delivered(0, already_marked=1)
+    sink.deliver(rows, _part(0))
+    sink.deliver(rows.with_columns(change=pl.lit("delete")), _part(1))
+    assert sink.deliver(rows, _part(0)) == Delivered(0, already_marked=1)
     assert _documents(opensearch, index) == {}
 
 
@@ -94,7 +95,7 @@ def test_documents_that_do_not_fit_are_refused_and_the_others_are_written(opense
     )
     sink = _prepared(opensearch, index, rows)
     for _ in range(2):
-        delivered = sink.deliver(rows, _share(0))
+        delivered = sink.deliver(rows, _part(0))
         assert delivered.written == 2
         assert delivered.refused is not None
         assert delivered.refused["reason"].to_list() == ["ID_INVALID", "ID_INVALID", "DOCUMENT_REFUSED"]
@@ -119,6 +120,6 @@ def test_an_index_that_takes_no_writes_is_waited_for(opensearch: Service, index:
     settings = f"{opensearch.url}/{index}/_settings"
     httpx.put(settings, json={"index.blocks.write": True}, timeout=60).raise_for_status()
     with pytest.raises(Unreachable, match=index):
-        sink.deliver(rows, _share(0))
+        sink.deliver(rows, _part(0))
     httpx.put(settings, json={"index.blocks.write": None}, timeout=60).raise_for_status()
-    assert sink.deliver(rows, _share(0)) == Delivered(1)
+    assert sink.deliver(rows, _part(0)) == Delivered(1)

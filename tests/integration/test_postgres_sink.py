@@ -20,12 +20,13 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.connectors.base.sink import Delivered, Share, Unreachable, Writer
+from headrace.connectors.base.sink import Delivered, Unreachable, WriterBatch
 from headrace.connectors.postgres.sink import PostgresSink, to_postgres
 from headrace.connectors.servers import running
 from headrace.errors import HeadraceError
 from headrace.observe.committed import committed_rows
 from headrace.services.service import Service
+from tests.writers import Writer
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 _FLOWS = itertools.count()
@@ -53,13 +54,13 @@ def database(postgres: Service) -> Iterator[psycopg.Connection[Any]]:
 @pytest.fixture
 def writer() -> Writer:
     """A writer of a flow of its own."""
-    return Writer(f"flow-{next(_FLOWS)}", "main", 0, epoch=1)
+    return Writer(f"flow-{next(_FLOWS)}")
 
 
-def _deliver(sink: PostgresSink, rows: pl.DataFrame, share: Share) -> Delivered:
+def _deliver(sink: PostgresSink, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
     for _ in range(100):
         try:
-            delivered = sink.deliver(rows, share)
+            delivered = sink.deliver(rows, part)
         except Unreachable:
             time.sleep(0.05)
         else:
@@ -114,8 +115,8 @@ def test_every_type_comes_back_as_it_went_in(
     wide = {"ratio": float("-inf"), "text": "\\.", "small": 127, "tags": [None]}
     rows = pl.DataFrame([full, odd, wide, dict.fromkeys(full)], schema=schema)
     sink = to_postgres("sinks.types", dsn=postgres.url)
-    sink.prepare(rows.schema, [writer])
-    assert _deliver(sink, rows, Share(writer, 0, 0, None)) == Delivered(4)
+    sink.prepare(rows.schema, [writer.name], writer.epoch)
+    assert _deliver(sink, rows, writer.batch(0, 0, None)) == Delivered(4)
     found = database.execute("select * from sinks.types").fetchall()
     columns = [column.name for column in database.execute("select * from sinks.types").description or ()]
     back = [dict(zip(columns, row, strict=True)) for row in found]
@@ -137,10 +138,10 @@ def test_an_upsert_replaces_and_a_delete_takes_out(
         return pl.DataFrame([{"account": a, "window": window, "spent": n, "change": c} for a, n, c in rows])
 
     first = changes(("a", 1, "insert"), ("b", 2, "insert"), ("a", 3, "update_after"), ("c", 4, "insert"))
-    sink.prepare(first.schema, [writer])
-    assert _deliver(sink, first, Share(writer, 0, 0, None)) == Delivered(3, superseded=1)
+    sink.prepare(first.schema, [writer.name], writer.epoch)
+    assert _deliver(sink, first, writer.batch(0, 0, None)) == Delivered(3, superseded=1)
     second = changes(("a", 3, "update_before"), ("a", 5, "update_after"), ("b", 2, "delete"), (None, 7, "insert"))
-    delivered = _deliver(sink, second, Share(writer, 0, 1, 0))
+    delivered = _deliver(sink, second, writer.batch(0, 1, 0))
     assert (delivered.written, delivered.superseded) == (2, 1)
     assert delivered.refused is not None
     assert delivered.refused["reason"].to_list() == ["KEY_NULL"]
@@ -150,14 +151,14 @@ def test_an_upsert_replaces_and_a_delete_takes_out(
     ]
 
 
-def test_a_share_that_is_marked_is_not_written_again(
+def test_a_part_that_is_marked_is_not_written_again(
     postgres: Service, database: psycopg.Connection[Any], writer: Writer
 ) -> None:
     sink, rows = to_postgres("sinks.once", dsn=postgres.url), pl.DataFrame({"n": [1, 2, 3]})
-    sink.prepare(rows.schema, [writer])
-    assert _deliver(sink, rows, Share(writer, 0, 4, None)) == Delivered(3)
-    assert _deliver(sink, rows, Share(writer, 0, 4, None)) == Delivered(0, already_marked=3)
-    assert _deliver(sink, rows, Share(writer, 0, 9, 4)) == Delivered(3)
+    sink.prepare(rows.schema, [writer.name], writer.epoch)
+    assert _deliver(sink, rows, writer.batch(0, 4, None)) == Delivered(3)
+    assert _deliver(sink, rows, writer.batch(0, 4, None)) == Delivered(0, already_marked=3)
+    assert _deliver(sink, rows, writer.batch(0, 9, 4)) == Delivered(3)
     assert _all(database, "select count(*) from sinks.once") == [(6,)]
 
 
@@ -165,18 +166,18 @@ def test_an_older_epoch_is_fenced_and_a_new_generation_begins_at_batch_0(
     postgres: Service, database: psycopg.Connection[Any], writer: Writer
 ) -> None:
     sink, rows = to_postgres("sinks.epochs", dsn=postgres.url), pl.DataFrame({"n": [1]})
-    sink.prepare(rows.schema, [writer])
-    _deliver(sink, rows, Share(writer, 0, 7, None))
+    sink.prepare(rows.schema, [writer.name], writer.epoch)
+    _deliver(sink, rows, writer.batch(0, 7, None))
     successor = replace(writer, epoch=2)
-    sink.prepare(rows.schema, [successor])
+    sink.prepare(rows.schema, [successor.name], successor.epoch)
     with pytest.raises(HeadraceError, match="FENCED"):
-        sink.deliver(rows, Share(writer, 0, 8, 7))
+        sink.deliver(rows, writer.batch(0, 8, 7))
     with pytest.raises(HeadraceError, match="FENCED"):
-        sink.prepare(rows.schema, [writer])
-    assert _deliver(sink, rows, Share(successor, 0, 7, None)) == Delivered(0, already_marked=1)
-    assert _deliver(sink, rows, Share(successor, 1, 0, None)) == Delivered(1)
+        sink.prepare(rows.schema, [writer.name], writer.epoch)
+    assert _deliver(sink, rows, successor.batch(0, 7, None)) == Delivered(0, already_marked=1)
+    assert _deliver(sink, rows, successor.batch(1, 0, None)) == Delivered(1)
     with pytest.raises(HeadraceError, match="GENERATION_OLD"):
-        sink.deliver(rows, Share(successor, 0, 8, 7))
+        sink.deliver(rows, successor.batch(0, 8, 7))
     assert _all(database, "select count(*) from sinks.epochs") == [(2,)]
 
 
@@ -184,16 +185,16 @@ def test_a_mark_that_is_gone_or_another_is_an_error(
     postgres: Service, database: psycopg.Connection[Any], writer: Writer
 ) -> None:
     sink, rows = to_postgres("sinks.lost", dsn=postgres.url), pl.DataFrame({"n": [1]})
-    sink.prepare(rows.schema, [writer])
-    _deliver(sink, rows, Share(writer, 0, 0, None))
+    sink.prepare(rows.schema, [writer.name], writer.epoch)
+    _deliver(sink, rows, writer.batch(0, 0, None))
     with pytest.raises(HeadraceError, match="MARK_LOST"):
-        sink.deliver(rows, Share(writer, 0, 5, 4))
+        sink.deliver(rows, writer.batch(0, 5, 4))
     database.execute("delete from sinks.headrace_marks")
     with pytest.raises(HeadraceError, match="MARK_LOST"):
-        sink.deliver(rows, Share(writer, 0, 1, 0))
-    sink.prepare(rows.schema, [writer])
+        sink.deliver(rows, writer.batch(0, 1, 0))
+    sink.prepare(rows.schema, [writer.name], writer.epoch)
     with pytest.raises(HeadraceError, match="MARK_LOST"):
-        sink.deliver(rows, Share(writer, 0, 1, 0))
+        sink.deliver(rows, writer.batch(0, 1, 0))
     assert _all(database, "select count(*) from sinks.lost") == [(1,)]
 
 
@@ -203,8 +204,8 @@ def test_two_tables_of_one_output_have_marks_of_their_own(
     rows = pl.DataFrame({"n": [1]})
     for table in ("sinks.one", "sinks.other"):
         sink = to_postgres(table, dsn=postgres.url)
-        sink.prepare(rows.schema, [writer])
-        assert _deliver(sink, rows, Share(writer, 0, 0, None)) == Delivered(1)
+        sink.prepare(rows.schema, [writer.name], writer.epoch)
+        assert _deliver(sink, rows, writer.batch(0, 0, None)) == Delivered(1)
     assert _all(database, "select target, batch from sinks.headrace_marks order by 1") == [("one", 0), ("other", 0)]
 
 
@@ -212,7 +213,7 @@ def test_a_backend_killed_in_the_middle_of_a_transaction_loses_and_doubles_nothi
     postgres: Service, database: psycopg.Connection[Any], writer: Writer
 ) -> None:
     sink, rows = to_postgres("sinks.killed", dsn=postgres.url), pl.DataFrame({"n": list(range(1000))})
-    sink.prepare(rows.schema, [writer])
+    sink.prepare(rows.schema, [writer.name], writer.epoch)
     database.execute("create sequence sinks.kills")
     database.execute(
         """
@@ -225,8 +226,8 @@ def test_a_backend_killed_in_the_middle_of_a_transaction_loses_and_doubles_nothi
         "create trigger kill after insert on sinks.killed for each statement execute function sinks.kill()"
     )
     with pytest.raises(Unreachable, match="terminating"):
-        sink.deliver(rows, Share(writer, 0, 0, None))
-    assert _deliver(sink, rows, Share(writer, 0, 0, None)) == Delivered(1000)
+        sink.deliver(rows, writer.batch(0, 0, None))
+    assert _deliver(sink, rows, writer.batch(0, 0, None)) == Delivered(1000)
     assert _all(database, "select count(*), count(distinct n) from sinks.killed") == [(1000, 1000)]
 
 
@@ -241,14 +242,14 @@ def test_a_commit_whose_answer_is_lost_is_resolved_20_times_of_20_whether_it_arr
     proxy = cutting_proxy(int(str(conninfo_to_dict(postgres.dsn)["port"])))
     sink = to_postgres("sinks.cut", dsn=make_conninfo(postgres.dsn, port=proxy.port))
     rows = pl.DataFrame({"n": list(range(50))})
-    sink.prepare(rows.schema, [writer])
+    sink.prepare(rows.schema, [writer.name], writer.epoch)
     for batch in range(20):
-        share = Share(writer, 0, batch, batch - 1 if batch > 0 else None)
+        part = writer.batch(0, batch, batch - 1 if batch > 0 else None)
         proxy.cut_at(b"COMMIT", forward=arrives)
         with pytest.raises(Unreachable):
-            sink.deliver(rows, share)
+            sink.deliver(rows, part)
         expected = Delivered(0, already_marked=50) if arrives else Delivered(50)
-        assert _deliver(sink, rows, share) == expected
+        assert _deliver(sink, rows, part) == expected
     assert proxy.cuts == 20
     assert _all(database, "select n, count(*) from sinks.cut group by n having count(*) <> 20") == []
 
@@ -257,7 +258,7 @@ def test_a_frozen_predecessor_is_ended_before_the_claim_and_before_a_share(
     postgres: Service, database: psycopg.Connection[Any], writer: Writer
 ) -> None:
     sink, rows = to_postgres("sinks.frozen", dsn=postgres.url), pl.DataFrame({"n": [1]})
-    sink.prepare(rows.schema, [writer])
+    sink.prepare(rows.schema, [writer.name], writer.epoch)
 
     def freeze() -> psycopg.Connection[Any]:
         frozen = psycopg.connect(postgres.dsn, application_name=sink.marks.session(writer))
@@ -268,12 +269,12 @@ def test_a_frozen_predecessor_is_ended_before_the_claim_and_before_a_share(
     for _ in range(2):
         frozen = freeze()
         began = time.monotonic()
-        sink.prepare(rows.schema, [replace(writer, epoch=2)])
+        sink.prepare(rows.schema, [writer.name], 2)
         assert time.monotonic() - began < 30
         with pytest.raises(psycopg.OperationalError):
             frozen.commit()
     frozen = freeze()
-    assert _deliver(sink, rows, Share(replace(writer, epoch=2), 0, 0, None)) == Delivered(1)
+    assert _deliver(sink, rows, replace(writer, epoch=2).batch(0, 0, None)) == Delivered(1)
     with pytest.raises(psycopg.OperationalError):
         frozen.commit()
     assert _all(database, "select n from sinks.frozen") == [(1,)]
@@ -284,12 +285,12 @@ def test_a_zombie_does_not_end_its_successors_session(
 ) -> None:
     sink, rows = to_postgres("sinks.zombie", dsn=postgres.url), pl.DataFrame({"n": [1]})
     successor = replace(writer, epoch=2)
-    sink.prepare(rows.schema, [successor])
+    sink.prepare(rows.schema, [successor.name], successor.epoch)
     with psycopg.connect(postgres.dsn, application_name=sink.marks.session(successor)) as writing:
         writing.execute("select * from sinks.headrace_marks where writer = %s for update", [writer.name])
         for attempt in (
-            lambda: sink.deliver(rows, Share(writer, 0, 0, None)),
-            lambda: sink.prepare(rows.schema, [writer]),
+            lambda: sink.deliver(rows, writer.batch(0, 0, None)),
+            lambda: sink.prepare(rows.schema, [writer.name], writer.epoch),
         ):
             with pytest.raises(HeadraceError, match="FENCED"):
                 attempt()
@@ -299,15 +300,15 @@ def test_a_zombie_does_not_end_its_successors_session(
 def test_a_server_that_was_killed_is_waited_for_and_holds_every_row_once(writer: Writer) -> None:
     with running("postgres") as server:
         sink, rows = to_postgres("killed", dsn=server.url), pl.DataFrame({"n": list(range(100))})
-        sink.prepare(rows.schema, [writer])
+        sink.prepare(rows.schema, [writer.name], writer.epoch)
         for batch in range(3):
-            share = Share(writer, 0, batch, batch - 1 if batch > 0 else None)
-            _deliver(sink, rows, share)
+            part = writer.batch(0, batch, batch - 1 if batch > 0 else None)
+            _deliver(sink, rows, part)
             server.kill()
             with pytest.raises(Unreachable):
-                sink.deliver(rows, share)
+                sink.deliver(rows, part)
             server.start()
-            assert _deliver(sink, rows, share) == Delivered(0, already_marked=100)
+            assert _deliver(sink, rows, part) == Delivered(0, already_marked=100)
         with psycopg.connect(server.dsn) as connection:
             assert connection.execute("select count(*), count(distinct n) from killed").fetchone() == (300, 100)
         sink.server.drop()
@@ -320,8 +321,8 @@ def test_names_are_never_read_as_sql(postgres: Service, database: psycopg.Connec
     rows = pl.DataFrame({evil: [1, 1, 2], "Größe {} %s": ["'); drop table sinks.victim; --", None, "x"]})
     sink = to_postgres(table, dsn=postgres.url, upsert_on=[evil])
     flow = replace(writer, flow="'; drop table sinks.victim; --")
-    sink.prepare(rows.schema, [flow])
-    assert _deliver(sink, rows, Share(flow, 0, 0, None)) == Delivered(2, superseded=1)
+    sink.prepare(rows.schema, [flow.name], flow.epoch)
+    assert _deliver(sink, rows, flow.batch(0, 0, None)) == Delivered(2, superseded=1)
     assert _all(database, 'select * from sinks."t"".x; drop table sinks.victim; --" order by 1') == [
         (1, None),
         (2, "x"),
@@ -346,15 +347,15 @@ def test_rows_that_the_table_refuses_are_found_and_found_again(
         }
     )
     sink = to_postgres("sinks.strict", dsn=postgres.url, upsert_on=upsert_on)
-    sink.prepare(rows.schema, [writer])
-    share = Share(writer, 0, 0, None)
-    delivered = _deliver(sink, rows, share)
+    sink.prepare(rows.schema, [writer.name], writer.epoch)
+    part = writer.batch(0, 0, None)
+    delivered = _deliver(sink, rows, part)
     assert delivered.written == 1
     assert delivered.refused is not None
     assert set(delivered.refused["reason"]) == {"ROW_REFUSED"}
     assert [json.loads(raw)["n"] for raw in delivered.refused["raw"]] == [2, 3, 4, 2**40, 6, 7, 8]
     assert "varying(5)" in delivered.refused["detail"][0]
-    again = _deliver(sink, rows, share)
+    again = _deliver(sink, rows, part)
     assert (again.written, again.already_marked) == (0, 1)
     assert again.refused is not None
     assert_frame_equal(again.refused, delivered.refused)
@@ -368,8 +369,8 @@ def test_a_row_that_is_too_long_for_an_index_or_too_deep_for_the_parser_is_refus
     long = "".join(hashlib.sha256(str(n).encode()).hexdigest() for n in range(500))
     rows = pl.DataFrame({"word": ["a", "b", long, "d", "e"], "doc": ["1", "2", "3", "[" * 100_000, "5"]})
     sink = to_postgres("sinks.limited", dsn=postgres.url, upsert_on="word")
-    sink.prepare(rows.schema, [writer])
-    delivered = _deliver(sink, rows, Share(writer, 0, 0, None))
+    sink.prepare(rows.schema, [writer.name], writer.epoch)
+    delivered = _deliver(sink, rows, writer.batch(0, 0, None))
     assert delivered.refused is not None
     assert [json.loads(raw)["word"] for raw in delivered.refused["raw"]] == [long, "d"]
     assert "54000" in delivered.refused["detail"][0]
@@ -384,8 +385,8 @@ def test_of_rows_that_have_one_key_only_to_postgresql_the_last_stays(
     prices = [Decimal("1.004"), Decimal("2.000"), Decimal("1.001"), Decimal("3.000"), Decimal("1.003")]
     rows = pl.DataFrame({"price": prices, "n": range(5)}, schema_overrides={"price": pl.Decimal(12, 3)})
     sink = to_postgres("sinks.rounded", dsn=postgres.url, upsert_on="price")
-    sink.prepare(rows.schema, [writer])
-    assert _deliver(sink, rows, Share(writer, 0, 0, None)) == Delivered(5)
+    sink.prepare(rows.schema, [writer.name], writer.epoch)
+    assert _deliver(sink, rows, writer.batch(0, 0, None)) == Delivered(5)
     assert _all(database, "select price::text, n from sinks.rounded order by 1") == [
         ("1.00", 4),
         ("2.00", 1),
@@ -402,8 +403,8 @@ def test_text_goes_into_columns_that_are_made_from_text(
     identity = "00000000-0000-0000-0000-000000000001"
     rows = pl.DataFrame({"id": [identity], "doc": ['{"a": 1}'], "mood": ["glad"], "short": ["abc"], "n": [5]})
     sink = to_postgres("sinks.made", dsn=postgres.url)
-    sink.prepare(rows.schema, [writer])
-    assert _deliver(sink, rows, Share(writer, 0, 0, None)) == Delivered(1)
+    sink.prepare(rows.schema, [writer.name], writer.epoch)
+    assert _deliver(sink, rows, writer.batch(0, 0, None)) == Delivered(1)
     assert _all(database, "select id::text, doc->>'a', short from sinks.made") == [(identity, "1", "abc")]
 
 
@@ -435,13 +436,13 @@ def test_a_table_that_does_not_fit_is_an_error_before_the_first_batch(
     )
     sink = to_postgres(table, dsn=postgres.url, **options)
     with pytest.raises(HeadraceError, match=expected):
-        sink.prepare({"n": pl.Int64(), "at": pl.Datetime("us", "UTC")}, [writer])
+        sink.prepare({"n": pl.Int64(), "at": pl.Datetime("us", "UTC")}, [writer.name], writer.epoch)
 
 
 def test_a_wrong_password_is_refused_and_never_shown(postgres: Service, writer: Writer) -> None:
     sink = to_postgres("spend", dsn=postgres.dsn, password="hunter2")
     with pytest.raises(HeadraceError, match="SINK_REFUSED") as caught:
-        sink.prepare({"n": pl.Int64()}, [writer])
+        sink.prepare({"n": pl.Int64()}, [writer.name], writer.epoch)
     secret = str(conninfo_to_dict(postgres.dsn)["password"])
     for text in (str(caught.value), repr(sink), sink.place, str(sink)):
         assert "hunter2" not in text
@@ -451,7 +452,7 @@ def test_a_wrong_password_is_refused_and_never_shown(postgres: Service, writer: 
 def test_a_server_that_is_not_there_is_unreachable(writer: Writer) -> None:
     sink = to_postgres("spend", dsn="host=127.0.0.1 port=1 user=x password=hunter2")
     with pytest.raises(Unreachable, match=r"postgres table 'spend' at 127\.0\.0\.1:1") as caught:
-        sink.prepare({"n": pl.Int64()}, [writer])
+        sink.prepare({"n": pl.Int64()}, [writer.name], writer.epoch)
     assert "hunter2" not in str(caught.value)
 
 
@@ -464,7 +465,7 @@ def test_a_role_without_the_right_to_write_is_refused(
     database.execute("grant usage on schema sinks to reader")
     sink = to_postgres("sinks.closed", dsn=make_conninfo(postgres.dsn, user="reader", password="looking"))
     with pytest.raises(HeadraceError, match=r"SINK_REFUSED.*permission denied"):
-        sink.prepare({"n": pl.Int64()}, [writer])
+        sink.prepare({"n": pl.Int64()}, [writer.name], writer.epoch)
 
 
 def test_at_least_once_leaves_no_mark_and_writes_again(
@@ -472,9 +473,9 @@ def test_at_least_once_leaves_no_mark_and_writes_again(
 ) -> None:
     sink = to_postgres("sinks.plain", dsn=postgres.url, guarantee="at_least_once")
     rows = pl.DataFrame({"n": [1, 2]})
-    sink.prepare(rows.schema, [writer])
+    sink.prepare(rows.schema, [writer.name], writer.epoch)
     for _ in range(2):
-        assert _deliver(sink, rows, Share(writer, 0, 0, None)) == Delivered(2)
+        assert _deliver(sink, rows, writer.batch(0, 0, None)) == Delivered(2)
     assert _all(database, "select count(*) from sinks.plain") == [(4,)]
     assert _all(database, "select to_regclass('sinks.headrace_marks')") == [(None,)]
 
@@ -484,12 +485,12 @@ def test_a_table_that_another_has_locked_is_waited_for(
 ) -> None:
     database.execute("create table sinks.locked (n bigint)")
     sink, rows = to_postgres("sinks.locked", dsn=postgres.url), pl.DataFrame({"n": [1]})
-    sink.prepare(rows.schema, [writer])
+    sink.prepare(rows.schema, [writer.name], writer.epoch)
     with psycopg.connect(postgres.dsn) as other:
         other.execute("lock table sinks.locked in exclusive mode")
         with pytest.raises(Unreachable, match="lock timeout"):
-            sink.deliver(rows, Share(writer, 0, 0, None))
-    assert _deliver(sink, rows, Share(writer, 0, 0, None)) == Delivered(1)
+            sink.deliver(rows, writer.batch(0, 0, None))
+    assert _deliver(sink, rows, writer.batch(0, 0, None)) == Delivered(1)
 
 
 @pytest.mark.spark

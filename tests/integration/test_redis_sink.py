@@ -16,13 +16,14 @@ import polars as pl
 import pytest
 import redis
 
-from headrace.connectors.base.sink import Delivered, Guarantee, Share, Unreachable, Writer
+from headrace.connectors.base.sink import Delivered, Guarantee, Unreachable, WriterBatch
 from headrace.connectors.redis import sink as redis_sink
 from headrace.connectors.redis.sink import RedisSink, to_redis
 from headrace.connectors.servers import running
 from headrace.errors import HeadraceError
 from headrace.secrets import secret
 from headrace.services.service import Service
+from tests.writers import Writer
 
 COLUMNS = {"id": pl.Int64(), "n": pl.Int64()}
 
@@ -34,11 +35,11 @@ def flow() -> str:
 
 
 def _writer(flow: str, *, epoch: int = 1) -> Writer:
-    return Writer(flow, "main", 0, epoch)
+    return Writer(flow, epoch=epoch)
 
 
-def _share(flow: str, batch: int, last: int | None, *, generation: int = 0, epoch: int = 1) -> Share:
-    return Share(_writer(flow, epoch=epoch), generation, batch, last)
+def _part(flow: str, batch: int, last: int | None, *, generation: int = 0, epoch: int = 1) -> WriterBatch:
+    return _writer(flow, epoch=epoch).batch(generation, batch, last)
 
 
 def _rows(count: int, n: int = 0) -> pl.DataFrame:
@@ -47,7 +48,7 @@ def _rows(count: int, n: int = 0) -> pl.DataFrame:
 
 def _sink(server: Service, flow: str, **more: Any) -> RedisSink:
     sink = to_redis(server.url, key=flow + ":{id}", **more)
-    sink.prepare(COLUMNS, [_writer(flow)])
+    sink.prepare(COLUMNS, [_writer(flow).name], 1)
     return sink
 
 
@@ -69,13 +70,13 @@ def _client(server: Service) -> Iterator[redis.Redis]:
 def test_a_row_replaces_its_hash_and_a_null_removes_the_field(redis_server: Service, flow: str) -> None:
     sink = to_redis(redis_server.url, key=flow + ":{account}:{window_start}")
     first = pl.DataFrame({"account": ["a"], "window": [{"start": 10, "end": 11}], "spent": [2.5], "note": ["x"]})
-    sink.prepare(dict(first.schema), [_writer(flow)])
-    sink.deliver(first, _share(flow, 0, None))
+    sink.prepare(dict(first.schema), [_writer(flow).name], 1)
+    sink.deliver(first, _part(flow, 0, None))
     with _client(redis_server) as client:
         fields = {"account": "a", "window_start": "10", "window_end": "11", "spent": "2.5", "note": "x"}
         assert client.hgetall(f"{flow}:a:10") == fields
         nulled = first.with_columns(note=pl.lit(None, pl.String), spent=pl.lit(3.0))
-        assert sink.deliver(nulled, _share(flow, 1, 0)) == Delivered(1)
+        assert sink.deliver(nulled, _part(flow, 1, 0)) == Delivered(1)
         del fields["note"]
         assert client.hgetall(f"{flow}:a:10") == fields | {"spent": "3.0"}
         assert client.pttl(f"{flow}:a:10") == -1
@@ -83,7 +84,7 @@ def test_a_row_replaces_its_hash_and_a_null_removes_the_field(redis_server: Serv
 
 @pytest.mark.parametrize("value", ["hash", "json"])
 def test_a_key_lives_as_long_as_it_is_told(redis_server: Service, flow: str, value: Any) -> None:
-    _sink(redis_server, flow, value=value, ttl="1 minute").deliver(_rows(1), _share(flow, 0, None))
+    _sink(redis_server, flow, value=value, ttl="1 minute").deliver(_rows(1), _part(flow, 0, None))
     with _client(redis_server) as client:
         assert 50_000 < client.pttl(f"{flow}:0") <= 60_000
 
@@ -92,18 +93,18 @@ def test_a_changelog_sets_and_deletes_keys(redis_server: Service, flow: str) -> 
     sink = to_redis(redis_server.url, key=flow + ":{id}", value="json")
     changes = ["insert", "insert", "update_before", "update_after", "delete"]
     rows = pl.DataFrame({"id": [1, 2, 1, 1, 2], "n": [10, 20, 10, 11, 20], "change": changes})
-    sink.prepare(dict(rows.schema), [_writer(flow)])
-    assert sink.deliver(rows.head(2), _share(flow, 0, None)) == Delivered(2)
+    sink.prepare(dict(rows.schema), [_writer(flow).name], 1)
+    assert sink.deliver(rows.head(2), _part(flow, 0, None)) == Delivered(2)
     assert _values(redis_server, flow) == {1: 10, 2: 20}
-    assert sink.deliver(rows.tail(3), _share(flow, 1, 0)) == Delivered(2, superseded=1)
+    assert sink.deliver(rows.tail(3), _part(flow, 1, 0)) == Delivered(2, superseded=1)
     assert _values(redis_server, flow) == {1: 11}
 
 
-def test_a_share_that_is_marked_is_not_written_again(redis_server: Service, flow: str) -> None:
+def test_a_part_that_is_marked_is_not_written_again(redis_server: Service, flow: str) -> None:
     sink = _sink(redis_server, flow, value="json")
     rows = pl.concat([_rows(2_500), pl.DataFrame({"id": [7, None], "n": [99, 1]})])
-    first = sink.deliver(rows, _share(flow, 0, None))
-    again = sink.deliver(rows.with_columns(n=pl.lit(5, pl.Int64)), _share(flow, 0, None))
+    first = sink.deliver(rows, _part(flow, 0, None))
+    again = sink.deliver(rows.with_columns(n=pl.lit(5, pl.Int64)), _part(flow, 0, None))
     assert (first.written, first.superseded, first.already_marked) == (2_500, 1, 0)
     assert (again.written, again.superseded, again.already_marked) == (0, 1, 2_500)
     for delivered in (first, again):
@@ -113,49 +114,49 @@ def test_a_share_that_is_marked_is_not_written_again(redis_server: Service, flow
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
-def test_a_share_of_which_every_row_is_refused_leaves_its_mark(
+def test_a_part_of_which_every_row_is_refused_leaves_its_mark(
     redis_server: Service, flow: str, guarantee: Guarantee
 ) -> None:
     sink = _sink(redis_server, flow, value="json", guarantee=guarantee)
     keyless = pl.DataFrame({"id": [None, None], "n": [1, 2]}, schema=COLUMNS)
     for _ in range(2):
-        delivered = sink.deliver(keyless, _share(flow, 0, None))
+        delivered = sink.deliver(keyless, _part(flow, 0, None))
         assert (delivered.written, delivered.already_marked) == (0, 0)
         assert delivered.refused is not None
         assert delivered.refused.height == 2
-    assert sink.deliver(_rows(3), _share(flow, 1, 0)) == Delivered(3)
-    assert sink.deliver(keyless, _share(flow, 2, 1)).written == 0
+    assert sink.deliver(_rows(3), _part(flow, 1, 0)) == Delivered(3)
+    assert sink.deliver(keyless, _part(flow, 2, 1)).written == 0
     assert _values(redis_server, flow) == dict.fromkeys(range(3), 0)
 
 
 def test_a_restart_finds_the_mark_and_a_new_generation_begins_at_batch_0(redis_server: Service, flow: str) -> None:
     sink = _sink(redis_server, flow, value="json")
-    sink.deliver(_rows(10), _share(flow, 7, None))
-    sink.prepare(COLUMNS, [_writer(flow, epoch=2)])
-    assert sink.deliver(_rows(10, 1), _share(flow, 7, None, epoch=2)) == Delivered(0, already_marked=10)
-    assert sink.deliver(_rows(10, 2), _share(flow, 0, None, generation=1, epoch=2)) == Delivered(10)
+    sink.deliver(_rows(10), _part(flow, 7, None))
+    sink.prepare(COLUMNS, [_writer(flow).name], 2)
+    assert sink.deliver(_rows(10, 1), _part(flow, 7, None, epoch=2)) == Delivered(0, already_marked=10)
+    assert sink.deliver(_rows(10, 2), _part(flow, 0, None, generation=1, epoch=2)) == Delivered(10)
     with pytest.raises(HeadraceError) as problem:
-        sink.deliver(_rows(10, 3), _share(flow, 8, 7, epoch=2))
+        sink.deliver(_rows(10, 3), _part(flow, 8, 7, epoch=2))
     assert problem.value.id == "GENERATION_OLD"
     assert _values(redis_server, flow) == dict.fromkeys(range(10), 2)
 
 
 def test_a_driver_of_an_older_epoch_writes_nothing(redis_server: Service, flow: str) -> None:
     sink = _sink(redis_server, flow, value="json")
-    sink.prepare(COLUMNS, [_writer(flow, epoch=2)])
+    sink.prepare(COLUMNS, [_writer(flow).name], 2)
     for attempt in (
-        lambda: sink.deliver(_rows(10), _share(flow, 0, None, epoch=1)),
-        lambda: sink.prepare(COLUMNS, [_writer(flow, epoch=1)]),
+        lambda: sink.deliver(_rows(10), _part(flow, 0, None, epoch=1)),
+        lambda: sink.prepare(COLUMNS, [_writer(flow).name], 1),
     ):
         with pytest.raises(HeadraceError) as problem:
             attempt()
         assert problem.value.id == "FENCED"
     assert _values(redis_server, flow) == {}
-    assert sink.deliver(_rows(10), _share(flow, 0, None, epoch=2)) == Delivered(10)
+    assert sink.deliver(_rows(10), _part(flow, 0, None, epoch=2)) == Delivered(10)
 
 
 def _interrupted(monkeypatch: pytest.MonkeyPatch, after: int, action: Any) -> None:
-    """Something happens between two chunks of the next share."""
+    """Something happens between two chunks of the next part."""
     run = redis_sink.run
 
     def interrupted(client: redis.Redis, commands: Iterable[Sequence[Any]]) -> None:
@@ -172,17 +173,17 @@ def test_a_zombie_is_fenced_between_two_chunks(
     redis_server: Service, flow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = _sink(redis_server, flow, value="json")
-    _interrupted(monkeypatch, 1, lambda: sink.prepare(COLUMNS, [_writer(flow, epoch=2)]))
+    _interrupted(monkeypatch, 1, lambda: sink.prepare(COLUMNS, [_writer(flow).name], 2))
     with pytest.raises(HeadraceError) as problem:
-        sink.deliver(_rows(3_000), _share(flow, 0, None, epoch=1))
+        sink.deliver(_rows(3_000), _part(flow, 0, None, epoch=1))
     assert problem.value.id == "FENCED"
     assert len(_values(redis_server, flow)) == 1_000
-    delivered = sink.deliver(_rows(3_000), _share(flow, 0, None, epoch=2))
+    delivered = sink.deliver(_rows(3_000), _part(flow, 0, None, epoch=2))
     assert delivered == Delivered(2_000, already_marked=1_000)
     assert len(_values(redis_server, flow)) == 3_000
 
 
-def test_a_share_that_was_half_written_goes_on_with_the_next_chunk(
+def test_a_part_that_was_half_written_goes_on_with_the_next_chunk(
     redis_server: Service, flow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost() -> None:
@@ -191,15 +192,15 @@ def test_a_share_that_was_half_written_goes_on_with_the_next_chunk(
     sink = _sink(redis_server, flow, value="json")
     _interrupted(monkeypatch, 2, lost)
     with pytest.raises(Unreachable, match="cut"):
-        sink.deliver(_rows(3_500), _share(flow, 0, None))
+        sink.deliver(_rows(3_500), _part(flow, 0, None))
     shuffled = _rows(3_500, 1).sample(fraction=1, shuffle=True, seed=3)
-    assert sink.deliver(shuffled, _share(flow, 0, None)) == Delivered(1_500, already_marked=2_000)
+    assert sink.deliver(shuffled, _part(flow, 0, None)) == Delivered(1_500, already_marked=2_000)
     assert sorted(_values(redis_server, flow).values()) == [0] * 2_000 + [1] * 1_500
     _interrupted(monkeypatch, 1, lost)
     with pytest.raises(Unreachable):
-        sink.deliver(_rows(3_500), _share(flow, 1, 0))
+        sink.deliver(_rows(3_500), _part(flow, 1, 0))
     with pytest.raises(HeadraceError) as problem:
-        sink.deliver(_rows(1_500), _share(flow, 1, 0))
+        sink.deliver(_rows(1_500), _part(flow, 1, 0))
     assert problem.value.id == "BATCH_DIFFERS"
 
 
@@ -210,15 +211,15 @@ def test_a_chunk_behind_one_that_failed_is_not_written(
     run = redis_sink.run
     monkeypatch.setattr(redis_sink, "run", lambda client, commands: run(client, list(commands)[1:]))
     with pytest.raises(Unreachable, match="GAP"):
-        sink.deliver(_rows(3_000), _share(flow, 0, None))
+        sink.deliver(_rows(3_000), _part(flow, 0, None))
     assert _values(redis_server, flow) == {}
     monkeypatch.undo()
-    assert sink.deliver(_rows(3_000), _share(flow, 0, None)) == Delivered(3_000)
+    assert sink.deliver(_rows(3_000), _part(flow, 0, None)) == Delivered(3_000)
 
 
 def test_a_mark_that_was_removed_is_missed(redis_server: Service, flow: str) -> None:
     sink = _sink(redis_server, flow, value="json")
-    sink.deliver(_rows(10), _share(flow, 4, None))
+    sink.deliver(_rows(10), _part(flow, 4, None))
     with _client(redis_server) as client:
         [mark] = client.keys(f"headrace:mark:*{flow}*")
         assert client.hgetall(mark) == {
@@ -231,7 +232,7 @@ def test_a_mark_that_was_removed_is_missed(redis_server: Service, flow: str) -> 
         }
         client.delete(mark)
     with pytest.raises(HeadraceError) as problem:
-        sink.deliver(_rows(10, 1), _share(flow, 5, 4))
+        sink.deliver(_rows(10, 1), _part(flow, 5, 4))
     assert problem.value.id == "MARK_LOST"
     assert _values(redis_server, flow) == dict.fromkeys(range(10), 0)
 
@@ -239,7 +240,7 @@ def test_a_mark_that_was_removed_is_missed(redis_server: Service, flow: str) -> 
 def test_at_least_once_writes_each_time_and_leaves_no_mark(redis_server: Service, flow: str) -> None:
     sink = _sink(redis_server, flow, value="json", guarantee="at_least_once")
     for n in range(2):
-        assert sink.deliver(_rows(1_500, n), _share(flow, 0, None)) == Delivered(1_500)
+        assert sink.deliver(_rows(1_500, n), _part(flow, 0, None)) == Delivered(1_500)
     assert _values(redis_server, flow) == dict.fromkeys(range(1_500), 1)
     with _client(redis_server) as client:
         assert client.keys(f"headrace:mark:*{flow}*") == []
@@ -251,17 +252,17 @@ def test_a_server_that_is_full_or_read_only_is_waited_for(redis_server: Service,
         client.config_set("maxmemory", "1")
         try:
             with pytest.raises(Unreachable, match="maxmemory"):
-                sink.deliver(_rows(3_000), _share(flow, 0, None))
+                sink.deliver(_rows(3_000), _part(flow, 0, None))
         finally:
             client.config_set("maxmemory", "0")
         client.replicaof("127.0.0.1", "1")
         try:
             with pytest.raises(Unreachable):
-                sink.deliver(_rows(3_000), _share(flow, 0, None))
+                sink.deliver(_rows(3_000), _part(flow, 0, None))
         finally:
             client.replicaof("NO", "ONE")
         client.script_flush()
-    assert sink.deliver(_rows(3_000), _share(flow, 0, None)) == Delivered(3_000)
+    assert sink.deliver(_rows(3_000), _part(flow, 0, None)) == Delivered(3_000)
 
 
 def test_a_wrong_password_is_refused_and_never_shown(
@@ -273,16 +274,16 @@ def test_a_wrong_password_is_refused_and_never_shown(
     with _client(redis_server) as client:
         client.acl_setuser(flow, enabled=True, passwords=["+correct-horse"], keys=["*"], commands=["+@all"])
         right = to_redis(url, key=flow + ":{id}", value="json", password=secret(env="RIGHT"))
-        right.prepare(COLUMNS, [_writer(flow)])
-        assert right.deliver(_rows(10), _share(flow, 0, None)) == Delivered(10)
+        right.prepare(COLUMNS, [_writer(flow).name], 1)
+        assert right.deliver(_rows(10), _part(flow, 0, None)) == Delivered(10)
         wrong = to_redis(url, key=flow + ":{id}", password=secret(env="WRONG"))
         with pytest.raises(HeadraceError) as problem:
-            wrong.prepare(COLUMNS, [_writer(flow)])
+            wrong.prepare(COLUMNS, [_writer(flow).name], 1)
         assert problem.value.id == "SINK_REFUSED"
         assert "hunter2" not in f"{problem.value} {wrong!r} {wrong.place}"
         client.acl_setuser(flow, commands=["-set"])
         with pytest.raises(HeadraceError) as problem:
-            right.deliver(_rows(10), _share(flow, 1, 0))
+            right.deliver(_rows(10), _part(flow, 1, 0))
         assert problem.value.id == "SINK_REFUSED"
         client.acl_deluser(flow)
 
@@ -297,7 +298,7 @@ def test_a_cluster_is_refused(tmp_path: Path, flow: str) -> None:
                 assert process.poll() is None
                 time.sleep(0.05)
             with pytest.raises(HeadraceError) as problem:
-                to_redis(f"unix://{socket}", key="n:{id}").prepare(COLUMNS, [_writer(flow)])
+                to_redis(f"unix://{socket}", key="n:{id}").prepare(COLUMNS, [_writer(flow).name], 1)
             assert problem.value.id == "REDIS_CLUSTER"
         finally:
             process.kill()
@@ -313,7 +314,7 @@ def test_a_server_that_is_killed_and_comes_back_has_every_key(flow: str) -> None
             batch = 0
             while batch < 30:
                 try:
-                    sink.deliver(_rows(10_000, batch), _share(flow, batch, batch - 1 if batch else None))
+                    sink.deliver(_rows(10_000, batch), _part(flow, batch, batch - 1 if batch else None))
                 except Unreachable:
                     missed.append(time.monotonic())
                     time.sleep(0.1)

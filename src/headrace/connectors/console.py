@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from headrace.connectors.base.sink import BatchIdentity, Guarantee, Written
+from headrace.connectors.base.sink import BatchIdentity, DriverSink, Guarantee, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
-class ConsoleSink:
+class ConsoleSink(DriverSink):
     """Prints each batch that has rows as a table."""
 
     rows: int

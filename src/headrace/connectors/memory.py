@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.base.sink import BatchIdentity, Guarantee, Written
+from headrace.connectors.base.sink import BatchIdentity, DriverSink, Guarantee, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -14,7 +14,7 @@ _HELD: dict[str, dict[BatchIdentity, list[dict[str, Any]]]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class MemorySink:
+class MemorySink(DriverSink):
     """Keeps rows under a name; a batch that is run again replaces itself."""
 
     name: str

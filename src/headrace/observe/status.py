@@ -14,7 +14,7 @@ from rich.table import Table
 
 from headrace.event_time.strategy import BEGINNING, END, EPOCH
 from headrace.observe import history
-from headrace.waiting import signs
+from headrace.outages import Outage, outages
 
 WIDE = 124
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -50,14 +50,14 @@ class FlowStatus:
 
 def statuses(checkpoint: Path) -> list[FlowStatus]:
     """The status of every flow that has run a batch."""
-    everywhere = signs(checkpoint)
+    everywhere = outages(checkpoint)
     return [
-        _status(history.read(checkpoint / flow), everywhere + signs(checkpoint / flow))
+        _status(history.read(checkpoint / flow), everywhere + outages(checkpoint / flow))
         for flow in history.flows(checkpoint)
     ]
 
 
-def _status(entries: list[dict[str, Any]], waiting: list[dict[str, Any]]) -> FlowStatus:
+def _status(entries: list[dict[str, Any]], waiting: list[Outage]) -> FlowStatus:
     newest = entries[-1]
     watermark = min(newest["watermarks"].values(), default=BEGINNING)
     known = BEGINNING < watermark < END
@@ -74,7 +74,7 @@ def _status(entries: list[dict[str, Any]], waiting: list[dict[str, Any]]) -> Flo
         newest["state"]["rows"],
         newest["state"]["bytes"],
         sum(newest.get("unread", {}).values()),
-        tuple(sorted({f"{sign['sink']} ({sign['reason']})" for sign in waiting})),
+        tuple(sorted({f"{outage.sink} ({outage.reason})" for outage in waiting})),
     )
 
 

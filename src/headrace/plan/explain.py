@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.connectors.base.sink import Sink, TaskSink
+from headrace.connectors.base.sink import AnySink
 from headrace.durations import spoken
 from headrace.graph import FlowNode, Graph
 from headrace.wheel.key_groups import KEY_GROUPS
@@ -48,9 +48,8 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
     return lines
 
 
-def _sink(output: str, sink: Sink | TaskSink) -> list[str]:
-    why = getattr(sink, "why", None)
-    return [f"    {output} -> {sink!r}: {sink.guarantee}", *([f"      {why}"] if why is not None else [])]
+def _sink(output: str, sink: AnySink) -> list[str]:
+    return [f"    {output} -> {sink!r}: {sink.guarantee}", *([f"      {sink.why}"] if sink.why is not None else [])]
 
 
 def _place(source: Mapping[str, object]) -> str:

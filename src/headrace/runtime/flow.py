@@ -14,6 +14,7 @@ from headrace.observe import history
 from headrace.observe.account import Account, account_of
 from headrace.observe.hot_keys import hot_keys
 from headrace.observe.step_counters import step_counters
+from headrace.outages import clear_outages, has_outage, outages
 from headrace.plan.identity import check_identity, identity_of
 from headrace.runtime.backpressure import Throttle
 from headrace.runtime.broadcast_tables import small_tables
@@ -22,7 +23,6 @@ from headrace.runtime.modes import Mode
 from headrace.runtime.outputs import Outputs
 from headrace.runtime.planner import Clock, Planner, Reports, Topology, Writing, unread
 from headrace.storage import write_durably
-from headrace.waiting import clear, is_set_up, signs
 from headrace.wheel.reports import take
 from headrace.wheel.task import PROPERTY, TABLES, property_text
 
@@ -83,7 +83,7 @@ class Flow:
             writing=writing,
             tables=self._tables,
             is_away=lambda source: any(
-                is_set_up(folder, f"source.{source}") for folder in (graph.checkpoint, self.folder)
+                has_outage(folder, f"source.{source}") for folder in (graph.checkpoint, self.folder)
             ),
         )
         if self.planner.drained:
@@ -97,7 +97,7 @@ class Flow:
 
     def prepare(self) -> None:
         """Reach every source and sink and find what is wrong with it, before the first batch."""
-        clear(self.folder)
+        clear_outages(self.folder)
         for name in self.node.sources:
             check = self._graph.sources[name].prepare
             if check is not None:
@@ -171,7 +171,7 @@ class Flow:
         Spark's stop waits for its thread, and that thread may be asking for the next batch: the lock must be free then.
         """
         while not self._busy.acquire(timeout=WATCH_SECONDS):
-            if signs(self.folder):
+            if outages(self.folder):
                 self._closed = self._refused = True
                 query.stop()
                 return

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from headrace.connectors.base.delivery import Terms, deliver, flat_paths
-from headrace.connectors.base.sink import BatchIdentity, Sink, TaskSink, Unreachable, Writer, Written
+from headrace.connectors.base.delivery import DeliveryContext, deliver, flat_paths
+from headrace.connectors.base.sink import AnySink, BatchIdentity, TaskSink, Unreachable, Written, writer_name
 from headrace.connectors.files.sink import FileSink
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.record import BatchRecord
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 MAIN = "main"
 EPOCHS_OF_A_GENERATION = 1_000_000
 """More drivers than one checkpoint will ever have."""
-AnySink = Sink | TaskSink
 Shape = Callable[["DataFrame"], "DataFrame"]
 
 
@@ -72,12 +71,12 @@ class Outputs:
             for sink in sinks:
                 if isinstance(sink, TaskSink):
                     self._prepare(sink, output, frame())
-                elif hasattr(sink, "prepare"):
+                else:
                     sink.prepare(frame())
 
     def _prepare(self, sink: TaskSink, output: str, frame: DataFrame) -> None:
         columns = polars_schema(frame.schema)
-        unknown = [column for column in sink.dealt_by if column not in flat_paths(frame.schema)]
+        unknown = [column for column in sink.partition_by if column not in flat_paths(frame.schema)]
         if unknown:
             raise DefinitionError(
                 "COLUMN_UNKNOWN",
@@ -85,9 +84,9 @@ class Outputs:
                 f"{', '.join(columns)}.",
             )
         count = self.writers[sink_key(output, sink)]
-        writers = [Writer(self.birth.id, output, number, self.epoch) for number in range(count)]
+        writers = [writer_name(self.birth.id, output, number) for number in range(count)]
         try:
-            sink.prepare(columns, writers)
+            sink.prepare(columns, writers, self.epoch)
         except Unreachable as problem:
             raise HeadraceError(
                 "SINK_UNREACHABLE",
@@ -213,8 +212,8 @@ class BatchOutputs:
         key = sink_key(output, sink)
         writers = record.writers.get(key) or flow.writers[key]
         folder, side = str(flow.folder), str(flow.folder / "side")
-        terms = Terms(writers, self.expected.get(key, {}), record.clock, folder, side, flow.lease)
-        written = deliver(frame, sink, batch, terms)
+        context = DeliveryContext(writers, self.expected.get(key, {}), record.clock, folder, side, flow.lease)
+        written = deliver(frame, sink, batch, context)
         self.marks[key] = written.marks
         return written
 

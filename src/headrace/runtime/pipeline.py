@@ -16,6 +16,7 @@ from headrace.errors import DefinitionError
 from headrace.graph import Graph, check_name, defining
 from headrace.observe import history
 from headrace.observe.hot_keys import hot_key_findings
+from headrace.outages import clear_outages
 from headrace.plan.check import Finding, findings
 from headrace.plan.explain import explanation, mermaid
 from headrace.runtime.checkpoint import Renewal, open_checkpoint, take_lease
@@ -23,7 +24,6 @@ from headrace.runtime.flow import Flow
 from headrace.runtime.modes import Mode, micro_batch
 from headrace.runtime.planner import Clock
 from headrace.runtime.session import prepare, spark_session
-from headrace.waiting import clear
 from headrace.wheel.reports import reports_of
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Pipeline:
         session = _session(self.name, spark)
         renewal = Renewal(take_lease(folder))
         try:
-            clear(folder)
+            clear_outages(folder)
             graph = self.define(session, folder, **parameters)
             chosen = mode or micro_batch()
             flows = [Flow(graph, node, session, clock, chosen, renewal.lease) for node in graph.flows.values()]

@@ -1,4 +1,4 @@
-"""A batch on its way into a sink that tasks write to: dealt out to writers, each share written with its mark."""
+"""Delivery of a batch to a sink that tasks write to: rows are divided among writers, each writes its part and mark."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 import polars as pl
 import pyarrow as pa
 
-from headrace.connectors.base.sink import BatchIdentity, Delivered, Share, TaskSink, Unreachable, Writer, Written
+from headrace.connectors.base.sink import BatchIdentity, Delivered, TaskSink, Unreachable, WriterBatch, Written
+from headrace.outages import OutageMarker
 from headrace.schemas import MOMENT, from_arrow
-from headrace.waiting import Sign
 from headrace.wheel.side_rows import write_rows
 
 if TYPE_CHECKING:
@@ -21,21 +21,23 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-_RESULT = (
-    "writer INT, out BIGINT, written BIGINT, superseded BIGINT, already_marked BIGINT, refused BIGINT, letters STRING"
+_RESULT = pa.schema(
+    [("writer", pa.int32())]
+    + [(name, pa.int64()) for name in ("out", "written", "superseded", "already_marked", "refused")]
+    + [("letters", pa.string())]
 )
 
 
-class Held(Protocol):
-    """A lease that can be asked whether it still holds."""
+class HeldLease(Protocol):
+    """A lease that this driver holds."""
 
     def check(self) -> None:
         """Fail when another driver has taken over."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What the tasks of a batch need to know beside its identity."""
+class DeliveryContext:
+    """What the tasks of a batch need beside its identity."""
 
     writers: int
     marks: Mapping[int, int]
@@ -43,27 +45,29 @@ class Terms:
     clock: int
     flow_folder: str
     side_folder: str
-    lease: Held
+    lease: HeldLease
 
 
-def deliver(frame: DataFrame, sink: TaskSink, batch: BatchIdentity, terms: Terms) -> Written:
+def deliver(frame: DataFrame, sink: TaskSink, batch: BatchIdentity, context: DeliveryContext) -> Written:
     """Run the frame once and write every row to the sink."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     exactly_once = sink.guarantee == "exactly_once"
-    dealt = _dealt(frame, sink.dealt_by, terms.writers) if exactly_once else frame
-    shares = dealt.mapInArrow(_writing(sink, batch, terms), _RESULT).collect()
+    divided = _divided(frame, sink.partition_by, context.writers) if exactly_once else frame
+    parts = divided.mapInArrow(_writing(sink, batch, context), from_arrow_schema(_RESULT)).collect()
     return Written(
-        sum(share.out for share in shares),
-        sum(share.written for share in shares),
-        sum(share.already_marked for share in shares),
-        sum(share.superseded for share in shares),
-        sum(share.refused for share in shares),
-        {share.letters: share.refused for share in shares if share.refused > 0},
-        {share.writer: batch.batch for share in shares} if exactly_once else {},
+        sum(part.out for part in parts),
+        sum(part.written for part in parts),
+        sum(part.already_marked for part in parts),
+        sum(part.superseded for part in parts),
+        sum(part.refused for part in parts),
+        {part.letters: part.refused for part in parts if part.refused > 0},
+        {part.writer: batch.batch for part in parts} if exactly_once else {},
     )
 
 
-def _dealt(frame: DataFrame, columns: tuple[str, ...], writers: int) -> DataFrame:
-    """Each writer's rows in a partition with its number, whatever partitions they come from."""
+def _divided(frame: DataFrame, columns: tuple[str, ...], writers: int) -> DataFrame:
+    """Each writer's rows in the partition with its number, whatever partitions they come from."""
     from pyspark.sql import functions as F  # noqa: N812
 
     paths = flat_paths(frame.schema)
@@ -72,7 +76,7 @@ def _dealt(frame: DataFrame, columns: tuple[str, ...], writers: int) -> DataFram
 
 
 def flat_paths(schema: StructType, prefix: str = "", inside: str = "") -> dict[str, str]:
-    """How Spark writes each column and each field of a struct, by the name it has when it is flat.
+    """Spark's path of each column and each field of a struct, by its flattened name.
 
     >>> from headrace.schemas import parse_ddl
     >>> flat_paths(parse_ddl("n INT, window STRUCT<start: DATE>"))
@@ -94,36 +98,31 @@ def _quoted(column: str) -> str:
 
 
 def _writing(
-    sink: TaskSink, batch: BatchIdentity, terms: Terms
+    sink: TaskSink, batch: BatchIdentity, context: DeliveryContext
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def write_share(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def write_part(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
-        context = TaskContext.get()
+        task = TaskContext.get()
         frames = [from_arrow(each) for each in batches if each.num_rows > 0]
-        if not frames or context is None:
+        if not frames or task is None:
             return
         rows = pl.concat(frames)
-        number = context.partitionId()
-        writer = Writer(batch.id, batch.output, number, batch.epoch)
-        share = Share(writer, batch.generation, batch.batch, terms.marks.get(number))
-        delivered = _patiently(sink, rows, share, terms)
+        part = WriterBatch(batch, task.partitionId(), context.marks.get(task.partitionId()))
+        delivered = _deliver_when_reachable(sink, rows, part, context)
         # Several sinks of one output have writers of the same number.
-        letters = f"{terms.side_folder}/{batch.batch}/sink.{batch.output}/{uuid.uuid4().hex}.arrow"
+        letters = f"{context.side_folder}/{batch.batch}/sink.{batch.output}/{uuid.uuid4().hex}.arrow"
         refused = 0 if delivered.refused is None else delivered.refused.height
         if delivered.refused is not None and refused > 0:
-            write_rows(letters, _letters(delivered.refused, sink.place, batch, terms.clock))
+            write_rows(letters, _letters(delivered.refused, sink.place, batch, context.clock))
         counts = (rows.height, delivered.written, delivered.superseded, delivered.already_marked, refused)
-        values = [[value] for value in (number, *counts, letters)]
-        names = ["writer", "out", "written", "superseded", "already_marked", "refused", "letters"]
-        types = [pa.int32(), *[pa.int64()] * 5, pa.string()]
-        yield pa.record_batch([pa.array(v, t) for v, t in zip(values, types, strict=True)], names)
+        yield pa.record_batch([[value] for value in (part.number, *counts, letters)], schema=_RESULT)
 
-    return write_share
+    return write_part
 
 
 def _letters(refused: pl.DataFrame, place: str, batch: BatchIdentity, clock: int) -> pl.DataFrame:
-    """Refused rows as dead letters: where a source's have their file or topic, these have the sink."""
+    """Refused rows as dead letters. Their origin is the sink, as a source's is a file or topic."""
     return refused.with_row_index("position").select(
         pl.lit(f"{batch.flow}.{batch.output}").alias("source"),
         pl.lit(place).alias("origin"),
@@ -136,18 +135,20 @@ def _letters(refused: pl.DataFrame, place: str, batch: BatchIdentity, clock: int
     )
 
 
-def _patiently(sink: TaskSink, rows: pl.DataFrame, share: Share, terms: Terms) -> Delivered:
-    """Write a share as soon as the server takes it; each attempt begins with the mark, so none writes twice."""
-    sign = Sign(terms.flow_folder, share.writer.name, sink.place)
+def _deliver_when_reachable(
+    sink: TaskSink, rows: pl.DataFrame, part: WriterBatch, context: DeliveryContext
+) -> Delivered:
+    """Retry until the server takes the rows. Each attempt begins with the mark, so none writes twice."""
+    outage = OutageMarker(context.flow_folder, part.writer, sink.place)
     pause = FIRST_PAUSE
     while True:
-        terms.lease.check()
+        context.lease.check()
         try:
-            delivered = sink.deliver(rows, share)
+            delivered = sink.deliver(rows, part)
         except Unreachable as problem:
-            sign.set_up(str(problem))
+            outage.begin(str(problem))
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
         else:
-            sign.take_down()
+            outage.end()
             return delivered

@@ -1,4 +1,4 @@
-"""What Headrace asks of a sink, and what a sink promises."""
+"""Sinks: what Headrace asks of one, what it guarantees, and the marks that keep a batch from being written twice."""
 
 from __future__ import annotations
 
@@ -8,15 +8,24 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import polars as pl
 
+from headrace.errors import DefinitionError, HeadraceError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Guarantee = Literal["exactly_once", "at_least_once"]
+ChangelogMode = Literal["log", "upsert", "append"]
+"""What a sink does with a changelog: ``log`` writes every change as a row, ``upsert`` applies changes by key to a
+table, ``append`` adds rows to a table and can take none back."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchIdentity:
-    """Which batch a sink is given: the same identity comes again only with the same rows."""
+    """The identity of a batch: a batch that runs again has the same identity and the same rows.
+
+    >>> BatchIdentity("spend", generation=0, batch=7, output="main").batch
+    7
+    """
 
     flow: str
     generation: int
@@ -24,14 +33,18 @@ class BatchIdentity:
     output: str
     """``main``, ``dead_letters``, or ``<step>.<side output>``."""
     id: str = ""
-    """The flow's own id, made at the birth of its checkpoint: two checkpoints never share one."""
+    """The flow's unique id, made with its checkpoint: two checkpoints never share one."""
     epoch: int = 0
-    """The lease under which the batch is written: a sink refuses one older than it has seen."""
+    """The epoch of the lease under which the batch is written; a sink refuses an older one than it has seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of the ``out`` rows a sink was given."""
+    """What became of the ``out`` rows that a sink was given.
+
+    >>> Written(out=3, rows=2, superseded=1).rows
+    2
+    """
 
     out: int
     rows: int
@@ -41,78 +54,128 @@ class Written:
     superseded: int = 0
     """Replaced by a later change of the same key in the same batch."""
     refused: int = 0
-    """Refused for themselves; dead letters hold them."""
+    """Refused by the sink; they become dead letters."""
     letters: Mapping[str, int] = field(default_factory=dict)
-    """Files of refused rows, with the number of rows of each."""
+    """Files of refused rows, with the number of rows in each."""
     marks: Mapping[int, int] = field(default_factory=dict)
-    """The writers that have marked this batch, each with the batch."""
+    """The writers that have marked this batch, each with the batch number."""
 
 
 @runtime_checkable
 class Sink(Protocol):
-    """A place for results that is written from the driver; any class with these members is a sink."""
+    """A sink that the driver writes to. Any class with these two members is a sink.
+
+    >>> class Count:
+    ...     guarantee = "at_least_once"
+    ...     def write(self, frame, batch):
+    ...         rows = frame.count()
+    ...         return Written(out=rows, rows=rows)
+    >>> isinstance(Count(), Sink)
+    True
+    """
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the sink promises when a batch is written again after a crash."""
+        """What the sink guarantees when a batch is written again after a crash."""
 
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
-        """Write a batch by running the frame exactly once, and leave a mark with its rows."""
+        """Write a batch by running the frame exactly once, and store a mark with its rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """One of the writers among which a sink's rows are dealt out."""
+class DriverSink:
+    """A sink of Headrace that the driver writes to, with the defaults for what it need not declare."""
 
-    flow: str
-    """The flow's own id."""
-    output: str
-    number: int
-    epoch: int
+    __slots__ = ()
 
     @property
-    def name(self) -> str:
-        """The writer's name in the sink's system; the epoch is not part of it, so that a successor can fence.
+    def guarantee(self) -> Guarantee:
+        """What the sink guarantees when a batch is written again after a crash."""
+        raise NotImplementedError
 
-        >>> Writer("spend-1f0c", "main", 0, epoch=3).name
-        'headrace.spend-1f0c.main.0'
-        """
-        return f"headrace.{self.flow}.{self.output}.{self.number}"
+    @property
+    def why(self) -> str | None:
+        """One sentence on how the guarantee is kept, for ``explain``."""
+        return None
+
+    @property
+    def changelog_mode(self) -> ChangelogMode:
+        """What the sink does with changes."""
+        return "log"
+
+    def prepare(self, frame: DataFrame) -> None:
+        """Before the first batch: fail if rows with the frame's columns cannot be written."""
+
+    def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
+        """Write a batch by running the frame exactly once, and store a mark with its rows."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class UserSink(DriverSink):
+    """A user's own sink class, which has only ``guarantee`` and ``write``."""
+
+    sink: Sink
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """As the user's class says."""
+        return self.sink.guarantee
+
+    def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
+        """As the user's class does it."""
+        return self.sink.write(frame, batch)
+
+    def __repr__(self) -> str:
+        return repr(self.sink)
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """One writer's part of one batch."""
+class WriterBatch:
+    """One writer's part of a batch."""
 
-    writer: Writer
-    generation: int
-    batch: int
+    batch: BatchIdentity
+    number: int
+    """The writer's number, counted from 0."""
     last: int | None
-    """The last batch of this generation that this writer marked, as the batch log knows it."""
+    """The last batch of this generation that this writer marked, according to the batch log."""
+
+    @property
+    def writer(self) -> str:
+        """The writer's name."""
+        return writer_name(self.batch.id, self.batch.output, self.number)
+
+
+def writer_name(flow_id: str, output: str, number: int) -> str:
+    """A writer's name in the sink's system. The epoch is not part of it, so that a successor can fence.
+
+    >>> writer_name("spend-1f0c", "main", 0)
+    'headrace.spend-1f0c.main.0'
+    """
+    return f"headrace.{flow_id}.{output}.{number}"
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What became of the rows of a share: written + superseded + already marked + refused are all of them."""
+    """What became of the rows of a writer's batch: written, superseded, already marked and refused add up to all."""
 
     written: int
     superseded: int = 0
     already_marked: int = 0
     refused: pl.DataFrame | None = None
-    """Rows the sink cannot take, with columns ``reason``, ``detail`` and ``raw`` (binary); they become dead letters."""
+    """Rows that the sink cannot take, with columns ``reason``, ``detail`` and ``raw``; they become dead letters."""
 
 
 class Unreachable(Exception):
-    """The sink's server does not answer now; the share is tried again, mark first, until it does."""
+    """The sink's server does not answer now. The delivery is retried, starting with the mark, until it does."""
 
 
 @runtime_checkable
 class TaskSink(Protocol):
-    """A place for results that tasks write to, each writer its share, connections kept in the worker."""
+    """A sink that tasks write to: each task is one writer and keeps its connections in the worker."""
 
     @property
     def target(self) -> str:
-        """What is written to, as in ``kafka topic 'alerts'``: the batch log knows the sink by it."""
+        """What is written to, as in ``kafka topic 'alerts'``; identifies the sink in the batch log."""
 
     @property
     def place(self) -> str:
@@ -120,25 +183,96 @@ class TaskSink(Protocol):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the sink promises when a batch is written again after a crash."""
+        """What the sink guarantees when a batch is written again after a crash."""
 
     @property
     def why(self) -> str:
         """One sentence on how the guarantee is kept, for ``explain``."""
 
     @property
-    def writers(self) -> int | None:
-        """How many writers there shall be; None for as many as the session has shuffle partitions."""
+    def changelog_mode(self) -> ChangelogMode:
+        """What the sink does with changes."""
 
     @property
-    def dealt_by(self) -> tuple[str, ...]:
-        """The columns, flat ones too, whose values choose a row's writer; none for the whole row."""
+    def writers(self) -> int | None:
+        """The number of writers; None for as many as the session has shuffle partitions."""
 
-    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[Writer]) -> None:
-        """On the driver before the first batch: reach the server, check that the columns fit, claim the epoch.
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """The columns, flattened ones too, whose values choose a row's writer; none for the whole row."""
 
-        Raises HeadraceError for what the author must mend, Unreachable when the server does not answer.
+    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
+        """On the driver before the first batch: connect, check the columns, claim the epoch for the named writers.
+
+        Raises HeadraceError for what the user must correct, Unreachable when the server does not answer.
         """
 
-    def deliver(self, rows: pl.DataFrame, share: Share) -> Delivered:
-        """In a task: write the rows of a share with its mark in one transaction, unless they are marked already."""
+    def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
+        """In a task: write the rows and their mark in one transaction, unless they are marked already."""
+
+
+AnySink = DriverSink | TaskSink
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a sink stores for a writer beside the rows: its epoch, and the last batch it has written."""
+
+    epoch: int
+    generation: int | None = None
+    batch: int | None = None
+    """None, as the generation, when a driver has claimed the writer and it has not written yet."""
+    rows: int = 0
+
+
+def check_epoch(epoch: int, stored: int, *, place: str, writer: str) -> None:
+    """Refuse to write for a driver whose lease another driver has taken over."""
+    if epoch < stored:
+        raise HeadraceError(
+            "FENCED",
+            f"{place}: a newer driver (epoch {stored}) writes as {writer!r}; this one (epoch {epoch}) has "
+            "lost its lease and writes nothing. Stop it.",
+        )
+
+
+def already_written(part: WriterBatch, stored: Mark | None, *, place: str) -> bool:
+    """Whether the sink holds this part of the batch. Fails when its mark is not one that the batch log expects.
+
+    >>> part = WriterBatch(BatchIdentity("spend", 0, 7, "main", "spend-1f0c", epoch=1), 0, last=5)
+    >>> already_written(part, Mark(1, 0, 5), place="table spend"), already_written(part, Mark(1, 0, 7), place="...")
+    (False, True)
+    """
+    identity = part.batch
+    if stored is not None:
+        check_epoch(identity.epoch, stored.epoch, place=place, writer=part.writer)
+        if stored.generation is not None and stored.generation > identity.generation:
+            raise HeadraceError(
+                "GENERATION_OLD",
+                f"{place}: writer {part.writer!r} is at generation {stored.generation}, this flow at "
+                f"{identity.generation}. It has been restored elsewhere since; start from the newer checkpoint.",
+            )
+    found = stored.batch if stored is not None and stored.generation == identity.generation else None
+    if found == identity.batch:
+        return True
+    if found != part.last:
+        raise HeadraceError(
+            "MARK_LOST",
+            f"{place}: the last mark of writer {part.writer!r} should be {_shown(part.last)} or {identity.batch}, "
+            f"found {_shown(found)}. Whether batch {identity.batch} was written is unknown. Check which rows are "
+            "there, then continue from a new checkpoint.",
+        )
+    return False
+
+
+def _shown(batch: int | None) -> str:
+    return "none" if batch is None else f"batch {batch}"
+
+
+def check_delivery(guarantee: str, writers: int | None) -> None:
+    """Check the options that say how rows are delivered."""
+    if guarantee not in ("exactly_once", "at_least_once"):
+        raise DefinitionError(
+            "GUARANTEE_UNKNOWN", f"guarantee={guarantee!r} is not known. Use 'exactly_once' or 'at_least_once'."
+        )
+    if writers is not None and writers < 1:
+        raise DefinitionError("WRITERS_NONE", f"writers={writers} must be at least 1.")

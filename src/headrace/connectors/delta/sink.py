@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.changelog import CHANGE
-from headrace.connectors.base.sink import BatchIdentity, Guarantee, Written
+from headrace.connectors.base.sink import BatchIdentity, ChangelogMode, DriverSink, Guarantee, Written
 from headrace.connectors.delta.fit import check_fit
 from headrace.connectors.delta.log import DeltaLog, table_place
-from headrace.connectors.delta.table import DeltaTable, Mark
+from headrace.connectors.delta.table import DeltaTable, TransactionId
 from headrace.errors import DefinitionError
 from headrace.keys import key_columns
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaSink:
+class DeltaSink(DriverSink):
     """A Delta table to which batches are appended, or into which they are merged by key."""
 
     path: str
@@ -53,14 +53,14 @@ class DeltaSink:
         check_fit(DeltaLog(frame.sparkSession, table_place(self.path)), self._columns(frame), self.partition_by)
 
     @property
-    def takes_changes(self) -> bool:
+    def changelog_mode(self) -> ChangelogMode:
         """Only a row with a key can be taken back."""
-        return bool(self.upsert_on)
+        return "upsert" if self.upsert_on else "append"
 
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
         """Run the frame once and commit its rows with the batch's mark, unless the table has that already."""
         table = DeltaTable(DeltaLog(frame.sparkSession, table_place(self.path)))
-        mark = Mark(f"{batch.id}.{batch.output}.{batch.generation}", batch.batch)
+        mark = TransactionId(f"{batch.id}.{batch.output}.{batch.generation}", batch.batch)
         if table.has(mark):
             # The steps before this sink must keep what they learn from the batch, so it runs all the same.
             rows = frame.count()

@@ -30,8 +30,8 @@ _MERGING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """What a batch leaves in the table's log beside its rows."""
+class TransactionId:
+    """What a batch stores in the table's log with its rows: Delta's transaction identifier."""
 
     application: str
     version: int
@@ -43,7 +43,7 @@ class DeltaTable:
 
     log: DeltaLog
 
-    def has(self, mark: Mark) -> bool:
+    def has(self, mark: TransactionId) -> bool:
         """Whether the table has this batch."""
         last = self.log.mark(mark.application)
         return last is not None and last >= mark.version
@@ -56,7 +56,7 @@ class DeltaTable:
             empty = self.log.spark.createDataFrame([], plain)
             empty.write.format("delta").mode("append").partitionBy(*partition_by).save(self.log.path)
 
-    def append(self, frame: DataFrame, mark: Mark) -> int:
+    def append(self, frame: DataFrame, mark: TransactionId) -> int:
         """Add the frame's rows by running it once; how many there were. Without any there is no commit.
 
         Spark's own append would commit the mark alone, and cannot be asked whether there are rows without running the
@@ -79,7 +79,7 @@ class DeltaTable:
                 transaction.commit(files.appended(written), operation)
         return rows
 
-    def upsert(self, frame: DataFrame, key: Sequence[str], mark: Mark) -> tuple[int, int]:
+    def upsert(self, frame: DataFrame, key: Sequence[str], mark: TransactionId) -> tuple[int, int]:
         """Merge the last change of each key into the table; how many changes there were, and how many counted."""
         last = last_changes(frame, key).persist()
         try:
@@ -91,7 +91,7 @@ class DeltaTable:
             last.unpersist()
 
     @contextmanager
-    def _alone(self, mark: Mark) -> Iterator[None]:
+    def _alone(self, mark: TransactionId) -> Iterator[None]:
         """Fail as a driver does that another one has overtaken, when Delta finds the same mark made meanwhile."""
         try:
             yield
@@ -104,7 +104,7 @@ class DeltaTable:
                 "this one has lost its lease and writes nothing. Stop it.",
             ) from None
 
-    def _merge(self, last: DataFrame, key: Sequence[str], mark: Mark) -> None:
+    def _merge(self, last: DataFrame, key: Sequence[str], mark: TransactionId) -> None:
         view = f"headrace_{uuid.uuid4().hex}"
         names = [name for name in last.columns if name not in (CHANGE, _CHANGES)]
         same = " AND ".join(f"target.{quoted(name)} <=> source.{quoted(name)}" for name in key)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.connectors.base.sink import BatchIdentity, Guarantee, Written
+from headrace.connectors.base.sink import BatchIdentity, DriverSink, Guarantee, Written
 from headrace.errors import DefinitionError
 from headrace.schemas import from_arrow
 from headrace.shaping import json_lines
@@ -28,7 +28,7 @@ Format = Literal["parquet", "json"]
 
 
 @dataclass(frozen=True, slots=True)
-class FileSink:
+class FileSink(DriverSink):
     """A folder of Parquet or JSON-lines files, one subfolder for each batch that had rows."""
 
     path: str

@@ -9,7 +9,7 @@ from hashlib import blake2b
 import httpx
 import polars as pl
 
-from headrace.connectors.base.sink import Delivered, Guarantee, Share, Unreachable, Writer
+from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, Unreachable, WriterBatch
 from headrace.connectors.http.client import FAILING, Endpoint, check_permitted, parse_endpoint, said
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
@@ -54,11 +54,16 @@ class HttpSink:
         )
 
     @property
-    def dealt_by(self) -> tuple[str, ...]:
+    def changelog_mode(self) -> ChangelogMode:
+        """Every change is a row of its own."""
+        return "log"
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
         """All rows of one identity go to one writer."""
         return (self.identity,)
 
-    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[Writer]) -> None:
+    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
         """Reach the server; what it thinks of us is seen at the first rows."""
         kind = columns.get(self.identity)
         if kind is None or kind.is_nested():
@@ -69,7 +74,7 @@ class HttpSink:
             )
         self.endpoint.request("HEAD")
 
-    def deliver(self, rows: pl.DataFrame, share: Share) -> Delivered:
+    def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
         """Post the rows in requests that are the same for the same rows."""
         nameless = pl.col(self.identity).is_null()
         refused = [refused_rows(rows.filter(nameless), "IDENTITY_NULL", f"{self.identity} is null")]

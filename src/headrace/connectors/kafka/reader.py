@@ -21,8 +21,8 @@ from headrace.connectors.base.messages import KeyedDecoder, MessageDecoder, Payl
 from headrace.connectors.kafka.librdkafka import Consumer, Messages, Wanted
 from headrace.connectors.kafka.positions import Slice, Subscription
 from headrace.errors import HeadraceError
+from headrace.outages import OutageMarker
 from headrace.schemas import MOMENT
-from headrace.waiting import Sign
 from headrace.wheel.task import Task
 
 AT_ONCE = 50_000
@@ -67,8 +67,10 @@ class KafkaReader:
         for row in raw.drop_nulls("topic").sort("topic", "partition", "first").rows():
             piece = Slice(*row)
             name = f"{piece.topic}/{piece.partition}"
-            sign = Sign(str(Path(task.side_folder).parent), f"source.{name.replace('/', '.')}", f"kafka topic {name}")
-            consuming = _Consuming(self.subscription, piece, sign, wanted)
+            marker = OutageMarker(
+                str(Path(task.side_folder).parent), f"source.{name.replace('/', '.')}", f"kafka topic {name}"
+            )
+            consuming = _Consuming(self.subscription, piece, marker, wanted)
             lost, number = consuming.lost(), 0
             taken: list[Messages] = []
             for messages in consuming.messages():
@@ -168,10 +170,10 @@ def _with_text_keys(decoded: Decoded, taken: _Taken) -> Decoded:
 class _Consuming:
     """One slice on its way from the broker; waits as long as the broker is away."""
 
-    def __init__(self, subscription: Subscription, piece: Slice, sign: Sign, wanted: Wanted) -> None:
+    def __init__(self, subscription: Subscription, piece: Slice, marker: OutageMarker, wanted: Wanted) -> None:
         self._subscription = subscription
         self._piece = piece
-        self._sign = sign
+        self._outage = marker
         self._wanted = wanted
         self._consumer = _consumer(subscription)
         self._first = piece.first
@@ -197,12 +199,12 @@ class _Consuming:
             try:
                 bounds = self._consumer.bounds(self._piece.topic, self._piece.partition, POLL_SECONDS * 5)
             except KafkaException as problem:
-                self._sign.set_up(problem.args[0].str())
+                self._outage.begin(problem.args[0].str())
                 # Some answers come at once, and a consumer may go on giving the one it has heard first.
                 time.sleep(POLL_SECONDS)
                 self._renew()
             else:
-                self._sign.take_down()
+                self._outage.end()
                 return bounds
 
     def messages(self) -> Iterator[Messages]:
@@ -219,16 +221,16 @@ class _Consuming:
                 if ended:
                     return
                 if broken is not None:
-                    self._sign.set_up(broken)
+                    self._outage.begin(broken)
                     self._start_anew(following)
                 if len(messages):
                     heard = time.monotonic()
-                    self._sign.take_down()
+                    self._outage.end()
                 elif time.monotonic() - heard > TOLD_AFTER_SECONDS:
-                    self._sign.set_up("no answer")
+                    self._outage.begin("no answer")
         finally:
             self._consumer.unassign()
-            self._sign.take_down()
+            self._outage.end()
 
     def _poll(self, following: int) -> tuple[Messages, bool, str | None]:
         """Messages from ``following`` on, whether the slice has ended, and what makes the consumer useless."""

@@ -8,8 +8,15 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from headrace.connectors.base.marks import Mark, already_written
-from headrace.connectors.base.sink import Delivered, Guarantee, Share, Writer
+from headrace.connectors.base.sink import (
+    ChangelogMode,
+    Delivered,
+    Guarantee,
+    Mark,
+    WriterBatch,
+    already_written,
+    check_delivery,
+)
 from headrace.connectors.kafka.clients import Cluster, Fenced, Message
 from headrace.connectors.kafka.messages import Format, messages
 from headrace.connectors.kafka.plain_sink import write_plainly
@@ -68,38 +75,43 @@ class KafkaSink:
         )
 
     @property
-    def dealt_by(self) -> tuple[str, ...]:
+    def changelog_mode(self) -> ChangelogMode:
+        """Every change is a message of its own."""
+        return "log"
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
         """The key, so that its messages keep their order."""
         return self.key
 
-    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[Writer]) -> None:
+    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
         """Check columns and topic, and claim the epoch of every writer."""
         self._check_columns(columns)
         check_topic(self.cluster, self.topic)
         if self.guarantee == "at_least_once":
             return
         with ThreadPoolExecutor(CLAIMS_AT_ONCE) as threads:
-            list(threads.map(lambda writer: claim(self.cluster, self.topic, writer, place=self.place), writers))
+            list(threads.map(lambda writer: claim(self.cluster, self.topic, writer, epoch, place=self.place), writers))
 
-    def deliver(self, rows: pl.DataFrame, share: Share) -> Delivered:
-        """Write a share in one transaction."""
+    def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
+        """Write a writer's part of a batch in one transaction."""
         taken, refused = messages(rows, key=self.key, format=self.format, max_bytes=self.cluster.max_bytes)
         if self.guarantee == "at_least_once":
             write_plainly(self.cluster, self.topic, taken)
             return Delivered(len(taken), refused=refused)
         try:
-            written = self._write(taken, share)
+            written = self._write(taken, part)
         except Fenced:
-            # Mostly by another worker that had this writer's last share; the mark, read anew, decides who goes on.
-            written = self._write(taken, share)
+            # Mostly by another worker that had this writer's last batch; the mark, read anew, decides who goes on.
+            written = self._write(taken, part)
         return Delivered(written, already_marked=len(taken) - written, refused=refused)
 
-    def _write(self, taken: Sequence[Message], share: Share) -> int:
-        with transactions(self.cluster, self.topic, share.writer, place=self.place) as (ours, stored):
-            if already_written(share, None if stored is None else stored.mark, place=self.place):
+    def _write(self, taken: Sequence[Message], part: WriterBatch) -> int:
+        with transactions(self.cluster, self.topic, part, place=self.place) as (ours, stored):
+            if already_written(part, None if stored is None else stored.mark, place=self.place):
                 return 0
-            epoch = share.writer.epoch
-            ours.write(taken, epoch, Mark(epoch, share.generation, share.batch, len(taken)))
+            batch = part.batch
+            ours.write(taken, Mark(batch.epoch, batch.generation, batch.batch, len(taken)))
             return len(taken)
 
     def _check_columns(self, columns: Mapping[str, pl.DataType]) -> None:
@@ -152,12 +164,7 @@ def to_kafka(
     """
     if format not in ("json", "raw"):
         raise DefinitionError("FORMAT_UNKNOWN", f"format={format!r} is not known. Use 'json' or 'raw'.")
-    if guarantee not in ("exactly_once", "at_least_once"):
-        raise DefinitionError(
-            "GUARANTEE_UNKNOWN", f"guarantee={guarantee!r} is not known. Use 'exactly_once' or 'at_least_once'."
-        )
-    if writers is not None and writers < 1:
-        raise DefinitionError("WRITERS_NONE", f"writers={writers} would write nothing. Give at least 1.")
+    check_delivery(guarantee, writers)
     for name in options or {}:
         if name in _OURS:
             raise DefinitionError(

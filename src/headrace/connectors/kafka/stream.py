@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from headrace.connectors.base.caps import cap_of
 from headrace.connectors.kafka.positions import Positions, Slice, Subscription, Topics, Unanswered, capped, slices
 from headrace.errors import HeadraceError
-from headrace.waiting import Sign
+from headrace.outages import OutageMarker
 
 FORMAT = "headrace_kafka"
 SLICES = "topic STRING, partition INT, first BIGINT, until BIGINT"
@@ -98,7 +98,7 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except Unanswered as problem:
                 self._away(problem)
                 return start
-            self._sign.take_down()
+            self._outage.end()
         return self._offset({**positions, **capped(positions, latest, cap_of(self._caps))})
 
     def _patiently(self, ask: Callable[[Topics], Positions]) -> Positions:
@@ -117,17 +117,17 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     ) from None
                 time.sleep(1)
             else:
-                self._sign.take_down()
+                self._outage.end()
                 return answer
 
     def _away(self, problem: Unanswered) -> None:
-        self._sign.set_up(str(problem))
+        self._outage.begin(str(problem))
         # A client that was there during the outage may go on saying that partitions have no leader.
         self._asked = None
 
     @property
-    def _sign(self) -> Sign:
-        return Sign(str(self._caps.parent.parent), f"source.{self._source}", f"kafka {self._subscription!r}")
+    def _outage(self) -> OutageMarker:
+        return OutageMarker(str(self._caps.parent.parent), f"source.{self._source}", f"kafka {self._subscription!r}")
 
     def _refuse_lost(self, positions: Positions, latest: Positions) -> None:
         first = self._topics.earliest([name for name in positions if name in latest])

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from headrace.connectors.base.marks import Mark, check_epoch
-from headrace.connectors.base.sink import Unreachable, Writer
+from headrace.connectors.base.sink import Mark, Unreachable, WriterBatch, check_epoch
 from headrace.connectors.kafka.clients import PATIENCE, Cluster, Fenced, Message, finish, let_go, send
 from headrace.errors import HeadraceError
 
@@ -29,30 +28,31 @@ CLAIMS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """What a writer's group offset holds."""
+class MarkOffset:
+    """A writer's mark as it is stored: the committed offset of a consumer group."""
 
-    epoch: int
     owner: str
-    """The producer that stored it: another one than ours may have fenced ours."""
-    mark: Mark | None
+    """The producer that stored it; if it is not ours, it may have fenced ours."""
+    mark: Mark
 
     def position(self, topic: str) -> TopicPartition:
         """As a group offset with metadata.
 
-        >>> stored = Stored(epoch=3, owner="f00d", mark=Mark(3, generation=1, batch=7, rows=40))
+        >>> stored = MarkOffset("f00d", Mark(epoch=3, generation=1, batch=7, rows=40))
         >>> stored.position("spend").offset - 2**40
         8
-        >>> read_stored(stored.position("spend")) == stored
+        >>> read_mark(stored.position("spend")) == stored
         True
         """
-        offset = CLAIMED if self.mark is None else self.mark.generation * BATCHES + self.mark.batch + 1
-        rows = 0 if self.mark is None else self.mark.rows
-        metadata = {"epoch": self.epoch, "rows": rows, "owner": self.owner, "at": int(time.time())}
+        mark = self.mark
+        offset = CLAIMED
+        if mark.generation is not None and mark.batch is not None:
+            offset = mark.generation * BATCHES + mark.batch + 1
+        metadata = {"epoch": mark.epoch, "rows": mark.rows, "owner": self.owner, "at": int(time.time())}
         return TopicPartition(topic, 0, offset, json.dumps(metadata))
 
 
-def read_stored(position: TopicPartition) -> Stored | None:
+def read_mark(position: TopicPartition) -> MarkOffset | None:
     """What a committed offset says; None when nothing was ever committed, or all of it has expired."""
     if position.offset < 0:
         return None
@@ -66,9 +66,9 @@ def read_stored(position: TopicPartition) -> Stored | None:
             "Another program commits under the writer's name; stop it and go on from a new checkpoint.",
         ) from None
     if position.offset == CLAIMED:
-        return Stored(epoch, owner, None)
+        return MarkOffset(owner, Mark(epoch))
     generation, batch = divmod(position.offset - 1, BATCHES)
-    return Stored(epoch, owner, Mark(epoch, generation, batch, rows))
+    return MarkOffset(owner, Mark(epoch, generation, batch, rows))
 
 
 class Transactions:
@@ -81,7 +81,7 @@ class Transactions:
         self._clients: list[Producer | Consumer] = [cluster.producer(self._errors, {"transactional.id": name})]
         self._clients.append(cluster.group(name))
 
-    def take_over(self, epoch: int, *, place: str, writer: str) -> Stored | None:
+    def take_over(self, epoch: int, *, place: str, writer: str) -> MarkOffset | None:
         """Fence and abort whoever wrote under this name before, then see what was stored last."""
         # A producer that has seen its topic takes half a second less for what follows.
         self._cluster.topics(self._producer, self._errors, self._topic)
@@ -95,18 +95,18 @@ class Transactions:
         self._check(stored, epoch, place, writer)
         return stored
 
-    def stored(self, *, limit: float = PATIENCE) -> Stored | None:
+    def stored(self, *, limit: float = PATIENCE) -> MarkOffset | None:
         """The newest stored offset; waits for a transaction that is just being ended."""
         ask = [TopicPartition(self._topic, 0)]
         [position] = self._cluster.answer(lambda: self._group.committed(ask, timeout=limit), limit=limit)
         if position.error is not None:
             raise self._cluster.failure(position.error)
-        return read_stored(position)
+        return read_mark(position)
 
-    def write(self, messages: Sequence[Message], epoch: int, mark: Mark | None) -> None:
+    def write(self, messages: Sequence[Message], mark: Mark) -> None:
         """Messages and mark in one transaction."""
         self._errors.clear()
-        position = Stored(epoch, self.owner, mark).position(self._topic)
+        position = MarkOffset(self.owner, mark).position(self._topic)
         self._cluster.answer(self._producer.begin_transaction)
         send(self._producer, self._topic, messages, self._cluster)
         finish(self._producer, self._cluster, self._errors)
@@ -118,9 +118,9 @@ class Transactions:
         """Leave the producer as it is: the next one of its name ends what it left open."""
         let_go(self._clients)
 
-    def _check(self, stored: Stored | None, epoch: int, place: str, writer: str) -> None:
+    def _check(self, stored: MarkOffset | None, epoch: int, place: str, writer: str) -> None:
         if stored is not None:
-            check_epoch(epoch, stored.epoch, place=place, writer=writer)
+            check_epoch(epoch, stored.mark.epoch, place=place, writer=writer)
 
     @property
     def _producer(self) -> Producer:
@@ -136,19 +136,19 @@ _kept: dict[tuple[Cluster, str, str], Transactions] = {}
 
 @contextmanager
 def transactions(
-    cluster: Cluster, topic: str, writer: Writer, *, place: str
-) -> Iterator[tuple[Transactions, Stored | None]]:
+    cluster: Cluster, topic: str, part: WriterBatch, *, place: str
+) -> Iterator[tuple[Transactions, MarkOffset | None]]:
     """A writer's transactions, kept in this worker from batch to batch, and what is stored; closed on any error."""
-    key = (cluster, topic, f"{writer.name}.{topic}")
+    key = (cluster, topic, f"{part.writer}.{topic}")
     ours = _kept.pop(key, None)
     try:
         stored = None if ours is None else ours.stored()
-        # When the writer's share went to another worker in between, that worker's producer has fenced this one.
+        # When the writer's last batch went to another worker in between, that worker's producer has fenced this one.
         if ours is None or stored is None or stored.owner != ours.owner:
             if ours is not None:
                 ours.close()
             ours = Transactions(*key)
-            stored = ours.take_over(writer.epoch, place=place, writer=writer.name)
+            stored = ours.take_over(part.batch.epoch, place=place, writer=part.writer)
         yield ours, stored
     except BaseException:
         if ours is not None:
@@ -159,14 +159,13 @@ def transactions(
         _kept.pop(next(iter(_kept))).close()
 
 
-def claim(cluster: Cluster, topic: str, writer: Writer, *, place: str) -> None:
+def claim(cluster: Cluster, topic: str, writer: str, epoch: int, *, place: str) -> None:
     """Store the writer's epoch beside its last mark: from now on nobody of an older epoch can write."""
     for attempt in range(CLAIMS):
-        ours = Transactions(cluster, topic, f"{writer.name}.{topic}")
+        ours = Transactions(cluster, topic, f"{writer}.{topic}")
         try:
-            stored = ours.take_over(writer.epoch, place=place, writer=writer.name)
-            mark = None if stored is None or stored.mark is None else replace(stored.mark, epoch=writer.epoch)
-            ours.write([], writer.epoch, mark)
+            stored = ours.take_over(epoch, place=place, writer=writer)
+            ours.write([], Mark(epoch) if stored is None else replace(stored.mark, epoch=epoch))
         except Fenced:
             # By a zombie that claims at the same time: one of the two will see the other's epoch.
             if attempt == CLAIMS - 1:

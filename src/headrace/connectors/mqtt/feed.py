@@ -15,8 +15,8 @@ from paho.mqtt.client import Client, MQTTMessage
 
 from headrace.connectors.files.landing import LandingLog, Message
 from headrace.connectors.mqtt.broker import ANSWER_SECONDS, AT_ONCE, KEPT_SECONDS, Broker
+from headrace.outages import OutageMarker
 from headrace.storage import write_durably
-from headrace.waiting import Sign
 
 COLLECT_SECONDS = 0.2
 QUIET_SECONDS = 0.3
@@ -39,12 +39,16 @@ class MqttFeed:
     """A client that runs on the driver beside the flows; what the broker has kept for it lands first."""
 
     def __init__(
-        self, broker: Broker, folder: Path, client_id: str | None, signs: Callable[[], Sequence[Sign]] = tuple
+        self,
+        broker: Broker,
+        folder: Path,
+        client_id: str | None,
+        outage_markers: Callable[[], Sequence[OutageMarker]] = tuple,
     ) -> None:
         self._broker = broker
         self._log = LandingLog(folder)
         self._client_id = client_id
-        self._signs = signs
+        self._outage_markers = outage_markers
         self._client: Client | None = None
         self._connection = 0
         self._subscribed = threading.Event()
@@ -102,12 +106,12 @@ class MqttFeed:
             self._wait(str(reason))
 
     def _wait(self, reason: str) -> None:
-        for sign in self._signs():
-            sign.set_up(reason)
+        for marker in self._outage_markers():
+            marker.begin(reason)
 
     def _go_on(self) -> None:
-        for sign in self._signs():
-            sign.take_down()
+        for marker in self._outage_markers():
+            marker.end()
 
     def _on_message(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
         self._heard = time.monotonic()

@@ -20,9 +20,9 @@ from headrace.connectors.mqtt.broker import Broker
 from headrace.connectors.mqtt.feed import MqttFeed
 from headrace.errors import DefinitionError
 from headrace.graph import active_graph
+from headrace.outages import OutageMarker
 from headrace.schemas import MOMENT, parse_ddl, polars_schema
 from headrace.secrets import Secret
-from headrace.waiting import Sign
 from headrace.wheel.task import Task
 
 if TYPE_CHECKING:
@@ -99,11 +99,13 @@ def read_mqtt(
     folder = graph.checkpoint / "ticks" / called
     source = Source(add_ticks(raw, folder), Gate(called, MqttReader(decoder, declared), None), struct)
 
-    def signs() -> list[Sign]:
+    def outage_markers() -> list[OutageMarker]:
         flows = [flow.name for flow in graph.flows.values() if called in flow.sources]
-        return [Sign(str(graph.checkpoint / flow), f"source.{called}", f"MQTT broker {servers}") for flow in flows]
+        return [
+            OutageMarker(str(graph.checkpoint / flow), f"source.{called}", f"MQTT broker {servers}") for flow in flows
+        ]
 
-    feed = MqttFeed(broker, landing, client_id, signs)
+    feed = MqttFeed(broker, landing, client_id, outage_markers)
     fingerprint: dict[str, object] = {
         "kind": "mqtt",
         "topics": list(broker.topics),

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import polars as pl
 
-from headrace.connectors.base.sink import Delivered, Guarantee, Share, Writer
+from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, WriterBatch
 from headrace.connectors.http.client import Endpoint, check_permitted, parse_endpoint, said
 from headrace.connectors.opensearch.bulk import Bulk, Operation
 from headrace.errors import DefinitionError, HeadraceError
@@ -53,12 +53,12 @@ class OpenSearchSink:
         return "the same row has the same document id and version when a batch runs again; older versions are refused"
 
     @property
-    def takes_changes(self) -> bool:
+    def changelog_mode(self) -> ChangelogMode:
         """A change sets or deletes its document."""
-        return True
+        return "upsert"
 
     @property
-    def dealt_by(self) -> tuple[str, ...]:
+    def partition_by(self) -> tuple[str, ...]:
         """All changes of one document go to one writer, in their order."""
         return self.id.columns
 
@@ -67,7 +67,7 @@ class OpenSearchSink:
         """Where the index is below the server's address."""
         return f"/{quote(self.index, safe='')}"
 
-    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[Writer]) -> None:
+    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
         """Reach the server, create the index unless it is there."""
         self.id.check(flat_schema(columns))
         if _ID in columns:
@@ -82,7 +82,7 @@ class OpenSearchSink:
         if found.status_code != 400:
             check_permitted(found, self.place)
 
-    def deliver(self, rows: pl.DataFrame, share: Share) -> Delivered:
+    def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
         """Write each document's last change, with the version that the batch gives it."""
         named = rows.with_columns(self.id.render(flat(rows)).alias(_ID))
         fits = pl.col(_ID).str.len_bytes().is_between(1, _LONGEST_ID).fill_null(False)
@@ -90,7 +90,7 @@ class OpenSearchSink:
             named.filter(~fits).drop(_ID), "ID_INVALID", f"{self.id} is null, empty or longer than {_LONGEST_ID} bytes"
         )
         changes = last_changes(named.filter(fits), [_ID])
-        version = share.generation * _BATCHES_OF_A_GENERATION + share.batch
+        version = part.batch.generation * _BATCHES_OF_A_GENERATION + part.batch.batch
         tally = Bulk(self.endpoint, self.path, self.place, version).send(_operations(changes))
         left_out = {
             "reason": ["DOCUMENT_REFUSED"] * len(tally.refused),

@@ -1,4 +1,4 @@
-"""Marks in a table beside the rows: claimed by the driver, moved on in the transaction that writes a share."""
+"""Marks in a table beside the rows: claimed by the driver, moved on in the transaction that writes the rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import polars as pl
 import psycopg
 from psycopg import sql
 
-from headrace.connectors.base.marks import Mark, check_epoch
-from headrace.connectors.base.sink import Share, Unreachable, Writer
+from headrace.connectors.base.sink import Mark, Unreachable, WriterBatch, check_epoch
 from headrace.errors import HeadraceError
 
 TABLE = "headrace_marks"
@@ -20,16 +19,12 @@ _ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """What stands in the table of marks for a writer."""
+class MarkRow:
+    """A writer's row in the table of marks."""
 
-    epoch: int
-    mark: Mark | None
-    """None until the writer has written something."""
-    rows: int
-    """How many rows the marked share wrote."""
+    mark: Mark
     refused: pl.DataFrame | None
-    """The rows of the marked share that the table refused."""
+    """The rows of the marked batch that the table refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +41,14 @@ class Marks:
         """The table's quoted name."""
         return sql.Identifier(TABLE) if self.schema is None else sql.Identifier(self.schema, TABLE)
 
-    def session(self, writer: Writer) -> str:
+    def session(self, writer: str) -> str:
         """The writer's name among the server's sessions, which has 63 ASCII characters at most.
 
-        >>> Marks(None, "spend", "table spend").session(Writer("spend-1f0c", "main", 0, epoch=1))
+        >>> Marks(None, "spend", "table spend").session("headrace.spend-1f0c.main.0")
         'headrace.spend-1f0c.main.0.93a264f693c0b5d4'
         """
-        whole = blake2b(f"{writer.name}\n{self.schema}\n{self.target}".encode(), digest_size=8).hexdigest()
-        return f"{writer.name.encode('ascii', 'replace').decode()[:46]}.{whole}"
+        whole = blake2b(f"{writer}\n{self.schema}\n{self.target}".encode(), digest_size=8).hexdigest()
+        return f"{writer.encode('ascii', 'replace').decode()[:46]}.{whole}"
 
     def create(self, connection: psycopg.Connection[Any]) -> None:
         """Create the table unless it is there; the lock lets one of several flows do it."""
@@ -67,10 +62,10 @@ class Marks:
                     ).format(self.table)
                 )
 
-    def claim(self, connection: psycopg.Connection[Any], writer: Writer) -> None:
+    def claim(self, connection: psycopg.Connection[Any], writer: str, epoch: int) -> None:
         """From now on an older epoch of this writer is refused; a transaction that it left open is ended."""
         for _ in range(_ATTEMPTS):
-            self.check_not_fenced(connection, writer)
+            self.check_not_fenced(connection, writer, epoch)
             self.end_predecessors(connection, writer)
             try:
                 with connection.transaction():
@@ -80,51 +75,53 @@ class Marks:
                             "insert into {table} as m (writer, target, epoch) values (%s, %s, %s) on conflict "
                             "(writer, target) do update set epoch = excluded.epoch where m.epoch <= excluded.epoch"
                         ).format(table=self.table),
-                        [writer.name, self.target, writer.epoch],
+                        [writer, self.target, epoch],
                     )
             except psycopg.errors.LockNotAvailable:
                 continue
             if claimed.rowcount == 1:
                 return
-        self.check_not_fenced(connection, writer)
-        raise Unreachable(f"{self.place}: the mark of writer {writer.name!r} is locked by another session")
+        self.check_not_fenced(connection, writer, epoch)
+        raise Unreachable(f"{self.place}: the mark of writer {writer!r} is locked by another session")
 
-    def check_not_fenced(self, connection: psycopg.Connection[Any], writer: Writer) -> None:
+    def check_not_fenced(self, connection: psycopg.Connection[Any], writer: str, epoch: int) -> None:
         """Refuse a driver whose lease another has taken over, without waiting for a lock."""
         stored = self._select(connection, writer, "")
         if stored is not None:
-            check_epoch(writer.epoch, stored.epoch, place=self.place, writer=writer.name)
+            check_epoch(epoch, stored.mark.epoch, place=self.place, writer=writer)
 
-    def lock(self, connection: psycopg.Connection[Any], share: Share) -> Stored:
+    def lock(self, connection: psycopg.Connection[Any], part: WriterBatch) -> MarkRow:
         """The writer's mark, locked until the transaction ends."""
         try:
             with connection.transaction():
-                stored = self._select(connection, share.writer, "for update nowait")
+                stored = self._select(connection, part.writer, "for update nowait")
         except psycopg.errors.LockNotAvailable:
             # A frozen or cut-off attempt of this writer: it is ended, and then the mark tells what it has done.
-            self.check_not_fenced(connection, share.writer)
-            self.end_predecessors(connection, share.writer)
-            stored = self._select(connection, share.writer, "for update")
+            self.check_not_fenced(connection, part.writer, part.batch.epoch)
+            self.end_predecessors(connection, part.writer)
+            stored = self._select(connection, part.writer, "for update")
         if stored is None:
             raise HeadraceError(
                 "MARK_LOST",
-                f"{self.place}: the mark of writer {share.writer.name!r} is no longer in {TABLE}. Whether batch "
-                f"{share.batch} was written cannot be told. Look which rows are there, then go on from a new "
+                f"{self.place}: the mark of writer {part.writer!r} is no longer in {TABLE}. Whether batch "
+                f"{part.batch.batch} was written cannot be told. Look which rows are there, then go on from a new "
                 "checkpoint.",
             )
-        check_epoch(share.writer.epoch, stored.epoch, place=self.place, writer=share.writer.name)
+        check_epoch(part.batch.epoch, stored.mark.epoch, place=self.place, writer=part.writer)
         return stored
 
-    def move(self, connection: psycopg.Connection[Any], share: Share, rows: int, refused: pl.DataFrame | None) -> None:
-        """Mark a share as written, in the transaction that writes it."""
+    def move(
+        self, connection: psycopg.Connection[Any], part: WriterBatch, rows: int, refused: pl.DataFrame | None
+    ) -> None:
+        """Mark a part of a batch as written, in the transaction that writes it."""
         connection.execute(
             sql.SQL(
                 "update {} set generation = %s, batch = %s, rows = %s, refused = %s where writer = %s and target = %s"
             ).format(self.table),
-            [share.generation, share.batch, rows, _to_bytes(refused), share.writer.name, self.target],
+            [part.batch.generation, part.batch.batch, rows, _to_bytes(refused), part.writer, self.target],
         )
 
-    def end_predecessors(self, connection: psycopg.Connection[Any], writer: Writer) -> None:
+    def end_predecessors(self, connection: psycopg.Connection[Any], writer: str) -> None:
         """End the sessions in which another process is writing as this writer."""
         connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity where application_name = %s "
@@ -132,19 +129,19 @@ class Marks:
             [self.session(writer)],
         )
 
-    def _select(self, connection: psycopg.Connection[Any], writer: Writer, locking: str) -> Stored | None:
+    def _select(self, connection: psycopg.Connection[Any], writer: str, locking: str) -> MarkRow | None:
         found = connection.execute(
             sql.SQL(
                 "select epoch, generation, batch, rows, refused from {} where writer = %s and target = %s {}"
             ).format(self.table, sql.SQL(locking)),
-            [writer.name, self.target],
+            [writer, self.target],
             binary=True,
         ).fetchone()
         if found is None:
             return None
         epoch, generation, batch, rows, refused = found
-        mark = None if batch is None else Mark(epoch, generation, batch, rows)
-        return Stored(epoch, mark, rows or 0, None if refused is None else pl.read_ipc(BytesIO(refused)))
+        mark = Mark(epoch, generation, batch, rows or 0)
+        return MarkRow(mark, None if refused is None else pl.read_ipc(BytesIO(refused)))
 
 
 def _to_bytes(refused: pl.DataFrame | None) -> bytes | None:

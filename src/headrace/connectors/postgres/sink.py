@@ -1,4 +1,4 @@
-"""Rows in a PostgreSQL table, exactly once: each share with its mark in one transaction."""
+"""Rows in a PostgreSQL table, exactly once: each writer's rows and its mark are one transaction."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import polars as pl
 import psycopg
 
 from headrace.changelog import CHANGE
-from headrace.connectors.base.marks import already_written
-from headrace.connectors.base.sink import Delivered, Guarantee, Share, Writer
+from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, WriterBatch, already_written
 from headrace.connectors.postgres.binary_copy import takes_binary
 from headrace.connectors.postgres.marks import Marks
 from headrace.connectors.postgres.rows import Target, put_all_but_refused
@@ -61,7 +60,7 @@ class PostgresSink:
         return "no mark; a batch that runs again adds its rows again"
 
     @property
-    def dealt_by(self) -> tuple[str, ...]:
+    def partition_by(self) -> tuple[str, ...]:
         """All changes of one key go to one writer, in their order."""
         return self.upsert_on
 
@@ -76,11 +75,11 @@ class PostgresSink:
         return Marks(self.name.schema, self.name.name, self.place)
 
     @property
-    def takes_changes(self) -> bool:
+    def changelog_mode(self) -> ChangelogMode:
         """Only a row with a key can be taken back."""
-        return bool(self.upsert_on)
+        return "upsert" if self.upsert_on else "append"
 
-    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[Writer]) -> None:
+    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
         """Reach the server, create or check the table, claim the epoch for each writer."""
         kinds = flat_schema(columns)
         key = self.key(columns)
@@ -98,7 +97,7 @@ class PostgresSink:
             if self.guarantee == "exactly_once":
                 self.marks.create(connection)
                 for writer in writers:
-                    self.marks.claim(connection, writer)
+                    self.marks.claim(connection, writer, epoch)
         # The driver writes no rows, and a connection that it kept could be dead when the flow is started again.
         self.server.drop()
 
@@ -126,8 +125,8 @@ class PostgresSink:
             for column in (flat_names([name], columns) if name in columns else (name,))
         )
 
-    def deliver(self, rows: pl.DataFrame, share: Share) -> Delivered:
-        """Write a share with its mark, unless the mark says that it is there."""
+    def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
+        """Write a writer's part of a batch with its mark, unless the mark says that it is there."""
         key, even = self.key(rows.schema), flat(rows)
         lacking = pl.any_horizontal(pl.col(name).is_null() for name in key) if key else pl.lit(False)
         keyless = refused_rows(even.filter(lacking), "KEY_NULL", f"a key column ({', '.join(key)}) is null")
@@ -136,12 +135,12 @@ class PostgresSink:
             if self.guarantee == "at_least_once":
                 begin(connection, "headrace")
                 return self.write(connection, changes, keyless, key)
-            begin(connection, self.marks.session(share.writer))
-            stored = self.marks.lock(connection, share)
-            if already_written(share, stored.mark, place=self.place):
-                return Delivered(0, changes.superseded, stored.rows, stored.refused)
+            begin(connection, self.marks.session(part.writer))
+            stored = self.marks.lock(connection, part)
+            if already_written(part, stored.mark, place=self.place):
+                return Delivered(0, changes.superseded, stored.mark.rows, stored.refused)
             delivered = self.write(connection, changes, keyless, key)
-            self.marks.move(connection, share, delivered.written, delivered.refused)
+            self.marks.move(connection, part, delivered.written, delivered.refused)
         return delivered
 
     def write(

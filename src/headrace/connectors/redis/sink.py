@@ -9,8 +9,17 @@ from typing import Any
 import polars as pl
 import redis
 
-from headrace.connectors.base.marks import Mark, already_written, check_epoch
-from headrace.connectors.base.sink import Delivered, Guarantee, Share, Unreachable, Writer
+from headrace.connectors.base.sink import (
+    ChangelogMode,
+    Delivered,
+    Guarantee,
+    Mark,
+    Unreachable,
+    WriterBatch,
+    already_written,
+    check_delivery,
+    check_epoch,
+)
 from headrace.connectors.redis.chunks import Chunk, Chunks, Text, cut
 from headrace.connectors.redis.client import check_url, client_of, run
 from headrace.connectors.redis.scripts import CLAIM, Value, chunk_script
@@ -67,16 +76,16 @@ class RedisSink:
         )
 
     @property
-    def takes_changes(self) -> bool:
+    def changelog_mode(self) -> ChangelogMode:
         """A change sets or deletes its key."""
-        return True
+        return "upsert"
 
     @property
-    def dealt_by(self) -> tuple[str, ...]:
+    def partition_by(self) -> tuple[str, ...]:
         """The columns of the key, so that its changes keep their order."""
         return self.key.columns
 
-    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[Writer]) -> None:
+    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
         """Check the key's columns and the server, and claim the epoch of every writer."""
         self.key.check(flat_schema(columns))
         if self._ask(lambda client: client.info("cluster")).get("cluster_enabled"):
@@ -88,62 +97,61 @@ class RedisSink:
         if self.guarantee == "at_least_once":
             return
         for writer in writers:
-            self._claim(writer)
+            self._claim(writer, epoch)
 
-    def deliver(self, rows: pl.DataFrame, share: Share) -> Delivered:
-        """Write a share chunk by chunk, beginning after the last chunk that is marked."""
-        share_cut = cut(rows, self.key, self.value)
-        done = self._done(share_cut, share) if self.guarantee == "exactly_once" else 0
-        self._write(list(enumerate(share_cut.chunks))[done:], len(share_cut.chunks), share)
-        changes = [chunk.changes for chunk in share_cut.chunks]
-        refused = None if share_cut.refused.is_empty() else share_cut.refused
-        return Delivered(sum(changes[done:]), share_cut.superseded, sum(changes[:done]), refused)
+    def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
+        """Write a writer's part of a batch chunk by chunk, beginning after the last chunk that is marked."""
+        part_cut = cut(rows, self.key, self.value)
+        done = self._done(part_cut, part) if self.guarantee == "exactly_once" else 0
+        self._write(list(enumerate(part_cut.chunks))[done:], len(part_cut.chunks), part)
+        changes = [chunk.changes for chunk in part_cut.chunks]
+        refused = None if part_cut.refused.is_empty() else part_cut.refused
+        return Delivered(sum(changes[done:]), part_cut.superseded, sum(changes[:done]), refused)
 
-    def _claim(self, writer: Writer) -> None:
+    def _claim(self, writer: str, epoch: int) -> None:
         try:
-            self._ask(lambda client: client.eval(CLAIM, 1, self._mark(writer), str(writer.epoch)))
+            self._ask(lambda client: client.eval(CLAIM, 1, self._mark(writer), str(epoch)))
         except _Fenced as fenced:
-            check_epoch(writer.epoch, fenced.epoch, place=self.place, writer=writer.name)
+            check_epoch(epoch, fenced.epoch, place=self.place, writer=writer)
             raise
 
-    def _done(self, share_cut: Chunks, share: Share) -> int:
+    def _done(self, part_cut: Chunks, part: WriterBatch) -> int:
         """How many chunks an earlier attempt has written."""
         fields = ["epoch", "generation", "batch", "rows", "chunk", "chunks"]
-        answer = self._ask(lambda client: client.hmget(self._mark(share.writer), fields))
+        answer = self._ask(lambda client: client.hmget(self._mark(part.writer), fields))
         epoch, generation, batch, rows, chunk, chunks = (None if text is None else int(text) for text in answer)
-        check_epoch(share.writer.epoch, epoch or 0, place=self.place, writer=share.writer.name)
-        mark = None if generation is None else Mark(epoch or 0, generation, batch or 0, rows or 0)
-        if not already_written(share, mark, place=self.place):
+        mark = Mark(epoch or 0, generation, batch, rows or 0)
+        if not already_written(part, mark, place=self.place):
             return 0
-        if chunks != len(share_cut.chunks):
+        if chunks != len(part_cut.chunks):
             raise HeadraceError(
                 "BATCH_DIFFERS",
-                f"{self.place}: batch {share.batch} had {chunks} chunks when it was begun and has "
-                f"{len(share_cut.chunks)} now. A step of the pipeline is not repeatable; go on from a new checkpoint.",
+                f"{self.place}: batch {part.batch.batch} had {chunks} chunks when it was begun and has "
+                f"{len(part_cut.chunks)} now. A step of the pipeline is not repeatable; go on from a new checkpoint.",
             )
         return (chunk or 0) + 1
 
-    def _write(self, chunks: Sequence[tuple[int, Chunk]], total: int, share: Share) -> None:
+    def _write(self, chunks: Sequence[tuple[int, Chunk]], total: int, part: WriterBatch) -> None:
         script = chunk_script(self.value, marked=self.guarantee == "exactly_once")
 
         def send(client: redis.Redis) -> None:
             sha = client.script_load(script)
-            run(client, (self._command(sha, number, chunk, total, share) for number, chunk in chunks))
+            run(client, (self._command(sha, number, chunk, total, part) for number, chunk in chunks))
 
         try:
             self._ask(send)
         except _Fenced as fenced:
-            check_epoch(share.writer.epoch, fenced.epoch, place=self.place, writer=share.writer.name)
+            check_epoch(part.batch.epoch, fenced.epoch, place=self.place, writer=part.writer)
             raise
 
-    def _command(self, sha: str, number: int, chunk: Chunk, total: int, share: Share) -> tuple[Text | int, ...]:
+    def _command(self, sha: str, number: int, chunk: Chunk, total: int, part: WriterBatch) -> tuple[Text | int, ...]:
         life = 0 if self.ttl is None else max(1, positive_microseconds(self.ttl, argument="ttl") // 1000)
-        mark = (share.writer.epoch, share.generation, share.batch, number, total, chunk.changes, life)
-        keys = (self._mark(share.writer), *chunk.deletes, *chunk.sets)
+        mark = (part.batch.epoch, part.batch.generation, part.batch.batch, number, total, chunk.changes, life)
+        keys = (self._mark(part.writer), *chunk.deletes, *chunk.sets)
         return ("EVALSHA", sha, len(keys), *keys, *mark, len(chunk.deletes), *chunk.values)
 
-    def _mark(self, writer: Writer) -> str:
-        return f"headrace:mark:{writer.name}:{self.key}"
+    def _mark(self, writer: str) -> str:
+        return f"headrace:mark:{writer}:{self.key}"
 
     def _ask(self, question: Callable[[redis.Redis], Any]) -> Any:
         """An answer of the server, with its errors told apart."""
@@ -196,12 +204,7 @@ def to_redis(
     """
     if value not in ("hash", "json"):
         raise DefinitionError("VALUE_UNKNOWN", f"value={value!r} is not known. Use 'hash' or 'json'.")
-    if guarantee not in ("exactly_once", "at_least_once"):
-        raise DefinitionError(
-            "GUARANTEE_UNKNOWN", f"guarantee={guarantee!r} is not known. Use 'exactly_once' or 'at_least_once'."
-        )
-    if writers is not None and writers < 1:
-        raise DefinitionError("WRITERS_NONE", f"writers={writers} would write nothing. Give at least 1.")
+    check_delivery(guarantee, writers)
     if ttl is not None:
         positive_microseconds(ttl, argument="ttl")
     check_url(url)

@@ -1,4 +1,4 @@
-"""Batches dealt out to writers, each share delivered once whatever the server does meanwhile."""
+"""Batches divided among writers, each part delivered once whatever the server does meanwhile."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.connectors.base import delivery
-from headrace.connectors.base.delivery import Terms, deliver, flat_paths
-from headrace.connectors.base.sink import BatchIdentity, Guarantee, Share, TaskSink, Writer, Written
+from headrace.connectors.base.delivery import DeliveryContext, deliver, flat_paths
+from headrace.connectors.base.sink import BatchIdentity, Guarantee, TaskSink, Written
 from headrace.errors import HeadraceError
+from headrace.outages import outages
 from headrace.runtime.checkpoint import Lease
 from headrace.schemas import parse_ddl
-from headrace.waiting import signs
+from tests.writers import Writer
 
 BATCH = BatchIdentity("spend", 0, 4, "main", "spend-1f0c", epoch=2)
 
 
-def _terms(root: Path, *, writers: int = 3, marks: Mapping[int, int] | None = None) -> Terms:
-    return Terms(writers, marks or {}, 1_767_268_800_000_000, str(root / "flow"), str(root / "side"), Lease("none", 1))
+def _context(root: Path, *, writers: int = 3, marks: Mapping[int, int] | None = None) -> DeliveryContext:
+    return DeliveryContext(
+        writers, marks or {}, 1_767_268_800_000_000, str(root / "flow"), str(root / "side"), Lease("none", 1)
+    )
 
 
 def _folder_sink(
@@ -33,32 +36,33 @@ def _folder_sink(
     failures: int = 0,
     promise: Guarantee = "exactly_once",
 ) -> TaskSink:
-    """A sink that puts each share into a file; made in a function so that it travels to tasks by value."""
+    """A sink that puts each part into a file; made in a function so that it travels to tasks by value."""
 
     class FolderSink:
         target = "folder"
         place = "folder at home"
         guarantee = promise
         why = ""
+        changelog_mode = "log"
         writers = None
-        dealt_by = dealt
+        partition_by = dealt
 
-        def prepare(self, columns: Mapping[str, Any], writers: Sequence[Any]) -> None:
+        def prepare(self, columns: Mapping[str, Any], writers: Sequence[str], epoch: int) -> None:
             """Nothing to prepare."""
 
-        def deliver(self, rows: Any, share: Any) -> Any:
+        def deliver(self, rows: Any, part: Any) -> Any:
             from headrace.connectors.base.sink import Delivered, Unreachable
+            from headrace.outages import outages
             from headrace.shaping import refused_rows
-            from headrace.waiting import signs
 
-            tries = root / f"{share.writer.number}.tries"
+            tries = root / f"{part.number}.tries"
             tries.parent.mkdir(parents=True, exist_ok=True)
             with tries.open("a") as stream:
-                stream.write(f"{share.last} {len(signs(root / 'flow'))}\n")
+                stream.write(f"{part.last} {len(outages(root / 'flow'))}\n")
             if len(tries.read_text().splitlines()) <= failures:
                 raise Unreachable("folder at home: away")
             bad = rows["amount"].is_null()
-            rows.filter(~bad).write_parquet(root / f"{share.writer.number}.parquet")
+            rows.filter(~bad).write_parquet(root / f"{part.number}.parquet")
             return Delivered(int((~bad).sum()), refused=refused_rows(rows.filter(bad), "AMOUNT", "is null"))
 
     return FolderSink()  # type: ignore[return-value]
@@ -81,7 +85,7 @@ def test_a_row_has_the_same_writer_whatever_partition_it_comes_from(
     found = []
     for partitions in (1, 4):
         root = tmp_path / str(partitions)
-        written = deliver(_frame(spark, partitions), _folder_sink(root, dealt=dealt), BATCH, _terms(root))
+        written = deliver(_frame(spark, partitions), _folder_sink(root, dealt=dealt), BATCH, _context(root))
         assert written == Written(200, 200, marks={0: 4, 1: 4, 2: 4})
         found.append(_delivered(root))
     assert found[0] == found[1]
@@ -93,7 +97,7 @@ def test_a_row_has_the_same_writer_whatever_partition_it_comes_from(
 
 @pytest.mark.spark
 def test_a_batch_without_rows_leaves_no_mark(spark: SparkSession, tmp_path: Path) -> None:
-    written = deliver(_frame(spark, 2).where("amount < 0"), _folder_sink(tmp_path), BATCH, _terms(tmp_path))
+    written = deliver(_frame(spark, 2).where("amount < 0"), _folder_sink(tmp_path), BATCH, _context(tmp_path))
     assert written == Written(0, 0)
     assert _delivered(tmp_path) == {}
 
@@ -101,7 +105,7 @@ def test_a_batch_without_rows_leaves_no_mark(spark: SparkSession, tmp_path: Path
 @pytest.mark.spark
 def test_a_sink_without_marks_takes_rows_where_they_are(spark: SparkSession, tmp_path: Path) -> None:
     sink = _folder_sink(tmp_path, promise="at_least_once")
-    written = deliver(_frame(spark, 2), sink, BATCH, _terms(tmp_path, writers=1))
+    written = deliver(_frame(spark, 2), sink, BATCH, _context(tmp_path, writers=1))
     assert written == Written(200, 200)
     assert len(_delivered(tmp_path)) == 2
 
@@ -112,10 +116,10 @@ def test_a_server_that_is_away_is_asked_again_with_a_sign_out_and_refused_rows_a
 ) -> None:
     frame = _frame(spark, 2).selectExpr("account", "if(amount = 7, null, amount) AS amount")
     sink = _folder_sink(tmp_path, failures=2)
-    written = deliver(frame, sink, BATCH, _terms(tmp_path, writers=1, marks={0: 3}))
+    written = deliver(frame, sink, BATCH, _context(tmp_path, writers=1, marks={0: 3}))
     assert (written.out, written.rows, written.refused) == (200, 199, 1)
     assert (tmp_path / "0.tries").read_text().splitlines() == ["3 0", "3 1", "3 1"]
-    assert signs(tmp_path / "flow") == []
+    assert outages(tmp_path / "flow") == []
     [(file, rows)] = written.letters.items()
     assert rows == 1
     letter = pl.read_ipc(file).row(0, named=True)
@@ -143,9 +147,11 @@ def test_a_driver_that_loses_its_lease_while_it_waits_stops_waiting(
                 raise HeadraceError("LEASE_LOST", "another took over")
 
     sink = _folder_sink(tmp_path, failures=100)
-    share = Share(Writer("spend-1f0c", "main", 0, epoch=2), 0, 4, None)
+    part = Writer("spend-1f0c", epoch=2).batch(0, 4, None)
     with pytest.raises(HeadraceError, match="LEASE_LOST"):
-        delivery._patiently(sink, pl.DataFrame({"amount": [1]}), share, replace(_terms(tmp_path), lease=Lost()))
+        delivery._deliver_when_reachable(
+            sink, pl.DataFrame({"amount": [1]}), part, replace(_context(tmp_path), lease=Lost())
+        )
     assert (tmp_path / "0.tries").read_text().count("\n") == 1
 
 

@@ -19,7 +19,7 @@ from headrace.operators.lookup.lookup import Lookup, lookup
 from headrace.operators.lookup.service import LARGEST_ANSWER, Answer
 from headrace.secrets import secret
 from tests.bad_service import BadService, bad_service
-from tests.unit.operators.lookup.conftest import Batches
+from tests.unit.conftest import Batches
 
 KEYS = pl.DataFrame({"id": [n % 40 for n in range(200)]})
 

@@ -11,10 +11,11 @@ import httpx
 import polars as pl
 import pytest
 
-from headrace.connectors.base.sink import Delivered, Share, TaskSink, Unreachable, Writer
+from headrace.connectors.base.sink import Delivered, TaskSink, Unreachable
 from headrace.connectors.http.client import Endpoint
 from headrace.connectors.http.sink import idempotency_key, to_http
 from headrace.errors import DefinitionError
+from tests.writers import Writer
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def test_a_definition_that_cannot_work_is_an_error(url: str, options: dict[str, 
 def test_the_identity_must_be_a_column_with_single_values(kind: pl.DataType | None) -> None:
     columns = {"n": pl.Int64()} | ({} if kind is None else {"id": kind})
     with pytest.raises(DefinitionError, match=r"IDENTITY_MISSING.*Existing columns: n"):
-        to_http("http://127.0.0.1:1", identity="id").prepare(columns, [])
+        to_http("http://127.0.0.1:1", identity="id").prepare(columns, [], 1)
 
 
 def test_a_password_in_the_url_is_used_and_never_shown() -> None:
@@ -51,7 +52,7 @@ def test_it_is_a_sink_that_travels_to_tasks() -> None:
     sink = to_http("http://host/in", identity="id", headers={"A": "b"})
     assert isinstance(sink, TaskSink)
     assert pickle.loads(pickle.dumps(sink)) == sink
-    assert (sink.guarantee, sink.dealt_by) == ("at_least_once", ("id",))
+    assert (sink.guarantee, sink.partition_by) == ("at_least_once", ("id",))
 
 
 def test_the_key_of_a_request_depends_on_which_rows_there_are_and_not_on_their_order() -> None:
@@ -79,8 +80,8 @@ class _Server:
 
 
 def _deliver(rows: int) -> Delivered:
-    share = Share(Writer("flow", "main", 0, epoch=1), 0, 0, None)
-    return to_http("http://host/in", identity="id").deliver(pl.DataFrame({"id": range(rows)}), share)
+    part = Writer("flow", epoch=1).batch(0, 0, None)
+    return to_http("http://host/in", identity="id").deliver(pl.DataFrame({"id": range(rows)}), part)
 
 
 def _refused(delivered: Delivered) -> list[int]:

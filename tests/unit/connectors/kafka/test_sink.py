@@ -12,14 +12,14 @@ import polars as pl
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from headrace.connectors.base.marks import Mark
-from headrace.connectors.base.sink import TaskSink, Unreachable, Writer
+from headrace.connectors.base.sink import Mark, TaskSink, Unreachable
 from headrace.connectors.kafka.clients import Cluster, Fenced, Message, send
 from headrace.connectors.kafka.messages import OVERHEAD, messages
 from headrace.connectors.kafka.sink import to_kafka
-from headrace.connectors.kafka.transactions import BATCHES, Stored, read_stored
+from headrace.connectors.kafka.transactions import BATCHES, MarkOffset, read_mark
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.secrets import secret
+from tests.writers import Writer
 
 NOBODY = "127.0.0.1:1"
 CLUSTER = Cluster(NOBODY, (), 1_000_000)
@@ -51,7 +51,7 @@ def test_a_sink_is_a_task_sink_and_travels_to_tasks() -> None:
     sink = to_kafka("spend", servers="db:9092", key="account")
     assert isinstance(sink, TaskSink)
     assert pickle.loads(pickle.dumps(sink)) == sink
-    assert (sink.dealt_by, sink.writers, sink.place) == (("account",), None, "kafka topic 'spend' at db:9092")
+    assert (sink.partition_by, sink.writers, sink.place) == (("account",), None, "kafka topic 'spend' at db:9092")
     assert "read_committed" in sink.why
 
 
@@ -105,28 +105,28 @@ def test_a_row_that_is_too_large_is_refused_with_its_bytes_and_the_others_are_ta
     assert refused["raw"].to_list() == [b'{"id":"b","pad":"' + b"x" * 2_000 + b'"}']
 
 
-@pytest.mark.parametrize("mark", [None, Mark(3, 0, 0, 5), Mark(3, 0, 9, 1), Mark(3, 4_000_000, BATCHES - 2, 10**9)])
-def test_a_mark_comes_back_from_its_group_offset(mark: Mark | None) -> None:
-    stored = Stored(3, "f00d", mark)
+@pytest.mark.parametrize("mark", [Mark(3), Mark(3, 0, 0, 5), Mark(3, 0, 9, 1), Mark(3, 4_000_000, BATCHES - 2, 10**9)])
+def test_a_mark_comes_back_from_its_group_offset(mark: Mark) -> None:
+    stored = MarkOffset("f00d", mark)
     position = stored.position("spend")
     assert 0 <= position.offset < 2**63
-    assert read_stored(position) == stored
+    assert read_mark(position) == stored
 
 
 def test_a_later_generation_and_a_later_batch_have_a_higher_offset() -> None:
-    marks = [None, Mark(1, 0, 0), Mark(1, 0, 1), Mark(1, 1, 0), Mark(1, 1, 1)]
-    offsets = [Stored(1, "f00d", mark).position("spend").offset for mark in marks]
+    marks = [Mark(1), Mark(1, 0, 0), Mark(1, 0, 1), Mark(1, 1, 0), Mark(1, 1, 1)]
+    offsets = [MarkOffset("f00d", mark).position("spend").offset for mark in marks]
     assert offsets == sorted(set(offsets))
 
 
 def test_nothing_committed_is_no_mark() -> None:
-    assert read_stored(TopicPartition("spend", 0)) is None
+    assert read_mark(TopicPartition("spend", 0)) is None
 
 
 @pytest.mark.parametrize("metadata", ["", "hello", "{}", "[]", '{"epoch": null, "owner": "a", "rows": 1}'])
 def test_an_offset_that_another_program_committed_is_not_taken_for_a_mark(metadata: str) -> None:
     with pytest.raises(HeadraceError) as problem:
-        read_stored(TopicPartition("spend", 0, 7, metadata))
+        read_mark(TopicPartition("spend", 0, 7, metadata))
     assert problem.value.id == "MARK_UNREADABLE"
 
 
@@ -173,7 +173,9 @@ def test_what_a_call_raises_reaches_the_caller() -> None:
 def test_a_server_that_does_not_answer_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.connectors.kafka.clients.PATIENCE", 0.5)
     with pytest.raises(Unreachable):
-        to_kafka("spend", servers=NOBODY).prepare({"id": pl.Int64()}, [Writer("f", "main", 0, 1)])
+        to_kafka("spend", servers=NOBODY).prepare(
+            {"id": pl.Int64()}, [Writer("f", epoch=1).name], Writer("f", epoch=1).epoch
+        )
 
 
 def test_an_option_that_the_client_does_not_know_is_named_and_secrets_stay_hidden(
@@ -183,7 +185,7 @@ def test_an_option_that_the_client_does_not_know_is_named_and_secrets_stay_hidde
     hidden = secret(env="CANARY")
     for options in ({"no.such.option": hidden}, {"security.protocol": hidden}, {"no.such.password": "hunter2"}):
         with pytest.raises(HeadraceError) as problem:
-            to_kafka("spend", servers=NOBODY, options=options).prepare({"id": pl.Int64()}, [])
+            to_kafka("spend", servers=NOBODY, options=options).prepare({"id": pl.Int64()}, [], 1)
         assert problem.value.id == "KAFKA_OPTION"
         assert next(iter(options)) in str(problem.value)
         assert "hunter2" not in str(problem.value)
@@ -207,7 +209,7 @@ def test_columns_that_do_not_fit_are_refused_before_the_first_batch(
     sink: Callable[[], Any], columns: dict[str, pl.DataType], id: str
 ) -> None:
     with pytest.raises(HeadraceError) as problem:
-        sink().prepare(columns, [])
+        sink().prepare(columns, [], 1)
     assert problem.value.id == id
 
 

@@ -41,4 +41,4 @@ def test_it_is_a_sink_that_travels_to_tasks() -> None:
     sink = to_opensearch("http://search", "spend", id="{account}:{window_start}")
     assert isinstance(sink, TaskSink)
     assert pickle.loads(pickle.dumps(sink)) == sink
-    assert (sink.guarantee, sink.dealt_by) == ("exactly_once", ("account", "window_start"))
+    assert (sink.guarantee, sink.partition_by) == ("exactly_once", ("account", "window_start"))

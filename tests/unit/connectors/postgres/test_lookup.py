@@ -16,7 +16,7 @@ import pytest
 from headrace.connectors.postgres.connection import PostgresServer
 from headrace.connectors.postgres.lookup import postgres_lookup
 from headrace.operators.lookup.lookup import lookup
-from tests.unit.operators.lookup.conftest import Batches
+from tests.unit.conftest import Batches
 
 
 @dataclass

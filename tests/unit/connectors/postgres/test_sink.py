@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connectors.base.sink import TaskSink, Unreachable, Writer
+from headrace.connectors.base.sink import TaskSink, Unreachable
 from headrace.connectors.postgres.marks import Marks
 from headrace.connectors.postgres.rows import csv_parts, put_all_but_refused
 from headrace.connectors.postgres.sink import to_postgres
@@ -24,6 +24,7 @@ from headrace.connectors.postgres.table import TableName, check_fit, parse_table
 from headrace.connectors.postgres.types import Column, sql_type, takes
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.secrets import secret
+from tests.writers import Writer
 
 
 @pytest.mark.parametrize(
@@ -88,13 +89,17 @@ def test_it_is_a_sink_that_travels_to_tasks() -> None:
     sink = to_postgres("spend", dsn="host=db", upsert_on="account")
     assert isinstance(sink, TaskSink)
     assert pickle.loads(pickle.dumps(sink)) == sink
-    assert (sink.guarantee, sink.dealt_by, sink.place) == ("exactly_once", ("account",), "postgres table 'spend' at db")
+    assert (sink.guarantee, sink.partition_by, sink.place) == (
+        "exactly_once",
+        ("account",),
+        "postgres table 'spend' at db",
+    )
 
 
 def test_the_name_of_a_session_is_short_plain_and_one_writers_own() -> None:
     marks = Marks("sales", "spend", "table spend")
     names = {
-        each.session(Writer(flow, "main", number, epoch=1))
+        each.session(Writer(flow, number).name)
         for each in (marks, Marks("sales", "other", ""), Marks(None, "spend", ""))
         for flow in ("x" * 100, "x" * 101, "größe")
         for number in range(20)

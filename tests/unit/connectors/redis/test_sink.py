@@ -10,15 +10,16 @@ from typing import Any
 import polars as pl
 import pytest
 
-from headrace.connectors.base.sink import Share, TaskSink, Unreachable, Writer
+from headrace.connectors.base.sink import TaskSink, Unreachable
 from headrace.connectors.redis.chunks import CHUNK, Chunk, cut
 from headrace.connectors.redis.sink import to_redis
 from headrace.errors import DefinitionError
 from headrace.secrets import secret
 from headrace.template import parse_template
+from tests.writers import Writer
 
 NOBODY = "redis://127.0.0.1:1/0"
-WRITER = Writer("f", "main", 0, 1)
+WRITER = Writer("f", epoch=1)
 
 
 def test_a_sink_prints_the_code_that_makes_it_and_hides_secrets() -> None:
@@ -35,7 +36,7 @@ def test_a_sink_is_a_task_sink_and_travels_to_tasks() -> None:
     sink = to_redis(NOBODY, key="n:{a}:{b}", ttl="1 day")
     assert isinstance(sink, TaskSink)
     assert pickle.loads(pickle.dumps(sink)) == sink
-    assert (sink.dealt_by, sink.writers) == (("a", "b"), None)
+    assert (sink.partition_by, sink.writers) == (("a", "b"), None)
     assert "MARK_LOST" in sink.why
 
 
@@ -60,16 +61,16 @@ def test_a_definition_that_cannot_work_is_refused(wrong: dict[str, Any], id: str
 
 def test_a_template_of_a_column_that_is_not_there_is_refused_before_the_server_is_asked() -> None:
     with pytest.raises(DefinitionError) as refusal:
-        to_redis(NOBODY, key="n:{nobody}").prepare({"id": pl.Int64()}, [WRITER])
+        to_redis(NOBODY, key="n:{nobody}").prepare({"id": pl.Int64()}, [WRITER.name], WRITER.epoch)
     assert refusal.value.id == "TEMPLATE_COLUMN"
 
 
 def test_a_server_that_does_not_answer_is_unreachable() -> None:
     sink = to_redis(NOBODY, key="n:{id}")
     with pytest.raises(Unreachable, match="refused"):
-        sink.prepare({"id": pl.Int64()}, [WRITER])
+        sink.prepare({"id": pl.Int64()}, [WRITER.name], WRITER.epoch)
     with pytest.raises(Unreachable, match="refused"):
-        sink.deliver(pl.DataFrame({"id": [1]}), Share(WRITER, 0, 0, None))
+        sink.deliver(pl.DataFrame({"id": [1]}), WRITER.batch(0, 0, None))
 
 
 def test_chunks_are_the_same_whatever_the_order_of_different_keys() -> None:
@@ -105,7 +106,7 @@ def test_a_hash_has_a_field_for_each_flat_column_that_is_not_null() -> None:
             "nothing": pl.Series([None], dtype=pl.Int64),
             "empty": [""],
             "price": [Decimal("1.20")],
-            "share": [0.5],
+            "part": [0.5],
             "open": [True],
             "day": [date(2025, 1, 1)],
             "bytes": [b"\x00\xff"],
@@ -123,7 +124,7 @@ def test_a_hash_has_a_field_for_each_flat_column_that_is_not_null() -> None:
         "window_end": "2025-01-01T11:00:00Z",
         "empty": "",
         "price": "1.20",
-        "share": "0.5",
+        "part": "0.5",
         "open": "true",
         "day": "2025-01-01",
         "bytes": b"\x00\xff",
@@ -131,7 +132,7 @@ def test_a_hash_has_a_field_for_each_flat_column_that_is_not_null() -> None:
     }
 
 
-def test_a_share_of_which_every_row_is_refused_has_a_chunk_for_its_mark() -> None:
+def test_a_part_of_which_every_row_is_refused_has_a_chunk_for_its_mark() -> None:
     rows = pl.DataFrame({"id": [None, None], "n": [5, 6]}, schema={"id": pl.Int64(), "n": pl.Int64()})
     for value in ("hash", "json"):
         parts = cut(rows, parse_template("n:{id}"), value)

@@ -17,7 +17,7 @@ from headrace.operators.lookup.function import FunctionCalls
 from headrace.operators.lookup.lookup import lookup
 from headrace.operators.lookup.requests import Asking, Terms
 from headrace.operators.lookup.service import LookupFailure
-from tests.unit.operators.lookup.conftest import Batches
+from tests.unit.conftest import Batches
 
 
 async def let_in(circuit: Circuit, seconds: float = 60) -> bool:

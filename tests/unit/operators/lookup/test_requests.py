@@ -21,7 +21,7 @@ from headrace.operators.lookup.cache import Cache, cache
 from headrace.operators.lookup.lookup import Lookup, lookup
 from headrace.operators.lookup.requests import Asking, Terms
 from headrace.operators.lookup.service import Answer, LookupFailure
-from tests.unit.operators.lookup.conftest import Batches
+from tests.unit.conftest import Batches
 
 PATIENCE = "1 minute"
 """Where time is not what is tested, a busy machine may take long."""

@@ -23,8 +23,8 @@ from headrace.connectors.postgres.changes.recording import Recorder
 from headrace.connectors.postgres.changes.server import Away
 from headrace.connectors.postgres.changes.slot import Slot
 from headrace.errors import HeadraceError
+from headrace.outages import OutageMarker
 from headrace.storage import write_durably
-from headrace.waiting import Sign
 
 POLL_SECONDS = 0.2
 RETRY_SECONDS = 1.0
@@ -42,13 +42,13 @@ class ChangesFeed:
         folder: Path,
         find_tables: Callable[[psycopg.Connection[Any]], Sequence[Table]],
         clean: Callable[[ChangeLog], None],
-        signs: Callable[[], Sequence[Sign]] = tuple,
+        outage_markers: Callable[[], Sequence[OutageMarker]] = tuple,
     ) -> None:
         self._slot = slot
         self._folder = folder
         self._find_tables = find_tables
         self._clean = clean
-        self._signs = signs
+        self._outage_markers = outage_markers
         self._stopping = threading.Event()
         self._worker = threading.Thread(target=self._work, name=f"headrace-{slot.name}", daemon=True)
         self._connection: psycopg.Connection[Any] | None = None
@@ -205,14 +205,14 @@ class ChangesFeed:
     def _stumble(self, problem: Exception) -> None:
         """Wait for what passes by itself; say to the flows what does not."""
         meaning = self._meaning(problem)
-        # A full disk has no room for a sign either. Then there is none, and all is tried again.
+        # A full disk has no room for a marker either. Then there is none, and all is tried again.
         with suppress(OSError):
             if isinstance(meaning, HeadraceError):
                 tell_failure(self._folder, meaning)
                 self._stopping.set()
             else:
-                for sign in self._signs():
-                    sign.set_up(str(meaning))
+                for marker in self._outage_markers():
+                    marker.begin(str(meaning))
         self._stopping.wait(RETRY_SECONDS)
 
     def _meaning(self, problem: Exception) -> Exception:
@@ -228,5 +228,5 @@ class ChangesFeed:
         )
 
     def _go_on(self) -> None:
-        for sign in self._signs():
-            sign.take_down()
+        for marker in self._outage_markers():
+            marker.end()

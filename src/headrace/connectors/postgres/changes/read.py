@@ -28,9 +28,9 @@ from headrace.connectors.postgres.changes.types import ddl_type
 from headrace.durations import Duration, positive_microseconds
 from headrace.errors import DefinitionError
 from headrace.graph import Graph, active_graph
+from headrace.outages import OutageMarker
 from headrace.schemas import parse_ddl, polars_schema, spark_schema
 from headrace.secrets import Secret
-from headrace.waiting import Sign
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -123,7 +123,7 @@ def read_postgres_changes(
         following.folder,
         lambda connection: [find_table(connection, table) for table in names],
         Retention(kept, following.readers, retention_bytes).clean,
-        following.signs,
+        following.outage_markers,
     )
     frames: dict[str, DataFrame] = {}
     for table in names:
@@ -153,10 +153,10 @@ class Following:
         flows, sources = self.graph.flows.values(), self.sources.values()
         return [(self.graph.checkpoint / flow.name, each) for flow in flows for each in sources if each in flow.sources]
 
-    def signs(self) -> list[Sign]:
-        """The signs to set up while the server is away."""
+    def outage_markers(self) -> list[OutageMarker]:
+        """The outage markers to write while the server is away."""
         server = f"PostgreSQL {self.slot.server.address}"
-        return [Sign(str(flow), f"source.{source}", server) for flow, source in self.readers()]
+        return [OutageMarker(str(flow), f"source.{source}", server) for flow, source in self.readers()]
 
     def frame(self, spark: SparkSession, table: str, ddl: str, *, feed: ChangesFeed | None) -> DataFrame:
         """Record a table's source and return its rows."""

@@ -103,18 +103,18 @@ def test_a_full_disk_that_takes_no_sign_either_is_waited_for(tmp_path: Path, fee
     full = threading.Event()
     full.set()
 
-    class Sign:
-        def set_up(self, reason: str) -> None:
+    class OutageMarker:
+        def begin(self, reason: str) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        def take_down(self) -> None:
+        def end(self) -> None:
             pass
 
     def clean(log: ChangeLog) -> None:
         if full.is_set() and threading.current_thread() is not threading.main_thread():
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    again = feed_of(slot, tmp_path, TABLE, clean, lambda: [Sign()])
+    again = feed_of(slot, tmp_path, TABLE, clean, lambda: [OutageMarker()])
     again.start()
     time.sleep(1.5)
     full.clear()

@@ -1,4 +1,4 @@
-"""Signs of waiting: set once, seen by ``headrace status``, taken down."""
+"""Outage markers: written once, shown by ``headrace status``, removed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli import app
-from headrace.waiting import Sign, clear, signs
+from headrace.outages import OutageMarker, clear_outages, outages
 
 ENTRY = {
     "flow": "spend",
@@ -33,40 +33,40 @@ def flow(tmp_path: Path) -> Path:
     return folder
 
 
-def _sign(folder: Path, writer: int = 0) -> Sign:
-    return Sign(str(folder), f"headrace.spend.main.{writer}", "kafka topic 'spend' at broker:9092")
+def _marker(folder: Path, writer: int = 0) -> OutageMarker:
+    return OutageMarker(str(folder), f"headrace.spend.main.{writer}", "kafka topic 'spend' at broker:9092")
 
 
-def test_a_sign_keeps_its_first_moment_until_it_is_taken_down(flow: Path) -> None:
-    sign = _sign(flow)
-    sign.set_up("no answer in 6 seconds")
-    [first] = signs(flow)
-    sign.set_up("another reason")
-    assert signs(flow) == [first]
-    assert first["sink"] == "kafka topic 'spend' at broker:9092"
-    assert first["reason"] == "no answer in 6 seconds"
-    sign.take_down()
-    assert signs(flow) == []
-    sign.take_down()
+def test_a_marker_keeps_its_first_moment_until_it_is_removed(flow: Path) -> None:
+    marker = _marker(flow)
+    marker.begin("no answer in 6 seconds")
+    [first] = outages(flow)
+    marker.begin("another reason")
+    assert outages(flow) == [first]
+    assert first.sink == "kafka topic 'spend' at broker:9092"
+    assert first.reason == "no answer in 6 seconds"
+    marker.end()
+    assert outages(flow) == []
+    marker.end()
 
 
-def test_every_writer_has_a_sign_of_its_own_and_all_can_be_cleared(flow: Path) -> None:
+def test_every_writer_has_a_marker_of_its_own_and_all_can_be_cleared(flow: Path) -> None:
     for writer in (0, 1):
-        _sign(flow, writer).set_up("gone")
-    assert len(signs(flow)) == 2
-    clear(flow)
-    assert signs(flow) == []
-    clear(flow)
+        _marker(flow, writer).begin("gone")
+    assert len(outages(flow)) == 2
+    clear_outages(flow)
+    assert outages(flow) == []
+    clear_outages(flow)
 
 
-def test_a_flow_that_never_waited_has_no_signs(tmp_path: Path) -> None:
-    assert signs(tmp_path / "nowhere") == []
+def test_a_flow_that_never_waited_has_no_outages(tmp_path: Path) -> None:
+    assert outages(tmp_path / "nowhere") == []
 
 
 def test_status_says_what_a_flow_waits_for_and_no_longer_once_it_goes_on(flow: Path) -> None:
     checkpoint = str(flow.parent)
     for writer in (0, 1):
-        _sign(flow, writer).set_up("no answer [in 6 seconds]")
+        _marker(flow, writer).begin("no answer [in 6 seconds]")
     shown = CliRunner().invoke(app, ["status", checkpoint], env={"COLUMNS": "140"})
     assert shown.exit_code == 0
     waits = "spend is waiting: kafka topic 'spend' at broker:9092 (no answer [in 6 seconds])"
@@ -74,11 +74,11 @@ def test_status_says_what_a_flow_waits_for_and_no_longer_once_it_goes_on(flow: P
     told = json.loads(CliRunner().invoke(app, ["status", checkpoint, "--json"]).stdout)
     assert told[0]["waiting"] == [waits.removeprefix("spend is waiting: ")]
     assert told[0]["unread"] == 7
-    clear(flow)
+    clear_outages(flow)
     assert "waiting" not in CliRunner().invoke(app, ["status", checkpoint], env={"COLUMNS": "140"}).stdout
 
 
 def test_a_source_that_does_not_answer_is_shown_with_every_flow(flow: Path) -> None:
-    Sign(str(flow.parent), "source.payments", "kafka topic payments at broker:9092").set_up("no leaders")
+    OutageMarker(str(flow.parent), "source.payments", "kafka topic payments at broker:9092").begin("no leaders")
     shown = CliRunner().invoke(app, ["status", str(flow.parent)], env={"COLUMNS": "140"}).stdout
     assert "spend is waiting: kafka topic payments at broker:9092 (no leaders)" in shown
