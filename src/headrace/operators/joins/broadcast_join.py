@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
 
 import polars as pl
 
@@ -15,7 +15,14 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.operators.corrections import refuse_late
-from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, OnColumns, join_key, joined_columns
+from headrace.operators.joins.join_columns import (
+    InnerOrLeft,
+    JoinedColumns,
+    JoinKey,
+    OnColumns,
+    join_key,
+    joined_columns,
+)
 from headrace.operators.key_order import join_by_key
 from headrace.operators.stateless import place_stateless
 from headrace.operators.step import Outputs
@@ -38,7 +45,7 @@ class BroadcastJoinOperator:
     name: str
     on: JoinKey
     columns: JoinedColumns
-    how: Literal["inner", "left"]
+    how: InnerOrLeft
     version_column: str
 
     @property
@@ -88,9 +95,6 @@ def _read(file: str) -> pl.DataFrame:
     return known[1]
 
 
-How = Literal["inner", "left"]
-
-
 @runtime_checkable
 class SmallTable(Protocol):
     """A table that is read whole, again and again, where the flow is driven."""
@@ -110,7 +114,7 @@ class BroadcastJoin:
     table: SmallTable
     on: JoinKey
     refresh: int
-    how: How
+    how: InnerOrLeft
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -168,11 +172,11 @@ class BroadcastJoin:
     def __repr__(self) -> str:
         how = "" if self.how == "inner" else f", how={self.how!r}"
         refresh = spoken(self.refresh)
-        return f"hr.broadcast_join({self.name!r}, {self.table!r}, on={self.on.said!r}, refresh={refresh!r}{how})"
+        return f"hr.broadcast_join({self.name!r}, {self.table!r}, on={self.on.as_written!r}, refresh={refresh!r}{how})"
 
 
 def broadcast_join(
-    name: str, table: SmallTable, *, on: OnColumns, refresh: Duration = "1 minute", how: How = "inner"
+    name: str, table: SmallTable, *, on: OnColumns, refresh: Duration = "1 minute", how: InnerOrLeft = "inner"
 ) -> BroadcastJoin:
     """Each row with the rows of a small table that have its key, as the table was when it was last read.
 

@@ -12,7 +12,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.operators.joins.interval_join_operator import EVENT_TIME, IntervalJoinOperator
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
-from headrace.operators.joins.matching import AllMatches, How, SingleMatch
+from headrace.operators.joins.matching import AllMatches, JoinHow, SingleMatch
 from headrace.operators.joins.stream_join import StreamJoin
 from headrace.operators.joins.stream_join_operator import LATE, LATE_RIGHT, JoinInput
 from headrace.operators.rows import Rows
@@ -32,7 +32,7 @@ class IntervalJoin(StreamJoin):
     def _joining(self, left: Rows, right: Rows, columns: JoinedColumns, lateness: Lateness) -> IntervalJoinOperator:
         alone_left, alone_right = self._leave_alone
         low, high = self._closed
-        meeting = (
+        strategy = (
             AllMatches(self.how, low, high, lateness.correctable)
             if self.match == "all"
             else SingleMatch(self.match, self.how == "left", low, high, lateness.correctable)
@@ -44,7 +44,7 @@ class IntervalJoin(StreamJoin):
             columns,
             lateness,
             self.takes_back,
-            meeting,
+            strategy,
             *self._kept,
             self._only_left,
         )
@@ -61,7 +61,7 @@ class IntervalJoin(StreamJoin):
 
     @property
     def _kept(self) -> tuple[int, int]:
-        """How long after its time a left and a right row are of use; negative when that is over before."""
+        """JoinHow long after its time a left and a right row are of use; negative when that is over before."""
         low, high = self._closed
         # One of several is chosen when the last of them may have come; all must be there until then.
         return high, -low + (max(high, 0) if self.match != "all" else 0)
@@ -73,7 +73,7 @@ class IntervalJoin(StreamJoin):
 
     @property
     def holdback(self) -> int:
-        """How far behind its input's time a row may leave: those that wait for others keep their time."""
+        """JoinHow far behind its input's time a row may leave: those that wait for others keep their time."""
         low, high = self._closed
         waits_left = self.how in ("left", "full", "semi", "anti") or self.match != "all"
         return max(high if waits_left else 0, -low if self.how in ("right", "full") else 0, 0)
@@ -92,7 +92,7 @@ class IntervalJoin(StreamJoin):
 
     @property
     def horizon(self) -> int:
-        """How far apart in event time two rows may be that meet."""
+        """JoinHow far apart in event time two rows may be that meet."""
         return max(abs(bound) for bound in self.between)
 
     @property
@@ -109,7 +109,7 @@ class IntervalJoin(StreamJoin):
 
     def __repr__(self) -> str:
         low, high = (spoken(bound) for bound in self.between)
-        said = f"{self.name!r}, on={self.on.said!r}, between={(low, high)!r}"
+        said = f"{self.name!r}, on={self.on.as_written!r}, between={(low, high)!r}"
         said += "" if self.bounds == "[]" else f", bounds={self.bounds!r}"
         said += f", how={self.how!r}"
         said += "" if self.match == "all" else f", match={self.match!r}"
@@ -123,7 +123,7 @@ def interval_join(
     on: OnColumns,
     between: tuple[Duration, Duration],
     bounds: Bounds = "[]",
-    how: How = "inner",
+    how: JoinHow = "inner",
     match: Match = "all",
 ) -> IntervalJoin:
     """Rows of two frames with equal ``on`` and near times: ``right.time - left.time`` lies ``between`` two bounds.
@@ -132,7 +132,7 @@ def interval_join(
     hr.interval_join('paid', on='order_id', between=('0 seconds', '1 hour'), how='inner')
     """
     check_name("step", name)
-    for argument, given, known in (("bounds", bounds, Bounds), ("how", how, How), ("match", match, Match)):
+    for argument, given, known in (("bounds", bounds, Bounds), ("how", how, JoinHow), ("match", match, Match)):
         if given not in get_args(known):
             choices = ", ".join(map(repr, get_args(known)))
             raise DefinitionError(

@@ -1,4 +1,4 @@
-"""The rows of two inputs that are near each other in time."""
+"""The interval join at run time: rows of two inputs that are near each other in event time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polars as pl
 from headrace.changelog import CHANGE
 from headrace.event_time.record import Edge
 from headrace.operators.arrival import ARRIVAL, in_order_of_arrival
-from headrace.operators.joins.matching import CandidateRows, MatchStrategy, Places, RowPairs, concat_pairs
+from headrace.operators.joins.matching import CandidateRows, Int64Array, MatchStrategy, RowPairs, concat_pairs
 from headrace.operators.joins.stream_join_operator import RIGHT, TIME, StreamJoinOperator
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Due
@@ -22,90 +22,90 @@ EVENT_TIME = "event_time"
 
 @dataclass(frozen=True)
 class IntervalJoinOperator(StreamJoinOperator):
-    """Joins rows by key and distance in time; a row is kept until no row that belongs to it can come."""
+    """Joins rows by key and distance in time; a row is buffered until no match can come."""
 
-    meeting: MatchStrategy
+    strategy: MatchStrategy
     left_kept: int
-    """How long after a left row's time rows that belong to it may come; negative when all have come before."""
+    """How long after a left row's time its matches may come; negative when all came before."""
     right_kept: int
     only_left: bool
-    """Whether left rows leave as they are, without a partner."""
+    """Whether left rows are emitted without the right columns, as semi and anti joins do."""
 
     @property
     def output_time(self) -> str:
-        """The later of the two times; the row's own where only left rows leave."""
+        """The later of the two times; the left row's own where only left rows are emitted."""
         time = self.left.rows.time
         return self.left.joined.get(time, time) if self.only_left else EVENT_TIME
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """Key, left columns, right columns, the event time, and the change where rows may be taken back."""
+        """Key, left columns, right columns, event time, and ``change`` where results may be retracted."""
         time = {} if self.only_left else {EVENT_TIME: MOMENT}
-        return {**self.columns.schema, **time, **({CHANGE: pl.String()} if self.takes_back else {})}
+        return {**self.columns.schema, **time, **({CHANGE: pl.String()} if self.retracts else {})}
 
     @property
-    def _known(self) -> dict[str, pl.DataType]:
+    def _own_state(self) -> dict[str, pl.DataType]:
         return {MATCHED: pl.Boolean()}
 
-    def _at_first(self, times: pl.Series) -> dict[str, pl.Series]:
+    def _initial_state(self, times: pl.Series) -> dict[str, pl.Series]:
         return {MATCHED: pl.Series(np.zeros(len(times), dtype=np.bool_))}
 
     def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
-        """Let rows meet, let those leave for which none can come, and forget what is over."""
+        """Match new rows, emit unmatched rows that have become final, and drop expired ones."""
         state = in_order_of_arrival(state)
-        # Frames are put together and picked apart by places: with few rows in each of many key groups, every query
-        # that Polars would plan costs more than its rows.
+        # Frames are built and taken apart by row numbers: with few rows in each of many key groups, planning a Polars
+        # query costs more than running it.
         arrived = self._arrived(state, partials, second)
-        rows = self._with(state, arrived)
-        gathered = self._gathered(rows, state.height, edge)
-        outcome = self.meeting.outcome(gathered, edge)
-        output = self._output(rows, gathered.times, outcome.back, outcome.given)
-        turned = outcome.matched != gathered.matched
-        if turned.any():
+        rows = self._buffered(state, arrived)
+        candidates = self._candidates(rows, state.height, edge)
+        outcome = self.strategy.outcome(candidates, edge)
+        output = self._output(rows, candidates.times, outcome.retracted, outcome.emitted)
+        updated = outcome.matched != candidates.matched
+        if updated.any():
             rows.replace_column(rows.get_column_index(MATCHED), pl.Series(MATCHED, outcome.matched))
-        gone = outcome.gone
-        unchanged = not turned.any() and not gone[state.height :].any()
+        expired = outcome.expired
+        only_appended = not updated.any() and not expired[state.height :].any()
         return Applied(
-            rows[np.flatnonzero(~gone)] if gone.any() else rows,
-            arrived if unchanged else rows[np.flatnonzero((gathered.is_new | turned) & ~gone)],
-            pl.DataFrame([state[ARRIVAL]])[np.flatnonzero(gone[: state.height])],
+            rows[np.flatnonzero(~expired)] if expired.any() else rows,
+            arrived if only_appended else rows[np.flatnonzero((candidates.is_new | updated) & ~expired)],
+            pl.DataFrame([state[ARRIVAL]])[np.flatnonzero(expired[: state.height])],
             output,
         )
 
     def due(self, state: pl.DataFrame, edge: Edge) -> Due:
-        """The moment behind the earliest time at which a row can no longer meet another, or is forgotten."""
+        """The earliest moment at which a row becomes final or expires."""
         if state.is_empty():
             return Due()
-        last = self._last(state)
+        last = self._last_match(state)
         return Due(int((last + np.where(last < edge.fire, self.lateness.correctable, 0)).min()) + 1)
 
-    def _last(self, rows: pl.DataFrame) -> Places:
-        """The last time at which a row may come that belongs to each of these."""
+    def _last_match(self, rows: pl.DataFrame) -> Int64Array:
+        """The latest time at which a match of each row can come."""
         kept = np.where(rows[RIGHT].to_numpy(), self.right_kept, self.left_kept)
         return rows[TIME].to_numpy() + kept
 
-    def _gathered(self, rows: pl.DataFrame, known: int, edge: Edge) -> CandidateRows:
-        alone = self._lacking_key(rows)
-        gathered = CandidateRows(
+    def _candidates(self, rows: pl.DataFrame, known: int, edge: Edge) -> CandidateRows:
+        without_key = self._without_key(rows)
+        candidates = CandidateRows(
             times=rows[TIME].to_numpy(),
             is_right=rows[RIGHT].to_numpy(),
             is_new=np.arange(rows.height) >= known,
             matched=rows[MATCHED].to_numpy(),
-            last=self._last(rows),
-            alone=alone,
+            last_match=self._last_match(rows),
+            without_key=without_key,
             keys=np.full(rows.height, -1, dtype=np.int64),
         )
-        turning = self.meeting.turning(gathered, edge) & ~alone
-        return replace(gathered, keys=self._key_numbers(rows, turning))
+        triggers = self.strategy.triggers(candidates, edge) & ~without_key
+        return replace(candidates, keys=self._key_numbers(rows, triggers))
 
-    def _output(self, rows: pl.DataFrame, times: Places, back: RowPairs, given: RowPairs) -> pl.DataFrame:
-        """RowPairs as rows, in the order of event time; what is taken back comes before all that takes its place."""
-        couples = concat_pairs(back, given)
-        if not len(couples.left):
+    def _output(self, rows: pl.DataFrame, times: Int64Array, retracted: RowPairs, emitted: RowPairs) -> pl.DataFrame:
+        """Results in the order of event time, all retractions first."""
+        pairs = concat_pairs(retracted, emitted)
+        if not len(pairs.left):
             return pl.DataFrame(schema=self.output_schema)
-        left, right = couples.left, couples.right
+        left, right = pairs.left, pairs.right
         moments = np.maximum(times[np.where(left < 0, right, left)], times[np.where(right < 0, left, right)])
-        taken = np.arange(len(left)) < len(back.left)
-        order = np.lexsort((moments, ~taken))
+        is_retraction = np.arange(len(left)) < len(retracted.left)
+        order = np.lexsort((moments, ~is_retraction))
         own = {EVENT_TIME: pl.Series(moments[order]).cast(MOMENT)}
-        return self._rows_of(rows, couples[order], taken[order], own)
+        return self._results(rows, pairs[order], is_retraction[order], own)

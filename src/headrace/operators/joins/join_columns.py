@@ -1,17 +1,19 @@
-"""The columns of a join: the key both inputs are joined on, and the columns of a joined row."""
+"""The columns of a join: the key columns of both inputs, and the columns of a joined row."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.operators.step import check_key
 
+InnerOrLeft = Literal["inner", "left"]
 OnColumns = str | Sequence[str | tuple[str, str]] | Mapping[str, str]
-"""One column, several, or pairs of a left and a right column where their names differ."""
+"""What ``on=`` takes: one column, several, or pairs of a left and a right column where their names differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class JoinKey:
 
     @property
     def left(self) -> tuple[str, ...]:
-        """The left columns, under whose names the key leaves."""
+        """The left columns, which name the key in a joined row."""
         return tuple(left for left, _ in self.pairs)
 
     @property
@@ -31,32 +33,32 @@ class JoinKey:
         return tuple(right for _, right in self.pairs)
 
     @property
-    def said(self) -> str | list[str] | dict[str, str]:
-        """The columns as an author would write them."""
+    def left_of_right(self) -> dict[str, str]:
+        """The left column of each right column."""
+        return {right: left for left, right in self.pairs}
+
+    @property
+    def as_written(self) -> str | list[str] | dict[str, str]:
+        """The shortest ``on=`` that gives this key."""
         if self.left != self.right:
             return dict(self.pairs)
         return self.left[0] if len(self.left) == 1 else list(self.left)
 
     def check(self, step: str, left: Mapping[str, pl.DataType], right: Mapping[str, pl.DataType]) -> None:
-        """Both columns of each pair exist, can be keys, and have one type."""
+        """Both columns of each pair must exist, be usable as keys, and have the same type."""
         check_key(step, self.left, left)
         check_key(step, self.right, right)
         for ours, theirs in self.pairs:
             if left[ours] != right[theirs]:
                 raise DefinitionError(
                     "JOIN_KEY_TYPES",
-                    f"step {step!r}: on={self.said!r} compares the left column {ours!r}, which is {left[ours]}, with "
-                    f"the right column {theirs!r}, which is {right[theirs]}. Cast one of them before the join.",
+                    f"step {step!r}: on={self.as_written!r} compares the left column {ours!r}, which is {left[ours]}, "
+                    f"with the right column {theirs!r}, which is {right[theirs]}. Cast one of them before the join.",
                 )
 
 
-def _is_pair(column: object) -> bool:
-    """A name for both sides, or one for each."""
-    return isinstance(column, str) or (isinstance(column, tuple) and len(column) == 2)
-
-
 def join_key(on: OnColumns, *, step: str) -> JoinKey:
-    """What ``on=`` says.
+    """The key that ``on=`` describes.
 
     >>> join_key("user", step="join").pairs
     (('user', 'user'),)
@@ -66,42 +68,45 @@ def join_key(on: OnColumns, *, step: str) -> JoinKey:
     if not isinstance(on, str | Sequence | Mapping) or not all(map(_is_pair, on if isinstance(on, Sequence) else ())):
         raise DefinitionError(
             "JOIN_ON",
-            f"step {step!r}: on={on!r} names no columns. Write on='user', ['user', 'shop'] or {{'user': 'id'}}.",
+            f"step {step!r}: on={on!r} does not name columns. Write on='user', ['user', 'shop'] or {{'user': 'id'}}.",
         )
-    given = [on] if isinstance(on, str) else list(on.items()) if isinstance(on, Mapping) else list(on)
-    pairs = tuple((each, each) if isinstance(each, str) else (each[0], each[1]) for each in given)
+    columns = [on] if isinstance(on, str) else list(on.items()) if isinstance(on, Mapping) else list(on)
+    pairs = tuple((each, each) if isinstance(each, str) else (each[0], each[1]) for each in columns)
     if not pairs:
         raise DefinitionError(
             "KEY_MISSING",
-            f"step {step!r}: rows meet only where columns are equal. Name them, as in on='user' or "
-            "on={'user': 'user_id'}.",
+            f"step {step!r}: a join needs at least one key column. Write on='user' or on={{'user': 'user_id'}}.",
         )
     for side in zip(*pairs, strict=True):
         if len(set(side)) < len(side):
             raise DefinitionError(
-                "JOIN_KEY_TWICE", f"step {step!r}: on={on!r} names a column twice. Name each column once on its side."
+                "JOIN_KEY_TWICE", f"step {step!r}: on={on!r} names a column twice. Name each column once per side."
             )
     return JoinKey(pairs)
 
 
+def _is_pair(column: object) -> bool:
+    return isinstance(column, str) or (isinstance(column, tuple) and len(column) == 2)
+
+
 @dataclass(frozen=True, slots=True)
 class JoinedColumns:
-    """The columns of a joined row besides those that the join itself adds.
+    """The columns of a joined row, without those that the join itself adds.
 
-    The key comes once, under the left names; then the left columns, then the right ones.
+    The key comes once, under its left names; then the left columns, then the right ones.
     """
 
     key: Mapping[str, pl.DataType]
     left: Mapping[str, str]
-    """The name that each left column has in the joined row, by its own; without the key."""
+    """The left columns without the key: their own name, and their name in a joined row."""
     right: Mapping[str, str]
     left_schema: Mapping[str, pl.DataType]
-    """The left columns as the joined row names them; without the key."""
+    """The left columns without the key, under their names in a joined row."""
     right_schema: Mapping[str, pl.DataType]
 
     @property
     def schema(self) -> dict[str, pl.DataType]:
-        """All of them."""
+        """All columns."""
         return {**self.key, **self.left_schema, **self.right_schema}
 
 
@@ -113,14 +118,14 @@ def joined_columns(
     *,
     own: Sequence[str] = (),
 ) -> JoinedColumns:
-    """The columns of a joined row beside the join's ``own``: of two with one name the right one gets ``_right``.
+    """Name the columns of a joined row: where both inputs have a column, the right one gets the suffix ``_right``.
 
-    A column that has the name of one of the join's own gets ``_left`` or ``_right``.
+    ``own`` are the columns that the join adds. A column with such a name gets ``_left`` or ``_right``.
 
     >>> text = pl.String()
     >>> key = join_key({"user": "id"}, step="seen")
-    >>> found = joined_columns("seen", key, {"user": text, "page": text}, {"id": text, "page": text})
-    >>> list(found.schema)
+    >>> columns = joined_columns("seen", key, {"user": text, "page": text}, {"id": text, "page": text})
+    >>> list(columns.schema)
     ['user', 'page', 'page_right']
     """
     key = {name: left[name] for name in on.left}
@@ -128,12 +133,12 @@ def joined_columns(
     taken = {*key, *lefts.values(), *own}
     rights = {name: f"{name}_right" if name in taken else name for name in right if name not in on.right}
     names = [*own, *key, *lefts.values(), *rights.values()]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
         raise DefinitionError(
             "OUTPUT_NAME_TAKEN",
-            f"step {step!r}: a joined row would have two columns named {', '.join(twice)}. Rename one of them before "
-            "the join.",
+            f"step {step!r}: a joined row would have two columns named {', '.join(duplicates)}. Rename one of them "
+            "before the join.",
         )
     return JoinedColumns(
         key,

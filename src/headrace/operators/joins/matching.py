@@ -1,4 +1,8 @@
-"""Which rows of two inputs match, computed over whole arrays."""
+"""Which rows of two inputs match, computed over whole arrays.
+
+Rows are addressed by their number in the frame of a key group. ``AllMatches`` and ``SingleMatch`` are the strategies of
+stream joins; the range search below them also serves temporal joins.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,9 @@ import numpy.typing as npt
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING
 
-Places = npt.NDArray[np.int64]
+Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+JoinHow = Literal["inner", "left", "right", "full", "semi", "anti"]
 _LARGEST = 2**62
 
 
@@ -19,73 +25,67 @@ _LARGEST = 2**62
 class KeyedTimes:
     """The rows of one side, each by the number of its key and its time."""
 
-    keys: Places
-    times: Places
+    keys: Int64Array
+    times: Int64Array
 
 
 @dataclass(frozen=True, slots=True)
 class MatchRanges:
-    """For each left row the right rows that belong to it: a range of places in an order of the right side."""
+    """For each left row the range of matching right rows, in a sorted order of the right side."""
 
-    order: Places
+    order: Int64Array
     """The right rows by key, then time, then arrival."""
-    begin: Places
-    end: Places
+    begin: Int64Array
+    end: Int64Array
 
-    @property
-    def counts(self) -> Places:
-        """How many right rows belong to each left row."""
-        return self.end - self.begin
-
-    def pairs(self) -> tuple[Places, Places]:
-        """The places of left and right rows that belong together."""
-        counts = self.counts
+    def pairs(self) -> tuple[Int64Array, Int64Array]:
+        """The numbers of matching left and right rows."""
+        counts = self.end - self.begin
         left = np.repeat(np.arange(len(counts)), counts)
-        behind = np.cumsum(counts) - counts
-        within = np.arange(len(left)) - behind[left]
+        offsets = np.cumsum(counts) - counts
+        within = np.arange(len(left)) - offsets[left]
         return left, self.order[self.begin[left] + within]
 
-    def first(self) -> Places:
-        """The first right row of each left row, -1 where there is none."""
-        return self._chosen(self.begin)
+    def first(self) -> Int64Array:
+        """The first matching right row of each left row, -1 without one."""
+        return self._right_row(self.begin)
 
-    def last(self) -> Places:
-        """The last right row of each left row, -1 where there is none."""
-        return self._chosen(self.end - 1)
+    def last(self) -> Int64Array:
+        """The last matching right row of each left row, -1 without one."""
+        return self._right_row(self.end - 1)
 
-    def _chosen(self, places: Places) -> Places:
-        chosen = np.full(len(places), -1, dtype=np.int64)
+    def _right_row(self, places: Int64Array) -> Int64Array:
+        rows = np.full(len(places), -1, dtype=np.int64)
         some = self.end > self.begin
-        chosen[some] = self.order[places[some]]
-        return chosen
+        rows[some] = self.order[places[some]]
+        return rows
 
 
 def match_ranges(left: KeyedTimes, right: KeyedTimes, low: int, high: int) -> MatchRanges:
-    """The right rows whose time is from ``low`` to ``high`` after that of a left row with the same key.
+    """The right rows whose time is ``low`` to ``high`` after that of a left row with the same key.
 
     >>> left = KeyedTimes(np.array([0, 1]), np.array([5, 5]))
     >>> right = KeyedTimes(np.array([1, 0, 1]), np.array([6, 9, 4]))
-    >>> found = match_ranges(left, right, -1, 1)
-    >>> [places.tolist() for places in found.pairs()]
+    >>> [rows.tolist() for rows in match_ranges(left, right, -1, 1).pairs()]
     [[1, 1], [2, 0]]
     """
     if not len(left.keys) or not len(right.keys):
-        nothing = np.zeros(len(left.keys), dtype=np.int64)
-        return MatchRanges(np.arange(len(right.keys)), nothing, nothing)
+        empty = np.zeros(len(left.keys), dtype=np.int64)
+        return MatchRanges(np.arange(len(right.keys)), empty, empty)
     earliest, latest = int(right.times.min()), int(right.times.max())
-    # Times that no right row reaches are all alike, so the sums below stay small.
+    # Bounds beyond all right times are clipped, so that the sums below stay small.
     begin = np.clip(left.times, earliest - low, latest + 1 - low) + (low - earliest)
     end = np.clip(left.times, earliest - high - 1, latest - high) + (high + 1 - earliest)
     times, span = right.times - earliest, latest - earliest + 2
     if span * (1 + int(max(left.keys.max(), right.keys.max()))) > _LARGEST:
-        # Very many keys over very long times: the ranks of the times take their place.
+        # Very many keys over a very long time would overflow: use the ranks of the times instead.
         known = np.unique(times)
         begin, end, times = (np.searchsorted(known, each) for each in (begin, end, times))
         span = len(known) + 1
-    places = right.keys * span + times
-    order = np.argsort(places, kind="stable")
-    ordered = places[order]
-    # To look for places in their order is several times faster than to jump to and fro.
+    sort_keys = right.keys * span + times
+    order = np.argsort(sort_keys, kind="stable")
+    ordered = sort_keys[order]
+    # Searching in sorted order is several times faster than random access.
     walk = np.argsort(left.keys * span + begin)
     found = np.empty((2, len(walk)), dtype=np.int64)
     for number, bound in enumerate((begin, end)):
@@ -93,70 +93,67 @@ def match_ranges(left: KeyedTimes, right: KeyedTimes, low: int, high: int) -> Ma
     return MatchRanges(order, found[0], found[1])
 
 
-Flags = npt.NDArray[np.bool_]
-NOWHERE: Places = np.zeros(0, dtype=np.int64)
-
-
 @dataclass(frozen=True, slots=True)
 class CandidateRows:
-    """All rows of both sides, those of earlier batches first, each side in the order of arrival."""
+    """All rows of both sides in a key group: buffered rows first, then new ones, each in the order of arrival."""
 
-    times: Places
-    is_right: Flags
-    is_new: Flags
-    matched: Flags
-    """Whether a row has met one in an earlier batch, where that is kept."""
-    last: Places
-    """The last time at which a row may come that belongs to it."""
-    alone: Flags
-    """Whether it has no key, so that no row ever belongs to it."""
-    keys: Places
-    """The number of its key, -1 for keys of which this batch changes nothing."""
+    times: Int64Array
+    is_right: BoolArray
+    is_new: BoolArray
+    matched: BoolArray
+    """Whether a row matched in an earlier batch, where the state keeps that."""
+    last_match: Int64Array
+    """The latest time at which a match of the row can come."""
+    without_key: BoolArray
+    """Whether a part of the key is null, so that the row never matches."""
+    keys: Int64Array
+    """The number of the row's key, -1 for keys that this batch does not concern."""
 
-    def places(self, chosen: Flags) -> Places:
-        """The places of some rows, without those whose key does not matter."""
+    def select(self, chosen: BoolArray) -> Int64Array:
+        """The numbers of chosen rows whose key this batch concerns."""
         return np.flatnonzero(chosen & (self.keys >= 0))
 
-    def side(self, places: Places) -> KeyedTimes:
+    def keyed_times(self, rows: Int64Array) -> KeyedTimes:
         """Rows by key and time."""
-        return KeyedTimes(self.keys[places], self.times[places])
+        return KeyedTimes(self.keys[rows], self.times[rows])
 
-    def passed(self, time: int) -> Flags:
-        """Which rows nothing can come for any more when event time has reached ``time``."""
-        return (self.last < time) | self.alone
+    def final(self, time: int) -> BoolArray:
+        """Which rows can get no further match once event time has reached ``time``."""
+        return (self.last_match < time) | self.without_key
 
 
 @dataclass(frozen=True, slots=True)
 class RowPairs:
-    """Left and right rows by their places; -1 stands for no row."""
+    """Pairs of a left and a right row by their numbers; -1 stands for no row."""
 
-    left: Places
-    right: Places
+    left: Int64Array
+    right: Int64Array
 
-    def __getitem__(self, places: Places) -> RowPairs:
-        return RowPairs(self.left[places], self.right[places])
+    def __getitem__(self, chosen: Int64Array) -> RowPairs:
+        return RowPairs(self.left[chosen], self.right[chosen])
 
     @classmethod
     def none(cls) -> RowPairs:
-        """No couple."""
-        return cls(NOWHERE, NOWHERE)
+        """No pair."""
+        empty = np.zeros(0, dtype=np.int64)
+        return cls(empty, empty)
 
     @classmethod
-    def of_left(cls, chosen: Flags) -> RowPairs:
-        """Left rows without a right one."""
-        places = np.flatnonzero(chosen)
-        return cls(places, np.full_like(places, -1))
+    def of_left(cls, chosen: BoolArray) -> RowPairs:
+        """Left rows without a match."""
+        rows = np.flatnonzero(chosen)
+        return cls(rows, np.full_like(rows, -1))
 
     @classmethod
-    def of_right(cls, chosen: Flags) -> RowPairs:
-        """Right rows without a left one."""
-        places = np.flatnonzero(chosen)
-        return cls(np.full_like(places, -1), places)
+    def of_right(cls, chosen: BoolArray) -> RowPairs:
+        """Right rows without a match."""
+        rows = np.flatnonzero(chosen)
+        return cls(np.full_like(rows, -1), rows)
 
 
-def concat_pairs(*couples: RowPairs) -> RowPairs:
-    """Several after one another."""
-    some = [each for each in couples if len(each.left)]
+def concat_pairs(*pairs: RowPairs) -> RowPairs:
+    """All pairs, one after another."""
+    some = [each for each in pairs if len(each.left)]
     if not some:
         return RowPairs.none()
     return RowPairs(np.concatenate([each.left for each in some]), np.concatenate([each.right for each in some]))
@@ -164,135 +161,134 @@ def concat_pairs(*couples: RowPairs) -> RowPairs:
 
 @dataclass(frozen=True, slots=True)
 class MatchOutcome:
-    """What a batch does: couples that are taken back, couples that are given, and what the state knows after it."""
+    """What a batch does: pairs to retract, pairs to emit, and what the state knows of its rows afterwards."""
 
-    back: RowPairs
-    given: RowPairs
-    matched: Flags
-    gone: Flags
+    retracted: RowPairs
+    emitted: RowPairs
+    matched: BoolArray
+    expired: BoolArray
 
 
 class MatchStrategy(Protocol):
-    """How rows of two sides meet."""
+    """Decides which pairs a batch emits and retracts."""
 
-    def turning(self, rows: CandidateRows, edge: Edge) -> Flags:
-        """The rows whose keys matter in this batch; ``rows.keys`` is not known yet."""
+    def triggers(self, rows: CandidateRows, edge: Edge) -> BoolArray:
+        """The rows whose keys this batch concerns; ``rows.keys`` is not known yet."""
 
     def outcome(self, rows: CandidateRows, edge: Edge) -> MatchOutcome:
-        """What becomes of the rows."""
-
-
-How = Literal["inner", "left", "right", "full", "semi", "anti"]
+        """What the batch does to the rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllMatches:
-    """Rows meet when the right one's time is from ``low`` to ``high`` after the left one's."""
+    """Emits every pair as soon as both rows are there, and unmatched rows once no match can come.
 
-    how: How
+    Rows match when the right time is ``low`` to ``high`` after the left one.
+    """
+
+    how: JoinHow
     low: int
     high: int
     correctable: int
-    """How long rows are kept for late ones."""
+    """How much longer rows are buffered for late matches."""
 
-    def turning(self, rows: CandidateRows, edge: Edge) -> Flags:
+    def triggers(self, rows: CandidateRows, edge: Edge) -> BoolArray:
         """New rows."""
         return rows.is_new
 
     def outcome(self, rows: CandidateRows, edge: Edge) -> MatchOutcome:
-        """RowPairs of which at least one row is new, and rows for which none has come in time."""
-        met = self._met(rows)
+        """Pairs with at least one new row, and rows that have become final without a match."""
+        pairs = self._pairs(rows)
         matched = rows.matched.copy()
-        matched[met.left] = True
-        matched[met.right] = True
-        news = matched & ~rows.matched
-        over = rows.passed(max(edge.fire - self.correctable, BEGINNING))
-        # A row that left alone in an earlier batch, and is still here, may yet meet a late one.
-        told = ~rows.is_new & ~rows.matched & rows.passed(edge.before)
-        alone = rows.passed(edge.fire) & ~matched & ~told
-        back, left = news & told, ~rows.is_right
+        matched[pairs.left] = True
+        matched[pairs.right] = True
+        newly_matched = matched & ~rows.matched
+        expired = rows.final(max(edge.fire - self.correctable, BEGINNING))
+        # An earlier batch emitted these rows without a match; they stay buffered for late ones.
+        emitted_alone = ~rows.is_new & ~rows.matched & rows.final(edge.before)
+        unmatched = rows.final(edge.fire) & ~matched & ~emitted_alone
+        wrong, left = newly_matched & emitted_alone, ~rows.is_right
         if self.how == "semi":
-            return MatchOutcome(RowPairs.none(), RowPairs.of_left(news & left), rows.matched, over | (matched & left))
+            emitted = RowPairs.of_left(newly_matched & left)
+            return MatchOutcome(RowPairs.none(), emitted, rows.matched, expired | (matched & left))
         if self.how == "anti":
-            taken = RowPairs.of_left(back & left)
-            return MatchOutcome(taken, RowPairs.of_left(alone & left), rows.matched, over | (matched & left))
-        backs, gives, kept = [], [met], rows.matched
+            retracted, emitted = RowPairs.of_left(wrong & left), RowPairs.of_left(unmatched & left)
+            return MatchOutcome(retracted, emitted, rows.matched, expired | (matched & left))
+        retracts, emits, known = [], [pairs], rows.matched
         if self.how in ("left", "full"):
-            backs.append(RowPairs.of_left(back & left))
-            gives.append(RowPairs.of_left(alone & left))
-            kept = kept | (news & left)
+            retracts.append(RowPairs.of_left(wrong & left))
+            emits.append(RowPairs.of_left(unmatched & left))
+            known = known | (newly_matched & left)
         if self.how in ("right", "full"):
-            backs.append(RowPairs.of_right(back & rows.is_right))
-            gives.append(RowPairs.of_right(alone & rows.is_right))
-            kept = kept | (news & rows.is_right)
-        return MatchOutcome(concat_pairs(*backs), concat_pairs(*gives), kept, over)
+            retracts.append(RowPairs.of_right(wrong & rows.is_right))
+            emits.append(RowPairs.of_right(unmatched & rows.is_right))
+            known = known | (newly_matched & rows.is_right)
+        return MatchOutcome(concat_pairs(*retracts), concat_pairs(*emits), known, expired)
 
-    def _met(self, rows: CandidateRows) -> RowPairs:
-        """New left rows with all right ones, and left rows of earlier batches with new right ones."""
+    def _pairs(self, rows: CandidateRows) -> RowPairs:
+        """New left rows with all right ones, and buffered left rows with new right ones."""
         left = ~rows.is_right
         return concat_pairs(
-            self._couples(rows, left & rows.is_new, rows.is_right),
-            self._couples(rows, left & ~rows.is_new, rows.is_right & rows.is_new),
+            self._pairs_of(rows, left & rows.is_new, rows.is_right),
+            self._pairs_of(rows, left & ~rows.is_new, rows.is_right & rows.is_new),
         )
 
-    def _couples(self, rows: CandidateRows, left: Flags, right: Flags) -> RowPairs:
-        lefts, rights = rows.places(left), rows.places(right)
+    def _pairs_of(self, rows: CandidateRows, left: BoolArray, right: BoolArray) -> RowPairs:
+        lefts, rights = rows.select(left), rows.select(right)
         if not len(lefts) or not len(rights):
             return RowPairs.none()
-        of_left, of_right = match_ranges(rows.side(lefts), rows.side(rights), self.low, self.high).pairs()
+        ranges = match_ranges(rows.keyed_times(lefts), rows.keyed_times(rights), self.low, self.high)
+        of_left, of_right = ranges.pairs()
         return RowPairs(lefts[of_left], rights[of_right])
 
 
 @dataclass(frozen=True, slots=True)
 class SingleMatch:
-    """Each left row meets one right row, the first or the last from ``low`` to ``high`` after it."""
+    """Gives each left row the first or the last right row from ``low`` to ``high`` after it, once that is final."""
 
     match: Literal["first", "last"]
-    keeps_alone: bool
-    """Whether a left row that meets none leaves too."""
+    emits_unmatched: bool
+    """Whether a left row without a match is emitted too."""
     low: int
     high: int
     correctable: int
+    """How much longer rows are buffered for late matches."""
 
-    def turning(self, rows: CandidateRows, edge: Edge) -> Flags:
-        """Left rows whose time has come, and late right rows, which may take the place of others."""
-        turning = self._firing(rows, edge)
-        return turning | (rows.is_new & rows.is_right) if self.correctable else turning
+    def triggers(self, rows: CandidateRows, edge: Edge) -> BoolArray:
+        """Left rows that become final, and late right rows, which may replace the match of others."""
+        firing = self._firing(rows, edge)
+        return firing | (rows.is_new & rows.is_right) if self.correctable else firing
 
     def outcome(self, rows: CandidateRows, edge: Edge) -> MatchOutcome:
-        """The choice of each left row whose time has come, and choices that late rows have changed."""
-        over = rows.passed(max(edge.fire - self.correctable, BEGINNING))
+        """The match of each left row that becomes final, and matches that late rows have replaced."""
+        expired = rows.final(max(edge.fire - self.correctable, BEGINNING))
         firing = np.flatnonzero(self._firing(rows, edge))
-        given = RowPairs(firing, self._choices(rows, firing, rows.is_right))
-        back = RowPairs.none()
+        emitted, retracted = RowPairs(firing, self._matches(rows, firing, rows.is_right)), RowPairs.none()
         if self.correctable:
-            told = rows.places(self._told(rows, edge))
-            before = self._choices(rows, told, rows.is_right & ~rows.is_new)
-            now = self._choices(rows, told, rows.is_right)
+            fired = rows.select(self._fired(rows, edge))
+            before = self._matches(rows, fired, rows.is_right & ~rows.is_new)
+            now = self._matches(rows, fired, rows.is_right)
             changed = before != now
-            back = RowPairs(told[changed], before[changed])
-            given = RowPairs(np.r_[told[changed], firing], np.r_[now[changed], given.right])
-        return MatchOutcome(self._leaving(back), self._leaving(given), rows.matched, over)
+            retracted = RowPairs(fired[changed], before[changed])
+            emitted = RowPairs(np.r_[fired[changed], firing], np.r_[now[changed], emitted.right])
+        return MatchOutcome(self._visible(retracted), self._visible(emitted), rows.matched, expired)
 
-    def _told(self, rows: CandidateRows, edge: Edge) -> Flags:
-        return ~rows.is_right & ~rows.is_new & rows.passed(edge.before)
+    def _fired(self, rows: CandidateRows, edge: Edge) -> BoolArray:
+        return ~rows.is_right & ~rows.is_new & rows.final(edge.before)
 
-    def _firing(self, rows: CandidateRows, edge: Edge) -> Flags:
-        return ~rows.is_right & rows.passed(edge.fire) & ~self._told(rows, edge)
+    def _firing(self, rows: CandidateRows, edge: Edge) -> BoolArray:
+        return ~rows.is_right & rows.final(edge.fire) & ~self._fired(rows, edge)
 
-    def _choices(self, rows: CandidateRows, lefts: Places, right: Flags) -> Places:
-        """The right row of each left row, -1 where there is none."""
-        rights = rows.places(right)
-        choices = np.full_like(lefts, -1)
+    def _matches(self, rows: CandidateRows, lefts: Int64Array, right: BoolArray) -> Int64Array:
+        """The right row of each left row, -1 without one."""
+        rights = rows.select(right)
+        matches = np.full_like(lefts, -1)
         keyed = rows.keys[lefts] >= 0
         if len(rights) and keyed.any():
-            found = match_ranges(rows.side(lefts[keyed]), rows.side(rights), self.low, self.high)
-            chosen = found.first() if self.match == "first" else found.last()
-            choices[keyed] = np.where(chosen >= 0, rights[chosen], -1)
-        return choices
+            ranges = match_ranges(rows.keyed_times(lefts[keyed]), rows.keyed_times(rights), self.low, self.high)
+            chosen = ranges.first() if self.match == "first" else ranges.last()
+            matches[keyed] = np.where(chosen >= 0, rights[chosen], -1)
+        return matches
 
-    def _leaving(self, couples: RowPairs) -> RowPairs:
-        if self.keeps_alone:
-            return couples
-        met = couples.right >= 0
-        return RowPairs(couples.left[met], couples.right[met])
+    def _visible(self, pairs: RowPairs) -> RowPairs:
+        return pairs if self.emits_unmatched else pairs[np.flatnonzero(pairs.right >= 0)]

@@ -14,7 +14,7 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.operators.corrections import check_late
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, joined_columns
-from headrace.operators.joins.matching import How
+from headrace.operators.joins.matching import JoinHow
 from headrace.operators.rows import Rows
 from headrace.operators.step import Outputs, place
 from headrace.wheel.operator import AnyOperator
@@ -29,7 +29,7 @@ class StreamJoin(ABC):
 
     name: str
     on: JoinKey
-    how: How
+    how: JoinHow
     lateness: Lateness | None = None
 
     def late(self, lateness: Lateness) -> Self:
@@ -107,7 +107,7 @@ class StreamJoin(ABC):
 
     @property
     def retention(self) -> int:
-        """How much longer rows are kept for late ones."""
+        """JoinHow much longer rows are kept for late ones."""
         return 0 if self.lateness is None else self.lateness.correctable
 
     @property

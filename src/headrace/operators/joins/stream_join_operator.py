@@ -1,4 +1,4 @@
-"""How the rows of one side come to the key groups of a join."""
+"""What interval and window joins share at run time: their inputs, and the buffer of rows from both sides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING
 from headrace.operators.arrival import ARRIVAL, next_arrival
 from headrace.operators.joins.join_columns import JoinedColumns
-from headrace.operators.joins.matching import Flags, Places, RowPairs
+from headrace.operators.joins.matching import BoolArray, Int64Array, RowPairs
 from headrace.operators.key_order import KEY_NUMBER, with_key_numbers
 from headrace.operators.rows import Rows
 from headrace.schemas import MOMENT
@@ -26,20 +26,25 @@ from headrace.wheel.operator import Combined
 
 LATE, LATE_RIGHT = "late", "late_right"
 TIME = "__time"
-"""The time of a row in microseconds; a column that holds nothing else does not travel beside it."""
+"""A row's time in microseconds; a column that holds nothing else is not stored beside it."""
+RIGHT = "__right"
+ROW_NUMBER = "__place"
+MAX_CHUNKS = 16
+"""New rows are appended to the buffer as chunks; beyond this many it is made contiguous, for fast access."""
+_CHANGES = pl.Series([INSERT, DELETE])
 
 
 @dataclass(frozen=True)
 class JoinInput:
-    """One input of a join by time: a row is late when time has passed it, and takes part as long as it is corrected."""
+    """One input of a stream join: sets late rows aside and drops rows that can neither match nor be emitted alone."""
 
     name: str
     rows: Rows
     joined: Mapping[str, str]
-    """The columns that a joined row has of this side, each with its name there; without the key."""
+    """This side's columns of a joined row without the key: their own name, and their name there."""
     lateness: Lateness
-    leaves_alone: bool
-    """Whether a row that meets none leaves too, so that one without a key, which meets none, has to travel."""
+    emits_unmatched: bool
+    """Whether rows without a match are emitted, so that rows with a null key must be buffered too."""
     late_output: str
     broadcast = False
 
@@ -50,63 +55,56 @@ class JoinInput:
 
     @cached_property
     def times(self) -> dict[str, str]:
-        """The time column and its name in the joined row, when it can be told from ``TIME``."""
+        """The time column and its name in a joined row, where ``TIME`` has all of its value."""
         time = self.rows.time
         return {time: self.joined[time]} if time in self.joined and self.rows.schema[time] == MOMENT else {}
 
     @cached_property
     def payload(self) -> dict[str, str]:
-        """The columns that travel beside key and time, each with its name in the joined row."""
+        """The columns beside key and time, each with its name in a joined row."""
         return {name: joined for name, joined in self.joined.items() if name not in self.times}
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Key, time and the other columns."""
+        """Key, time and payload."""
         return {**self.rows.keys, TIME: pl.Int64(), **{name: self.rows.schema[name] for name in self.payload}}
 
     @cached_property
     def without_key(self) -> pl.Expr:
-        """Whether a row lacks a part of its key, so that it meets none."""
+        """Whether a part of a row's key is null, so that it matches nothing."""
         return reduce(or_, (pl.col(name).is_null() for name in self.key))
 
     def too_late(self, edge: Edge) -> pl.Expr:
-        """Whether a row comes too late even for a correction; what corrects an earlier row is no row of its own."""
+        """Whether a row is too late even for a correction; an earlier step's correction always is."""
         bound = max(edge.late - self.lateness.correctable, BEGINNING)
         return (self.rows.row_time < bound) | self.rows.is_correction
 
     def partly_late(self, accepted: pl.DataFrame, edge: Edge) -> int:
-        """How many accepted rows take part less than they would have in time."""
+        """How many accepted rows were too late for some of their windows."""
         return 0
 
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
-        """Set late rows aside, and drop what can neither meet a row nor leave alone."""
+        """Set late rows aside, and drop rows with a null key where they could not be emitted."""
         late = rows.select(self.too_late(edge)).to_series()
         some_late = bool(late.any())
-        taken = canonical(rows.filter(~late) if some_late else rows, self.key)
-        accepted, partly_late = taken.height, self.partly_late(taken, edge)
-        if not self.leaves_alone and any(taken[name].null_count() for name in self.key):
-            taken = taken.filter(~self.without_key)
-        partials = taken.select(*self.key, self.rows.row_time.alias(TIME), *self.payload)
+        on_time = canonical(rows.filter(~late) if some_late else rows, self.key)
+        accepted, partly_late = on_time.height, self.partly_late(on_time, edge)
+        if not self.emits_unmatched and any(on_time[name].null_count() for name in self.key):
+            on_time = on_time.filter(~self.without_key)
+        partials = on_time.select(*self.key, self.rows.row_time.alias(TIME), *self.payload)
         aside = self.rows.late(rows.filter(late) if some_late else rows.clear(), edge)
         return Combined(partials, aside, accepted, partly_late)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows stay as they are, in the order of their arrival."""
+        """Rows stay as they are, in the order of arrival."""
         return partials
-
-
-RIGHT = "__right"
-PLACE = "__place"
-MOST_CHUNKS = 16
-"""As long as no row goes, rows are only added; after so many times they are made one piece, for fast access."""
-_CHANGES = pl.Series([INSERT, DELETE])
 
 
 @dataclass(frozen=True)
 class StreamJoinOperator(ABC):
-    """What joins by time have in common.
+    """Buffers the rows of both sides in one state.
 
-    A state row is a row of either side, with nulls in the columns of the other, known by the number of its arrival.
+    A state row is a row of either side, with nulls in the columns of the other, identified by its arrival number.
     """
 
     name: str
@@ -114,16 +112,17 @@ class StreamJoinOperator(ABC):
     second: JoinInput
     columns: JoinedColumns
     lateness: Lateness
-    takes_back: bool
+    retracts: bool
+    """Whether results may be retracted, so that they carry a ``change``."""
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The left key columns, under whose names the key lies in the state and leaves."""
+        """The left key columns, which name the key in state and results."""
         return self.left.key
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The number of a row's arrival."""
+        """The arrival number."""
         return (ARRIVAL,)
 
     @property
@@ -133,22 +132,21 @@ class StreamJoinOperator(ABC):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Key, what is known of a row, and the columns of both sides as a joined row names them."""
-        known = {RIGHT: pl.Boolean(), TIME: pl.Int64(), ARRIVAL: pl.Int64()}
-        # A row's time is known already.
-        told = {*self.left.times.values(), *self.second.times.values()}
+        """Key, side, time, arrival, the join's own columns, and the payload of both sides under its joined names."""
+        own = {RIGHT: pl.Boolean(), TIME: pl.Int64(), ARRIVAL: pl.Int64(), **self._own_state}
+        times = {*self.left.times.values(), *self.second.times.values()}
         both = {**self.columns.left_schema, **self.columns.right_schema}
-        payload = {name: dtype for name, dtype in both.items() if name not in told}
-        return {**self.columns.key, **known, **self._known, **payload}
+        payload = {name: dtype for name, dtype in both.items() if name not in times}
+        return {**self.columns.key, **own, **payload}
 
     @property
     @abstractmethod
-    def _known(self) -> dict[str, pl.DataType]:
-        """What else a join knows of a row."""
+    def _own_state(self) -> dict[str, pl.DataType]:
+        """The columns that the join adds to a state row."""
 
     @abstractmethod
-    def _at_first(self, times: pl.Series) -> dict[str, pl.Series]:
-        """What it knows of new rows with these times."""
+    def _initial_state(self, times: pl.Series) -> dict[str, pl.Series]:
+        """The values of those columns for new rows with these times."""
 
     @property
     @abstractmethod
@@ -171,62 +169,64 @@ class StreamJoinOperator(ABC):
         return self.left.merge(partials)
 
     def _arrived(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
-        """The rows of both inputs as rows of the state, numbered behind all that are there."""
+        """The new rows of both inputs as state rows, with the next arrival numbers."""
         following = next_arrival(state)
         left, right = partials.height, second.height
         times = pl.concat([partials[TIME], second[TIME]])
-        given = {
+        columns = {
             RIGHT: pl.Series(np.arange(left + right) >= left),
             ARRIVAL: pl.Series(np.arange(following, following + left + right)),
             TIME: times,
-            **self._at_first(times),
+            **self._initial_state(times),
         }
         for ours, theirs in zip(self.key, self.second.key, strict=True):
-            given[ours] = pl.concat([partials[ours], second[theirs].alias(ours)])
+            columns[ours] = pl.concat([partials[ours], second[theirs].alias(ours)])
         for name, joined in self.left.payload.items():
-            given[joined] = pl.concat([partials[name], self._nothing[joined].new_from_index(0, right).alias(name)])
+            columns[joined] = pl.concat([partials[name], self._nulls[joined].new_from_index(0, right).alias(name)])
         for name, joined in self.second.payload.items():
-            given[joined] = pl.concat([self._nothing[joined].new_from_index(0, left), second[name].alias(joined)])
-        return pl.DataFrame([given[name].alias(name) for name in self.state_schema])
+            columns[joined] = pl.concat([self._nulls[joined].new_from_index(0, left), second[name].alias(joined)])
+        return pl.DataFrame([columns[name].alias(name) for name in self.state_schema])
 
-    def _with(self, state: pl.DataFrame, arrived: pl.DataFrame) -> pl.DataFrame:
-        """The state with new rows behind it."""
-        return pl.concat([state, arrived], rechunk=state.n_chunks() > MOST_CHUNKS)
+    def _buffered(self, state: pl.DataFrame, arrived: pl.DataFrame) -> pl.DataFrame:
+        """The state with the new rows appended."""
+        return pl.concat([state, arrived], rechunk=state.n_chunks() > MAX_CHUNKS)
 
     @cached_property
-    def _nothing(self) -> pl.DataFrame:
+    def _nulls(self) -> pl.DataFrame:
         """One row of nulls."""
         return pl.DataFrame({name: [None] for name in self.state_schema}, schema=self.state_schema)
 
-    def _key_numbers(self, rows: pl.DataFrame, turning: Flags) -> Places:
-        """The number of each row's key among those that matter, -1 for the others."""
+    def _key_numbers(self, rows: pl.DataFrame, triggers: BoolArray) -> Int64Array:
+        """The number of each row's key among those of the triggering rows, -1 for the others."""
         numbers = np.full(rows.height, -1, dtype=np.int64)
-        if turning.any():
+        if triggers.any():
             keys = pl.DataFrame([rows[name] for name in self.key])
-            found = with_key_numbers(keys.with_row_index(PLACE), self.key, of=keys[np.flatnonzero(turning)])
-            numbers[found[PLACE].to_numpy()] = found[KEY_NUMBER].to_numpy()
+            found = with_key_numbers(keys.with_row_index(ROW_NUMBER), self.key, of=keys[np.flatnonzero(triggers)])
+            numbers[found[ROW_NUMBER].to_numpy()] = found[KEY_NUMBER].to_numpy()
         return numbers
 
-    def _lacking_key(self, rows: pl.DataFrame) -> Flags:
-        """Which rows lack a part of their key, so that they meet none."""
+    def _without_key(self, rows: pl.DataFrame) -> BoolArray:
+        """Which rows have a null in their key, so that they match nothing."""
         if any(rows[name].null_count() for name in self.key):
             return rows.select(self.left.without_key).to_series().to_numpy()
         return np.zeros(rows.height, dtype=np.bool_)
 
-    def _rows_of(self, rows: pl.DataFrame, couples: RowPairs, taken: Flags, own: dict[str, pl.Series]) -> pl.DataFrame:
-        """RowPairs as rows, some of which are taken back; ``own`` are the columns that the join adds."""
-        left, right = couples.left, couples.right
-        told = {**own, CHANGE: _CHANGES[taken.view(np.uint8)]}
+    def _results(
+        self, rows: pl.DataFrame, pairs: RowPairs, retracted: BoolArray, own: dict[str, pl.Series]
+    ) -> pl.DataFrame:
+        """Pairs as result rows; ``own`` are the columns that the join adds."""
+        left, right = pairs.left, pairs.right
+        columns = {**own, CHANGE: _CHANGES[retracted.view(np.uint8)]}
         some = np.where(left < 0, right, left)
-        told |= {series.name: series for series in pl.DataFrame([rows[name] for name in self.key])[some]}
-        for side, places in ((self.left, left), (self.second, right)):
-            picked = pl.DataFrame([rows[TIME], *(rows[name] for name in side.payload.values())])[_places(places)]
-            told |= {name: picked[TIME].cast(MOMENT) for name in side.times.values()}
-            told |= {name: picked[name] for name in side.payload.values()}
-        return pl.DataFrame([told[name].alias(name) for name in self.output_schema])
+        columns |= {series.name: series for series in pl.DataFrame([rows[name] for name in self.key])[some]}
+        for side, numbers in ((self.left, left), (self.second, right)):
+            picked = pl.DataFrame([rows[TIME], *(rows[name] for name in side.payload.values())])[_indices(numbers)]
+            columns |= {name: picked[TIME].cast(MOMENT) for name in side.times.values()}
+            columns |= {name: picked[name] for name in side.payload.values()}
+        return pl.DataFrame([columns[name].alias(name) for name in self.output_schema])
 
 
-def _places(places: Places) -> pl.Series:
-    """Places to pick from, null for those that stand for no row."""
-    given = pl.Series(places.astype(np.uint32))
-    return given.set(pl.Series(places < 0), None) if len(places) and places.min() < 0 else given
+def _indices(numbers: Int64Array) -> pl.Series:
+    """Row numbers to gather by, null for -1."""
+    indices = pl.Series(numbers.astype(np.uint32))
+    return indices.set(pl.Series(numbers < 0), None) if len(numbers) and numbers.min() < 0 else indices

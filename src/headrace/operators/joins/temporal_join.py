@@ -13,7 +13,7 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.operators.corrections import check_late, refuse_late
-from headrace.operators.joins.join_columns import JoinKey, OnColumns, join_key
+from headrace.operators.joins.join_columns import InnerOrLeft, JoinKey, OnColumns, join_key
 from headrace.operators.joins.temporal_join_by_arrival import TemporalJoinByArrival
 from headrace.operators.joins.temporal_join_by_event_time import TemporalJoinByEventTime
 from headrace.operators.joins.temporal_join_operator import TemporalLayout, VersionInput
@@ -26,7 +26,6 @@ from headrace.wheel.operator import Joined
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-How = Literal["inner", "left"]
 AsOfWhat = Literal["event_time", "arrival"]
 
 
@@ -37,7 +36,7 @@ class TemporalJoin:
     name: str
     on: JoinKey
     life: Life
-    how: How
+    how: InnerOrLeft
     as_of: AsOfWhat
     versions_late: Lateness | None
     deleted: TombstoneRetention
@@ -80,12 +79,12 @@ class TemporalJoin:
             self.on,
             Rows(self.name, self.on.left, time, dict(schema)),
             Rows(self.name, self.on.right, version_time, dict(version_schema)),
-            corrected=self.takes_back,
+            retracts=self.takes_back,
         )
         second = VersionInput(layout, self.versions_late)
         operator: TemporalJoinByArrival | TemporalJoinByEventTime
         if self.as_of == "arrival":
-            remembers = self._remembered.kept if layout.keeps_positions else 0
+            remembers = self._remembered.kept if layout.has_positions else 0
             operator = TemporalJoinByArrival(self.name, layout, self.how, self.life.ttl, second, remembers)
         else:
             operator = TemporalJoinByEventTime(
@@ -135,7 +134,7 @@ class TemporalJoin:
 
     @property
     def retention(self) -> int:
-        """How long rows and versions are kept for corrections after time has passed them."""
+        """InnerOrLeft long rows and versions are kept for corrections after time has passed them."""
         return max(self._corrects, 0 if self.lateness is None else self.lateness.correctable)
 
     @property
@@ -160,7 +159,7 @@ class TemporalJoin:
         )
 
     def __repr__(self) -> str:
-        said = f"{self.name!r}, on={self.on.said!r}, {self.life.text}"
+        said = f"{self.name!r}, on={self.on.as_written!r}, {self.life.text}"
         said += "" if self.how == "inner" else f", how={self.how!r}"
         said += "" if self.versions_late is None else f", versions_late={self.versions_late!r}"
         said += "" if self.as_of == "event_time" else f", as_of={self.as_of!r}{self.deleted.said}"
@@ -174,7 +173,7 @@ def temporal_join(
     on: OnColumns,
     ttl: Duration | None = None,
     keep_forever: bool = False,
-    how: How = "inner",
+    how: InnerOrLeft = "inner",
     versions_late: Lateness | None = None,
     as_of: AsOfWhat = "event_time",
     keep_deleted: Duration | None = WEEK,

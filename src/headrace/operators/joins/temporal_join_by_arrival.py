@@ -1,4 +1,4 @@
-"""A temporal join by arrival: a row meets the latest version that is known when it comes, and does not wait."""
+"""The temporal join by arrival: a row takes the latest version that is known when it arrives, and does not wait."""
 
 from __future__ import annotations
 
@@ -10,38 +10,37 @@ import polars as pl
 from headrace.event_time.record import Edge
 from headrace.operators.arrival import ARRIVAL, in_order_of_arrival, next_arrival
 from headrace.operators.joins.temporal_join_operator import (
-    ENDED,
     KIND,
-    PLACED,
     ROW,
     TIME,
+    TOMBSTONE,
     UNSENT,
     VERSION,
+    VERSION_POSITION,
     TemporalJoinOperator,
 )
-from headrace.operators.joins.versioned_table import PLACE, carried, news
+from headrace.operators.joins.versioned_table import ROW_NUMBER, fill_unsent, upserts
 from headrace.operators.key_order import KEY_NUMBER, with_key_numbers
-from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
 _IS_ROW = pl.col(KIND) == ROW
-_MET, _SINCE = "__met", "__since"
+_MATCH, _SINCE = "__met", "__since"
 
 
 @dataclass(frozen=True)
 class TemporalJoinByArrival(TemporalJoinOperator):
     """Joins each row with the latest version of its key; versions of a batch come before its rows.
 
-    A state row is the latest version of a key, or its end. By positions the latest is the one with the highest, without
-    them the one that came last.
+    A state row is the latest version of a key, or its tombstone. The latest version is the one with the highest
+    position; without positions, the one that arrived last.
     """
 
-    remembers: int | None
-    """How long the end of a version is kept, so that an older change does not undo it; None: for ever."""
+    tombstones_kept: int | None
+    """How long a tombstone is kept, so that an older change does not undo the deletion; None: for ever."""
 
     @property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Versions; what one of them was not sent it has been given when it came."""
+        """Versions; values that were not sent have been filled in."""
         return {name: dtype for name, dtype in self.layout.version_schema.items() if name != UNSENT}
 
     @property
@@ -50,77 +49,72 @@ class TemporalJoinByArrival(TemporalJoinOperator):
         return {}
 
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
-        """Rows that have no key can only leave unmatched."""
-        accepted = rows.drop_nulls(self.key) if self.how == "inner" else rows
-        partials = canonical(accepted, self.key).select(self.partial_schema.keys())
-        none_late = self.layout.rows.late(rows.clear(), edge)
-        return Combined(partials, none_late, accepted.height, dropped=rows.height - accepted.height)
+        """No row is late."""
+        return self.accept(rows, self.layout.rows.late(rows.clear(), edge))
 
     def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
-        """Take versions in, then join the rows, then forget what is over."""
+        """Add versions, then join the rows, then drop what has expired."""
         state = in_order_of_arrival(state)
         following = next_arrival(state)
         arrived = self.layout.versions_in(second, following).select(self.layout.version_schema.keys())
         rows = self.layout.rows_in(partials, following + second.height)
         everything = pl.concat([state, arrived, rows], how="diagonal")
-        narrow = everything.select(self._narrow).with_row_index(PLACE)
+        position = [VERSION_POSITION] if self.layout.has_positions else []
+        narrow = everything.select(*self.key, ARRIVAL, TIME, KIND, *position).with_row_index(ROW_NUMBER)
         numbered = with_key_numbers(narrow, self.key, of=narrow[state.height :])
         ordered = self._in_order(numbered.filter(~_IS_ROW))
         latest = ordered.unique(KEY_NUMBER, keep="last", maintain_order=True)
-        places, keys = (ordered[name].to_numpy().astype(np.int64) for name in (PLACE, KEY_NUMBER))
-        everything, altered = carried(everything, places, keys, known=state.height)
+        numbers, keys = (ordered[name].to_numpy().astype(np.int64) for name in (ROW_NUMBER, KEY_NUMBER))
+        everything, altered = fill_unsent(everything, numbers, keys, known=state.height)
         versions = everything[: state.height + arrived.height].select(self.state_schema.keys())
-        over = versions.select((self._forgotten <= edge.fire).fill_null(False)).to_series()
-        gone = over.to_numpy(writable=True)
-        gone[ordered[PLACE].filter(ordered[PLACE].is_in(latest[PLACE]).not_()).to_numpy()] = True
+        over = versions.select((self._expires <= edge.fire).fill_null(False)).to_series()
+        expired = over.to_numpy(writable=True)
+        expired[ordered[ROW_NUMBER].filter(ordered[ROW_NUMBER].is_in(latest[ROW_NUMBER]).not_()).to_numpy()] = True
         return Applied(
-            versions.filter(~gone) if gone.any() else versions,
-            news(versions, altered, gone, known=state.height),
-            state.select(ARRIVAL).filter(gone[: state.height]),
+            versions.filter(~expired) if expired.any() else versions,
+            upserts(versions, altered, expired, known=state.height),
+            state.select(ARRIVAL).filter(expired[: state.height]),
             self._joined(everything, numbered.filter(_IS_ROW), latest),
             dropped_second=self._stale(ordered, state.height),
         )
 
     def due(self, state: pl.DataFrame, edge: Edge) -> Due:
-        """The earliest moment at which a version is forgotten."""
-        return Due(state.select(self._forgotten.min()).item())
+        """The earliest moment at which a version expires."""
+        return Due(state.select(self._expires.min()).item())
 
     @property
-    def _forgotten(self) -> pl.Expr:
-        """When time has left a version, or the end of one, behind; null where it never does."""
-        ends, lives = (pl.lit(kept, pl.Int64) for kept in (self.remembers, self.ttl))
-        return pl.col(TIME) + pl.when(pl.col(KIND) == ENDED).then(ends).otherwise(lives)
-
-    @property
-    def _narrow(self) -> list[str]:
-        placed = [PLACED] if self.layout.keeps_positions else []
-        return [*self.key, ARRIVAL, TIME, KIND, *placed]
+    def _expires(self) -> pl.Expr:
+        """When a version or a tombstone expires; null where it never does."""
+        tombstones, versions = (pl.lit(kept, pl.Int64) for kept in (self.tombstones_kept, self.ttl))
+        return pl.col(TIME) + pl.when(pl.col(KIND) == TOMBSTONE).then(tombstones).otherwise(versions)
 
     def _in_order(self, versions: pl.DataFrame) -> pl.DataFrame:
-        """Versions as they follow each other; of two that are the same the one that came last is before the other."""
-        if not self.layout.keeps_positions:
+        """Versions in their order; of duplicates the one that arrived first comes last, so that it is kept."""
+        if not self.layout.has_positions:
             return versions.sort(ARRIVAL)
-        placed = pl.col(PLACED).is_not_null()
-        rank = pl.when(placed).then(pl.col(KIND)).otherwise(0)
-        arrival = pl.when(placed).then(-pl.col(ARRIVAL)).otherwise(pl.col(ARRIVAL))
-        return versions.sort(pl.col(PLACED), rank, arrival)
+        has_position = pl.col(VERSION_POSITION).is_not_null()
+        rank = pl.when(has_position).then(pl.col(KIND)).otherwise(0)
+        arrival = pl.when(has_position).then(-pl.col(ARRIVAL)).otherwise(pl.col(ARRIVAL))
+        return versions.sort(pl.col(VERSION_POSITION), rank, arrival)
 
     def _stale(self, ordered: pl.DataFrame, known: int) -> int:
-        """How many new versions are behind one that was known before, or are the same as another."""
-        if not self.layout.keeps_positions:
+        """How many new versions are older than a known one, or duplicates."""
+        if not self.layout.has_positions:
             return 0
-        is_known = pl.col(PLACE) < known
-        behind = is_known.reverse().cum_max().reverse().over(KEY_NUMBER)
-        repeats = pl.col(PLACED).is_not_null() & ~pl.struct(KEY_NUMBER, PLACED, KIND).is_last_distinct()
-        return int(ordered.select((~is_known & (behind | repeats)).sum()).item())
+        is_known = pl.col(ROW_NUMBER) < known
+        older = is_known.reverse().cum_max().reverse().over(KEY_NUMBER)
+        is_last = pl.struct(KEY_NUMBER, VERSION_POSITION, KIND).is_last_distinct()
+        duplicate = pl.col(VERSION_POSITION).is_not_null() & ~is_last
+        return int(ordered.select((~is_known & (older | duplicate)).sum()).item())
 
     def _joined(self, everything: pl.DataFrame, rows: pl.DataFrame, latest: pl.DataFrame) -> pl.DataFrame:
-        """Rows in the order of their arrival, each with the version that it meets."""
-        told = latest.select(KEY_NUMBER, KIND, pl.col(PLACE).alias(_MET), pl.col(TIME).alias(_SINCE))
-        found = rows.select(KEY_NUMBER, TIME, PLACE).join(told, on=KEY_NUMBER, how="left", maintain_order="left")
+        """Rows in the order of arrival, each with the version that it matches."""
+        versions = latest.select(KEY_NUMBER, KIND, pl.col(ROW_NUMBER).alias(_MATCH), pl.col(TIME).alias(_SINCE))
+        found = rows.select(KEY_NUMBER, TIME, ROW_NUMBER)
+        found = found.join(versions, on=KEY_NUMBER, how="left", maintain_order="left")
         valid = pl.col(KIND) == VERSION
         if self.ttl is not None:
             valid &= pl.col(TIME) - pl.col(_SINCE) < self.ttl
-        met = found.select(PLACE, pl.when(valid).then(_MET).alias(_MET))
-        met = met.drop_nulls(_MET) if self.how == "inner" else met
-        return self.layout.joined(everything, met[PLACE], met[_MET])
+        matches = found.select(ROW_NUMBER, pl.when(valid).then(_MATCH).alias(_MATCH))
+        matches = matches.drop_nulls(_MATCH) if self.how == "inner" else matches
+        return self.layout.joined(everything, matches[ROW_NUMBER], matches[_MATCH])

@@ -1,11 +1,10 @@
-"""Rows and versions of a temporal join: how both lie in one frame, and which columns leave it."""
+"""What both temporal joins share at run time: the state layout of rows and versions, and the input of versions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import polars as pl
 
@@ -14,175 +13,167 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import Edge
 from headrace.event_time.strategy import BEGINNING
 from headrace.operators.arrival import ARRIVAL
-from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, joined_columns
+from headrace.operators.joins.join_columns import InnerOrLeft, JoinedColumns, JoinKey, joined_columns
 from headrace.operators.rows import Rows
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined
 
-TIME, KIND, PLACED, UNSENT = "__time", "__kind", "__position", "__unsent"
-ROW, ENDED, VERSION = 0, 1, 2
-"""What a row of state is: a row, the end of a version without another, a version. Of two changes at one position an
-end comes first."""
+TIME, KIND, VERSION_POSITION, UNSENT = "__time", "__kind", "__position", "__unsent"
+ROW, TOMBSTONE, VERSION = 0, 1, 2
+"""The kinds of state rows. Of two changes at one position the tombstone comes first."""
 OF_ROW, OF_VERSION = "__row.", "__version."
 
 
-def before(time: int, by: int) -> int:
-    """A time so much earlier; nothing is earlier than the beginning of time.
+def earlier(time: int, by: int) -> int:
+    """A time so much earlier, but not before the beginning of time.
 
-    >>> before(10, 3), before(BEGINNING, 3) == BEGINNING
+    >>> earlier(10, 3), earlier(BEGINNING, 3) == BEGINNING
     (7, True)
     """
     return max(time - by, BEGINNING)
 
 
-def parted(
+def split_late(
     rows: Rows, given: pl.DataFrame, lateness: Lateness, edge: Edge, *, refused: pl.Expr
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """What a side accepts, and what is refused or comes too late even for a correction, with how late it was."""
-    late = given.select((rows.row_time < before(edge.late, lateness.correctable)) | refused).to_series()
+    """Accepted rows, and rows that are refused or too late even for a correction, with how late they were."""
+    late = given.select((rows.row_time < earlier(edge.late, lateness.correctable)) | refused).to_series()
     return given.filter(~late) if late.any() else given, rows.late(given.filter(late), edge)
 
 
 @dataclass(frozen=True)
 class TemporalLayout:
-    """Where each column of a row and of a version lies in the state, and how a joined row is put together."""
+    """The columns of rows and versions in the state, and those of a joined row."""
 
     on: JoinKey
     rows: Rows
     versions: Rows
-    corrected: bool = False
-    """Whether joined rows may be taken back, so that they carry a ``change``."""
+    retracts: bool = False
+    """Whether results may be retracted, so that they carry a ``change``."""
 
     @property
-    def keeps_changes(self) -> bool:
-        """Whether the versions are a changelog, in which a version may also end."""
+    def is_changelog(self) -> bool:
+        """Whether the versions are a changelog, in which a version may also be deleted."""
         return self.versions.schema.get(CHANGE) == pl.String()
 
     @property
-    def keeps_positions(self) -> bool:
-        """Whether changes of one moment are in the order of their positions."""
-        return self.keeps_changes and self.versions.schema.get(POSITION) == pl.String()
+    def has_positions(self) -> bool:
+        """Whether positions order changes of the same time."""
+        return self.is_changelog and self.versions.schema.get(POSITION) == pl.String()
 
     @property
-    def keeps_unsent(self) -> bool:
-        """Whether versions name columns whose values were not sent, which are those of the version before."""
-        return self.keeps_changes and self.versions.schema.get(UNCHANGED) == pl.List(pl.String())
+    def has_unsent(self) -> bool:
+        """Whether versions may lack values that stayed the same; they are those of the version before."""
+        return self.is_changelog and self.versions.schema.get(UNCHANGED) == pl.List(pl.String())
 
     @cached_property
     def columns(self) -> JoinedColumns:
-        """The columns of a joined row; how a version came about is none of them."""
-        told = {CHANGE} if self.keeps_changes else set()
-        told |= {POSITION} if self.keeps_positions else set()
-        told |= {UNCHANGED} if self.keeps_unsent else set()
-        right = {name: dtype for name, dtype in self.versions.schema.items() if name not in told - {*self.on.right}}
-        own = (CHANGE,) if self.corrected else ()
+        """The columns of a joined row, without those that make the versions a changelog."""
+        present = {CHANGE: self.is_changelog, POSITION: self.has_positions, UNCHANGED: self.has_unsent}
+        hidden = {name for name, is_present in present.items() if is_present and name not in self.on.right}
+        right = {name: dtype for name, dtype in self.versions.schema.items() if name not in hidden}
+        own = (CHANGE,) if self.retracts else ()
         return joined_columns(self.rows.step, self.on, self.rows.schema, right, own=own)
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """The columns that leave."""
-        return {**self.columns.schema, **({CHANGE: pl.String()} if self.corrected else {})}
+        """The columns of a result."""
+        return {**self.columns.schema, **({CHANGE: pl.String()} if self.retracts else {})}
 
     @property
     def output_time(self) -> str:
-        """A joined row has the time of its row."""
+        """A joined row has the time of its left row."""
         return self.columns.left.get(self.rows.time, self.rows.time)
 
     @cached_property
     def version_schema(self) -> dict[str, pl.DataType]:
-        """The columns of state that a version needs."""
-        told = {ARRIVAL: pl.Int64(), TIME: pl.Int64(), KIND: pl.Int8()}
-        placed: dict[str, pl.DataType] = {PLACED: pl.String()} if self.keeps_positions else {}
-        placed |= {UNSENT: pl.List(pl.String())} if self.keeps_unsent else {}
+        """The state columns of a version."""
+        own = {ARRIVAL: pl.Int64(), TIME: pl.Int64(), KIND: pl.Int8()}
+        position: dict[str, pl.DataType] = {VERSION_POSITION: pl.String()} if self.has_positions else {}
+        unsent: dict[str, pl.DataType] = {UNSENT: pl.List(pl.String())} if self.has_unsent else {}
         payload = {f"{OF_VERSION}{name}": self.versions.schema[name] for name in self.columns.right}
-        return {**self.columns.key, **told, **placed, **payload}
+        return {**self.columns.key, **own, **position, **unsent, **payload}
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """The columns of state that rows and versions need."""
-        payload = {f"{OF_ROW}{name}": self.rows.schema[name] for name in self.columns.left}
-        return {**self.version_schema, **payload}
+        """The state columns of rows and versions."""
+        return {**self.version_schema, **{f"{OF_ROW}{name}": self.rows.schema[name] for name in self.columns.left}}
 
     def rows_in(self, rows: pl.DataFrame, following: int) -> pl.DataFrame:
-        """Rows as they enter the state, numbered in the order of their arrival."""
-        payload = {name: f"{OF_ROW}{name}" for name in self.columns.left}
-        return self._numbered(rows, following, self.on.left, pl.lit(ROW, pl.Int8), self.rows.row_time, payload)
+        """Rows as state rows, with arrival numbers from ``following`` on."""
+        columns = {name: pl.col(name) for name in self.on.left}
+        columns |= {f"{OF_ROW}{name}": pl.col(name) for name in self.columns.left}
+        return self._state_rows(rows, following, pl.lit(ROW, pl.Int8), self.rows.row_time, columns)
 
     def versions_in(self, versions: pl.DataFrame, following: int) -> pl.DataFrame:
-        """Versions as they enter the state, numbered in the order of their arrival."""
-        payload = {name: f"{OF_VERSION}{name}" for name in self.columns.right}
-        payload |= {POSITION: PLACED} if self.keeps_positions else {}
-        payload |= {UNCHANGED: UNSENT} if self.keeps_unsent else {}
+        """Versions as state rows, with arrival numbers from ``following`` on."""
+        columns = {left: pl.col(right) for left, right in self.on.pairs}
+        columns |= {f"{OF_VERSION}{name}": pl.col(name) for name in self.columns.right}
+        columns |= {VERSION_POSITION: pl.col(POSITION)} if self.has_positions else {}
+        columns |= {UNSENT: pl.col(UNCHANGED)} if self.has_unsent else {}
         kind = pl.lit(VERSION, pl.Int8)
-        if self.keeps_changes:
-            kind = pl.when(is_setting()).then(kind).otherwise(pl.lit(ENDED, pl.Int8))
-        return self._numbered(versions, following, self.on.right, kind, self.versions.row_time, payload)
+        if self.is_changelog:
+            kind = pl.when(is_setting()).then(kind).otherwise(pl.lit(TOMBSTONE, pl.Int8))
+        return self._state_rows(versions, following, kind, self.versions.row_time, columns)
 
-    def _numbered(
-        self,
-        frame: pl.DataFrame,
-        following: int,
-        key: tuple[str, ...],
-        kind: pl.Expr,
-        time: pl.Expr,
-        payload: Mapping[str, str],
+    def _state_rows(
+        self, frame: pl.DataFrame, following: int, kind: pl.Expr, time: pl.Expr, columns: Mapping[str, pl.Expr]
     ) -> pl.DataFrame:
         arrival = pl.int_range(following, following + pl.len(), dtype=pl.Int64)
-        made = {ARRIVAL: arrival, TIME: time, KIND: kind, **{kept: pl.col(name) for name, kept in payload.items()}}
-        made |= {left: pl.col(name) for left, name in zip(self.on.left, key, strict=True)}
+        known = {ARRIVAL: arrival, TIME: time, KIND: kind, **columns}
         return frame.select(
-            made[name].alias(name) if name in made else pl.lit(None, dtype).alias(name)
+            known[name].alias(name) if name in known else pl.lit(None, dtype).alias(name)
             for name, dtype in self.state_schema.items()
         )
 
-    def joined(self, everything: pl.DataFrame, rows: pl.Series, met: pl.Series) -> pl.DataFrame:
-        """Rows by their places, each with the version at another place; where that is null, with none."""
-        left = {**{name: name for name in self.columns.key}, **_kept(OF_ROW, self.columns.left)}
-        right = _kept(OF_VERSION, self.columns.right)
+    def joined(self, everything: pl.DataFrame, rows: pl.Series, versions: pl.Series) -> pl.DataFrame:
+        """Joined rows by the row numbers of rows and versions; null stands for no version."""
+        left = {**{name: name for name in self.columns.key}, **_stored(OF_ROW, self.columns.left)}
+        right = _stored(OF_VERSION, self.columns.right)
         return everything.select(
-            *(pl.col(kept).gather(rows).alias(joined) for kept, joined in left.items()),
-            *(pl.col(kept).gather(met).alias(joined) for kept, joined in right.items()),
+            *(pl.col(stored).gather(rows).alias(joined) for stored, joined in left.items()),
+            *(pl.col(stored).gather(versions).alias(joined) for stored, joined in right.items()),
         )
 
 
-def _kept(prefix: str, columns: Mapping[str, str]) -> dict[str, str]:
+def _stored(prefix: str, columns: Mapping[str, str]) -> dict[str, str]:
     return {f"{prefix}{name}": joined for name, joined in columns.items()}
 
 
 @dataclass(frozen=True)
 class VersionInput:
-    """The second input of a temporal join."""
+    """The second input of a temporal join: versions as plain rows, or as a changelog."""
 
     layout: TemporalLayout
     lateness: Lateness | None
-    """What happens to late versions; None where none is late."""
+    """What happens to late versions; None where no version is late."""
     name: str = "versions"
     late_output: str = "late_right"
     broadcast: bool = False
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The key columns under their names among the versions."""
+        """The key columns by their names among the versions."""
         return self.layout.on.right
 
     @property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Versions travel whole."""
+        """Whole versions."""
         return dict(self.layout.versions.schema)
 
     def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
-        """Set late versions aside, and changes of no known kind; drop those without a key, which nothing meets."""
+        """Set late versions and unknown changes aside; drop versions with a null key, which match nothing."""
         versions = self.layout.versions
         if self.lateness is None:
             on_time, late = rows, versions.late(rows.clear(), edge)
         else:
-            # A correction of a window takes the place of its first result, where late versions may do so.
+            # A window's correction replaces its first result where late versions are accepted.
             refused = pl.lit(False) if self.lateness.correctable else versions.is_correction
-            on_time, late = parted(versions, rows, self.lateness, edge, refused=refused)
+            on_time, late = split_late(versions, rows, self.lateness, edge, refused=refused)
         failed = None
-        if self.layout.keeps_changes:
+        if self.layout.is_changelog:
             known = on_time[CHANGE].is_in(CHANGES).fill_null(False)
-            failed = _unknown(on_time.filter(~known)) if not known.all() else None
+            failed = _unknown_changes(on_time.filter(~known)) if not known.all() else None
             on_time = on_time.filter(known)
         accepted = on_time.drop_nulls(self.key)
         return Combined(
@@ -194,12 +185,12 @@ class VersionInput:
         )
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Versions stay as they are, in the order of their arrival."""
+        """Versions stay as they are, in the order of arrival."""
         return partials
 
 
-def _unknown(rows: pl.DataFrame) -> pl.DataFrame:
-    """Changes of no known kind, for the dead letters."""
+def _unknown_changes(rows: pl.DataFrame) -> pl.DataFrame:
+    """Dead letters of rows whose ``change`` is unknown."""
     detail = pl.format("change is {}, not one of {}", pl.col(CHANGE).fill_null("null"), pl.lit(", ".join(CHANGES)))
     return rows.select(
         pl.lit("CHANGE_UNKNOWN").alias("reason"),
@@ -210,11 +201,11 @@ def _unknown(rows: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class TemporalJoinOperator:
-    """A join of rows with versions."""
+    """Joins each row with a version of its key."""
 
     name: str
     layout: TemporalLayout
-    how: Literal["inner", "left"]
+    how: InnerOrLeft
     ttl: int | None
     second: VersionInput
 
@@ -225,24 +216,30 @@ class TemporalJoinOperator:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Rows and versions are told apart by their arrival."""
+        """The arrival number."""
         return (ARRIVAL,)
 
     @property
     def output_time(self) -> str:
-        """The time of the row."""
+        """The time of the left row."""
         return self.layout.output_time
 
     @property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Rows travel whole."""
+        """Whole rows."""
         return dict(self.layout.rows.schema)
 
     @property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """The row, and of the version what is not the key."""
+        """The columns of a result."""
         return self.layout.output_schema
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows stay as they are, in the order of their arrival."""
+        """Rows stay as they are, in the order of arrival."""
         return partials
+
+    def accept(self, on_time: pl.DataFrame, late: pl.DataFrame) -> Combined:
+        """Rows on time, without those with a null key where they could not be emitted."""
+        accepted = on_time.drop_nulls(self.key) if self.how == "inner" else on_time
+        partials = canonical(accepted, self.key).select(self.partial_schema.keys())
+        return Combined(partials, late, accepted.height, dropped=on_time.height - accepted.height)

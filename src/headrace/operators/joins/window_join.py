@@ -12,7 +12,7 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
-from headrace.operators.joins.matching import AllMatches, How
+from headrace.operators.joins.matching import AllMatches, JoinHow
 from headrace.operators.joins.stream_join import StreamJoin
 from headrace.operators.joins.stream_join_operator import LATE, LATE_RIGHT
 from headrace.operators.joins.window_join_operator import WindowJoinInput, WindowJoinOperator
@@ -34,7 +34,7 @@ class WindowShape:
     said: Mapping[str, object]
     """The author's own arguments."""
     longest: int
-    """How long a window is at most."""
+    """JoinHow long a window is at most."""
     windows: Windows = field(compare=False)
 
     def __repr__(self) -> str:
@@ -121,7 +121,7 @@ class WindowJoin(StreamJoin):
 
     @property
     def horizon(self) -> int:
-        """How far apart in event time two rows may be that meet."""
+        """JoinHow far apart in event time two rows may be that meet."""
         return self.window.longest
 
     @property
@@ -137,18 +137,20 @@ class WindowJoin(StreamJoin):
 
     def __repr__(self) -> str:
         late = "" if self.lateness is None else f".late({self.lateness!r})"
-        return f"hr.window_join({self.name!r}, on={self.on.said!r}, window={self.window!r}, how={self.how!r}){late}"
+        return (
+            f"hr.window_join({self.name!r}, on={self.on.as_written!r}, window={self.window!r}, how={self.how!r}){late}"
+        )
 
 
-def window_join(name: str, *, on: OnColumns, window: WindowShape | Duration, how: How = "inner") -> WindowJoin:
+def window_join(name: str, *, on: OnColumns, window: WindowShape | Duration, how: JoinHow = "inner") -> WindowJoin:
     """Rows of two frames with equal ``on`` in the same window; a duration means tumbling windows of that size.
 
     >>> window_join("seen", on="user", window="10 minutes")
     hr.window_join('seen', on='user', window=hr.tumbling_window('10 minutes'), how='inner')
     """
     check_name("step", name)
-    if how not in get_args(How):
-        choices = ", ".join(map(repr, get_args(How)))
+    if how not in get_args(JoinHow):
+        choices = ", ".join(map(repr, get_args(JoinHow)))
         raise DefinitionError("JOIN_ARGUMENT", f"step {name!r}: how={how!r} is not known. Use one of {choices}.")
     shape = tumbling_window(window) if isinstance(window, str | timedelta) else window
     if not isinstance(shape, WindowShape):

@@ -1,4 +1,4 @@
-"""The rows of two inputs that fall into the same window: they meet when it closes."""
+"""The window join at run time: rows of two inputs that fall into the same window match when it closes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import polars as pl
 from headrace.changelog import CHANGE
 from headrace.event_time.record import Edge
 from headrace.operators.arrival import ARRIVAL
-from headrace.operators.joins.matching import AllMatches, CandidateRows, Flags, Places, RowPairs, concat_pairs
-from headrace.operators.joins.stream_join_operator import PLACE, RIGHT, TIME, JoinInput, StreamJoinOperator
+from headrace.operators.joins.matching import AllMatches, BoolArray, CandidateRows, Int64Array, RowPairs, concat_pairs
+from headrace.operators.joins.stream_join_operator import RIGHT, ROW_NUMBER, TIME, JoinInput, StreamJoinOperator
 from headrace.operators.key_order import KEY_NUMBER, with_key_numbers
 from headrace.operators.windows.aggregation import WINDOW
 from headrace.operators.windows.fixed.assigners import Windows
@@ -24,35 +24,35 @@ PANE, END, NEW = "__pane", "__end", "__new"
 
 @dataclass(frozen=True)
 class WindowJoinInput(JoinInput):
-    """One input of a join by window: a row is late when the last of its windows takes no rows any more."""
+    """One input of a window join: a row is late when the last of its windows accepts no more rows."""
 
     windows: Windows
 
     def too_late(self, edge: Edge) -> pl.Expr:
-        """Whether a row comes too late for all its windows."""
-        return (self._taken(last=True) <= edge.late) | self.rows.is_correction
+        """Whether a row is too late for all its windows."""
+        return (self._accepting_until(last=True) <= edge.late) | self.rows.is_correction
 
     def partly_late(self, accepted: pl.DataFrame, edge: Edge) -> int:
-        """How many accepted rows came too late for some of their windows."""
+        """How many accepted rows were too late for some of their windows."""
         if not self.windows.overlapping:
             return 0
-        return int(accepted.select((self._taken(last=False) <= edge.late).sum()).item())
+        return int(accepted.select((self._accepting_until(last=False) <= edge.late).sum()).item())
 
-    def _taken(self, *, last: bool) -> pl.Expr:
-        """Until when the last or the first window of a row takes rows."""
+    def _accepting_until(self, *, last: bool) -> pl.Expr:
+        """Until when the last or the first window of a row accepts rows."""
         pane = self.windows.pane(self.rows.row_time)
         return (self.windows.last(pane) if last else self.windows.first(pane)) + self.lateness.correctable
 
 
 @dataclass(frozen=True)
 class WindowJoinOperator(StreamJoinOperator):
-    """Joins rows by key and window; a row is kept until the last of its windows takes no rows any more.
+    """Joins rows by key and window; a row is buffered until the last of its windows accepts no more rows.
 
-    A row lies in the state once, whatever the number of its windows. Which couples have left is not kept: all rows of
-    a window that has closed are there as long as late ones may come, so it can be told from them.
+    The state has a row once, however many windows it is in. It does not record which pairs were emitted: as long as
+    late rows are accepted, a closed window still has all its rows, from which that can be derived.
     """
 
-    meeting: AllMatches
+    strategy: AllMatches
     windows: Windows
 
     @property
@@ -62,95 +62,91 @@ class WindowJoinOperator(StreamJoinOperator):
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """Key, window, left columns, right columns, and the change where rows may be taken back."""
-        change = {CHANGE: pl.String()} if self.takes_back else {}
+        """Key, window, left columns, right columns, and ``change`` where results may be retracted."""
+        change = {CHANGE: pl.String()} if self.retracts else {}
         return {**self.columns.key, "window": WINDOW, **self.columns.left_schema, **self.columns.right_schema, **change}
 
     @property
-    def _known(self) -> dict[str, pl.DataType]:
+    def _own_state(self) -> dict[str, pl.DataType]:
         return {PANE: pl.Int64()}
 
-    def _at_first(self, times: pl.Series) -> dict[str, pl.Series]:
+    def _initial_state(self, times: pl.Series) -> dict[str, pl.Series]:
         return {PANE: times.to_frame(TIME).select(self.windows.pane(pl.col(TIME))).to_series()}
 
     def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
-        """Close windows up to ``edge.fire``, correct closed ones, and forget what is over."""
+        """Close windows up to ``edge.fire``, correct closed ones, and drop expired rows."""
         arrived = self._arrived(state, partials, second)
-        rows = self._with(state, arrived)
+        rows = self._buffered(state, arrived)
         output = self._output(rows, state.height, edge)
-        gone = rows.select(self._forgotten <= edge.fire).to_series().to_numpy()
+        expired = rows.select(self._expires <= edge.fire).to_series().to_numpy()
         return Applied(
-            rows[np.flatnonzero(~gone)] if gone.any() else rows,
-            arrived[np.flatnonzero(~gone[state.height :])],
-            pl.DataFrame([state[ARRIVAL]])[np.flatnonzero(gone[: state.height])],
+            rows[np.flatnonzero(~expired)] if expired.any() else rows,
+            arrived[np.flatnonzero(~expired[state.height :])],
+            pl.DataFrame([state[ARRIVAL]])[np.flatnonzero(expired[: state.height])],
             output,
         )
 
     def due(self, state: pl.DataFrame, edge: Edge) -> Due:
-        """The earliest end of a window that has not closed, or moment at which a row is forgotten."""
-        following = pl.coalesce(self.windows.after(pl.col(PANE), edge.fire), self._forgotten)
+        """The earliest moment at which a window closes or a row expires."""
+        following = pl.coalesce(self.windows.after(pl.col(PANE), edge.fire), self._expires)
         return Due(state.select(following.min()).item())
 
     @property
-    def _forgotten(self) -> pl.Expr:
+    def _expires(self) -> pl.Expr:
         return self.windows.last(pl.col(PANE)) + self.lateness.correctable
 
     def _output(self, rows: pl.DataFrame, known: int, edge: Edge) -> pl.DataFrame:
-        """RowPairs in windows that close, and in closed windows into which new rows have come."""
-        spread = self._spread(rows, known, edge)
-        if spread.is_empty():
+        """Pairs in windows that close, and in closed windows that got new rows."""
+        assigned = self._assigned(rows, known, edge)
+        if assigned.is_empty():
             return pl.DataFrame(schema=self.output_schema)
-        gathered = self._gathered(spread, edge)
-        outcome = self.meeting.outcome(gathered, edge)
-        couples, places = concat_pairs(outcome.back, outcome.given), spread[PLACE].to_numpy().astype(np.int64)
-        ends = spread[END].to_numpy()[np.where(couples.left < 0, couples.right, couples.left)]
-        taken = np.arange(len(ends)) < len(outcome.back.left)
-        order = np.lexsort((ends, ~taken))
+        outcome = self.strategy.outcome(self._candidates(assigned, edge), edge)
+        pairs = concat_pairs(outcome.retracted, outcome.emitted)
+        row_numbers = assigned[ROW_NUMBER].to_numpy().astype(np.int64)
+        ends = assigned[END].to_numpy()[np.where(pairs.left < 0, pairs.right, pairs.left)]
+        is_retraction = np.arange(len(ends)) < len(outcome.retracted.left)
+        order = np.lexsort((ends, ~is_retraction))
         end = pl.DataFrame({END: ends[order]}, schema={END: pl.Int64()})
         start = self.windows.start(pl.col(END)).cast(MOMENT).alias("start")
         window = end.select(pl.struct(start, pl.col(END).cast(MOMENT).alias("end"))).to_series()
-        of_rows = RowPairs(_of(places, couples.left), _of(places, couples.right))
-        return self._rows_of(rows, of_rows[order], taken[order], {"window": window})
+        of_rows = RowPairs(*(np.where(side < 0, -1, row_numbers[side]) for side in (pairs.left, pairs.right)))
+        return self._results(rows, of_rows[order], is_retraction[order], {"window": window})
 
-    def _spread(self, rows: pl.DataFrame, known: int, edge: Edge) -> pl.DataFrame:
-        """Every row in each of its windows in which something may happen."""
+    def _assigned(self, rows: pl.DataFrame, known: int, edge: Edge) -> pl.DataFrame:
+        """Every row in each of its windows that closes now, or that is closed and still accepts rows."""
         end, is_new = pl.col(END), pl.col(NEW)
-        takes_rows = end + self.lateness.correctable > edge.late
-        happens = (end <= edge.fire) & (takes_rows | (~is_new & (end > edge.before)))
+        accepts_rows = end + self.lateness.correctable > edge.late
+        concerned = (end <= edge.fire) & (accepts_rows | (~is_new & (end > edge.before)))
         return (
             rows.lazy()
             .select(*self.key, RIGHT, PANE)
-            .with_row_index(PLACE)
-            .with_columns((pl.col(PLACE) >= known).alias(NEW))
+            .with_row_index(ROW_NUMBER)
+            .with_columns((pl.col(ROW_NUMBER) >= known).alias(NEW))
             .filter(self.windows.first(pl.col(PANE)) <= edge.fire)
             .with_columns(self.windows.all(pl.col(PANE)).alias(END))
             .explode(END)
-            .filter(happens)
+            .filter(concerned)
             .collect()
         )
 
-    def _gathered(self, spread: pl.DataFrame, edge: Edge) -> CandidateRows:
-        """The rows as they meet in windows: those of windows that have closed before have met already."""
-        ends, is_right = spread[END].to_numpy(), spread[RIGHT].to_numpy()
-        is_new = spread[NEW].to_numpy() | (ends > edge.before)
-        alone = self._lacking_key(spread)
-        keys = np.full(spread.height, -1, dtype=np.int64)
+    def _candidates(self, assigned: pl.DataFrame, edge: Edge) -> CandidateRows:
+        """The rows as candidates within their windows: those of windows that closed before matched already."""
+        ends, is_right = assigned[END].to_numpy(), assigned[RIGHT].to_numpy()
+        is_new = assigned[NEW].to_numpy() | (ends > edge.before)
+        keys = np.full(assigned.height, -1, dtype=np.int64)
         by = (*self.key, END)
-        told = spread.select(*by, PLACE).with_columns(pl.Series(PLACE, np.arange(spread.height)))
-        turning = np.flatnonzero(is_new & ~alone)
-        if len(turning):
-            found = with_key_numbers(told, by, of=told[turning])
-            keys[found[PLACE].to_numpy()] = found[KEY_NUMBER].to_numpy()
-        nowhen = np.zeros_like(ends)
-        matched = _met_before(keys, is_right, ~is_new)
-        return CandidateRows(nowhen, is_right, is_new, matched, ends - 1, np.zeros_like(alone), keys)
+        numbered = assigned.select(*by, ROW_NUMBER).with_columns(pl.Series(ROW_NUMBER, np.arange(assigned.height)))
+        triggers = np.flatnonzero(is_new & ~self._without_key(assigned))
+        if len(triggers):
+            found = with_key_numbers(numbered, by, of=numbered[triggers])
+            keys[found[ROW_NUMBER].to_numpy()] = found[KEY_NUMBER].to_numpy()
+        # Within a window time does not matter, and rows with a null key have key number -1.
+        times, without_key = np.zeros_like(ends), np.zeros(assigned.height, dtype=np.bool_)
+        matched = _matched_before(keys, is_right, ~is_new)
+        return CandidateRows(times, is_right, is_new, matched, ends - 1, without_key, keys)
 
 
-def _met_before(keys: Places, is_right: Flags, old: Flags) -> Flags:
-    """Which rows of earlier batches share their window with one of the other side."""
-    known = np.unique(keys[old & is_right]), np.unique(keys[old & ~is_right])
-    return old & (keys >= 0) & np.where(is_right, np.isin(keys, known[1]), np.isin(keys, known[0]))
-
-
-def _of(places: Places, chosen: Places) -> Places:
-    return np.where(chosen < 0, -1, places[chosen])
+def _matched_before(keys: Int64Array, is_right: BoolArray, buffered: BoolArray) -> BoolArray:
+    """Which buffered rows share their window with a buffered row of the other side."""
+    right, left = np.unique(keys[buffered & is_right]), np.unique(keys[buffered & ~is_right])
+    return buffered & (keys >= 0) & np.where(is_right, np.isin(keys, left), np.isin(keys, right))

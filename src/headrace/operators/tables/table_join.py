@@ -110,7 +110,7 @@ class TableJoin:
 
     def __repr__(self) -> str:
         keys = f"left_key={said_key(self.left_key)!r}, right_key={said_key(self.right_key)!r}"
-        return f"hr.table_join({self.name!r}, on={self.on.said!r}, how={self.how!r}, {keys}{self.deleted.said})"
+        return f"hr.table_join({self.name!r}, on={self.on.as_written!r}, how={self.how!r}, {keys}{self.deleted.said})"
 
 
 def table_join(
