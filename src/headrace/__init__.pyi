@@ -24,7 +24,7 @@ from .connectors.postgres.small_table import postgres_table
 from .connectors.redis.lookup import redis_lookup
 from .connectors.redis.sink import to_redis
 from .errors import DefinitionError, HeadraceError
-from .event_time.lateness import drop, side_output, update_for
+from .event_time.lateness import deliver, drop, side_output, update_for
 from .event_time.strategy import event_time, ingestion_time, processing_time, valid_times
 from .expressions.aggregates.accumulators import Accumulator, VectorAccumulator
 from .expressions.aggregates.collections import collect_list, collect_set, top
@@ -53,7 +53,6 @@ from .operators.process.declarations import (
     value_state,
 )
 from .operators.process.keyed_process import KeyedProcess
-from .operators.process.late import deliver
 from .operators.process.on_error import retry
 from .operators.process.outputs import output
 from .operators.process.process import process

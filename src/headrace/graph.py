@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from headrace.errors import DefinitionError, HeadraceError
 
@@ -53,20 +53,77 @@ class Feed(Protocol):
         """End."""
 
 
-class Step(Protocol):
-    """A step as its author wrote it: a value with a name, comparable and printable."""
+@dataclass(frozen=True, slots=True)
+class KeptState:
+    """A state that a step declares: how long a value lives, and by which time; None means for ever."""
+
+    name: str
+    ttl: int | None
+    time: Literal["event", "clock"]
+
+
+class StepDefinition(Protocol):
+    """A step as plans, reports and engines read it; ``operators.step.Step`` is its base class and has the defaults."""
 
     @property
     def name(self) -> str:
-        """The step's name, its state's identity for ever."""
+        """The step's name, the identity of its state."""
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
-        """What must stay the same for the step's state to stay valid."""
+        """What must stay the same for the step's state to stay valid; ``kind`` is part of it."""
 
     @property
-    def holds(self) -> str:
+    def state_description(self) -> str:
         """What the state holds and how long, in words."""
+
+    @property
+    def stateless(self) -> bool:
+        """Whether rows only pass through: no state, and no watermark of its own."""
+
+    @property
+    def changelogs(self) -> tuple[int, ...]:
+        """The numbers of the inputs that may be changelogs."""
+
+    @property
+    def lateness(self) -> object | None:
+        """The policy for late rows; None where no row can be late."""
+
+    @property
+    def retracts(self) -> bool:
+        """Whether results may be retracted, so that rows carry a ``change``."""
+
+    @property
+    def previews(self) -> bool:
+        """Whether results are emitted that later ones replace or retract, besides corrections."""
+
+    @property
+    def corrects(self) -> bool:
+        """Whether late rows lead to further results, marked in the column ``pane``."""
+
+    @property
+    def combines(self) -> bool:
+        """Whether rows of a key are combined before the shuffle."""
+
+    @property
+    def spread(self) -> int | None:
+        """Over how many tasks the rows of one key are divided; None where they cannot be."""
+
+    @property
+    def holdback(self) -> int:
+        """How far behind its input's event time a result may leave."""
+
+    @property
+    def retention(self) -> int:
+        """How long state is kept for late rows, beyond what the results need."""
+
+    @property
+    def horizon(self) -> int:
+        """How far apart in event time rows of one result may be."""
+
+    @property
+    def states(self) -> tuple[KeptState, ...]:
+        """The states that the user has declared."""
 
 
 OWN_FOLDERS = frozenset({"waiting", "lease", "ticks", "caps", "landing", "generators"})
@@ -102,15 +159,18 @@ class SourceNode:
 class StepNode:
     """A step in the graph with the nodes it reads, and what ``explain`` says about it."""
 
-    step: Step
+    step: StepDefinition
     inputs: tuple[str, ...]
     columns: tuple[str, ...]
     side_outputs: Mapping[str, Any] = field(default_factory=dict)
     """Schema of each side output by its name."""
     state: Mapping[str, Any] = field(default_factory=dict)
     """Columns of the state with their types."""
-    stateless: bool = False
-    """Whether rows only pass through: no state, and no edge between the steps before and behind it."""
+
+    @property
+    def stateless(self) -> bool:
+        """Whether rows only pass through: no state, and no watermark between the steps before and behind it."""
+        return self.step.stateless
 
 
 @dataclass(frozen=True, slots=True)

@@ -302,7 +302,7 @@ def test_corrected_inner_and_semi_joins_take_nothing_back_and_carry_no_change() 
         played = play(step, order("10:00"), payment("10:00", id="z"), watermark("10:30"), payment("10:04"))
         assert [each["n"] for each in played.main] == [1]
         assert "change" not in played.main[0]
-        assert not step.takes_back
+        assert not step.retracts
 
 
 @pytest.mark.spark

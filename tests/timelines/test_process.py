@@ -176,10 +176,10 @@ def test_a_process_prints_itself_as_the_code_that_makes_it() -> None:
         "outputs={'odd': 'user STRING'}, rules=hr.rules(key='id'), ordered=False, "
         "on_error=hr.retry(2, then='stop')).late(hr.deliver())"
     )
-    assert step.holds == (
+    assert step.state_description == (
         "of each key failures for 15 minutes of event time, its timers; without order, so results may depend on batches"
     )
-    assert told(Numbers).holds.endswith(", rows until event time has passed them")
+    assert told(Numbers).state_description.endswith(", rows until event time has passed them")
 
 
 def test_late_rows_leave_by_the_side_output_with_how_late_they_were() -> None:

@@ -118,7 +118,7 @@ def test_previews_corrections_and_merges_come_to_the_answer(
     played = play(chosen, *elements, event_time=time)
     assert played.late == []
     truth = model.answer(given_rows.events, gap, keyed=bool(step.key))
-    found = last_of_each(played.main) if not chosen.takes_back else table(played.main, panes.kind)
+    found = last_of_each(played.main) if not chosen.retracts else table(played.main, panes.kind)
     assert without_the_end(found) == truth
 
 

@@ -1,4 +1,4 @@
-"""What happens to a row whose window has already closed; every step must choose one."""
+"""Policies for late rows; every step whose rows can be late must choose one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from headrace.durations import Duration, positive_microseconds, spoken
 class Lateness:
     """A lateness policy: whether late rows are kept aside, and how long a closed window takes corrections."""
 
-    kind: Literal["drop", "side_output", "update_for"]
+    kind: Literal["drop", "side_output", "update_for", "deliver"]
     correctable: int = 0
 
     @property
     def keeps_rows(self) -> bool:
         """Whether rows that are too late even for a correction leave by the ``late`` output."""
-        return self.kind != "drop"
+        return self.kind in ("side_output", "update_for")
 
     def __repr__(self) -> str:
         argument = repr(spoken(self.correctable)) if self.kind == "update_for" else ""
@@ -50,3 +50,14 @@ def update_for(duration: Duration) -> Lateness:
     hr.update_for('5 minutes')
     """
     return Lateness("update_for", positive_microseconds(duration, argument="update_for"))
+
+
+def deliver() -> Lateness:
+    """Late rows are handed to ``on_row`` of a process at once, with their own time and ``context.late`` true.
+
+    What they emit is late for a following step.
+
+    >>> deliver()
+    hr.deliver()
+    """
+    return Lateness("deliver")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace.graph import Graph, Step
+from headrace.graph import Graph, StepDefinition
 from headrace.observe import history
 from headrace.plan.check import Finding
 
@@ -50,15 +50,15 @@ def hot_key_findings(graph: Graph, checkpoint: Path) -> list[Finding]:
     return found
 
 
-def _finding(step: Step, hot: Mapping[str, Any]) -> Finding:
+def _finding(step: StepDefinition, hot: Mapping[str, Any]) -> Finding:
     is_costly = False
-    if getattr(step, "combines", False):
+    if step.combines:
         advice = "Its rows are combined before the shuffle, so this costs little."
-    elif getattr(step, "spread", 1) > 1:
+    elif step.spread is not None and step.spread > 1:
         advice = "Its rows are divided over several tasks."
     else:
         is_costly = True
-        way_out = "Use spread=... to divide them over several tasks" if hasattr(step, "spread") else "Use a finer key"
+        way_out = "Use a finer key" if step.spread is None else "Use spread=... to divide them over several tasks"
         advice = f"Its rows cannot be combined before the shuffle, so one task has them all. {way_out}."
     key = ", ".join(map(repr, hot["key"]))
     message = f"step {step.name!r}: key {key} had about {hot['share']:.0%} of a recent batch's rows. {advice}"

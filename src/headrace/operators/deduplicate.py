@@ -3,64 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass
 
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
-from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
-from headrace.keys import key_columns
-from headrace.operators.corrections import check_final
+from headrace.keys import key_columns, said_key
 from headrace.operators.repeats import Deduplication
 from headrace.operators.rows import Rows
-from headrace.operators.step import Outputs, check_key, place
+from headrace.operators.step import FINAL, LateRows, Step, check_key
 from headrace.wheel.operator import Operator
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Deduplicate:
-    """A value that becomes an operator once ``late`` is chosen."""
+class Deduplicate(Step):
+    """Deduplication by key within a time; call ``.late()`` before use."""
 
-    name: str
-    key: tuple[str, ...]
+    kind = "deduplicate"
+    late_rows = LateRows(
+        FINAL,
+        consequence="of which it no longer knows whether they are repeats",
+        uncorrectable="a row that has been emitted is not retracted when an earlier one of its key comes late",
+    )
+
     within: int
-    lateness: Lateness | None = None
-
-    def late(self, lateness: Lateness) -> Self:
-        """Choose what happens to late rows; there is no default."""
-        why = "a row that has been emitted is not taken back when an earlier one of its key comes late"
-        check_final(f"step {self.name!r}", lateness, why)
-        return replace(self, lateness=lateness)
-
-    def __call__(self, frame: DataFrame) -> DataFrame:
-        """The rows of a frame without repeats, for ``frame.transform(step)``."""
-        return self.outputs(frame).main
-
-    def outputs(self, frame: DataFrame) -> Outputs:
-        """The rows of a frame without repeats and, beside them, its late rows."""
-        return place(self, self.bind, frame)
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         """The operator that runs over rows of this schema."""
-        if self.lateness is None:
-            raise DefinitionError(
-                "LATE_NOT_CHOSEN",
-                f"step {self.name!r} does not say what happens to late rows, of which it no longer knows whether they "
-                "are repeats. Add .late(hr.drop()) or .late(hr.side_output()).",
-            )
+        lateness = self._chosen_lateness()
         check_key(self.name, self.key, schema)
-        return Deduplication(self.name, Rows(self.name, self.key, time, dict(schema)), self.within, self.lateness)
+        return Deduplication(self.name, Rows(self.name, self.key, time, dict(schema)), self.within, lateness)
 
     @property
-    def fingerprint(self) -> Mapping[str, object]:
-        """What must stay the same for the state to stay valid."""
-        return {"kind": "deduplicate", "key": list(self.key), "within": self.within}
+    def _identity(self) -> Mapping[str, object]:
+        return {"key": list(self.key), "within": self.within}
 
     @property
     def horizon(self) -> int:
@@ -73,14 +51,13 @@ class Deduplicate:
         return self.within
 
     @property
-    def holds(self) -> str:
+    def state_description(self) -> str:
         """What the state holds and how long, in words."""
         return f"key and time of each row that was kept, until event time is {spoken(self.within)} behind it"
 
-    def __repr__(self) -> str:
-        key = self.key[0] if len(self.key) == 1 else list(self.key)
-        late = "" if self.lateness is None else f".late({self.lateness!r})"
-        return f"hr.deduplicate({self.name!r}, key={key!r}, within={spoken(self.within)!r}){late}"
+    @property
+    def _arguments(self) -> Mapping[str, object]:
+        return {"key": said_key(self.key), "within": spoken(self.within)}
 
 
 def deduplicate(name: str, *, key: str | Sequence[str], within: Duration) -> Deduplicate:

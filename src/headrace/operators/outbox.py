@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -13,33 +12,21 @@ from headrace.errors import DefinitionError
 from headrace.graph import check_name
 from headrace.operators.relaying import KEY, Relaying
 from headrace.operators.rows import Rows
-from headrace.operators.step import Outputs, check_key, place
+from headrace.operators.step import LateRows, Step, check_key
 from headrace.wheel.operator import Operator
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Outbox:
-    """A value that becomes an operator over the changes of an outbox table."""
+class Outbox(Step):
+    """The messages in the changes of an outbox table."""
 
-    name: str
+    kind = "outbox"
+    changelogs = (0,)
+    late_rows = LateRows(never="every message leaves in the batch that brings it, so none is late")
+
     message_key: str
+    """The table's key column, which the messages call ``key``."""
     payload: str
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The key column, under its name among the messages."""
-        return (KEY,)
-
-    def __call__(self, frame: DataFrame) -> DataFrame:
-        """The messages in the changes of an outbox table, for ``frame.transform(step)``."""
-        return self.outputs(frame).main
-
-    def outputs(self, frame: DataFrame) -> Outputs:
-        """The same, as the step's one output."""
-        return place(self, self.bind, frame, changelogs=(0,))
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         """The operator that runs over rows of this schema."""
@@ -55,17 +42,17 @@ class Outbox:
         return Relaying(self.name, Rows(self.name, (self.message_key,), time, dict(schema)), self.payload)
 
     @property
-    def fingerprint(self) -> Mapping[str, object]:
-        """What must stay the same for the state to stay valid."""
-        return {"kind": "outbox", "key": self.message_key, "payload": self.payload}
+    def _identity(self) -> Mapping[str, object]:
+        return {"key": self.message_key, "payload": self.payload}
 
     @property
-    def holds(self) -> str:
+    def state_description(self) -> str:
         """What the state holds and how long, in words."""
         return "nothing: every message leaves in the batch that brings it"
 
-    def __repr__(self) -> str:
-        return f"hr.outbox({self.name!r}, key={self.message_key!r}, payload={self.payload!r})"
+    @property
+    def _arguments(self) -> Mapping[str, object]:
+        return {"key": self.message_key, "payload": self.payload}
 
 
 def outbox(name: str, *, key: str = "aggregate_id", payload: str = "payload") -> Outbox:
@@ -79,4 +66,4 @@ def outbox(name: str, *, key: str = "aggregate_id", payload: str = "payload") ->
     hr.outbox('relay', key='order_id', payload='payload')
     """
     check_name("step", name)
-    return Outbox(name=name, message_key=key, payload=payload)
+    return Outbox(name=name, key=(KEY,), message_key=key, payload=payload)

@@ -1,147 +1,190 @@
-"""Putting a step into the plan: found time, bound operator, recorded node, lowered frame."""
+"""The base class of all steps."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import polars as pl
-import pyarrow as pa
-from pyspark.sql.types import StructField, StructType
 
 from headrace.errors import DefinitionError
-from headrace.graph import TIME_TAG, Graph, Origin, SideOutput, Step, StepNode, active_graph
-from headrace.operators.origins import Halves, Stream, origin_of
-from headrace.operators.taken_back import check_events
-from headrace.schemas import polars_schema, spark_schema
-from headrace.wheel.operator import AnyOperator, Joined
-from headrace.wheel.pack import pack, pack_both, pack_second
-from headrace.wheel.spark import Pack, packed, rows_of_blobs, turned, unpacked
-from headrace.wheel.task import Task
+from headrace.event_time.lateness import Lateness
+from headrace.graph import KeptState
+from headrace.operators.placement import Outputs, place, place_stateless
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
-    """All outputs of a step by name: ``main`` is a DataFrame, the others are handles that ``hr.write`` takes."""
+class LateRows:
+    """What a step can do with late rows: which policies it offers, or why there is nothing to choose."""
 
-    main: DataFrame
-    late: SideOutput
-    side: Mapping[str, SideOutput] = field(default_factory=dict)
+    choices: str = "hr.drop(), hr.side_output() or hr.update_for('5 minutes')"
+    consequence: str = "so some would silently be lost"
+    """What would become of late rows without a choice."""
+    uncorrectable: str | None = None
+    """Why late rows cannot correct results; None where they can."""
+    never: str | None = None
+    """Why no row is late; None where rows can be."""
+    delivers: bool = False
+    """Whether late rows may be handed to the user's code."""
 
-    def __getattr__(self, name: str) -> SideOutput:
-        """A side output that the step declares, such as ``timed_out``."""
-        try:
-            return self.side[name]
-        except KeyError:
-            known = ", ".join(("main", "late", *self.side))
-            raise AttributeError(f"the step has no output {name!r}; its outputs are {known}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """A frame that a step reads: its columns, and where its time is."""
-
-    schema: Mapping[str, pl.DataType]
-    time: str
-    node: str
-    """The source or step whose edge the time belongs to."""
-
-    @classmethod
-    def of(cls, frame: DataFrame, *, step: str, changelog: bool) -> Input:
-        """What a step named ``step`` finds in a frame of the active pipeline; whether it takes a changelog."""
-        graph = active_graph()
-        time = graph.time_field(frame, step=step)
-        kind, given = graph.edge_of(time.metadata[TIME_TAG]).split(".", 1)
-        if kind == "step":
-            check_input(step, graph.steps[given].step, frame.columns, changelog=changelog)
-        sources, _ = graph.nodes_in(frame)
-        if set(sources) != graph.sources_behind(time.metadata[TIME_TAG]):
+    def check(self, label: str, lateness: object) -> None:
+        """``lateness`` is a policy that the step offers."""
+        if self.never is not None:
+            raise DefinitionError("LATE_WITHOUT_MEANING", f"{label}: {self.never}. Leave .late({lateness!r}) away.")
+        if not isinstance(lateness, Lateness) or (lateness.kind == "deliver" and not self.delivers):
             raise DefinitionError(
-                "SOURCES_UNITED",
-                f"step {step!r} reads a union of the sources {', '.join(sources)}, whose watermarks differ. "
-                "Give each source a step of its own.",
+                "LATE_UNKNOWN", f"{label}: .late({lateness!r}) is not a policy for late rows. Use {self.choices}."
             )
-        if not changelog:
-            check_events(frame, graph, f"{kind}.{given}", step=step)
-        return cls(polars_schema(frame.schema), time.name, time.metadata[TIME_TAG])
+        if lateness.kind == "update_for" and self.uncorrectable is not None:
+            raise DefinitionError(
+                "CORRECTIONS_IMPOSSIBLE",
+                f"{label}: .late({lateness!r}) cannot be kept, because {self.uncorrectable}. Use {self.choices}.",
+            )
 
 
-def place(step: Step, bind: Callable[..., AnyOperator], *frames: DataFrame, changelogs: Sequence[int] = ()) -> Outputs:
-    """Put a step behind one or two frames of the active pipeline; ``bind`` takes schema and time of each.
+FINAL = "hr.drop() or hr.side_output()"
+"""The policies of a step whose results are never corrected."""
 
-    ``changelogs`` are the numbers of those frames that may be changelogs; of others every row counts for itself.
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Step(ABC):
+    """A step definition. Calling it with a frame puts it into the pipeline.
+
+    A definition is a value: a method that chooses something returns a new definition. What a step can do is declared
+    by overriding the class variables and properties below, which the plan, the reports and both engines read.
     """
-    graph = active_graph()
-    inputs = [Input.of(frame, step=step.name, changelog=number in changelogs) for number, frame in enumerate(frames)]
-    origins = [origin_of(frame, graph) for frame in frames]
-    if Halves.of(origins) is None:
-        _check_sources_apart(step.name, [graph.sources_behind(each.node) for each in inputs])
-    operator = bind(*(part for each in inputs for part in (each.schema, each.time)))
-    results = turned(_packed(step.name, origins, operator, graph), operator, graph.reports)
-    output = tagged(spark_schema(operator.output_schema), operator.output_time, f"step.{step.name}")
-    placed = graph.register_frame(unpacked(results, output), Stream(results, _rows_of_blobs))
-    nodes = tuple(each.node for each in inputs)
-    graph.add_step(StepNode(step, nodes, tuple(placed.columns), operator.side_schemas, operator.state_schema))
-    side = {name: SideOutput(step.name, name, placed) for name in operator.side_schemas if name != "late"}
-    return Outputs(placed, SideOutput(step.name, "late", placed), side)
 
+    kind: ClassVar[str]
+    """The function of ``hr`` that makes the step."""
+    stateless: ClassVar[bool] = False
+    """Whether rows only pass through: no state, and no watermark of its own."""
+    changelogs: ClassVar[tuple[int, ...]] = ()
+    """The numbers of the inputs that may be changelogs; in all others every row counts for itself."""
+    late_rows: ClassVar[LateRows] = LateRows()
 
-def _packed(step: str, origins: Sequence[Origin], operator: AnyOperator, graph: Graph) -> DataFrame:
-    """The rows of all inputs as blobs; with nothing of the author's in between, they are read in the same function."""
+    name: str
+    key: tuple[str, ...]
+    """The key columns, as the output names them."""
+    lateness: Lateness | None = None
 
-    def blobs(origin: Origin, pack_rows: Pack) -> DataFrame:
-        name = f"{origin.label}headrace.step.{step}"
-        return packed(origin.stream, origin.read, pack_rows, graph.reports, name=name)
+    def late(self, lateness: Lateness) -> Self:
+        """Choose what happens to late rows; there is no default."""
+        self.late_rows.check(self._label, lateness)
+        return replace(self, lateness=lateness)
 
-    if not isinstance(operator, Joined):
-        return blobs(origins[0], partial(pack, operator=operator))
-    if halves := Halves.of(origins):
-        return blobs(halves.whole, partial(pack_both, operator=operator, sides=halves.conditions))
-    left = blobs(origins[0], partial(pack, operator=operator))
-    return left.union(blobs(origins[1], partial(pack_second, operator=operator)))
+    def __call__(self, *frames: DataFrame) -> DataFrame:
+        """The main output for these input frames, as in ``frame.transform(step)`` or ``step(left, right)``."""
+        return self.outputs(*frames).main
 
+    def outputs(self, *frames: DataFrame) -> Outputs:
+        """All outputs for these input frames: ``main``, ``late`` and those that the step declares."""
+        return place_stateless(self, self.bind, *frames) if self.stateless else place(self, self.bind, *frames)
 
-def _check_sources_apart(name: str, behind: Sequence[set[str]]) -> None:
-    """Tasks tell of a source what they read of it, which would be told twice."""
-    shared = sorted(set.intersection(*behind)) if len(behind) > 1 else []
-    if shared:
-        raise DefinitionError(
-            "SOURCE_ON_BOTH_SIDES",
-            f"step {name!r} reads source {shared[0]!r} on both sides, so its rows and dead letters would be counted "
-            "twice. Tell its sides apart with left, right = hr.split(frame, 'condition', 'condition') right before the "
-            "step, or read it a second time under another name, as in hr.read_kafka(..., name='conversions').",
-        )
+    @abstractmethod
+    def bind(self, *inputs: Any, **named: Any) -> Any:
+        """The operator over inputs of these schemas; each kind of step takes schema and time of each of its inputs."""
 
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        """What must stay the same for the step's state to stay valid; ``late`` may only become longer."""
+        return {"kind": self.kind, **self._identity}
 
-def check_input(name: str, earlier: Step, columns: Collection[str], *, changelog: bool = False) -> None:
-    """A step takes the results of another only if none of them is replaced later, and knows corrections as such.
+    @property
+    @abstractmethod
+    def _identity(self) -> Mapping[str, object]:
+        """The part of the fingerprint that is the step's own."""
 
-    One that takes a changelog also takes results that are taken back before they are replaced.
-    """
-    if changelog and getattr(earlier, "takes_back", False):
-        return
-    if getattr(earlier, "previews", False):
-        raise DefinitionError(
-            "PREVIEWS_INTO_STEP",
-            f"step {name!r} reads step {earlier.name!r}, which emits results that later ones replace, so they would be "
-            f"counted more than once. Let {earlier.name!r} say everything once: hr.on_close() and accumulating panes, "
-            "sessions also without update_for, hr.global_window with hr.discarding(). Results that are taken back, as "
-            "hr.retracting() does, can be aggregated with hr.table_aggregate.",
-        )
-    if getattr(earlier, "corrects", False) and "pane" not in columns:
-        raise DefinitionError(
-            "PANE_MISSING",
-            f"step {name!r} reads step {earlier.name!r} without its column 'pane', which tells its corrections from "
-            "first results, so they would be counted on top of what they correct. Keep the column, or let "
-            f"{earlier.name!r} not correct: .late(hr.side_output()).",
-        )
+    @property
+    @abstractmethod
+    def state_description(self) -> str:
+        """What the state holds and how long, in words and, where it is known, as a bound."""
+
+    @property
+    def retracts(self) -> bool:
+        """Whether results may be retracted, so that rows carry a ``change``."""
+        return False
+
+    @property
+    def previews(self) -> bool:
+        """Whether results are emitted that later ones replace or retract, besides corrections."""
+        return False
+
+    @property
+    def corrects(self) -> bool:
+        """Whether late rows lead to further results, marked in the column ``pane``."""
+        return False
+
+    @property
+    def combines(self) -> bool:
+        """Whether rows of a key are combined before the shuffle."""
+        return False
+
+    @property
+    def spread(self) -> int | None:
+        """Over how many tasks the rows of one key are divided; None where they cannot be."""
+        return None
+
+    @property
+    def holdback(self) -> int:
+        """How far behind its input's event time a result may leave."""
+        return 0
+
+    @property
+    def retention(self) -> int:
+        """How long state is kept for late rows, beyond what the results need."""
+        return 0 if self.lateness is None else self.lateness.correctable
+
+    @property
+    def horizon(self) -> int:
+        """How far apart in event time rows of one result may be."""
+        return 0
+
+    @property
+    def states(self) -> tuple[KeptState, ...]:
+        """The states that the user has declared."""
+        return ()
+
+    @property
+    def _label(self) -> str:
+        """The step in error messages."""
+        return f"step {self.name!r}"
+
+    def _chosen_lateness(self) -> Lateness:
+        if self.lateness is None:
+            raise DefinitionError(
+                "LATE_NOT_CHOSEN",
+                f"{self._label} does not say what happens to late rows, {self.late_rows.consequence}. "
+                f"Add .late(...) with {self.late_rows.choices}.",
+            )
+        return self.lateness
+
+    @property
+    def _positional(self) -> tuple[str, ...]:
+        """The code of the arguments behind the name, before the named ones."""
+        return ()
+
+    @property
+    @abstractmethod
+    def _arguments(self) -> Mapping[str, object]:
+        """The named arguments as the user writes them; those that have their default are left out."""
+
+    @property
+    def _calls(self) -> tuple[str, ...]:
+        """The code of the method calls behind the arguments."""
+        return (self._late_call,)
+
+    @property
+    def _late_call(self) -> str:
+        return "" if self.lateness is None else f".late({self.lateness!r})"
+
+    def __repr__(self) -> str:
+        named = (f"{name}={value!r}" for name, value in self._arguments.items())
+        return f"hr.{self.kind}({', '.join((repr(self.name), *self._positional, *named))}){''.join(self._calls)}"
 
 
 def check_key(name: str, key: tuple[str, ...], schema: Mapping[str, pl.DataType]) -> None:
@@ -160,17 +203,3 @@ def check_key(name: str, key: tuple[str, ...], schema: Mapping[str, pl.DataType]
                 f"step {name!r}: key column {column!r} is {schema[column]}, which cannot be a key. "
                 "Use its fields or elements.",
             )
-
-
-def _rows_of_blobs(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
-    return rows_of_blobs(batches)
-
-
-def tagged(schema: StructType, column: str, node: str) -> StructType:
-    """The schema with one column marked as the event time of a node's edge."""
-    return StructType(
-        [
-            StructField(field.name, field.dataType, field.nullable, {TIME_TAG: node} if field.name == column else None)
-            for field in schema.fields
-        ]
-    )

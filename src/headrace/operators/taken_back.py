@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+import polars as pl
 
 from headrace.changelog import CHANGE, CHANGELOG
 from headrace.errors import DefinitionError
@@ -17,26 +20,23 @@ _CHOICE = re.compile(rf"^\W*Filter .*\b{CHANGE}#\d", re.MULTILINE)
 
 
 def check_events(frame: DataFrame, graph: Graph, node: str, *, step: str) -> None:
-    """Refuse the changelog of a source or step, unless the author has chosen which of its changes are wanted."""
-    schema = polars_schema(frame.schema)
-    is_changelog = gives_changes(graph, node) and all(schema.get(name) == kind for name, kind in CHANGELOG.items())
-    if is_changelog and not is_chosen(str(frame._jdf.queryExecution().analyzed().toString()), node):
-        kind, name = node.split(".", 1)
+    """Refuse the changelog of a source or step, unless the user has selected which of its changes are wanted."""
+    kind, name = node.split(".", 1)
+    retracts = graph.sources[name].changes if kind == "source" else graph.steps[name].step.retracts
+    if retracts and not is_chosen(str(frame._jdf.queryExecution().analyzed().toString()), node):
+        check_not_a_changelog(polars_schema(frame.schema), f"{kind} {name!r}", step=step)
+
+
+def check_not_a_changelog(schema: Mapping[str, pl.DataType], giver: str, *, step: str) -> None:
+    """Refuse the rows of a source or step that retracts rows, unless they no longer say what they change."""
+    if all(schema.get(name) == kind for name, kind in CHANGELOG.items()):
         raise DefinitionError(
             "CHANGELOG_NOT_UNDERSTOOD",
-            f"step {step!r} takes each row as something that happened, but {kind} {name!r} gives a changelog, in "
+            f"step {step!r} takes each row as something that happened, but {giver} gives a changelog, in "
             "which a row may take an earlier one back, so updates and deletes would count as new rows. "
             "Use hr.table_aggregate, hr.table_join or hr.materialize, or choose the changes that are meant before the "
             f"step: .where(\"{CHANGE} = 'insert'\"), or .drop({CHANGE!r}) if all are.",
         )
-
-
-def gives_changes(graph: Graph, node: str) -> bool:
-    """Whether a node, ``source.<name>`` or ``step.<name>``, may take rows back."""
-    kind, name = node.split(".", 1)
-    if kind == "source":
-        return graph.sources[name].changes
-    return bool(getattr(graph.steps[name].step, "takes_back", False))
 
 
 def is_chosen(plan: str, node: str) -> bool:

@@ -54,7 +54,7 @@ def _late_rows(graph: Graph) -> list[Finding]:
     for flow in graph.flows.values():
         for step in flow.steps:
             kept = [name for name in graph.steps[step].side_outputs if name in LATE_OUTPUTS]
-            if not kept and getattr(graph.steps[step].step, "lateness", None) is not None:
+            if not kept and graph.steps[step].step.lateness is not None:
                 message = f"step {step!r} counts late rows and drops them. Use hr.side_output() to keep them."
                 found.append(Finding("LATE_ROWS_DROPPED", "note", step, message))
             for output in kept:
@@ -88,12 +88,12 @@ def _lives(graph: Graph) -> list[Finding]:
     found = []
     for flow in graph.flows.values():
         steps = [graph.steps[name].step for name in flow.steps]
-        longest = max((getattr(step, "horizon", 0) + getattr(step, "retention", 0) for step in steps), default=0)
+        longest = max((step.horizon + step.retention for step in steps), default=0)
         times = [graph.sources[name].time for name in flow.sources]
         out_of_order = max((time.out_of_order for time in times if time is not None), default=0)
         least = round(TTL_MARGIN * (longest + out_of_order))
         for step in steps:
-            for state in getattr(step, "states", ()):
+            for state in step.states:
                 if state.time == "event" and state.ttl is not None and state.ttl < least:
                     message = (
                         f"state {state.name!r} of step {step.name!r} lives {spoken(state.ttl)}, but rows of this flow "

@@ -39,7 +39,7 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
         both = " on both sides" if len(read) < len(node.inputs) else ""
         lines.append(f"      reads {', '.join(read)}{both}; columns {', '.join(node.columns)}")
         kept = f"; in {KEY_GROUPS} key groups" if not node.stateless else ""
-        lines.append(f"      state: {node.step.holds}{kept}")
+        lines.append(f"      state: {node.step.state_description}{kept}")
     lines += [line for sink in flow.main_sinks for line in _sink("main", sink)]
     lines += [
         line for side, sinks in flow.side_sinks for sink in sinks for line in _sink(f"{side.step}.{side.name}", sink)

@@ -43,7 +43,7 @@ def _step(graph: Graph, name: str) -> dict[str, Any]:
         "inputs": [graph.edge_of(given) for given in node.inputs],
         **node.step.fingerprint,
         "state": {column: str(dtype) for column, dtype in node.state.items()},
-        "retention": getattr(node.step, "retention", 0),
+        "retention": node.step.retention,
         "definition": repr(node.step),
     }
 

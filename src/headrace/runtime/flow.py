@@ -63,7 +63,7 @@ class Flow:
             {name: tuple(map(graph.edge_of, graph.steps[name].inputs)) for name in graph.stateful(node.steps)},
             {name: cap for name in node.sources if (cap := graph.sources[name].cap) is not None},
             frozenset(name for name in node.sources if graph.sources[name].divided),
-            {name: getattr(graph.steps[name].step, "holdback", 0) for name in node.steps},
+            {name: graph.steps[name].step.holdback for name in node.steps},
         )
         endless = [name for name in node.sources if graph.sources[name].fingerprint["kind"] == "generator"]
         if mode.drain and endless:

@@ -97,7 +97,7 @@ def _check(node: FlowNode) -> None:
 def _check_changes(node: FlowNode) -> None:
     """A table takes changes only if it has a key, and from a step that knows the last change of each key."""
     graph = active_graph()
-    retracting = [step for step in node.steps if getattr(graph.steps[step].step, "takes_back", False)]
+    retracting = [step for step in node.steps if graph.steps[step].step.retracts]
     changing = [source for source in node.sources if graph.sources[source].changes]
     followed = [] if graph.stateful(node.steps) else changing
     for sink in node.main_sinks if CHANGE in node.frame.columns else ():

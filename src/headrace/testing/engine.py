@@ -10,6 +10,7 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import TimeStrategy
+from headrace.operators.step import Step
 from headrace.schemas import MOMENT
 from headrace.testing.elements import At, Side
 
@@ -21,7 +22,7 @@ SOURCES: dict[Side, str] = {"left": "rows", "right": "right_rows"}
 class Setting:
     """What is played: the steps, the time strategy (None: the timeline sets the watermark), the rows' schemas."""
 
-    steps: Sequence[Any]
+    steps: Sequence[Step]
     strategy: TimeStrategy
     by_hand: bool
     schemas: dict[Side, dict[str, pl.DataType]]

@@ -19,7 +19,8 @@ from headrace.connectors.base.sink import Written
 from headrace.event_time.record import MemoryBatchLog
 from headrace.expressions import parse_condition
 from headrace.observe.account import account_of
-from headrace.operators.step import check_input
+from headrace.operators.placement import check_chained
+from headrace.operators.step import Step
 from headrace.runtime.broadcast_tables import small_tables
 from headrace.runtime.planner import Planner, Topology
 from headrace.schemas import MOMENT
@@ -101,7 +102,7 @@ class InlineEngine:
         topology = Topology(
             dict.fromkeys(sources, self._setting.strategy),
             dict(zip(names, inputs, strict=False)),
-            holdbacks={step.name: getattr(step, "holdback", 0) for step in self._setting.steps},
+            holdbacks={step.name: step.holdback for step in self._setting.steps},
         )
         self._caches = [StateCache() for _ in range(WORKERS)]
         tables = small_tables(self._folder / TABLES, self._setting.steps)
@@ -237,15 +238,15 @@ def _bound(setting: Setting) -> list[AnyOperator | Stateless]:
     """The operators of a chain, each over the rows of the one before."""
     operators: list[AnyOperator | Stateless] = []
     given = _read(setting) * (1 if setting.split is None else 2)
-    earlier: Any = None
+    earlier: Step | None = None
     for step in setting.steps:
+        if earlier is not None and not step.stateless:
+            check_chained(step, earlier, given[0])
         operator: AnyOperator | Stateless = step.bind(*given)
         operators.append(operator)
         if isinstance(operator, Stateless):
             given = [operator.output_schema, given[1]]
             continue
-        if earlier is not None:
-            check_input(step.name, earlier, given[0], changelog=getattr(step, "takes_changes", False))
         earlier = step
         given = [operator.output_schema, operator.output_time]
     return operators

@@ -6,15 +6,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
-from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
-from headrace.operators.corrections import refuse_late
 from headrace.operators.joins.join_columns import (
     InnerOrLeft,
     JoinedColumns,
@@ -24,15 +22,10 @@ from headrace.operators.joins.join_columns import (
     joined_columns,
 )
 from headrace.operators.key_order import join_by_key
-from headrace.operators.stateless import place_stateless
-from headrace.operators.step import Outputs
+from headrace.operators.step import LateRows, Step
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.stateless import Passed, Stateless
 from headrace.wheel.task import Task
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 _READ: dict[str, tuple[tuple[str, int, int], pl.DataFrame]] = {}
 """The version that a worker has read last of each table, by the folder of its versions."""
@@ -107,19 +100,17 @@ class SmallTable(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class BroadcastJoin:
-    """A value that becomes a join once it has rows."""
+class BroadcastJoin(Step):
+    """A join with a small table that every worker holds."""
 
-    name: str
+    kind = "broadcast_join"
+    stateless = True
+    late_rows = LateRows(never="rows are joined with the table as it is, so none is late")
+
     table: SmallTable
     on: JoinKey
     refresh: int
     how: InnerOrLeft
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The key columns, under their names among the rows."""
-        return self.on.left
 
     @property
     def version_column(self) -> str:
@@ -130,18 +121,6 @@ class BroadcastJoin:
     def table_columns(self) -> dict[str, pl.DataType]:
         """The table's columns when the pipeline was defined; later ones must have them too."""
         return dict(self.table.columns())
-
-    def late(self, lateness: Lateness) -> NoReturn:
-        """There is nothing to choose."""
-        refuse_late(self.name, lateness, "rows meet the table as it is, so none is late")
-
-    def __call__(self, frame: DataFrame) -> DataFrame:
-        """The rows of a frame with what the table says of them, for ``frame.transform(step)``."""
-        return self.outputs(frame).main
-
-    def outputs(self, frame: DataFrame) -> Outputs:
-        """The same; such a join has no other output than its main one."""
-        return place_stateless(self, self.bind, frame)
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str | None) -> Stateless:
         """What runs over rows of this schema."""
@@ -156,12 +135,11 @@ class BroadcastJoin:
         return BroadcastJoinOperator(self.name, self.on, columns, self.how, self.version_column)
 
     @property
-    def fingerprint(self) -> Mapping[str, object]:
-        """The step has no state that could become invalid."""
-        return {"kind": "broadcast_join", "on": [list(pair) for pair in self.on.pairs]}
+    def _identity(self) -> Mapping[str, object]:
+        return {"on": [list(pair) for pair in self.on.pairs]}
 
     @property
-    def holds(self) -> str:
+    def state_description(self) -> str:
         """What is kept, in words and as a bound."""
         return (
             f"none; the table is read again every {spoken(self.refresh)} and kept under <checkpoint>/<flow>/tables/"
@@ -169,10 +147,14 @@ class BroadcastJoin:
             "most table rows in each worker, 10,000 for a table of 10,000"
         )
 
-    def __repr__(self) -> str:
-        how = "" if self.how == "inner" else f", how={self.how!r}"
-        refresh = spoken(self.refresh)
-        return f"hr.broadcast_join({self.name!r}, {self.table!r}, on={self.on.as_written!r}, refresh={refresh!r}{how})"
+    @property
+    def _positional(self) -> tuple[str, ...]:
+        return (repr(self.table),)
+
+    @property
+    def _arguments(self) -> Mapping[str, object]:
+        how = {} if self.how == "inner" else {"how": self.how}
+        return {"on": self.on.as_written, "refresh": spoken(self.refresh), **how}
 
 
 def broadcast_join(
@@ -207,4 +189,5 @@ def broadcast_join(
             "or hr.postgres_table(...); for a frame that changes while the flow runs use hr.temporal_join.",
         )
     length = positive_microseconds(refresh, argument="refresh")
-    return BroadcastJoin(name=name, table=table, on=join_key(on, step=name), refresh=length, how=how)
+    columns = join_key(on, step=name)
+    return BroadcastJoin(name=name, key=columns.left, table=table, on=columns, refresh=length, how=how)

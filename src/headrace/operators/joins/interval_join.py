@@ -23,7 +23,9 @@ Match = Literal["all", "first", "last"]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class IntervalJoin(StreamJoin):
-    """A value that becomes an operator once ``late`` is chosen."""
+    """A join of rows that are near each other in event time; call ``.late()`` before use."""
+
+    kind = "interval_join"
 
     between: tuple[int, int]
     bounds: Bounds
@@ -43,7 +45,7 @@ class IntervalJoin(StreamJoin):
             JoinInput("right", right, columns.right, lateness, alone_right, LATE_RIGHT),
             columns,
             lateness,
-            self.takes_back,
+            self.retracts,
             strategy,
             *self._kept,
             self._only_left,
@@ -67,8 +69,8 @@ class IntervalJoin(StreamJoin):
         return high, -low + (max(high, 0) if self.match != "all" else 0)
 
     @property
-    def takes_back(self) -> bool:
-        """Whether a row may be taken back because a late one belongs to it, so that rows carry a ``change``."""
+    def retracts(self) -> bool:
+        """Whether a row may be retracted because a late one belongs to it, so that rows carry a ``change``."""
         return self.retention > 0 and (self.how in ("left", "right", "full", "anti") or self.match != "all")
 
     @property
@@ -79,10 +81,8 @@ class IntervalJoin(StreamJoin):
         return max(high if waits_left else 0, -low if self.how in ("right", "full") else 0, 0)
 
     @property
-    def fingerprint(self) -> Mapping[str, object]:
-        """What must stay the same for the state to stay valid; ``late`` may only become longer."""
+    def _identity(self) -> Mapping[str, object]:
         return {
-            "kind": "interval_join",
             "on": [list(pair) for pair in self.on.pairs],
             "between": list(self.between),
             "bounds": self.bounds,
@@ -96,7 +96,7 @@ class IntervalJoin(StreamJoin):
         return max(abs(bound) for bound in self.between)
 
     @property
-    def holds(self) -> str:
+    def state_description(self) -> str:
         """What the state holds and how long, in words and as a bound."""
         left, right = (max(kept, 0) + self.retention for kept in self._kept)
         a_second = 1_000_000
@@ -107,14 +107,12 @@ class IntervalJoin(StreamJoin):
             f"{1_000 * (left + right) // a_second:,} rows"
         )
 
-    def __repr__(self) -> str:
+    @property
+    def _arguments(self) -> Mapping[str, object]:
         low, high = (spoken(bound) for bound in self.between)
-        said = f"{self.name!r}, on={self.on.as_written!r}, between={(low, high)!r}"
-        said += "" if self.bounds == "[]" else f", bounds={self.bounds!r}"
-        said += f", how={self.how!r}"
-        said += "" if self.match == "all" else f", match={self.match!r}"
-        late = "" if self.lateness is None else f".late({self.lateness!r})"
-        return f"hr.interval_join({said}){late}"
+        bounds = {} if self.bounds == "[]" else {"bounds": self.bounds}
+        match = {} if self.match == "all" else {"match": self.match}
+        return {"on": self.on.as_written, "between": (low, high), **bounds, "how": self.how, **match}
 
 
 def interval_join(
@@ -153,7 +151,10 @@ def interval_join(
     low, high = (microseconds(bound, argument="between") for bound in between)
     for length, said in zip((low, high), between, strict=True):
         not_too_long(abs(length), said, argument="between")
-    step = IntervalJoin(name=name, on=join_key(on, step=name), between=(low, high), bounds=bounds, how=how, match=match)
+    columns = join_key(on, step=name)
+    step = IntervalJoin(
+        name=name, key=columns.left, on=columns, between=(low, high), bounds=bounds, how=how, match=match
+    )
     first, last = step._closed
     if first > last:
         raise DefinitionError(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Self
+from dataclasses import dataclass
+from typing import Literal, Self
 
 import polars as pl
 
@@ -12,55 +12,43 @@ from headrace.durations import Duration, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
-from headrace.operators.corrections import check_late, refuse_late
 from headrace.operators.joins.join_columns import InnerOrLeft, JoinKey, OnColumns, join_key
 from headrace.operators.joins.temporal_join_by_arrival import TemporalJoinByArrival
 from headrace.operators.joins.temporal_join_by_event_time import TemporalJoinByEventTime
 from headrace.operators.joins.temporal_join_operator import TemporalLayout, VersionInput
 from headrace.operators.process.life import Life, life_of
 from headrace.operators.rows import Rows
-from headrace.operators.step import Outputs, place
+from headrace.operators.step import LateRows, Step
 from headrace.operators.tables.changelog_input import WEEK, TombstoneRetention, tombstone_retention
 from headrace.wheel.operator import Joined
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 AsOfWhat = Literal["event_time", "arrival"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TemporalJoin:
-    """A value that becomes an operator once ``late`` is chosen; by arrival nothing is late."""
+class TemporalJoin(Step):
+    """A join with the versions of a second input; as of event time call ``.late()`` before use.
 
-    name: str
+    Late rows leave by ``late``, late versions by ``late_right``.
+    """
+
+    kind = "temporal_join"
+    changelogs = (1,)
+
     on: JoinKey
     life: Life
     how: InnerOrLeft
     as_of: AsOfWhat
     versions_late: Lateness | None
     deleted: TombstoneRetention
-    lateness: Lateness | None = None
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The key columns, under their names among the rows."""
-        return self.on.left
 
     def late(self, lateness: Lateness) -> Self:
         """Choose what happens to late rows; there is no default."""
         if self.as_of == "arrival":
-            refuse_late(self.name, lateness, "a join as of arrival, unlike one as of event time, has no late rows")
-        check_late(f"step {self.name!r}", lateness)
-        return replace(self, lateness=lateness)
-
-    def __call__(self, rows: DataFrame, versions: DataFrame) -> DataFrame:
-        """The rows, each with the version that was valid at its time."""
-        return self.outputs(rows, versions).main
-
-    def outputs(self, rows: DataFrame, versions: DataFrame) -> Outputs:
-        """The joined rows and, beside them, late rows (``late``) and late versions (``late_right``)."""
-        return place(self, self.bind, rows, versions, changelogs=(1,))
+            LateRows(never="a join as of arrival, unlike one as of event time, has no late rows").check(
+                self._label, lateness
+            )
+        return super().late(lateness)
 
     def bind(
         self,
@@ -79,7 +67,7 @@ class TemporalJoin:
             self.on,
             Rows(self.name, self.on.left, time, dict(schema)),
             Rows(self.name, self.on.right, version_time, dict(version_schema)),
-            retracts=self.takes_back,
+            retracts=self.retracts,
         )
         second = VersionInput(layout, self.versions_late)
         operator: TemporalJoinByArrival | TemporalJoinByEventTime
@@ -88,19 +76,10 @@ class TemporalJoin:
             operator = TemporalJoinByArrival(self.name, layout, self.how, self.life.ttl, second, remembers)
         else:
             operator = TemporalJoinByEventTime(
-                self.name, layout, self.how, self.life.ttl, second, self._chosen(), self._corrects
+                self.name, layout, self.how, self.life.ttl, second, self._chosen_lateness(), self._corrects
             )
         _ = operator.output_schema  # names are checked here, before any data is read
         return operator
-
-    def _chosen(self) -> Lateness:
-        if self.lateness is None:
-            raise DefinitionError(
-                "LATE_NOT_CHOSEN",
-                f"step {self.name!r} does not say what happens to late rows, so some would silently be lost. "
-                "Add .late(hr.drop()), .late(hr.side_output()) or .late(hr.update_for('5 minutes')).",
-            )
-        return self.lateness
 
     @property
     def _remembered(self) -> TombstoneRetention:
@@ -112,33 +91,27 @@ class TemporalJoin:
         return 0 if self.versions_late is None else self.versions_late.correctable
 
     @property
-    def takes_back(self) -> bool:
-        """Whether a late version may take back what a row was joined with, so that rows carry a ``change``."""
+    def retracts(self) -> bool:
+        """Whether a late version may retract what a row was joined with, so that rows carry a ``change``."""
         return self._corrects > 0
 
     @property
     def previews(self) -> bool:
         """Whether rows are emitted that later ones replace."""
-        return self.takes_back
+        return self.retracts
 
     @property
-    def fingerprint(self) -> Mapping[str, object]:
-        """What must stay the same for the state to stay valid; the time to live may change."""
+    def _identity(self) -> Mapping[str, object]:
         pairs = [list(pair) for pair in self.on.pairs]
-        return {"kind": "temporal_join", "on": pairs, "as_of": self.as_of, "corrects": self.takes_back}
-
-    @property
-    def horizon(self) -> int:
-        """A row waits for nothing but time."""
-        return 0
+        return {"on": pairs, "as_of": self.as_of, "corrects": self.retracts}
 
     @property
     def retention(self) -> int:
         """InnerOrLeft long rows and versions are kept for corrections after time has passed them."""
-        return max(self._corrects, 0 if self.lateness is None else self.lateness.correctable)
+        return max(self._corrects, super().retention)
 
     @property
-    def holds(self) -> str:
+    def state_description(self) -> str:
         """What the state holds and how long, in words and as a bound."""
         life = "for ever" if self.life.ttl is None else f"for {spoken(self.life.ttl)} of event time"
         keys = "keys" if self.life.ttl is None else f"keys with a version in {spoken(self.life.ttl)}"
@@ -158,13 +131,12 @@ class TemporalJoin:
             f"lag {example:,} rows"
         )
 
-    def __repr__(self) -> str:
-        said = f"{self.name!r}, on={self.on.as_written!r}, {self.life.text}"
-        said += "" if self.how == "inner" else f", how={self.how!r}"
-        said += "" if self.versions_late is None else f", versions_late={self.versions_late!r}"
-        said += "" if self.as_of == "event_time" else f", as_of={self.as_of!r}{self.deleted.said}"
-        late = "" if self.lateness is None else f".late({self.lateness!r})"
-        return f"hr.temporal_join({said}){late}"
+    @property
+    def _arguments(self) -> Mapping[str, object]:
+        how = {} if self.how == "inner" else {"how": self.how}
+        versions = {} if self.versions_late is None else {"versions_late": self.versions_late}
+        as_of = {} if self.as_of == "event_time" else {"as_of": self.as_of, **self.deleted.arguments}
+        return {"on": self.on.as_written, **self.life.arguments, **how, **versions, **as_of}
 
 
 def temporal_join(
@@ -212,15 +184,17 @@ def temporal_join(
             f"step {name!r} joins as of arrival, where no version is late. Leave versions_late={versions_late!r} away.",
         )
     life, deleted = life_of(ttl, keep_forever, "event", "write"), tombstone_retention(keep_deleted)
-    if deleted.said and not (as_of == "arrival" and keep_forever):
+    if deleted.arguments and not (as_of == "arrival" and keep_forever):
         raise DefinitionError(
             "KEEP_DELETED_WITHOUT_MEANING",
             f"step {name!r}: keep_deleted={keep_deleted!r} is for as_of='arrival' with keep_forever=True; otherwise a "
             "deletion is of use until event time has passed it, or as long as ttl= says. Leave it away.",
         )
+    columns = join_key(on, step=name)
     return TemporalJoin(
         name=name,
-        on=join_key(on, step=name),
+        key=columns.left,
+        on=columns,
         life=life,
         how=how,
         as_of=as_of,

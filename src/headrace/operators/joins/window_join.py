@@ -82,7 +82,9 @@ def _said(offset: int) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class WindowJoin(StreamJoin):
-    """A value that becomes an operator once ``late`` is chosen."""
+    """A join of rows in the same window; call ``.late()`` before use."""
+
+    kind = "window_join"
 
     window: WindowShape
 
@@ -95,7 +97,7 @@ class WindowJoin(StreamJoin):
             WindowJoinInput("right", right, columns.right, lateness, alone_right, LATE_RIGHT, windows),
             columns,
             lateness,
-            self.takes_back,
+            self.retracts,
             AllMatches(self.how, 0, 0, lateness.correctable),
             windows,
         )
@@ -105,15 +107,13 @@ class WindowJoin(StreamJoin):
         return ("window",)
 
     @property
-    def takes_back(self) -> bool:
-        """Whether a row may be taken back because a late one belongs to it, so that rows carry a ``change``."""
+    def retracts(self) -> bool:
+        """Whether a row may be retracted because a late one belongs to it, so that rows carry a ``change``."""
         return self.retention > 0 and self.how in ("left", "right", "full", "anti")
 
     @property
-    def fingerprint(self) -> Mapping[str, object]:
-        """What must stay the same for the state to stay valid; ``late`` may only become longer."""
+    def _identity(self) -> Mapping[str, object]:
         return {
-            "kind": "window_join",
             "on": [list(pair) for pair in self.on.pairs],
             "window": {"kind": _STORED_KINDS[self.window.kind], **self.window.said},
             "how": self.how,
@@ -125,7 +125,7 @@ class WindowJoin(StreamJoin):
         return self.window.longest
 
     @property
-    def holds(self) -> str:
+    def state_description(self) -> str:
         """What the state holds and how long, in words and as a bound."""
         kept = self.window.longest + self.retention
         longer = f" and {spoken(self.retention)} longer" if self.retention else ""
@@ -135,11 +135,9 @@ class WindowJoin(StreamJoin):
             f"newest row; with 1,000 rows/s on each side and no lag {2 * kept // 1_000:,} rows"
         )
 
-    def __repr__(self) -> str:
-        late = "" if self.lateness is None else f".late({self.lateness!r})"
-        return (
-            f"hr.window_join({self.name!r}, on={self.on.as_written!r}, window={self.window!r}, how={self.how!r}){late}"
-        )
+    @property
+    def _arguments(self) -> Mapping[str, object]:
+        return {"on": self.on.as_written, "window": self.window, "how": self.how}
 
 
 def window_join(name: str, *, on: OnColumns, window: WindowShape | Duration, how: JoinHow = "inner") -> WindowJoin:
@@ -159,4 +157,5 @@ def window_join(name: str, *, on: OnColumns, window: WindowShape | Duration, how
             f"step {name!r}: window={window!r} is no shape of windows. Give a duration, as in window='10 minutes', or "
             "hr.tumbling_window(...), hr.hopping_window(...) or hr.cumulating_window(...).",
         )
-    return WindowJoin(name=name, on=join_key(on, step=name), window=shape, how=how)
+    columns = join_key(on, step=name)
+    return WindowJoin(name=name, key=columns.left, on=columns, window=shape, how=how)

@@ -6,27 +6,23 @@ import inspect
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.graph import check_name
-from headrace.keys import key_columns
+from headrace.keys import key_columns, said_key
 from headrace.operators.lookup.breaker import Breaker, breaker
 from headrace.operators.lookup.cache import Cache
 from headrace.operators.lookup.enrichment import Enrichment, OnFailure, Order, failure_column
 from headrace.operators.lookup.function import FunctionLookup
 from headrace.operators.lookup.requests import Terms
 from headrace.operators.lookup.service import Service
-from headrace.operators.stateless import place_stateless
-from headrace.operators.step import Outputs, check_key
+from headrace.operators.step import LateRows, Step, check_key
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.wheel.stateless import Stateless
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 IN_FLIGHT, TIMEOUT, RETRIES = 100, "2 seconds", 2
 MOST_IN_FLIGHT = 1000
@@ -34,12 +30,14 @@ USUAL_BREAKER = breaker()
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Lookup:
-    """A value that becomes calls to a service once it has rows."""
+class Lookup(Step):
+    """Rows enriched with the answers of a service; failed rows are dead letters."""
 
-    name: str
+    kind = "lookup"
+    stateless = True
+    late_rows = LateRows(never="rows leave in the batch that brings them, so none is late")
+
     how: Service
-    key: tuple[str, ...]
     output: str
     in_flight: int
     timeout: int
@@ -48,14 +46,6 @@ class Lookup:
     cache: Cache | None
     order: Order
     on_failure: OnFailure
-
-    def __call__(self, frame: DataFrame) -> DataFrame:
-        """The rows of a frame with what the service says of them, for ``frame.transform(step)``."""
-        return self.outputs(frame).main
-
-    def outputs(self, frame: DataFrame) -> Outputs:
-        """The same; a lookup has no other output than its main one, failed rows are dead letters."""
-        return place_stateless(self, self.bind, frame)
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str | None) -> Stateless:
         """What runs over rows of this schema."""
@@ -88,12 +78,11 @@ class Lookup:
         )
 
     @property
-    def fingerprint(self) -> Mapping[str, object]:
-        """The step has no state that could become invalid."""
-        return {"kind": "lookup", "on": list(self.key)}
+    def _identity(self) -> Mapping[str, object]:
+        return {"on": list(self.key)}
 
     @property
-    def holds(self) -> str:
+    def state_description(self) -> str:
         """What is kept, what cannot be repeated, and how long a batch may wait, in words."""
         kept = "none" if self.cache is None else f"none; each worker remembers answers as {self.cache!r}"
         longest = spoken(self.timeout * (self.retries + 1))
@@ -102,17 +91,20 @@ class Lookup:
             f"a task waits at most {longest} x ceil(its distinct keys / {self.in_flight}) + 2 seconds"
         )
 
-    def __repr__(self) -> str:
-        on = self.key[0] if len(self.key) == 1 else list(self.key)
-        given: dict[str, Any] = {"on": on, "output": self.output}
+    @property
+    def _positional(self) -> tuple[str, ...]:
+        return (repr(self.how),)
+
+    @property
+    def _arguments(self) -> Mapping[str, object]:
+        given: dict[str, object] = {"on": said_key(self.key), "output": self.output}
         given |= {"in_flight": self.in_flight} if self.in_flight != IN_FLIGHT else {}
         given |= {"timeout": spoken(self.timeout)} if spoken(self.timeout) != TIMEOUT else {}
         given |= {"retries": self.retries} if self.retries != RETRIES else {}
         given |= {"breaker": self.breaker} if self.breaker != USUAL_BREAKER else {}
         given |= {"cache": self.cache} if self.cache is not None else {}
         given |= {"order": self.order} if self.order != "kept" else {}
-        given["on_failure"] = self.on_failure
-        return f"hr.lookup({self.name!r}, {self.how!r}, {', '.join(f'{n}={v!r}' for n, v in given.items())})"
+        return {**given, "on_failure": self.on_failure}
 
 
 def lookup(

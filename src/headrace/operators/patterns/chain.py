@@ -136,7 +136,7 @@ class Chain:
         return replace(self, elements=elements)
 
     @property
-    def _called(self) -> str:
+    def _label(self) -> str:
         return "a group"
 
     def _more(self, contiguity: Contiguity, step: str | Group, where: str | None) -> Self:
@@ -198,7 +198,7 @@ class Chain:
         return self._with((*self.elements[:-1], replace(latest, quantifier=replace(latest.quantifier, **said))))
 
     def _wrong(self, id: str, message: str) -> DefinitionError:
-        return DefinitionError(id, f"{self._called}: {message}")
+        return DefinitionError(id, f"{self._label}: {message}")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
-from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.keys import Key, key_columns, said_key
-from headrace.operators.corrections import check_final
 from headrace.operators.patterns.automaton import Automaton
 from headrace.operators.patterns.bound import BoundPattern
 from headrace.operators.patterns.by_pattern import TAKEN, PatternMatching
@@ -23,26 +21,25 @@ from headrace.operators.patterns.definition import Definition
 from headrace.operators.patterns.skip import Skip
 from headrace.operators.patterns.terms import Columns
 from headrace.operators.rows import Rows
-from headrace.operators.step import Outputs, check_key, place
+from headrace.operators.step import FINAL, LateRows, Step, check_key
 from headrace.wheel.operator import Operator
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 MOST = 1_000
+LATE_ROWS = LateRows(FINAL, consequence="which can no longer be matched", uncorrectable="matches are not retracted")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Pattern(Chain):
-    """A value that becomes an operator once measures and ``late`` are chosen."""
+class Pattern(Chain, Step):
+    """A pattern of rows; call ``.select()`` and ``.late()`` before use."""
 
-    name: str
-    key: tuple[str, ...]
+    kind = "pattern"
+    changelogs = (0,)
+    late_rows = LATE_ROWS
+
     most: int = MOST
     length: int | None = None
     skip: Skip = Skip("none")  # noqa: RUF009  # frozen
     measures: tuple[tuple[str, str], ...] = ()
-    lateness: Lateness | None = None
 
     def within(self, duration: Duration, *, since: Literal["first", "previous"] = "first") -> Self:
         """The last row comes less than this long behind the first; or the latest step's behind the row before it."""
@@ -72,33 +69,15 @@ class Pattern(Chain):
                 )
         return replace(self, measures=tuple(measures.items()))
 
-    def late(self, lateness: Lateness) -> Self:
-        """Choose what happens to late rows; there is no default."""
-        check_final(self._called, lateness, "matches are not taken back")
-        return replace(self, lateness=lateness)
-
-    def __call__(self, frame: DataFrame) -> DataFrame:
-        """The matches among the rows of a frame, for ``frame.transform(step)``."""
-        return self.outputs(frame).main
-
-    def outputs(self, frame: DataFrame) -> Outputs:
-        """The matches among the rows of a frame and, beside them, late rows and what ran out of time."""
-        return place(self, self.bind, frame, changelogs=(0,))
-
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         """The operator that runs over rows of this schema."""
-        if self.lateness is None:
-            raise self._wrong(
-                "LATE_NOT_CHOSEN",
-                "it does not say what happens to late rows, which can no longer be matched. "
-                "Add .late(hr.drop()) or .late(hr.side_output()).",
-            )
-        self.definition.check(self._called)
+        lateness = self._chosen_lateness()
+        self.definition.check(self._label)
         if not self.measures:
             raise self._wrong("MEASURES_MISSING", "a match says nothing. Add .select(...), as in n='count(a.*)'.")
         check_key(self.name, self.key, schema)
         bound = BoundPattern(self.definition, self.most, Columns(dict(schema)))
-        operator = PatternMatching(self.name, Rows(self.name, self.key, time, dict(schema)), bound, self.lateness)
+        operator = PatternMatching(self.name, Rows(self.name, self.key, time, dict(schema)), bound, lateness)
         _ = operator.state_schema, operator.output_schema  # all types are checked here, before any data is read
         return operator
 
@@ -110,18 +89,17 @@ class Pattern(Chain):
     @property
     def automaton(self) -> Automaton:
         """The compiled pattern: ``print`` it, or ``draw()`` it as Mermaid text."""
-        self.definition.check(self._called)
+        self.definition.check(self._label)
         return automaton_of(self.elements)
 
     def to_json(self) -> str:
         """The pattern as text for a rule of ``hr.pattern_rules``."""
-        self.definition.check(self._called)
+        self.definition.check(self._label)
         return self.definition.to_json()
 
     @property
-    def fingerprint(self) -> Mapping[str, object]:
-        """What must stay the same for the state to stay valid."""
-        return {"kind": "pattern", "key": list(self.key), "pattern": self.definition.to_json()}
+    def _identity(self) -> Mapping[str, object]:
+        return {"key": list(self.key), "pattern": self.definition.to_json()}
 
     @property
     def horizon(self) -> int:
@@ -129,23 +107,25 @@ class Pattern(Chain):
         return self.length or 0
 
     @property
-    def holds(self) -> str:
+    def state_description(self) -> str:
         """What the state holds and how long, in words."""
         until = "complete" if self.length is None else f"complete or {spoken(self.length)} old"
         return f"rows that wait for event time; at most {self.most} partial matches of a key, until {until}"
 
     @property
-    def _called(self) -> str:
+    def _label(self) -> str:
         return f"pattern {self.name!r}"
 
-    def __repr__(self) -> str:
-        said = "" if self.most == MOST else f", most={self.most}"
-        chain = "".join(map(repr, self.elements))
-        chain += "" if self.length is None else f".within({spoken(self.length)!r})"
-        chain += "" if self.skip.kind == "none" else f".after_match({self.skip!r})"
-        chain += f".select({', '.join(f'{name}={text!r}' for name, text in self.measures)})" if self.measures else ""
-        chain += "" if self.lateness is None else f".late({self.lateness!r})"
-        return f"hr.pattern({self.name!r}, key={said_key(self.key)!r}{said}){chain}"
+    @property
+    def _arguments(self) -> Mapping[str, object]:
+        return {"key": said_key(self.key), **({} if self.most == MOST else {"most": self.most})}
+
+    @property
+    def _calls(self) -> tuple[str, ...]:
+        length = "" if self.length is None else f".within({spoken(self.length)!r})"
+        skip = "" if self.skip.kind == "none" else f".after_match({self.skip!r})"
+        measures = ", ".join(f"{name}={text!r}" for name, text in self.measures)
+        return (*map(repr, self.elements), length, skip, f".select({measures})" if measures else "", self._late_call)
 
 
 def pattern(name: str, *, key: Key, most: int = MOST) -> Pattern:

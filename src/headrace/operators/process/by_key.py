@@ -18,7 +18,6 @@ from headrace.event_time.strategy import END
 from headrace.operators.key_order import KEY_NUMBER
 from headrace.operators.process.calls import Calls, Timed, key_values
 from headrace.operators.process.keyed_process import KeyedProcess, states_of
-from headrace.operators.process.late import Deliver
 from headrace.operators.process.layout import ARRIVAL, DUE, DUE_CLOCK, KEPT, ROW, Layout, is_empty
 from headrace.operators.process.on_error import OnError
 from headrace.operators.process.outputs import OutputRows
@@ -54,7 +53,7 @@ class Processing:
     output_time: str
     ordered: bool
     on_error: OnError
-    lateness: Lateness | Deliver
+    lateness: Lateness
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -166,7 +165,7 @@ class Processing:
 
     @property
     def _delivers(self) -> bool:
-        return isinstance(self.lateness, Deliver)
+        return self.lateness.kind == "deliver"
 
     @cached_property
     def _layout(self) -> Layout:

@@ -22,12 +22,18 @@ class Life:
     refresh: Refresh = "write"
 
     @property
-    def text(self) -> str:
-        """As an author says it."""
+    def arguments(self) -> dict[str, object]:
+        """The arguments that make it."""
         if self.ttl is None:
-            return "keep_forever=True"
-        more = "" if self.time == "event" else f", ttl_time={self.time!r}"
-        return f"ttl={spoken(self.ttl)!r}{more}" + ("" if self.refresh == "write" else f", refresh={self.refresh!r}")
+            return {"keep_forever": True}
+        time = {} if self.time == "event" else {"ttl_time": self.time}
+        refresh = {} if self.refresh == "write" else {"refresh": self.refresh}
+        return {"ttl": spoken(self.ttl), **time, **refresh}
+
+    @property
+    def text(self) -> str:
+        """The code of the arguments."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
 
 
 def life_of(ttl: Duration | None, keep_forever: bool, time: Clock, refresh: Refresh) -> Life:

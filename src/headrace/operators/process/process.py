@@ -3,73 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, field
+from typing import Any
 
 import polars as pl
 
 from headrace.durations import spoken
 from headrace.errors import DefinitionError
-from headrace.event_time.lateness import Lateness
-from headrace.graph import check_name
+from headrace.graph import KeptState, check_name
 from headrace.keys import key_columns, said_key
-from headrace.operators.corrections import check_final
 from headrace.operators.process.by_key import Processing
 from headrace.operators.process.by_rules import RULES_VERSION, RuledProcessing
 from headrace.operators.process.declared_types import columns_of
 from headrace.operators.process.keyed_process import KeyedProcess, states_of
-from headrace.operators.process.late import Deliver
-from headrace.operators.process.life import Clock
 from headrace.operators.process.on_error import OnError, Then, on_error_of
 from headrace.operators.process.outputs import declared_outputs
 from headrace.operators.process.rules import DELETED, RuleIntake, Rules
 from headrace.operators.rows import Rows
-from headrace.operators.step import Outputs, check_key, place
+from headrace.operators.step import LateRows, Step, check_key
 from headrace.wheel.operator import AnyOperator
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 EVENT_TIME = "event_time"
 
 
-@dataclass(frozen=True, slots=True)
-class KeptState:
-    """A declared state, as ``check`` and ``explain`` look at it."""
-
-    name: str
-    ttl: int | None
-    time: Clock
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Process:
-    """A value that becomes an operator once ``late`` is chosen."""
+class Process(Step):
+    """The user's own code for each key; call ``.late()`` before use."""
 
-    name: str
+    kind = "process"
+    changelogs = (0,)
+    late_rows = LateRows(
+        "hr.drop(), hr.side_output() or hr.deliver()",
+        uncorrectable="what a process has emitted is not retracted",
+        delivers=True,
+    )
+
     author: KeyedProcess
-    key: tuple[str, ...]
     output: str
     side_outputs: Mapping[str, str] = field(default_factory=dict)
     rules: Rules | None = None
     ordered: bool = True
     on_error: OnError
-    lateness: Lateness | Deliver | None = None
-
-    def late(self, lateness: Lateness | Deliver) -> Self:
-        """Choose what happens to late rows; there is no default."""
-        why, instead = "what a process has emitted is not taken back", "hr.drop(), hr.side_output() or hr.deliver()"
-        if not isinstance(lateness, Deliver):
-            check_final(f"step {self.name!r}", lateness, why, instead=instead)
-        return replace(self, lateness=lateness)
-
-    def __call__(self, frame: DataFrame, rules: DataFrame | None = None) -> DataFrame:
-        """What the process emits, for ``frame.transform(step)``; with rules ``step(frame, rules)``."""
-        return self.outputs(frame, rules).main
-
-    def outputs(self, frame: DataFrame, rules: DataFrame | None = None) -> Outputs:
-        """All outputs of the process."""
-        return place(self, self.bind, *([frame] if rules is None else [frame, rules]), changelogs=(0,))
 
     def bind(
         self,
@@ -79,12 +53,7 @@ class Process:
         rules_time: str | None = None,
     ) -> AnyOperator:
         """The operator that runs over rows of this schema."""
-        if self.lateness is None:
-            raise DefinitionError(
-                "LATE_NOT_CHOSEN",
-                f"step {self.name!r} does not say what happens to late rows, so some would silently be lost. "
-                "Add .late(hr.drop()), .late(hr.side_output()) or .late(hr.deliver()).",
-            )
+        lateness = self._chosen_lateness()
         if (self.rules is None) != (rules_schema is None):
             raise DefinitionError(
                 "RULES_MISMATCH",
@@ -104,7 +73,7 @@ class Process:
             self._time_column(schema, time),
             self.ordered,
             self.on_error,
-            self.lateness,
+            lateness,
         )
         if self.rules is None or rules_schema is None or rules_time is None:
             return Processing(*given)
@@ -134,19 +103,14 @@ class Process:
         )
 
     @property
-    def fingerprint(self) -> Mapping[str, object]:
-        """What must stay the same for the state to stay valid; times to live may change."""
+    def _identity(self) -> Mapping[str, object]:
+        # Times to live may change.
         states = {name: declared.text for name, declared in states_of(self.author).items()}
         rules = None if self.rules is None else self.rules.key
-        return {"kind": "process", "key": list(self.key), "states": states, "ordered": self.ordered, "rules": rules}
+        return {"key": list(self.key), "states": states, "ordered": self.ordered, "rules": rules}
 
     @property
-    def retention(self) -> int:
-        """Nothing is kept for late rows."""
-        return 0
-
-    @property
-    def holds(self) -> str:
+    def state_description(self) -> str:
         """What the state holds and how long, in words."""
         states = [
             f"{each.name} " + ("for ever" if each.ttl is None else f"for {spoken(each.ttl)} of {_TIMES[each.time]}")
@@ -156,14 +120,18 @@ class Process:
         held = f"of each key {', '.join([*states, 'its timers', *waiting])}"
         return held if self.ordered else f"{held}; without order, so results may depend on batches"
 
-    def __repr__(self) -> str:
-        said = f"{self.name!r}, {_said(self.author)}, key={said_key(self.key)!r}, output={self.output!r}"
-        said += f", outputs={dict(self.side_outputs)!r}" if self.side_outputs else ""
-        said += "" if self.rules is None else f", rules={self.rules!r}"
-        said += "" if self.ordered else ", ordered=False"
-        said += "" if self.on_error == OnError(0, "stop") else f", on_error={self.on_error!r}"
-        late = "" if self.lateness is None else f".late({self.lateness!r})"
-        return f"hr.process({said}){late}"
+    @property
+    def _positional(self) -> tuple[str, ...]:
+        return (_said(self.author),)
+
+    @property
+    def _arguments(self) -> Mapping[str, object]:
+        given: dict[str, object] = {"key": said_key(self.key), "output": self.output}
+        given |= {"outputs": dict(self.side_outputs)} if self.side_outputs else {}
+        given |= {} if self.rules is None else {"rules": self.rules}
+        given |= {} if self.ordered else {"ordered": False}
+        given |= {} if self.on_error == OnError(0, "stop") else {"on_error": self.on_error}
+        return given
 
 
 _TIMES = {"event": "event time", "clock": "processing time"}

@@ -193,11 +193,11 @@ class TombstoneRetention:
         )
 
     @property
-    def said(self) -> str:
-        """As an author writes it behind the other arguments; nothing where it is the default."""
+    def arguments(self) -> dict[str, object]:
+        """The argument that makes it; none where it is the default."""
         if self == tombstone_retention(WEEK):
-            return ""
-        return f", keep_deleted={None if self.kept is None else spoken(self.kept)!r}"
+            return {}
+        return {"keep_deleted": None if self.kept is None else spoken(self.kept)}
 
 
 def tombstone_retention(duration: Duration | None) -> TombstoneRetention:

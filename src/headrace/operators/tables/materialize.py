@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -27,7 +26,7 @@ from headrace.graph import check_name
 from headrace.keys import key_columns, said_key
 from headrace.operators.key_order import join_by_key
 from headrace.operators.rows import Rows
-from headrace.operators.step import Outputs, check_key, place
+from headrace.operators.step import LateRows, Step, check_key
 from headrace.operators.tables.changelog_input import (
     ORDERED,
     PLACE,
@@ -41,10 +40,6 @@ from headrace.operators.tables.changelog_input import (
     tombstone_retention,
 )
 from headrace.wheel.operator import Applied, Combined, Due, Operator
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 _SOURCE, _ROW, _LIFE = "__source", "__row", "__life"
 
@@ -201,22 +196,15 @@ class MaterializeOperator:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Materialize:
-    """A value that is a function of a changelog."""
+class Materialize(Step):
+    """The current table of a changelog."""
 
-    name: str
-    key: tuple[str, ...]
+    kind = "materialize"
+    changelogs = (0,)
+    late_rows = LateRows(never="changes are ordered by their positions, so none is late")
+
     deleted: TombstoneRetention
     before_images: bool = False
-    takes_back: bool = True
-
-    def __call__(self, frame: DataFrame) -> DataFrame:
-        """What the changes of a frame do to the table, for ``frame.transform(step)``."""
-        return self.outputs(frame).main
-
-    def outputs(self, frame: DataFrame) -> Outputs:
-        """What the changes of a frame do to the table."""
-        return place(self, self.bind, frame, changelogs=(0,))
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         """The operator that runs over changes of this schema."""
@@ -229,19 +217,24 @@ class Materialize:
         )
 
     @property
-    def fingerprint(self) -> Mapping[str, object]:
-        """What must stay the same for the state to stay valid."""
-        return {"kind": "materialize", "key": list(self.key), "before_images": self.before_images}
+    def _identity(self) -> Mapping[str, object]:
+        return {"key": list(self.key), "before_images": self.before_images}
 
     @property
-    def holds(self) -> str:
+    def retracts(self) -> bool:
+        """Updates and deletes retract rows."""
+        return True
+
+    @property
+    def state_description(self) -> str:
         """What the state holds and how long, in words and as a bound."""
         row = "the row itself" if self.before_images else "the row itself where changes name unchanged columns"
         return f"the last position of each key in the table, and {row}; {self.deleted}; {self.deleted.most(tables=1)}"
 
-    def __repr__(self) -> str:
-        images = ", before_images=True" if self.before_images else ""
-        return f"hr.materialize({self.name!r}, key={said_key(self.key)!r}{images}{self.deleted.said})"
+    @property
+    def _arguments(self) -> Mapping[str, object]:
+        images = {"before_images": True} if self.before_images else {}
+        return {"key": said_key(self.key), **images, **self.deleted.arguments}
 
 
 def materialize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import polars as pl
 
@@ -15,7 +15,7 @@ from headrace.expressions import Aggregate, parse_aggregate
 from headrace.graph import check_name
 from headrace.keys import Key, key_columns, said_key
 from headrace.operators.rows import Rows
-from headrace.operators.step import Outputs, check_key, place
+from headrace.operators.step import LateRows, Step, check_key
 from headrace.operators.tables.changelog_input import OWN, WEEK, ChangelogInput, TombstoneRetention, tombstone_retention
 from headrace.operators.tables.group_state import GroupState
 from headrace.operators.tables.materialize import check_row_key
@@ -26,21 +26,18 @@ from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.window_step import check_named
 from headrace.wheel.operator import Operator
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TableAggregate:
-    """A value that becomes an operator once ``agg`` says what is computed."""
+class TableAggregate(Step):
+    """Aggregates of a changelog; call ``.agg()`` before use."""
 
-    name: str
-    key: tuple[str, ...]
+    kind = "table_aggregate"
+    changelogs = (0,)
+    late_rows = LateRows(never="changes are ordered by their positions, so none is late")
+
     row_key: tuple[str, ...]
     deleted: TombstoneRetention
     aggregates: tuple[Aggregate, ...] = ()
-    takes_back: bool = True
-    takes_changes: bool = True
 
     def agg(self, *unnamed: object, **aggregates: object) -> Self:
         """Name the results and give each an aggregate in SQL text, as in ``total="sum(amount)"``."""
@@ -56,14 +53,6 @@ class TableAggregate:
         for each in parsed:
             check_retractable(self.name, each)
         return replace(self, aggregates=parsed)
-
-    def __call__(self, frame: DataFrame) -> DataFrame:
-        """The changes of the groups, for ``frame.transform(step)``."""
-        return self.outputs(frame).main
-
-    def outputs(self, frame: DataFrame) -> Outputs:
-        """The changes of the groups."""
-        return place(self, self.bind, frame, changelogs=(0,))
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         """The operator that runs over changes of this schema."""
@@ -94,14 +83,18 @@ class TableAggregate:
         return operator
 
     @property
-    def fingerprint(self) -> Mapping[str, object]:
-        """What must stay the same for the state to stay valid."""
+    def _identity(self) -> Mapping[str, object]:
         aggregates = {each.name: each.text for each in self.aggregates}
         keys = {"key": list(self.key), "row_key": list(self.row_key)}
-        return {"kind": "table_aggregate", **keys, "aggregates": aggregates}
+        return {**keys, "aggregates": aggregates}
 
     @property
-    def holds(self) -> str:
+    def retracts(self) -> bool:
+        """Updates and deletes retract rows."""
+        return True
+
+    @property
+    def state_description(self) -> str:
         """What the state holds and how long, in words and as a bound."""
         held = ["a row for each group, until it is empty"]
         counted = any(map(is_counted, self.aggregates))
@@ -117,11 +110,15 @@ class TableAggregate:
             held.append("every change is counted: stale and repeated ones are told only with row_key=")
         return "; ".join(held)
 
-    def __repr__(self) -> str:
-        rows = f", row_key={said_key(self.row_key)!r}{self.deleted.said}" if self.row_key else ""
+    @property
+    def _arguments(self) -> Mapping[str, object]:
+        rows = {"row_key": said_key(self.row_key), **self.deleted.arguments} if self.row_key else {}
+        return {"key": said_key(self.key), **rows}
+
+    @property
+    def _calls(self) -> tuple[str, ...]:
         aggregates = ", ".join(f"{each.name}={each.code}" for each in self.aggregates)
-        chain = f".agg({aggregates})" if aggregates else ""
-        return f"hr.table_aggregate({self.name!r}, key={said_key(self.key)!r}{rows}){chain}"
+        return (f".agg({aggregates})" if aggregates else "",)
 
 
 def table_aggregate(

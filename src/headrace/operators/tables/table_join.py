@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn, get_args
+from typing import get_args
 
 import polars as pl
 
 from headrace.changelog import UNCHANGED, check_changelog
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
-from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.keys import key_columns, said_key
-from headrace.operators.corrections import refuse_late
 from headrace.operators.joins.join_columns import JoinKey, OnColumns, join_key, joined_columns
 from headrace.operators.rows import Rows
-from headrace.operators.step import Outputs, check_key, place
+from headrace.operators.step import LateRows, Step, check_key
 from headrace.operators.tables.changelog_input import (
     OWN,
     WEEK,
@@ -30,38 +28,20 @@ from headrace.operators.tables.materialize import check_row_key
 from headrace.operators.tables.table_join_operator import How, TableJoinOperator
 from headrace.wheel.operator import Joined
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TableJoin:
-    """A value that is a function of two changelogs."""
+class TableJoin(Step):
+    """A join of two changelogs."""
 
-    name: str
+    kind = "table_join"
+    changelogs = (0, 1)
+    late_rows = LateRows(never="changes are ordered by their positions, so none is late")
+
     on: JoinKey
     how: How
     left_key: tuple[str, ...]
     right_key: tuple[str, ...]
     deleted: TombstoneRetention
-    takes_back: bool = True
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The columns on which the tables are joined, as the view names them."""
-        return self.on.left
-
-    def late(self, lateness: Lateness) -> NoReturn:
-        """There is nothing to choose."""
-        refuse_late(self.name, lateness, "changes are ordered by their positions, so none is late")
-
-    def __call__(self, left: DataFrame, right: DataFrame) -> DataFrame:
-        """The changes of the joined view."""
-        return self.outputs(left, right).main
-
-    def outputs(self, left: DataFrame, right: DataFrame) -> Outputs:
-        """The changes of the joined view."""
-        return place(self, self.bind, left, right, changelogs=(0, 1))
 
     def bind(
         self,
@@ -92,13 +72,17 @@ class TableJoin:
         )
 
     @property
-    def fingerprint(self) -> Mapping[str, object]:
-        """What must stay the same for the state to stay valid."""
+    def _identity(self) -> Mapping[str, object]:
         keys = {"left_key": list(self.left_key), "right_key": list(self.right_key)}
-        return {"kind": "table_join", "on": [list(pair) for pair in self.on.pairs], "how": self.how, **keys}
+        return {"on": [list(pair) for pair in self.on.pairs], "how": self.how, **keys}
 
     @property
-    def holds(self) -> str:
+    def retracts(self) -> bool:
+        """Updates and deletes retract rows."""
+        return True
+
+    @property
+    def state_description(self) -> str:
         """What the state holds and how long, in words and as a bound."""
         moving = [
             f"{side} updates must come with update_before, by which a row leaves its old {', '.join(columns)}"
@@ -108,9 +92,10 @@ class TableJoin:
         most = self.deleted.most(tables=2, moving=bool(moving))
         return "; ".join(["every row of both tables, until it is deleted", str(self.deleted), most, *moving])
 
-    def __repr__(self) -> str:
-        keys = f"left_key={said_key(self.left_key)!r}, right_key={said_key(self.right_key)!r}"
-        return f"hr.table_join({self.name!r}, on={self.on.as_written!r}, how={self.how!r}, {keys}{self.deleted.said})"
+    @property
+    def _arguments(self) -> Mapping[str, object]:
+        keys = {"left_key": said_key(self.left_key), "right_key": said_key(self.right_key)}
+        return {"on": self.on.as_written, "how": self.how, **keys, **self.deleted.arguments}
 
 
 def table_join(
@@ -138,7 +123,13 @@ def table_join(
     left, right = key_columns(left_key, argument="left_key"), key_columns(right_key, argument="right_key")
     columns = join_key(on, step=name)
     return TableJoin(
-        name=name, on=columns, how=how, left_key=left, right_key=right, deleted=tombstone_retention(keep_deleted)
+        name=name,
+        key=columns.left,
+        on=columns,
+        how=how,
+        left_key=left,
+        right_key=right,
+        deleted=tombstone_retention(keep_deleted),
     )
 
 

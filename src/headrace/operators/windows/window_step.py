@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import polars as pl
 
@@ -13,28 +13,21 @@ from headrace.durations import spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.expressions import Aggregate, parse_aggregate
-from headrace.operators.corrections import check_late
-from headrace.operators.step import Outputs, check_key, place
+from headrace.operators.step import Step, check_key
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import ON_CLOSE, Emission
 from headrace.operators.windows.panes import ACCUMULATING, Panes, check_panes
 from headrace.wheel.operator import Operator
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 TAKEN = ("window", "pane", "revision", "change", "session_id")
 
 
-@dataclass(frozen=True, kw_only=True)
-class WindowStep(ABC):
-    """A value that becomes an operator once ``agg`` and ``late`` are chosen."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class WindowStep(Step):
+    """A window step; call ``.agg()`` and ``.late()`` before use."""
 
-    name: str
-    key: tuple[str, ...]
     aggregates: tuple[Aggregate, ...] = ()
     emission: Emission = ON_CLOSE
-    lateness: Lateness | None = None
     panes_kept: Panes = ACCUMULATING
 
     def agg(self, *unnamed: object, **aggregates: object) -> Self:
@@ -60,33 +53,14 @@ class WindowStep(ABC):
             )
         return replace(self, emission=emission)
 
-    def late(self, lateness: Lateness) -> Self:
-        """Choose what happens to late rows; there is no default."""
-        check_late(f"window {self.name!r}", lateness)
-        return replace(self, lateness=lateness)
-
     def panes(self, panes: Panes) -> Self:
         """Choose what a result says when a window is emitted again; ``hr.accumulating()`` unless said otherwise."""
         check_panes(self.name, panes)
         return replace(self, panes_kept=panes)
 
-    def __call__(self, frame: DataFrame) -> DataFrame:
-        """The windows of a frame, for ``frame.transform(step)``."""
-        return self.outputs(frame).main
-
-    def outputs(self, frame: DataFrame) -> Outputs:
-        """The windows of a frame and, beside them, its late rows."""
-        return place(self, self.bind, frame)
-
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         """The operator that runs over rows of this schema."""
-        if self.lateness is None:
-            more = ", .late(hr.side_output()) or .late(hr.update_for('5 minutes'))"
-            raise DefinitionError(
-                "LATE_NOT_CHOSEN",
-                f"window {self.name!r} does not say what happens to late rows, so some would silently be lost. "
-                f"Add .late(hr.drop()){more if self._corrects else ' or .late(hr.side_output())'}.",
-            )
+        lateness = self._chosen_lateness()
         if not self.aggregates:
             raise DefinitionError(
                 "AGGREGATES_MISSING",
@@ -101,7 +75,7 @@ class WindowStep(ABC):
                     f"({', '.join(self._told)}). Rename it before.",
                 )
         aggregation = Aggregation(self.name, self.key, time, dict(schema), self.aggregates)
-        operator = self._operator(aggregation, self.lateness)
+        operator = self._operator(aggregation, lateness)
         _ = operator.output_schema  # types of all aggregates are checked here, before any data is read
         return operator
 
@@ -111,18 +85,8 @@ class WindowStep(ABC):
 
     @property
     @abstractmethod
-    def horizon(self) -> int:
-        """How far apart in event time rows of one result may be."""
-
-    @property
-    @abstractmethod
     def _shape(self) -> Mapping[str, object]:
-        """The kind, and what makes its windows what they are; part of the state's identity."""
-
-    @property
-    @abstractmethod
-    def _said(self) -> Mapping[str, object]:
-        """The author's own arguments, for the step's text."""
+        """What makes the windows what they are; part of the state's identity."""
 
     @property
     def _told(self) -> tuple[str, ...]:
@@ -130,48 +94,36 @@ class WindowStep(ABC):
         return TAKEN[:-1]
 
     @property
-    def combines(self) -> bool:
-        """Whether rows of a key become one before they travel."""
-        return False
-
-    @property
     def _emits(self) -> str:
         """How the author says when results leave."""
         return f".emit({self.emission!r})"
 
     @property
-    def _corrects(self) -> bool:
-        """Whether late rows may correct results."""
-        return True
+    def _label(self) -> str:
+        return f"window {self.name!r}"
 
     @property
     def previews(self) -> bool:
-        """Whether results are emitted that a later one replaces or takes back, besides corrections."""
-        return self.emission.previews or self.takes_back
+        """Whether results are emitted that later ones replace or retract, besides corrections."""
+        return self.emission.previews or self.retracts
 
     @property
     def corrects(self) -> bool:
         """Whether late rows lead to further results of a window."""
-        return self.lateness is not None and self.lateness.correctable > 0
+        return self.retention > 0
 
     @property
-    def takes_back(self) -> bool:
-        """Whether results may be taken back, so that rows carry a ``change``."""
+    def retracts(self) -> bool:
+        """Whether results may be retracted, so that rows carry a ``change``."""
         return self.panes_kept.kind == "retracting"
 
     @property
-    def fingerprint(self) -> Mapping[str, object]:
-        """What must stay the same for the state to stay valid; ``late`` may only become longer."""
+    def _identity(self) -> Mapping[str, object]:
         aggregates = {aggregate.name: aggregate.text for aggregate in self.aggregates}
         return {**self._shape, "key": list(self.key), "panes": self.panes_kept.kind, "aggregates": aggregates}
 
     @property
-    def retention(self) -> int:
-        """How long state is kept after a window has closed."""
-        return 0 if self.lateness is None else self.lateness.correctable
-
-    @property
-    def holds(self) -> str:
+    def state_description(self) -> str:
         """What the state holds and how long, in words."""
         return f"a row for each key and open window, {self._until('the window')}"
 
@@ -179,15 +131,11 @@ class WindowStep(ABC):
         """When a state row leaves, in words."""
         return f"until {what} closes" + (f" and {spoken(self.retention)} longer" if self.retention else "")
 
-    def __repr__(self) -> str:
-        given = {name: value for name, value in self._said.items() if value is not None or name == "key"}
-        said = "".join(f", {name}={value!r}" for name, value in given.items())
+    @property
+    def _calls(self) -> tuple[str, ...]:
         aggregates = ", ".join(f"{aggregate.name}={aggregate.code}" for aggregate in self.aggregates)
-        chain = f".agg({aggregates})" if aggregates else ""
-        chain += self._emits
-        chain += "" if self.lateness is None else f".late({self.lateness!r})"
-        chain += "" if self.panes_kept == ACCUMULATING else f".panes({self.panes_kept!r})"
-        return f"hr.{self._shape['kind']}({self.name!r}{said}){chain}"
+        panes = "" if self.panes_kept == ACCUMULATING else f".panes({self.panes_kept!r})"
+        return (f".agg({aggregates})" if aggregates else "", self._emits, self._late_call, panes)
 
 
 def check_named(called: str, unnamed: Sequence[object]) -> None:

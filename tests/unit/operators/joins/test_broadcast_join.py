@@ -68,8 +68,8 @@ def test_an_event_time_with_the_name_of_the_version_is_refused(table: Any) -> No
 def test_a_step_prints_itself_as_the_code_that_makes_it(table: Any) -> None:
     step = broadcast_join("levels", table, on="id", refresh="5 minutes", how="left")
     assert repr(step) == f"hr.broadcast_join('levels', {table!r}, on='id', refresh='5 minutes', how='left')"
-    assert "every 5 minutes" in step.holds
-    assert step.holds.endswith("at most table rows in each worker, 10,000 for a table of 10,000")
+    assert "every 5 minutes" in step.state_description
+    assert step.state_description.endswith("at most table rows in each worker, 10,000 for a table of 10,000")
 
 
 def test_a_worker_that_goes_on_with_another_checkpoint_in_the_same_place_reads_its_table(

@@ -113,20 +113,18 @@ def test_rows_leave_as_far_behind_time_as_they_may_have_waited(given: dict[str, 
 
 def test_rows_are_taken_back_only_where_a_late_one_can_belong_to_them() -> None:
     corrected = hr.update_for("1 hour")
-    taking = {
-        how: near(how=how).late(corrected).takes_back for how in ("inner", "left", "right", "full", "semi", "anti")
-    }
+    taking = {how: near(how=how).late(corrected).retracts for how in ("inner", "left", "right", "full", "semi", "anti")}
     assert taking == {"inner": False, "left": True, "right": True, "full": True, "semi": False, "anti": True}
-    assert near(match="first").late(corrected).takes_back
-    assert not near(how="left").late(hr.side_output()).takes_back
+    assert near(match="first").late(corrected).retracts
+    assert not near(how="left").late(hr.side_output()).retracts
     assert near(how="left").late(corrected).previews
 
 
 def test_what_is_kept_is_told_as_a_formula_and_a_number() -> None:
-    told = near(how="left").late(hr.update_for("1 second")).holds
+    told = near(how="left").late(hr.update_for("1 second")).state_description
     assert "left rate x (10 seconds + lag) + right rate x (5 seconds + lag)" in told
     assert "15,000 rows" in told
-    told = window_join("w", on="user", window="10 seconds").late(hr.drop()).holds
+    told = window_join("w", on="user", window="10 seconds").late(hr.drop()).state_description
     assert "(left rate + right rate) x (10 seconds + lag)" in told
     assert "20,000 rows" in told
 

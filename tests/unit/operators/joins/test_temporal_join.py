@@ -76,20 +76,26 @@ def test_a_step_prints_itself_as_the_code_that_makes_it() -> None:
         "hr.temporal_join('p', on={'item': 'id'}, ttl='1 day', how='left', versions_late=hr.update_for('1 hour'))"
         ".late(hr.side_output())"
     )
-    assert step.takes_back
+    assert step.retracts
     assert step.previews
     assert step.retention == 60 * MINUTE
-    assert "1 hour longer" in step.holds
-    assert "keys with a version in 1 day + row rate x (1 hour + lag) + version rate x (1 hour + lag)" in step.holds
-    assert step.holds.endswith("10 seconds of lag 4,971,000 rows")
+    assert "1 hour longer" in step.state_description
+    assert (
+        "keys with a version in 1 day + row rate x (1 hour + lag) + version rate x (1 hour + lag)"
+        in step.state_description
+    )
+    assert step.state_description.endswith("10 seconds of lag 4,971,000 rows")
 
 
 def test_by_arrival_it_says_that_results_may_depend_on_batches() -> None:
     step = temporal_join("p", on="item", keep_forever=True, as_of="arrival")
     assert repr(step) == "hr.temporal_join('p', on='item', keep_forever=True, as_of='arrival')"
-    assert "may depend on batches" in step.holds
-    assert "the last position of each deleted key, until event time is 1 week behind its deletion" in step.holds
-    assert not step.takes_back
+    assert "may depend on batches" in step.state_description
+    assert (
+        "the last position of each deleted key, until event time is 1 week behind its deletion"
+        in step.state_description
+    )
+    assert not step.retracts
 
 
 def test_the_column_change_is_its_own_where_rows_may_be_taken_back() -> None:

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 import headrace as hr
+from headrace.graph import KeptState
 from headrace.operators.process.keyed_process import states_of
-from headrace.operators.process.process import KeptState
 
 SCHEMA: dict[str, pl.DataType] = {"user": pl.String(), "tags": pl.List(pl.String()), "at": pl.Datetime("us", "UTC")}
 
@@ -155,7 +155,7 @@ def test_states_say_how_long_they_live() -> None:
         KeptState("kept", None, "event"),
         KeptState("seen", 86_400_000_000, "event"),
     )
-    assert seen(Several).holds == (
+    assert seen(Several).state_description == (
         "of each key clocked for 1 second of processing time, kept for ever, seen for 1 day of event time, its timers, "
         "rows until event time has passed them"
     )

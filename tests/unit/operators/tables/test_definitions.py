@@ -104,23 +104,31 @@ def test_a_result_cannot_have_the_name_of_another_column(name: str) -> None:
 
 def test_a_join_says_when_it_needs_old_rows() -> None:
     foreign = table_join("t", on={"shop": "id"}, left_key="order", right_key="id")
-    assert "left updates must come with update_before, by which a row leaves its old shop" in foreign.holds
-    assert "right updates" not in foreign.holds
-    assert "update_before" not in table_join("t", on="id", left_key="id", right_key="id").holds
+    assert "left updates must come with update_before, by which a row leaves its old shop" in foreign.state_description
+    assert "right updates" not in foreign.state_description
+    assert "update_before" not in table_join("t", on="id", left_key="id", right_key="id").state_description
 
 
 def test_steps_that_hold_tables_say_how_many_rows_at_the_most() -> None:
     join = table_join("t", on="id", left_key="id", right_key="id")
-    assert "at most rows + deletions a second x (1 week + lag)" in join.holds
-    assert join.holds.endswith("with 2,000,000 rows in the tables, 10 deletions/s and no lag 8,048,000 rows")
-    assert materialize("t", key="id", keep_deleted=None).holds.endswith(
+    assert "at most rows + deletions a second x (1 week + lag)" in join.state_description
+    assert join.state_description.endswith(
+        "with 2,000,000 rows in the tables, 10 deletions/s and no lag 8,048,000 rows"
+    )
+    assert materialize("t", key="id", keep_deleted=None).state_description.endswith(
         "at most rows + deletions; with 1,000,000 rows in the table and 1,000,000 deletions 2,000,000 rows"
     )
 
 
 def test_where_rows_may_move_to_another_key_the_bound_says_so() -> None:
     join = table_join("t", on={"shop": "id"}, left_key="order", right_key="id")
-    assert "at most rows + deletions and moves a second x (1 week + lag)" in join.holds
+    assert "at most rows + deletions and moves a second x (1 week + lag)" in join.state_description
     totals = table_aggregate("t", key="shop", row_key="order").agg(n="count(*)", top="max(amount)")
-    assert "beside groups and values at most rows + deletions and moves a second x (1 week + lag)" in totals.holds
-    assert "at most groups; with 10,000 groups 10,000 rows" in table_aggregate("t", key="shop").agg(n="count(*)").holds
+    assert (
+        "beside groups and values at most rows + deletions and moves a second x (1 week + lag)"
+        in totals.state_description
+    )
+    assert (
+        "at most groups; with 10,000 groups 10,000 rows"
+        in table_aggregate("t", key="shop").agg(n="count(*)").state_description
+    )

@@ -20,14 +20,12 @@ from headrace.wheel.operator import Operator
 class Cumulating(OverlappingStep):
     """Growing windows with a common beginning."""
 
+    kind = "cumulating"
+
     step: int
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         return self._over(CumulatingWindows(self.step, self.size, self.offset), aggregation, lateness)
-
-    @property
-    def _kind(self) -> str:
-        return "cumulating"
 
     @property
     def _lengths(self) -> Mapping[str, int]:

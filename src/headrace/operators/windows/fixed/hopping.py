@@ -20,14 +20,12 @@ from headrace.wheel.operator import Operator
 class Hopping(OverlappingStep):
     """Fixed windows that overlap."""
 
+    kind = "hopping"
+
     every: int
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         return self._over(HoppingWindows(self.size, self.every, self.offset), aggregation, lateness)
-
-    @property
-    def _kind(self) -> str:
-        return "hopping"
 
     @property
     def _lengths(self) -> Mapping[str, int]:

@@ -28,11 +28,6 @@ class OverlappingStep(WindowStep):
 
     @property
     @abstractmethod
-    def _kind(self) -> str:
-        """What the author calls it."""
-
-    @property
-    @abstractmethod
     def _lengths(self) -> Mapping[str, int]:
         """The lengths that make the windows, by the author's names."""
 
@@ -48,12 +43,12 @@ class OverlappingStep(WindowStep):
 
     @property
     def _shape(self) -> Mapping[str, object]:
-        return {"kind": self._kind, **self._lengths, "offset": self.offset, "state": self._kept_by}
+        return {**self._lengths, "offset": self.offset, "state": self._kept_by}
 
     @property
-    def _said(self) -> Mapping[str, object]:
+    def _arguments(self) -> Mapping[str, object]:
         lengths = {name: spoken(length) for name, length in self._lengths.items()}
-        return {**lengths, "key": said_key(self.key), "offset": spoken(self.offset) if self.offset else None}
+        return {**lengths, "key": said_key(self.key), **({"offset": spoken(self.offset)} if self.offset else {})}
 
     @property
     def _kept_by(self) -> Literal["pane", "window"]:
@@ -61,10 +56,10 @@ class OverlappingStep(WindowStep):
         return "window" if self.emission.previews or self.panes_kept != ACCUMULATING else "pane"
 
     @property
-    def holds(self) -> str:
+    def state_description(self) -> str:
         """What the state holds and how long, in words."""
         if self._kept_by == "window":
-            return super().holds
+            return super().state_description
         return f"a row for each key and pane, {self._until('the last window that holds it')}"
 
     def _over(self, windows: Windows, aggregation: Aggregation, lateness: Lateness) -> Operator:

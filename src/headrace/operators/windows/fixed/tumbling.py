@@ -25,6 +25,8 @@ DAY, WEEK = MICROSECONDS["day"], MICROSECONDS["week"]
 class Tumbling(WindowStep):
     """Fixed windows without overlap."""
 
+    kind = "tumbling"
+
     size: Duration
     offset: int
     time_zone: str | None
@@ -47,16 +49,13 @@ class Tumbling(WindowStep):
 
     @property
     def _shape(self) -> Mapping[str, object]:
-        return {"kind": "tumbling", "size": self.size, "offset": self.offset, "time_zone": self.time_zone}
+        return {"size": self.size, "offset": self.offset, "time_zone": self.time_zone}
 
     @property
-    def _said(self) -> Mapping[str, object]:
-        return {
-            "size": self.size,
-            "key": said_key(self.key),
-            "offset": spoken(self.offset) if self.offset else None,
-            "time_zone": self.time_zone,
-        }
+    def _arguments(self) -> Mapping[str, object]:
+        offset = {"offset": spoken(self.offset)} if self.offset else {}
+        zone = {} if self.time_zone is None else {"time_zone": self.time_zone}
+        return {"size": self.size, "key": said_key(self.key), **offset, **zone}
 
 
 def tumbling(

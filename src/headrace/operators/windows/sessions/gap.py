@@ -50,6 +50,6 @@ class Gap:
         )
 
     @property
-    def said(self) -> dict[str, object]:
-        """The author's own arguments."""
-        return {"gap": spoken(self.longest), "gap_column": self.column}
+    def arguments(self) -> dict[str, object]:
+        """The arguments of ``hr.session`` that make it."""
+        return {"gap": spoken(self.longest), **({} if self.column is None else {"gap_column": self.column})}

@@ -23,30 +23,31 @@ from headrace.wheel.operator import Operator
 class Session(WindowStep):
     """Windows that grow while rows are close to each other."""
 
+    kind = "session"
+
     gap: Gap
     max_length: int | None
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         self.gap.check(self.name, aggregation.schema)
-        if self.max_length is not None and (self.takes_back or self.panes_kept != ACCUMULATING):
+        if self.max_length is not None and (self.retracts or self.panes_kept != ACCUMULATING):
             raise DefinitionError(
                 "SESSION_LENGTH_EMITTED_ONCE",
                 f"window {self.name!r}: with max_length a session is emitted once, when it is over, because a late row "
                 "may move every cut behind it. Leave max_length out, or use hr.on_close() without previews, "
                 "hr.accumulating(), and hr.side_output() or hr.drop().",
             )
-        if self.takes_back:
+        if self.retracts:
             return RevisedSessionAggregation(self.name, aggregation, self.gap, lateness, self.emission, self.panes_kept)
         return SessionAggregation(self.name, aggregation, self.gap, lateness, self.max_length)
 
     @property
-    def takes_back(self) -> bool:
-        """Sessions that may be emitted again may also merge, and then all but one are taken back."""
-        correctable = self.lateness is not None and self.lateness.correctable > 0
-        return super().takes_back or self.emission.previews or correctable
+    def retracts(self) -> bool:
+        """Sessions that may be emitted again may also merge, and then all but one are retracted."""
+        return super().retracts or self.emission.previews or self.corrects
 
     @property
-    def holds(self) -> str:
+    def state_description(self) -> str:
         """What the state holds and how long, in words."""
         more = "" if self.max_length is None else ", and one for each key and time that the watermark has not passed"
         return f"a row for each key and open session, {self._until('the session')}{more}"
@@ -68,20 +69,16 @@ class Session(WindowStep):
     @property
     def _shape(self) -> Mapping[str, object]:
         return {
-            "kind": "session",
             "gap": self.gap.longest,
             "gap_column": self.gap.column,
             "max_length": self.max_length,
-            "state": "revised" if self.takes_back else "once",
+            "state": "revised" if self.retracts else "once",
         }
 
     @property
-    def _said(self) -> Mapping[str, object]:
-        return {
-            **self.gap.said,
-            "key": said_key(self.key),
-            "max_length": None if self.max_length is None else spoken(self.max_length),
-        }
+    def _arguments(self) -> Mapping[str, object]:
+        longest = {} if self.max_length is None else {"max_length": spoken(self.max_length)}
+        return {**self.gap.arguments, "key": said_key(self.key), **longest}
 
 
 def session(

@@ -26,8 +26,10 @@ EVERY_WINDOW_HAS = ("window", "pane", "revision", "change")
 class Sliding(WindowStep):
     """A window for every row, which ends with the row."""
 
+    kind = "sliding"
+
     size: int
-    spread: int
+    shares: int
 
     def emit(self, emission: Emission) -> Self:
         """Choose when rows are emitted: ``hr.on_close()``, or ``hr.on_update()`` for at once and again when changed."""
@@ -59,14 +61,19 @@ class Sliding(WindowStep):
                 f"window {self.name!r}: the results of a sliding window stand beside the row's own columns, and "
                 f"{taken[0]!r} would be both. Choose another name for the result, or rename the column before.",
             )
-        shares = Shares(aggregation, self.size, self.spread) if self.spread > 1 else None
+        shares = Shares(aggregation, self.size, self.shares) if self.shares > 1 else None
         return RowAggregation(self.name, aggregation, self.size, self.emission, lateness, self.panes_kept, shares)
 
     @property
-    def holds(self) -> str:
+    def state_description(self) -> str:
         """What the state holds and how long, in words."""
         kept = self.size + self.retention
         return f"every row, until event time is {spoken(kept)} behind it"
+
+    @property
+    def spread(self) -> int:
+        """Over how many tasks the rows of one key are divided."""
+        return self.shares
 
     @property
     def horizon(self) -> int:
@@ -75,12 +82,12 @@ class Sliding(WindowStep):
 
     @property
     def _shape(self) -> Mapping[str, object]:
-        return {"kind": "sliding", "size": self.size, "spread": self.spread}
+        return {"size": self.size, "spread": self.shares}
 
     @property
-    def _said(self) -> Mapping[str, object]:
-        spread = self.spread if self.spread > 1 else None
-        return {"size": spoken(self.size), "key": said_key(self.key), "spread": spread}
+    def _arguments(self) -> Mapping[str, object]:
+        spread = {"spread": self.shares} if self.shares > 1 else {}
+        return {"size": spoken(self.size), "key": said_key(self.key), **spread}
 
 
 def sliding(name: str, *, size: Duration, key: Key, spread: int = 1) -> Sliding:
@@ -100,4 +107,4 @@ def sliding(name: str, *, size: Duration, key: Key, spread: int = 1) -> Sliding:
             f"window {name!r}: spread={spread!r} is not a whole number between 1 and {MOST_SHARES}. Use 1 for keys "
             "that one worker can carry, and for hot keys as many shares as there are cores.",
         )
-    return Sliding(name=name, key=key_columns(key), size=length, spread=spread)
+    return Sliding(name=name, key=key_columns(key), size=length, shares=spread)

@@ -23,6 +23,8 @@ from headrace.wheel.operator import Operator
 class Counting(TriggeredStep):
     """Windows of so many rows of a key."""
 
+    kind = "counting"
+
     rows: int
 
     def emit(self, emission: Emission) -> Self:
@@ -46,17 +48,12 @@ class Counting(TriggeredStep):
         return TriggerAggregation(self.name, aggregation, trigger, self.ttl, DISCARDING, lateness, closing=True)
 
     @property
-    def horizon(self) -> int:
-        """How far apart in event time rows of one result may be."""
-        return self.ttl or 0
-
-    @property
     def _shape(self) -> Mapping[str, object]:
-        return {"kind": "counting", "rows": self.rows, "ttl": self.ttl}
+        return {"rows": self.rows, "ttl": self.ttl}
 
     @property
-    def _said(self) -> Mapping[str, object]:
-        return {"rows": self.rows, **self._lives}
+    def _arguments(self) -> Mapping[str, object]:
+        return {"rows": self.rows, **super()._arguments}
 
 
 def counting(name: str, *, rows: int, key: Key, ttl: Duration | None = None, keep_forever: bool = False) -> Counting:

@@ -23,6 +23,8 @@ from headrace.wheel.operator import Operator
 class GlobalWindow(TriggeredStep):
     """One window for each key, which never ends; a trigger says when its result is shown."""
 
+    kind = "global_window"
+
     trigger: Trigger | None = None
 
     def emit(self, emission: Emission | Trigger) -> Self:
@@ -57,17 +59,8 @@ class GlobalWindow(TriggeredStep):
         return TriggerAggregation(self.name, aggregation, self.trigger, self.ttl, self.panes_kept, lateness)
 
     @property
-    def horizon(self) -> int:
-        """How far apart in event time rows of one result may be."""
-        return self.ttl or 0
-
-    @property
     def _shape(self) -> Mapping[str, object]:
-        return {"kind": "global_window", "ttl": self.ttl, "trigger": repr(self.trigger)}
-
-    @property
-    def _said(self) -> Mapping[str, object]:
-        return self._lives
+        return {"ttl": self.ttl, "trigger": repr(self.trigger)}
 
     @property
     def _emits(self) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
-from headrace.event_time.lateness import Lateness
 from headrace.keys import said_key
-from headrace.operators.corrections import check_final
+from headrace.operators.step import FINAL, LateRows
 from headrace.operators.windows.window_step import WindowStep
 
 
@@ -17,18 +16,16 @@ from headrace.operators.windows.window_step import WindowStep
 class TriggeredStep(WindowStep):
     """A kind of windows whose rows are taken in the order of event time, until a key falls silent."""
 
+    late_rows = LateRows(
+        f"{FINAL}, and give hr.event_time(...) an out_of_order that is long enough",
+        uncorrectable="a late row would move every row behind it into another window or firing",
+    )
+
     ttl: int | None
     """None for keys that are kept for ever."""
 
-    def late(self, lateness: Lateness) -> Self:
-        """Choose what happens to late rows; results cannot be corrected, because each follows from those before."""
-        why = "a late row would move every row behind it into another window or firing"
-        instead = "hr.drop() or hr.side_output(), and give hr.event_time(...) an out_of_order that is long enough"
-        check_final(f"window {self.name!r}", lateness, why, instead=instead)
-        return super().late(lateness)
-
     @property
-    def holds(self) -> str:
+    def state_description(self) -> str:
         """What the state holds and how long, in words."""
         kept = "for ever" if self.ttl is None else f"until it has had no row for {spoken(self.ttl)}"
         return f"rows until event time has passed them, and a row for each key {kept}"
@@ -39,14 +36,14 @@ class TriggeredStep(WindowStep):
         return ""
 
     @property
-    def _lives(self) -> dict[str, object]:
-        """The author's words about keys and how long they live."""
-        ttl = None if self.ttl is None else spoken(self.ttl)
-        return {"key": said_key(self.key), "ttl": ttl, "keep_forever": True if ttl is None else None}
+    def horizon(self) -> int:
+        """How far apart in event time rows of one result may be."""
+        return self.ttl or 0
 
     @property
-    def _corrects(self) -> bool:
-        return False
+    def _arguments(self) -> Mapping[str, object]:
+        life: dict[str, object] = {"keep_forever": True} if self.ttl is None else {"ttl": spoken(self.ttl)}
+        return {"key": said_key(self.key), **life}
 
 
 def time_to_live(name: str, ttl: Duration | None, keep_forever: bool) -> int | None:

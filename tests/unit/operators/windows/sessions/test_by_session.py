@@ -278,8 +278,8 @@ def test_the_definition_in_words_and_what_must_stay_the_same() -> None:
         "aggregates": {"n": "count(*)"},
     }
     assert STEPS["corrected"].fingerprint["state"] == "revised"
-    assert STEPS["once"].holds == "a row for each key and open session, until the session closes"
-    assert STEPS["corrected"].holds.endswith("until the session closes and 30 microseconds longer")
-    assert step.holds.endswith(
+    assert STEPS["once"].state_description == "a row for each key and open session, until the session closes"
+    assert STEPS["corrected"].state_description.endswith("until the session closes and 30 microseconds longer")
+    assert step.state_description.endswith(
         "until the session closes, and one for each key and time that the watermark has not passed"
     )

@@ -94,8 +94,8 @@ def test_only_panes_that_stand_for_themselves_may_go_into_another_step() -> None
 
 
 def test_a_step_says_in_words_how_long_a_key_is_kept() -> None:
-    assert tens.holds == (
+    assert tens.state_description == (
         "rows until event time has passed them, and a row for each key until it has had no row for 1 day"
     )
     forever = hr.global_window("w", key="account", keep_forever=True)
-    assert forever.holds == "rows until event time has passed them, and a row for each key for ever"
+    assert forever.state_description == "rows until event time has passed them, and a row for each key for ever"

@@ -1,4 +1,4 @@
-"""Steps whose results stand refuse corrections, each with its reason and a way out."""
+"""What every step shares: policies for late rows, and which results of other steps it takes."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import pytest
 
 import headrace as hr
 from headrace.event_time.lateness import Lateness
-from headrace.operators.corrections import check_final
-from headrace.operators.step import check_input
+from headrace.operators.placement import check_input
+from headrace.operators.step import LateRows
 
 
 def test_corrections_are_refused_with_the_reason_and_what_to_use() -> None:
     with pytest.raises(hr.DefinitionError) as raised:
-        check_final("step 'once'", hr.update_for("1 hour"), "rows are not taken back", instead="hr.drop()")
+        LateRows("hr.drop()", uncorrectable="rows are not retracted").check("step 'once'", hr.update_for("1 hour"))
     assert str(raised.value).startswith(
         "[CORRECTIONS_IMPOSSIBLE] step 'once': .late(hr.update_for('1 hour')) cannot be kept, because rows are not "
-        "taken back. Use hr.drop()."
+        "retracted. Use hr.drop()."
     )
 
 
 @pytest.mark.parametrize("lateness", [hr.drop(), hr.side_output()])
 def test_every_other_answer_to_late_rows_is_taken(lateness: Lateness) -> None:
-    check_final("step 'once'", lateness, "rows are not taken back")
+    LateRows(uncorrectable="rows are not retracted").check("step 'once'", lateness)
 
 
 STEPS = [

@@ -1,0 +1,222 @@
+"""Putting a step into the plan: find its inputs' time, bind the operator, record the node, build the Spark frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
+
+from headrace.errors import DefinitionError
+from headrace.graph import TIME_TAG, Graph, Origin, SideOutput, StepDefinition, StepNode, active_graph
+from headrace.operators.origins import Halves, Stream, origin_of
+from headrace.operators.taken_back import check_events, check_not_a_changelog
+from headrace.schemas import arrow_batches, polars_schema, spark_schema
+from headrace.wheel.operator import AnyOperator, Joined
+from headrace.wheel.pack import pack, pack_both, pack_second
+from headrace.wheel.spark import Pack, Read, gathered, packed, rows_in_order, rows_of_blobs, turned, unpacked
+from headrace.wheel.stateless import Stateless, pass_rows
+from headrace.wheel.task import Task, current_task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """All outputs of a step by name: ``main`` is a DataFrame, the others are handles that ``hr.write`` takes."""
+
+    main: DataFrame
+    late: SideOutput
+    side: Mapping[str, SideOutput] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> SideOutput:
+        """A side output that the step declares, such as ``timed_out``."""
+        try:
+            return self.side[name]
+        except KeyError:
+            known = ", ".join(("main", "late", *self.side))
+            raise AttributeError(f"the step has no output {name!r}; its outputs are {known}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A frame that a step reads: its columns, and where its time is."""
+
+    schema: Mapping[str, pl.DataType]
+    time: str
+    node: str
+    """The source or step whose edge the time belongs to."""
+
+    @classmethod
+    def of(cls, frame: DataFrame, *, step: str, changelog: bool) -> Input:
+        """What a step named ``step`` finds in a frame of the active pipeline; whether it takes a changelog."""
+        graph = active_graph()
+        time = graph.time_field(frame, step=step)
+        kind, given = graph.edge_of(time.metadata[TIME_TAG]).split(".", 1)
+        if kind == "step":
+            check_input(step, graph.steps[given].step, frame.columns, changelog=changelog)
+        sources, _ = graph.nodes_in(frame)
+        if set(sources) != graph.sources_behind(time.metadata[TIME_TAG]):
+            raise DefinitionError(
+                "SOURCES_UNITED",
+                f"step {step!r} reads a union of the sources {', '.join(sources)}, whose watermarks differ. "
+                "Give each source a step of its own.",
+            )
+        if not changelog:
+            check_events(frame, graph, f"{kind}.{given}", step=step)
+        return cls(polars_schema(frame.schema), time.name, time.metadata[TIME_TAG])
+
+
+def place(step: StepDefinition, bind: Callable[..., AnyOperator], *frames: DataFrame) -> Outputs:
+    """Put a step behind one or two frames of the active pipeline; ``bind`` takes schema and time of each."""
+    graph = active_graph()
+    inputs = [
+        Input.of(frame, step=step.name, changelog=number in step.changelogs) for number, frame in enumerate(frames)
+    ]
+    origins = [origin_of(frame, graph) for frame in frames]
+    if Halves.of(origins) is None:
+        _check_sources_apart(step.name, [graph.sources_behind(each.node) for each in inputs])
+    operator = bind(*(part for each in inputs for part in (each.schema, each.time)))
+    results = turned(_packed(step.name, origins, operator, graph), operator, graph.reports)
+    output = tagged(spark_schema(operator.output_schema), operator.output_time, f"step.{step.name}")
+    placed = graph.register_frame(unpacked(results, output), Stream(results, _rows_of_blobs))
+    nodes = tuple(each.node for each in inputs)
+    graph.add_step(StepNode(step, nodes, tuple(placed.columns), operator.side_schemas, operator.state_schema))
+    side = {name: SideOutput(step.name, name, placed) for name in operator.side_schemas if name != "late"}
+    return Outputs(placed, SideOutput(step.name, "late", placed), side)
+
+
+def _packed(step: str, origins: Sequence[Origin], operator: AnyOperator, graph: Graph) -> DataFrame:
+    """The rows of all inputs as blobs; with nothing of the author's in between, they are read in the same function."""
+
+    def blobs(origin: Origin, pack_rows: Pack) -> DataFrame:
+        name = f"{origin.label}headrace.step.{step}"
+        return packed(origin.stream, origin.read, pack_rows, graph.reports, name=name)
+
+    if not isinstance(operator, Joined):
+        return blobs(origins[0], partial(pack, operator=operator))
+    if halves := Halves.of(origins):
+        return blobs(halves.whole, partial(pack_both, operator=operator, sides=halves.conditions))
+    left = blobs(origins[0], partial(pack, operator=operator))
+    return left.union(blobs(origins[1], partial(pack_second, operator=operator)))
+
+
+def _check_sources_apart(name: str, behind: Sequence[set[str]]) -> None:
+    """Tasks tell of a source what they read of it, which would be told twice."""
+    shared = sorted(set.intersection(*behind)) if len(behind) > 1 else []
+    if shared:
+        raise DefinitionError(
+            "SOURCE_ON_BOTH_SIDES",
+            f"step {name!r} reads source {shared[0]!r} on both sides, so its rows and dead letters would be counted "
+            "twice. Tell its sides apart with left, right = hr.split(frame, 'condition', 'condition') right before the "
+            "step, or read it a second time under another name, as in hr.read_kafka(..., name='conversions').",
+        )
+
+
+def check_chained(step: StepDefinition, earlier: StepDefinition, schema: Mapping[str, pl.DataType]) -> None:
+    """A step takes the results of another as its first input, with nothing in between that selects rows."""
+    changelog = 0 in step.changelogs
+    check_input(step.name, earlier, schema, changelog=changelog)
+    if earlier.retracts and not changelog:
+        check_not_a_changelog(schema, f"step {earlier.name!r}", step=step.name)
+
+
+def check_input(name: str, earlier: StepDefinition, columns: Collection[str], *, changelog: bool = False) -> None:
+    """A step takes the results of another only if none is replaced later, and if corrections are marked as such.
+
+    An input that may be a changelog also takes results that are retracted before they are replaced.
+    """
+    if changelog and earlier.retracts:
+        return
+    if earlier.previews:
+        raise DefinitionError(
+            "PREVIEWS_INTO_STEP",
+            f"step {name!r} reads step {earlier.name!r}, which emits results that later ones replace, so they would be "
+            f"counted more than once. Let {earlier.name!r} say everything once: hr.on_close() and accumulating panes, "
+            "sessions also without update_for, hr.global_window with hr.discarding(). Results that are taken back, as "
+            "hr.retracting() does, can be aggregated with hr.table_aggregate.",
+        )
+    if earlier.corrects and "pane" not in columns:
+        raise DefinitionError(
+            "PANE_MISSING",
+            f"step {name!r} reads step {earlier.name!r} without its column 'pane', which tells its corrections from "
+            "first results, so they would be counted on top of what they correct. Keep the column, or let "
+            f"{earlier.name!r} not correct: .late(hr.side_output()).",
+        )
+
+
+def _rows_of_blobs(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
+    return rows_of_blobs(batches)
+
+
+def tagged(schema: StructType, column: str, node: str) -> StructType:
+    """The schema with one column marked as the event time of a node's edge."""
+    return StructType(
+        [
+            StructField(field.name, field.dataType, field.nullable, {TIME_TAG: node} if field.name == column else None)
+            for field in schema.fields
+        ]
+    )
+
+
+def place_stateless(step: StepDefinition, bind: Callable[..., Stateless], frame: DataFrame) -> Outputs:
+    """Put a step without state behind a frame of the active pipeline: one ``mapInArrow``, named and counted.
+
+    ``bind`` takes the frame's schema and the name of its event time column, or None where there is none. The next step
+    reads by the time and the watermark of the node before this one. A stateless step can be added to a checkpoint and
+    removed again.
+    """
+    graph = active_graph()
+    sources, steps = graph.nodes_in(frame)
+    if not sources:
+        raise DefinitionError(
+            "NOT_A_STREAM",
+            f"step {step.name!r}: the frame does not come from a source of Headrace. Read it with hr.read_files, "
+            "hr.read_kafka or another of hr.read_..., or hr.generate.",
+        )
+    times = [field for field in frame.schema.fields if TIME_TAG in (field.metadata or {})]
+    operator = bind(polars_schema(frame.schema), times[0].name if times else None)
+    origin = origin_of(frame, graph)
+    stream, read, label = origin.stream, origin.read, f"{origin.label}headrace.step.{step.name}"
+    if operator.gathered_by:
+        stream = gathered(stream, read, operator.gathered_by, graph.reports, name=label)
+        read, label = _gathered_rows, f"headrace.step.{step.name}"
+    passing = _passing(read, operator)
+    schema = spark_schema(operator.output_schema)
+    if times:
+        schema = tagged(schema, times[0].name, f"step.{step.name}")
+    placed = stream.mapInArrow(_mapping(passing, schema, label), schema)
+    # A step that reads this very frame runs in the same function.
+    graph.register_frame(placed, Stream(stream, passing, f"{label}+"))
+    before = times[0].metadata[TIME_TAG] if times else f"step.{steps[-1]}" if steps else f"source.{sources[0]}"
+    graph.add_step(StepNode(step, (before,), tuple(placed.columns)))
+    return Outputs(placed, SideOutput(step.name, "late", placed))
+
+
+def _passing(read: Read, operator: Stateless) -> Read:
+    def passing(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
+        return pass_rows(read(batches, task), operator, task)
+
+    return passing
+
+
+def _mapping(
+    passing: Read, schema: StructType, name: str
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    reports = active_graph().reports
+
+    def mapping(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in passing(batches, current_task(reports)):
+            yield from arrow_batches(rows, schema)
+
+    mapping.__name__ = name
+    return mapping
+
+
+def _gathered_rows(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
+    return rows_in_order(batches)
