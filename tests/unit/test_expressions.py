@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlglot import exp
 
 from headrace.errors import DefinitionError
 from headrace.expressions import Aggregate, parse_aggregate, parse_condition, parse_row_expression
-from headrace.expressions.listed import ARGUMENTS
-from headrace.expressions.translation import TRANSLATIONS
+from headrace.expressions.nodes import Expression, StepValue, walk
 
 TIME = pl.lit(0, pl.Int64)
 SCHEMA: dict[str, pl.DataType] = {
@@ -37,8 +35,13 @@ def _aggregated(text: str, frame: pl.DataFrame) -> Any:
     return frame.select(**aggregate.partial(frame.schema, TIME)).select(aggregate.result(frame.schema)).item()
 
 
-def test_every_node_of_the_list_is_translated_and_no_other() -> None:
-    assert ARGUMENTS.keys() - {exp.Identifier, exp.DataType, exp.DataTypeParam} == TRANSLATIONS.keys()
+def test_every_kind_of_node_is_parsed_and_translated() -> None:
+    expression = parse_row_expression(
+        "CASE WHEN -amount * 2 > CAST(count AS DOUBLE) AND account LIKE 'a%' THEN account IN ('a') "
+        "ELSE COALESCE(NOT account IS NULL, false) END"
+    )
+    assert {type(part) for part in walk(expression.tree)} == set(get_args(Expression)) - {StepValue}
+    assert expression.type(SCHEMA) == pl.Boolean()
 
 
 def test_an_expression_names_the_columns_it_reads_and_not_the_fields_in_them() -> None:

@@ -1,4 +1,4 @@
-"""SQL text of aggregates and conditions: read with Spark's grammar, evaluated by Polars."""
+"""SQL text of aggregates and conditions: parsed with Spark's grammar, computed by Polars."""
 
 from headrace.expressions.aggregates import Aggregate, parse_aggregate
 from headrace.expressions.rows import RowExpression, parse_condition, parse_row_expression

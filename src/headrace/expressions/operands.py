@@ -1,4 +1,4 @@
-"""Typed operands: literals as Spark reads them, and Spark's rules for bringing operands to one type."""
+"""Operands with their types: Spark's types of literals, and the common type that it converts operands to."""
 
 from __future__ import annotations
 
@@ -82,27 +82,24 @@ def _digits(dtype: pl.DataType) -> tuple[int, int]:
     return INTEGER_DIGITS[dtype], 0
 
 
-def number(text: str) -> Operand | None:
+def number(text: str) -> tuple[int | float | Decimal, pl.DataType] | None:
     """A number literal, typed by how it is written: 1 INT, 1.5 DECIMAL(2,1), 1e3 DOUBLE; None if out of range.
 
-    >>> number("1").dtype, number("1.5").dtype, number("1e3").dtype
-    (Int32, Decimal(precision=2, scale=1), Float64)
+    >>> number("1"), number("1.5"), number("1e3")
+    ((1, Int32), (Decimal('1.5'), Decimal(precision=2, scale=1)), (1000.0, Float64))
     """
     if "e" in text.lower():
         value = float(text)
-        return Operand(pl.lit(value, dtype=pl.Float64), pl.Float64()) if isfinite(value) else None
+        return (value, pl.Float64()) if isfinite(value) else None
     if text.lstrip("-").isdigit():
         for integer in (pl.Int32(), pl.Int64()):
             if fits(int(text), integer):
-                return Operand(pl.lit(int(text), dtype=integer), integer)
+                return int(text), integer
     exact = Decimal(text)
     _, digits, exponent = exact.as_tuple()
     scale = -int(exponent)
     precision = max(len(digits), scale)
-    if precision > LARGEST_PRECISION:
-        return None
-    dtype = pl.Decimal(precision, scale)
-    return Operand(pl.lit(exact, dtype=dtype), dtype)
+    return (exact, pl.Decimal(precision, scale)) if precision <= LARGEST_PRECISION else None
 
 
 def largest(dtype: pl.DataType) -> int:
@@ -119,7 +116,7 @@ def fits(value: int, dtype: pl.DataType) -> bool:
     return -largest(dtype) - 1 <= value <= largest(dtype)
 
 
-def moment(text: str, dtype: pl.DataType) -> Operand | None:
+def moment(text: str, dtype: pl.DataType) -> date | datetime | None:
     """A DATE, TIMESTAMP or TIMESTAMP_NTZ literal; None unless it reads the same in every session's zone.
 
     >>> moment("2026-01-01 00:00:00", pl.Datetime("us", "UTC")) is None
@@ -127,11 +124,11 @@ def moment(text: str, dtype: pl.DataType) -> Operand | None:
     """
     try:
         if dtype == pl.Date() and _DATE.fullmatch(text):
-            return Operand(pl.lit(date.fromisoformat(text), dtype=dtype), dtype)
+            return date.fromisoformat(text)
         if dtype == pl.Datetime("us") and _LOCAL_TIME.fullmatch(text):
-            return Operand(pl.lit(datetime.fromisoformat(text), dtype=dtype), dtype)
+            return datetime.fromisoformat(text)
         if dtype == pl.Datetime("us", "UTC") and _INSTANT.fullmatch(text):
-            return Operand(pl.lit(datetime.fromisoformat(text).astimezone(UTC), dtype=dtype), dtype)
+            return datetime.fromisoformat(text).astimezone(UTC)
     except ValueError:
         return None
     return None

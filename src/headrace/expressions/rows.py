@@ -1,23 +1,24 @@
-"""Expressions over one row: a listed set of SQL with Spark's meaning, translated to Polars."""
+"""Expressions over one row, computed by Polars with Spark's meaning."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 import polars as pl
-import sqlglot
+from polars.datatypes import DataTypeClass
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from headrace.errors import DefinitionError
-from headrace.expressions.listed import ARGUMENTS, unsupported
-from headrace.expressions.operands import Schema
-from headrace.expressions.translation import Scope
+from headrace.expressions import nodes
+from headrace.expressions.operands import Operand, Schema, common_type, is_float, is_integer, is_number
+from headrace.expressions.parser import ExpressionParser, parse_expression, wrong_type
 
 
 @dataclass(frozen=True, slots=True)
 class RowExpression:
-    """An expression over one row, read but not yet bound to a schema.
+    """An expression over one row, parsed but not yet bound to a schema.
 
     >>> large = parse_condition("amount > 100 AND shop IS NOT NULL")
     >>> sorted(large.columns)
@@ -25,8 +26,20 @@ class RowExpression:
     """
 
     text: str
-    columns: frozenset[str]
-    node: exp.Expr = field(repr=False, compare=False)
+    tree: nodes.Expression = field(repr=False, compare=False)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that are read."""
+        return frozenset(column.path[0] for column in nodes.columns_of(self.tree))
+
+    @property
+    def name(self) -> str:
+        """What SQL would call the result: the column's or field's name, else the text."""
+        named = self.tree
+        while isinstance(named, nodes.Cast):
+            named = named.operand
+        return named.path[-1] if isinstance(named, nodes.ColumnRef) else self.text
 
     def to_polars(self, schema: Schema) -> pl.Expr:
         """The Polars expression that computes this over frames of the schema.
@@ -35,7 +48,7 @@ class RowExpression:
         >>> rows.select(parse_row_expression("amount > 100").to_polars(rows.schema)).to_series().to_list()
         [False, True, None]
         """
-        return Scope(self.text, schema).operand(self.node).value
+        return PolarsLowering(self.text, schema).operand(self.tree).value
 
     def truth(self, schema: Schema) -> pl.Expr:
         """The Polars expression of a condition; NULL alone is one too."""
@@ -47,16 +60,21 @@ class RowExpression:
         >>> parse_row_expression("amount * 2").type({"amount": pl.Float64()})
         Float64
         """
-        return Scope(self.text, schema).operand(self.node).dtype
+        return PolarsLowering(self.text, schema).operand(self.tree).dtype
 
 
 def parse_row_expression(text: str) -> RowExpression:
-    """Read an expression over one row, refusing anything that is not listed."""
-    return row_expression(read(text), text)
+    """Parse an expression over one row."""
+    return RowExpression(text, parse_expression(text))
+
+
+def row_expression(node: exp.Expr, text: str) -> RowExpression:
+    """A part of a larger syntax tree as a row expression."""
+    return RowExpression(text, ExpressionParser(text).expression(node))
 
 
 def parse_condition(text: str, schema: Schema | None = None) -> RowExpression:
-    """Read a condition; with a schema its type is checked at once."""
+    """Parse a condition; with a schema its type is checked at once."""
     condition = parse_row_expression(text)
     if schema is not None:
         check_condition(condition, schema)
@@ -64,7 +82,7 @@ def parse_condition(text: str, schema: Schema | None = None) -> RowExpression:
 
 
 def check_condition(condition: RowExpression, schema: Schema) -> None:
-    """Refuse an expression that is neither true nor false of a row of the schema."""
+    """Refuse an expression that is not BOOLEAN."""
     dtype = condition.type(schema)
     if dtype not in (pl.Boolean(), pl.Null()):
         raise DefinitionError(
@@ -73,50 +91,191 @@ def check_condition(condition: RowExpression, schema: Schema) -> None:
         )
 
 
-def read(text: str) -> exp.Expr:
-    """One SQL expression as a syntax tree."""
-    if not isinstance(text, str):
-        raise _unreadable(str(text), f"it is a {type(text).__name__}, not text.")
-    try:
-        trees = sqlglot.parse(text, dialect="spark")
-    except SqlglotError as error:
-        raise _unreadable(text, str(error).splitlines()[0]) from error
-    if len(trees) != 1 or not isinstance(trees[0], exp.Expr):
-        raise _unreadable(text, "it is not exactly one expression")
-    if "\\" in text:
-        raise unsupported(text, "a backslash", "Write the characters themselves.")
-    return trees[0]
+_COMPARISONS: Mapping[nodes.ComparisonOperator, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
+    "=": pl.Expr.eq,
+    "<>": pl.Expr.ne,
+    "<": pl.Expr.lt,
+    "<=": pl.Expr.le,
+    ">": pl.Expr.gt,
+    ">=": pl.Expr.ge,
+    "<=>": pl.Expr.eq_missing,
+}
+_ARITHMETIC = {"+": pl.Expr.add, "-": pl.Expr.sub, "*": pl.Expr.mul}
 
 
-def row_expression(node: exp.Expr, text: str) -> RowExpression:
-    """A syntax tree as a row expression, once every node of it is known to be listed."""
-    for part in node.walk():
-        if not _is_listed_node(part):
-            raise unsupported(text, f"'{part.sql(dialect='spark')}'", _advice(part))
-    columns = frozenset(column.parts[0].name for column in node.find_all(exp.Column))
-    return RowExpression(text, columns, node)
+@dataclass(frozen=True, slots=True)
+class PolarsLowering:
+    """Translates a tree to Polars over one schema and checks its types; ``text`` is quoted in errors."""
+
+    text: str
+    schema: Schema
+    step_values: Mapping[nodes.StepValue, Operand] = field(default_factory=dict)
+    """The columns that hold values of matched rows."""
+
+    def operand(self, node: nodes.Expression) -> Operand:
+        """The Polars expression of a node, and its type."""
+        match node:
+            case nodes.ColumnRef():
+                return self._column(node)
+            case nodes.Constant():
+                value = pl.lit(None) if node.value is None else pl.lit(node.value, dtype=node.dtype)
+                return Operand(value, node.dtype)
+            case nodes.StepValue():
+                return self.step_values[node]
+            case nodes.Comparison():
+                return self._comparison(node)
+            case nodes.Logical():
+                left, right = self.condition(node.left), self.condition(node.right)
+                return Operand(left & right if node.operator == "and" else left | right, pl.Boolean())
+            case nodes.InList():
+                return self._in_list(node)
+            case nodes.Like():
+                return self._like(node)
+            case nodes.Arithmetic():
+                return self._arithmetic(node)
+            case nodes.FunctionCall():
+                return self._function(node)
+            case nodes.Cast():
+                return self._cast(node)
+            case nodes.Coalesce():
+                operands = self._same_type(node, node.operands)
+                return Operand(pl.coalesce([operand.value for operand in operands]), operands[0].dtype)
+            case nodes.CaseWhen():
+                return self._case(node)
+            case _:
+                assert_never(node)
+
+    def condition(self, node: nodes.Expression) -> pl.Expr:
+        """The Polars expression of a node that must be BOOLEAN."""
+        operand = self.operand(node)
+        if operand.dtype not in (pl.Boolean(), pl.Null()):
+            raise self._wrong(node, f"it is {operand.dtype} where a condition is needed", "Write a comparison.")
+        return operand.to(pl.Boolean()).value
+
+    def _wrong(self, node: nodes.Expression, reason: str, advice: str) -> DefinitionError:
+        return wrong_type(self.text, node.sql, reason, advice)
+
+    def _same_type(self, node: nodes.Expression, parts: Sequence[nodes.Expression]) -> list[Operand]:
+        operands = [self.operand(part) for part in parts]
+        dtype = operands[0].dtype
+        for operand in operands[1:]:
+            wider = common_type(dtype, operand.dtype)
+            if wider is None:
+                raise self._wrong(node, f"{dtype} and {operand.dtype} have no common type", "Use equal types.")
+            dtype = wider
+        return [operand.to(dtype) for operand in operands]
+
+    def _column(self, node: nodes.ColumnRef) -> Operand:
+        column, *fields = node.path
+        if column not in self.schema:
+            existing = ", ".join(self.schema)
+            message = f"'{self.text}': there is no column '{column}'. Existing columns: {existing}."
+            raise DefinitionError("COLUMN_UNKNOWN", message)
+        operand = Operand(pl.col(column), self.schema[column])
+        for name in fields:
+            types = dict(operand.dtype) if isinstance(operand.dtype, pl.Struct) else {}
+            if name not in types:
+                existing = ", ".join(types) or f"none, it is {operand.dtype}"
+                path = ".".join(node.path)
+                message = f"'{self.text}': '{path}' has no field '{name}'. Existing fields: {existing}."
+                raise DefinitionError("COLUMN_UNKNOWN", message)
+            operand = Operand(operand.value.struct.field(name), _instance(types[name]))
+        return operand
+
+    def _comparable(self, node: nodes.Expression, parts: Sequence[nodes.Expression]) -> list[Operand]:
+        operands = self._same_type(node, parts)
+        if operands[0].dtype.is_nested():
+            raise self._wrong(node, f"{operands[0].dtype} cannot be compared", "Compare its fields.")
+        return operands
+
+    def _comparison(self, node: nodes.Comparison) -> Operand:
+        left, right = self._comparable(node, node.children)
+        if left.dtype == pl.Null():
+            left, right = left.to(pl.Boolean()), right.to(pl.Boolean())
+        return Operand(_COMPARISONS[node.operator](left.value, right.value), pl.Boolean())
+
+    def _in_list(self, node: nodes.InList) -> Operand:
+        operand, *choices = self._comparable(node, node.children)
+        if operand.dtype == pl.Null():
+            return Operand(pl.lit(None, dtype=pl.Boolean), pl.Boolean())
+        return Operand(pl.any_horizontal(operand.value.eq(choice.value) for choice in choices), pl.Boolean())
+
+    def _like(self, node: nodes.Like) -> Operand:
+        operand = self.operand(node.operand)
+        if operand.dtype not in (pl.String(), pl.Null()):
+            raise self._wrong(node, f"{operand.dtype} is not a string", "Use a string column.")
+        matches = operand.to(pl.String()).value.str.contains(f"(?s)^{node.regex(pl.escape_regex)}$")
+        return Operand(~matches if node.negated else matches, pl.Boolean())
+
+    def _number(self, node: nodes.Expression) -> Operand:
+        """An operand of arithmetic; there an average of DECIMALs is a DOUBLE, since it is rounded anyway."""
+        operand = self.operand(node)
+        if isinstance(node, nodes.StepValue) and node.function == "avg" and isinstance(operand.dtype, pl.Decimal):
+            return operand.to(pl.Float64())
+        return operand
+
+    def _arithmetic(self, node: nodes.Arithmetic) -> Operand:
+        left, right = self._number(node.left), self._number(node.right)
+        for operand in (left, right):
+            if not is_number(operand.dtype):
+                raise self._wrong(node, f"{operand.dtype} is not a number", "Use + - * on numbers.")
+        if not is_float(left.dtype) and not is_float(right.dtype):
+            reason = f"{left.dtype} with {right.dtype} can overflow, and Spark would stop the query"
+            raise self._wrong(node, reason, "Cast one side, as in CAST(x AS DOUBLE).")
+        dtype = common_type(left.dtype, right.dtype) or pl.Float64()
+        result = _ARITHMETIC[node.operator](left.to(dtype).value, right.to(dtype).value)
+        constant_left, constant_right = _is_constant(node.left), _is_constant(node.right)
+        if (node.operator == "+" and constant_right) or (node.operator in "+-" and constant_left):
+            # Polars takes x + 0.0 for x and 0.0 - x for -x, which differ from Spark in the sign of zero.
+            result = pl.when(result == 0.0).then(pl.lit(0.0, dtype=dtype)).otherwise(result)
+        return Operand(result, dtype)
+
+    def _function(self, node: nodes.FunctionCall) -> Operand:
+        match node.function:
+            case "not":
+                return Operand(self.condition(node.operand).not_(), pl.Boolean())
+            case "is_null":
+                return Operand(self.operand(node.operand).value.is_null(), pl.Boolean())
+            case "negative" | "abs":
+                return self._number_function(node)
+        operand = self.operand(node.operand)
+        if operand.dtype != pl.String():
+            raise self._wrong(node, f"{operand.dtype} is not a string", "Use a string column.")
+        text = operand.value.str
+        if node.function == "length":
+            return Operand(text.len_chars().cast(pl.Int32), pl.Int32())
+        return Operand(text.to_uppercase() if node.function == "upper" else text.to_lowercase(), pl.String())
+
+    def _number_function(self, node: nodes.FunctionCall) -> Operand:
+        operand = self._number(node.operand)
+        if is_float(operand.dtype):
+            return Operand(operand.value.abs() if node.function == "abs" else operand.value.neg(), operand.dtype)
+        if node.function == "abs":
+            raise self._wrong(node, f"ABS of {operand.dtype} is not listed", "Use ABS(CAST(x AS DOUBLE)).")
+        reason = f"the negative of {operand.dtype} can overflow, and Spark would stop the query"
+        raise self._wrong(node, reason, "Use -CAST(x AS DOUBLE).")
+
+    def _cast(self, node: nodes.Cast) -> Operand:
+        operand, dtype = self.operand(node.operand), node.dtype
+        number_to_double = dtype == pl.Float64() and is_number(operand.dtype)
+        wider_integer = is_integer(operand.dtype) and is_integer(dtype) and common_type(operand.dtype, dtype) == dtype
+        if operand.dtype == dtype or operand.dtype == pl.Null() or number_to_double or wider_integer:
+            return operand.to(dtype)
+        reason = f"a cast from {operand.dtype} to {dtype} can fail or lose digits, and Spark would stop the query"
+        raise self._wrong(node, reason, "Cast numbers to DOUBLE, or integers to wider integers.")
+
+    def _case(self, node: nodes.CaseWhen) -> Operand:
+        conditions = [self.condition(condition) for condition in node.conditions]
+        *values, default = self._same_type(node, [*node.values, node.default])
+        chosen = default.value
+        for condition, value in zip(reversed(conditions), reversed(values), strict=True):
+            chosen = pl.when(condition).then(value.value).otherwise(chosen)
+        return Operand(chosen, default.dtype)
 
 
-def _unreadable(text: str, reason: str) -> DefinitionError:
-    message = f"'{text}' is not a SQL expression: {reason} Write one expression in Spark's SQL, as in 'amount > 0'."
-    return DefinitionError("EXPRESSION_UNREADABLE", message)
+def _is_constant(node: nodes.Expression) -> bool:
+    return not nodes.columns_of(node) and not nodes.step_values_of(node)
 
 
-def is_listed(node: exp.Expr) -> bool:
-    """Whether every node of a syntax tree is in the list."""
-    return all(_is_listed_node(part) for part in node.walk())
-
-
-def _is_listed_node(node: exp.Expr) -> bool:
-    allowed = ARGUMENTS.get(type(node))
-    return allowed is not None and all(name in allowed for name, value in node.args.items() if _given(value))
-
-
-def _given(value: object) -> bool:
-    return value is not None and value is not False and value != []
-
-
-def _advice(node: exp.Expr) -> str:
-    if isinstance(node, exp.Concat):
-        return 'Write a quote inside a string with the other kind of quote, as in "it\'s".'
-    return ""
+def _instance(dtype: pl.DataType | DataTypeClass) -> pl.DataType:
+    return dtype if isinstance(dtype, pl.DataType) else dtype()

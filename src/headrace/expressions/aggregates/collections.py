@@ -135,7 +135,7 @@ class Top(UnaryFunction):
     @property
     def _fields(self) -> tuple[str, ...]:
         """The names of the struct's fields; of ``a.b`` it is ``b``, as in SQL, unless both have that name."""
-        names = tuple(argument.node.name or argument.text for argument in self.arguments)
+        names = tuple(argument.name for argument in self.arguments)
         return names if len(set(names)) == len(names) else tuple(each.text.strip() for each in self.arguments)
 
     def _largest(self, scope: AggregateScope, entry: pl.Expr) -> pl.Expr:
@@ -173,7 +173,7 @@ def top(value: str, *, n: int, of: str | None = None) -> UnnamedAggregate:
     """
     limit = check_limit(n, argument="n", text=f"hr.top({value!r})")
     argument, owner = parse_argument(value), None if of is None else parse_argument(of)
-    if owner is not None and argument.node == owner.node:
+    if owner is not None and argument.tree == owner.tree:
         raise DefinitionError(
             "TOP_OF_ITSELF", f"hr.top({value!r}, of={of!r}): each value would appear twice. Leave of= out."
         )

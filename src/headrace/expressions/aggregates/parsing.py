@@ -15,7 +15,8 @@ from headrace.expressions.aggregates.counts import ApproximateCountDistinct, Cou
 from headrace.expressions.aggregates.extremes import Extreme, ValueAtExtreme, Which
 from headrace.expressions.aggregates.percentile import Percentile
 from headrace.expressions.aggregates.sums import Average, Sum, Variance
-from headrace.expressions.rows import RowExpression, is_listed, read, row_expression
+from headrace.expressions.parser import is_supported, read_sql
+from headrace.expressions.rows import RowExpression, row_expression
 
 LISTED_AGGREGATES = (
     "count(*), count(x), count(DISTINCT x), approx_count_distinct(x[, error]), sum(x), avg(x), min(x), max(x), "
@@ -53,13 +54,13 @@ class _SqlAggregate:
     name: str
 
     def aggregate(self) -> Aggregate:
-        node, condition = read(self.text), None
+        node, condition = read_sql(self.text), None
         while isinstance(node, exp.Paren):
             node = node.this
         if isinstance(node, exp.Filter):
             where = node.expression.this
             node, condition = node.this, row_expression(where, where.sql(dialect="spark"))
-        if is_listed(node):
+        if is_supported(node):
             raise DefinitionError(
                 "AGGREGATE_EXPECTED",
                 f"aggregate '{self.name}': '{self.text}' is a value of one row, not of a group of rows. Put it into "

@@ -9,12 +9,12 @@ import polars as pl
 
 from headrace.operators.patterns.automaton import START, Automaton
 from headrace.operators.patterns.compiler import automaton_of
-from headrace.operators.patterns.condition import StepCondition
 from headrace.operators.patterns.definition import Definition
+from headrace.operators.patterns.match_conditions import StepCondition
+from headrace.operators.patterns.match_values import CarriedColumns
 from headrace.operators.patterns.matcher import Condition, Matcher
 from headrace.operators.patterns.measure import Measures, bind_measures
 from headrace.operators.patterns.moves import Moves
-from headrace.operators.patterns.terms import Columns
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class BoundPattern:
 
     definition: Definition
     most: int
-    columns: Columns
+    columns: CarriedColumns
 
     @cached_property
     def automaton(self) -> Automaton:
@@ -40,7 +40,7 @@ class BoundPattern:
         """What steps through the rows of a key."""
         over_match: dict[int, Condition] = {}
         for number, condition in enumerate(self.conditions):
-            function = condition.bound(self.columns, self.definition.steps)
+            function = condition.bind(self.columns, self.definition.steps)
             if function is not None:
                 over_match[1 << number] = function
         return Matcher(

@@ -17,8 +17,8 @@ from headrace.operators.key_order import KEY_NUMBER
 from headrace.operators.patterns.bound import BoundPattern
 from headrace.operators.patterns.collector import cycles_not_searched
 from headrace.operators.patterns.kept import KeptColumns, kept_schema, matches_of
+from headrace.operators.patterns.match_values import physical
 from headrace.operators.patterns.matcher import Found, KeyMatches
-from headrace.operators.patterns.terms import physical
 from headrace.operators.patterns.useful import HITS, TIME, useful_rows
 from headrace.operators.rows import Rows
 from headrace.schemas import MOMENT

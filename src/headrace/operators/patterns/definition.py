@@ -10,8 +10,8 @@ from itertools import pairwise
 from headrace.durations import spoken
 from headrace.errors import DefinitionError
 from headrace.operators.patterns.compiler import conditions_of
-from headrace.operators.patterns.condition import StepCondition, parse_step_condition
 from headrace.operators.patterns.element import Element
+from headrace.operators.patterns.match_conditions import StepCondition, parse_step_condition
 from headrace.operators.patterns.skip import Skip
 from headrace.operators.patterns.written import elements_of, length_of, measures_of, parts, skip_of
 
@@ -175,7 +175,7 @@ class Definition:
             else:
                 limit = order[own]
             together = self._together(own)
-            for step in sorted(condition.steps(self.steps)):
+            for step in sorted(condition.steps()):
                 if order[step] > limit and step not in together:
                     raise wrong(
                         "STEP_NOT_EARLIER",

@@ -18,8 +18,8 @@ from headrace.operators.patterns.by_pattern import TAKEN, PatternMatching
 from headrace.operators.patterns.chain import Chain
 from headrace.operators.patterns.compiler import automaton_of
 from headrace.operators.patterns.definition import Definition
+from headrace.operators.patterns.match_values import CarriedColumns
 from headrace.operators.patterns.skip import Skip
-from headrace.operators.patterns.terms import Columns
 from headrace.operators.rows import Rows
 from headrace.operators.step import FINAL, LateRows, Step, check_key
 from headrace.wheel.operator import Operator
@@ -76,7 +76,7 @@ class Pattern(Chain, Step):
         if not self.measures:
             raise self._wrong("MEASURES_MISSING", "a match says nothing. Add .select(...), as in n='count(a.*)'.")
         check_key(self.name, self.key, schema)
-        bound = BoundPattern(self.definition, self.most, Columns(dict(schema)))
+        bound = BoundPattern(self.definition, self.most, CarriedColumns(dict(schema)))
         operator = PatternMatching(self.name, Rows(self.name, self.key, time, dict(schema)), bound, lateness)
         _ = operator.state_schema, operator.output_schema  # all types are checked here, before any data is read
         return operator

@@ -14,7 +14,7 @@ from headrace.expressions.operands import common_type
 from headrace.operators.patterns.bound import BoundPattern
 from headrace.operators.patterns.by_pattern import PatternMatching
 from headrace.operators.patterns.definition import Definition
-from headrace.operators.patterns.terms import Columns
+from headrace.operators.patterns.match_values import CarriedColumns
 from headrace.operators.rows import Rows
 from headrace.wheel.operator import Combined
 
@@ -46,7 +46,7 @@ def rule_matching(place: RulePlace, text: str) -> PatternMatching:
     definition.check("the rule")
     if not definition.measures:
         raise DefinitionError("MEASURES_MISSING", "the rule: a match says nothing. Add .select(...) to its pattern.")
-    bound = BoundPattern(definition, place.most, Columns(dict(place.schema)))
+    bound = BoundPattern(definition, place.most, CarriedColumns(dict(place.schema)))
     matching = PatternMatching(place.step, place.rows, bound, _BY_ITSELF)
     _ = matching.state_schema
     output = dict(place.output)

@@ -9,15 +9,14 @@ from typing import Any
 
 import polars as pl
 import pytest
-from sqlglot import exp
 
-from headrace.expressions.rows import read
-from headrace.expressions.translation import Scope
-from headrace.operators.patterns.condition import parse_step_condition
-from headrace.operators.patterns.evaluation import Evaluation
+from headrace.expressions.nodes import columns_of, step_values_of
+from headrace.expressions.parser import parse_step_expression
+from headrace.expressions.rows import PolarsLowering, RowExpression
+from headrace.operators.patterns.match_conditions import bind_condition, parse_step_condition
+from headrace.operators.patterns.match_values import CarriedColumns, physical, step_operands
 from headrace.operators.patterns.matcher import Node
 from headrace.operators.patterns.measure import bind_measures
-from headrace.operators.patterns.terms import Columns, physical
 
 SCHEMA = {
     "x": pl.Float64(),
@@ -74,6 +73,8 @@ CONDITIONS = [
         f"first(a.s) LIKE '{pattern}'"
         for pattern in ("%", "_", "__", "50%", "50_", "ß%Σ", "ß.", "", "%%_.%", "[a]", "A")
     ),
+    "first(a.s) NOT LIKE '%.%'",
+    "CAST(first(a.n) AS DOUBLE) > x",
     "CASE WHEN a.x > 1 THEN x > 1 WHEN a.ok THEN ok END",
     "CASE a.s WHEN s THEN x ELSE n END > 1",
     "IF(a.ok, n, x) >= 2",
@@ -82,13 +83,15 @@ CONDITIONS = [
 
 
 def candidates(text: str) -> list[dict[str, Any]]:
-    used = {column.name for column in read(text).find_all(exp.Column)}
+    tree = parse_step_expression(text, ["a"])
+    arguments = [value.argument for value in step_values_of(tree) if value.argument is not None]
+    used = {column.path[0] for part in (tree, *arguments) for column in columns_of(part)}
     names = [name for name in SCHEMA if name in used]
     rows = [dict(zip(names, values, strict=True)) for values in product(*(VALUES[name] for name in names))]
     return [{**dict.fromkeys(SCHEMA), **row} for row in rows]
 
 
-def as_row(columns: Columns, values: dict[str, Any]) -> tuple[Any, ...]:
+def as_row(columns: CarriedColumns, values: dict[str, Any]) -> tuple[Any, ...]:
     frame = pl.DataFrame([values], schema=SCHEMA)
     computed = frame.select(
         expression.to_polars(SCHEMA).cast(physical(expression.type(SCHEMA))).alias(str(number))
@@ -99,19 +102,22 @@ def as_row(columns: Columns, values: dict[str, Any]) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("text", CONDITIONS)
 def test_a_condition_over_the_match_means_what_sql_means(text: str) -> None:
-    columns = Columns(SCHEMA)
-    evaluation = Evaluation(text, ["a"], columns)
-    asked = evaluation.condition(read(text))
-    whole = evaluation.with_terms(read(text))
-    expression = Scope(text, {**SCHEMA, **evaluation.types}).operand(whole).value
+    columns = CarriedColumns(SCHEMA)
+    tree = parse_step_expression(text, ["a"])
+    asked = bind_condition(tree, text, columns, ["a"])
+    values = step_operands(step_values_of(tree), SCHEMA)
+    types = {value.sql: operand.dtype for value, operand in values.items()}
+    expression = PolarsLowering(text, SCHEMA, values).operand(tree).value
     for row, before in product(candidates(text), candidates(text)):
         node: Node = (as_row(columns, before), 0, None)
-        terms = {
-            name: pl.DataFrame([before], schema=SCHEMA).select(term.argument.to_polars(SCHEMA)).item()
-            for name, term in zip(evaluation.types, evaluation.terms, strict=True)
-            if term.argument is not None
+        matched = {
+            value.sql: pl.DataFrame([before], schema=SCHEMA)
+            .select(RowExpression(value.argument.sql, value.argument).to_polars(SCHEMA))
+            .item()
+            for value in values
+            if value.argument is not None
         }
-        frame = pl.DataFrame([{**row, **terms}], schema={**SCHEMA, **evaluation.types})
+        frame = pl.DataFrame([{**row, **matched}], schema={**SCHEMA, **types})
         truth = frame.select(expression).item()
         assert asked(as_row(columns, row), node) is truth, (row, before)
 
@@ -127,14 +133,14 @@ def test_a_step_without_rows_is_null_and_counts_nothing() -> None:
         "elapsed() = 0": True,
         "coalesce(max(a.x), 7.0) > 1": True,
     }.items():
-        columns = Columns(SCHEMA)
-        condition = parse_step_condition(text, ["a"]).bound(columns, ["a"])
+        columns = CarriedColumns(SCHEMA)
+        condition = parse_step_condition(text, ["a"]).bind(columns, ["a"])
         assert condition is not None
         assert condition(as_row(columns, {**dict.fromkeys(SCHEMA), "x": 1.0}), None) is truth, text
 
 
 def test_an_average_of_decimals_is_computed_with_as_a_double() -> None:
-    columns = Columns(SCHEMA)
+    columns = CarriedColumns(SCHEMA)
     for text, truth in {
         "d > 10 * avg(a.d)": True,
         "d > 20 * (avg(a.d))": False,
@@ -143,24 +149,24 @@ def test_an_average_of_decimals_is_computed_with_as_a_double() -> None:
         "-avg(a.d) < d": True,
         "d > avg(a.d)": True,
     }.items():
-        condition = parse_step_condition(text, ["a"]).bound(columns, ["a"])
+        condition = parse_step_condition(text, ["a"]).bind(columns, ["a"])
         assert condition is not None
         before: Node = (as_row(columns, {**dict.fromkeys(SCHEMA), "d": Decimal("1.50")}), 0, None)
         assert condition(as_row(columns, {**dict.fromkeys(SCHEMA), "d": Decimal("20.00")}), before) is truth, text
-    measures = bind_measures({"ten": "10 * avg(a.d)", "mean": "avg(a.d)"}, Columns(SCHEMA), ["a"])
+    measures = bind_measures({"ten": "10 * avg(a.d)", "mean": "avg(a.d)"}, CarriedColumns(SCHEMA), ["a"])
     assert measures.schema == {"ten": pl.Float64(), "mean": pl.Decimal(14, 6)}
     assert measures.of([((0, 0, Decimal("1.50")), 0, None)]).rows() == [(15.0, Decimal("1.500000"))]
 
 
 def test_a_sum_of_decimals_keeps_all_their_digits() -> None:
-    columns = Columns({"d": pl.Decimal(38, 4)})
+    columns = CarriedColumns({"d": pl.Decimal(38, 4)})
     measures = bind_measures({"total": "sum(a.d)"}, columns, ["a"])
     large = Decimal("12345678901234567890123456789.0123")
     assert measures.of([((0, 0, large), 0, None)])["total"].to_list() == [large]
 
 
 def test_aggregates_are_exact_and_typed_as_spark_types_them() -> None:
-    columns = Columns(SCHEMA)
+    columns = CarriedColumns(SCHEMA)
     measures = bind_measures(
         {
             "total": "sum(a.d)",

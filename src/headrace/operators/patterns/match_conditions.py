@@ -1,0 +1,291 @@
+"""Conditions of steps: the part over the row becomes a column, the part over the match a function."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+import numpy as np
+import polars as pl
+
+from headrace.errors import DefinitionError
+from headrace.expressions import RowExpression, nodes
+from headrace.expressions.operands import common_type, is_float
+from headrace.expressions.parser import parse_step_expression
+from headrace.expressions.rows import PolarsLowering, check_condition
+from headrace.operators.patterns.match_values import CarriedColumns, Reader, physical, reader, step_operands
+
+
+@dataclass(frozen=True, slots=True)
+class StepCondition:
+    """A condition, split at its topmost ANDs.
+
+    >>> given = parse_step_condition("amount > 100 AND amount > 10 * avg(probe.amount)", ["probe"])
+    >>> [part.text for part in given.of_row], [part.sql for part in given.of_match]
+    (['amount > 100'], ['amount > 10 * AVG(probe.amount)'])
+    """
+
+    text: str
+    of_row: tuple[RowExpression, ...]
+    of_match: tuple[nodes.Expression, ...]
+
+    def steps(self) -> set[str]:
+        """The steps that the condition reads."""
+        found = (value.step for part in self.of_match for value in nodes.step_values_of(part))
+        return {step for step in found if step is not None}
+
+    def bind(self, columns: CarriedColumns, steps: Sequence[str]) -> Reader | None:
+        """The part over the match as a function; None when there is none."""
+        for part in self.of_row:
+            for column in nodes.columns_of(part.tree):
+                if len(column.path) > 1 and column.path[0] not in columns.schema:
+                    raise DefinitionError(
+                        "STEP_UNKNOWN",
+                        f"'{self.text}': there is no step {column.path[0]!r} that matches rows. "
+                        f"Steps: {', '.join(steps)}.",
+                    )
+            check_condition(part, columns.schema)
+        if not self.of_match:
+            return None
+        whole, *others = self.of_match
+        for other in others:
+            whole = nodes.Logical(self.text, whole, other, "and")
+        return bind_condition(whole, self.text, columns, steps)
+
+
+def parse_step_condition(text: str | None, steps: Sequence[str]) -> StepCondition:
+    """Parse a condition; without a text every row meets it."""
+    if text is None:
+        return StepCondition("", (), ())
+    parts = _conjuncts(parse_step_expression(text, steps))
+    of_row = [RowExpression(part.sql, part) for part in parts if not nodes.step_values_of(part)]
+    return StepCondition(text, tuple(of_row), tuple(part for part in parts if nodes.step_values_of(part)))
+
+
+def _conjuncts(tree: nodes.Expression) -> list[nodes.Expression]:
+    if isinstance(tree, nodes.Logical) and tree.operator == "and":
+        return [*_conjuncts(tree.left), *_conjuncts(tree.right)]
+    return [tree]
+
+
+def bind_condition(tree: nodes.Expression, text: str, columns: CarriedColumns, steps: Sequence[str]) -> Reader:
+    """The function that says whether a condition holds: true, false, or None where SQL has null."""
+    lowering = PolarsLowering(text, columns.schema, step_operands(nodes.step_values_of(tree), columns.schema))
+    lowering.condition(tree)  # checks the types
+    return _MatchLowering(lowering, columns, steps).function(tree)
+
+
+@dataclass(frozen=True, slots=True)
+class _MatchLowering:
+    """Translates a tree to functions of the current row and the rows matched before it.
+
+    Parts that read the current row alone are carried as columns, computed by Polars.
+    """
+
+    types: PolarsLowering
+    columns: CarriedColumns
+    steps: Sequence[str]
+
+    def function(self, node: nodes.Expression) -> Reader:
+        if not nodes.step_values_of(node):
+            return self._of_row(node)
+        match node:
+            case nodes.StepValue():
+                return reader(node, self.columns, self.steps, self._type(node))
+            case nodes.Comparison():
+                (left, right), dtype = self._same_type(node.children)
+                return _compared(node.operator, left, right, dtype)
+            case nodes.Logical():
+                return _LOGICAL[node.operator](self.function(node.left), self.function(node.right))
+            case nodes.Arithmetic():
+                return self._arithmetic(node)
+            case nodes.FunctionCall():
+                return self._function_call(node)
+            case nodes.Cast():
+                return self._converted(node.operand, node.dtype)
+            case nodes.Like():
+                return self._like(node)
+            case nodes.InList():
+                return self._in_list(node)
+            case nodes.Coalesce():
+                operands, _ = self._same_type(node.operands)
+                return _first_known(operands)
+            case nodes.CaseWhen():
+                (*values, default), _ = self._same_type([*node.values, node.default])
+                return _chosen([self.function(each) for each in node.conditions], values, default)
+            case nodes.ColumnRef() | nodes.Constant():
+                return self._of_row(node)
+            case _:
+                assert_never(node)
+
+    def _type(self, node: nodes.Expression) -> pl.DataType:
+        return self.types.operand(node).dtype
+
+    def _of_row(self, node: nodes.Expression) -> Reader:
+        if nodes.columns_of(node):
+            place = self.columns.place(node)
+            return lambda row, matched: row[place]  # type: ignore[index]  # a condition is asked of a row
+        operand = self.types.operand(node)
+        constant = pl.select(operand.value.cast(operand.dtype).cast(physical(operand.dtype))).item()
+        return lambda row, matched: constant
+
+    def _same_type(self, parts: Sequence[nodes.Expression]) -> tuple[list[Reader], pl.DataType]:
+        """Functions of parts converted to their common type, and that type."""
+        shared, *others = map(self._type, parts)
+        for dtype in others:
+            shared = common_type(shared, dtype) or shared
+        return [self._converted(part, shared) for part in parts], shared
+
+    def _converted(self, node: nodes.Expression, dtype: pl.DataType) -> Reader:
+        """A value in the type that it is compared or computed in; Python needs conversion to floats only."""
+        value = self.function(node)
+        return value if self._type(node) == dtype or not is_float(dtype) else _of_known(float, value)
+
+    def _arithmetic(self, node: nodes.Arithmetic) -> Reader:
+        dtype = self._type(node)
+        left, right = self._converted(node.left, dtype), self._converted(node.right, dtype)
+        compute, single = _ARITHMETIC[node.operator], dtype == pl.Float32()
+
+        def computed(row: Any, matched: Any) -> float | None:
+            one, other = left(row, matched), right(row, matched)
+            if one is None or other is None:
+                return None
+            # Spark rounds the result of two numbers of 32 bits to 32 bits.
+            return float(np.float32(compute(one, other))) if single else compute(one, other)
+
+        return computed
+
+    def _function_call(self, node: nodes.FunctionCall) -> Reader:
+        if node.function == "is_null":
+            value = self.function(node.operand)
+            return lambda row, matched: value(row, matched) is None
+        if node.function in ("negative", "abs"):
+            return _of_known(_FUNCTIONS[node.function], self._converted(node.operand, self._type(node)))
+        return _of_known(_FUNCTIONS[node.function], self.function(node.operand))
+
+    def _like(self, node: nodes.Like) -> Reader:
+        full_match, negated = re.compile(node.regex(re.escape), re.DOTALL).fullmatch, node.negated
+        return _of_known(lambda text: (full_match(text) is None) is negated, self.function(node.operand))
+
+    def _in_list(self, node: nodes.InList) -> Reader:
+        compared = [self._same_type((node.operand, choice)) for choice in node.choices]
+        first, *others = (_compared("=", left, right, dtype) for (left, right), dtype in compared)
+        for other in others:
+            first = _either(first, other)
+        return first
+
+
+def _of_known(change: Callable[[Any], Any], value: Reader) -> Reader:
+    def changed(row: Any, matched: Any) -> Any:
+        given = value(row, matched)
+        return None if given is None else change(given)
+
+    return changed
+
+
+def _float_less(left: float, right: float) -> bool:
+    # NaN equals itself and is larger than every number, as in Spark.
+    return left < right or (left == left and right != right)
+
+
+def _float_equal(left: float, right: float) -> bool:
+    return left == right or (left != left and right != right)
+
+
+_Compare = Callable[[Any, Any], bool]
+_FLOATS: Mapping[nodes.ComparisonOperator, _Compare] = {
+    "=": _float_equal,
+    "<>": lambda left, right: not _float_equal(left, right),
+    "<": _float_less,
+    ">=": lambda left, right: not _float_less(left, right),
+    ">": lambda left, right: _float_less(right, left),
+    "<=": lambda left, right: not _float_less(right, left),
+    "<=>": _float_equal,
+}
+_OTHERS: Mapping[nodes.ComparisonOperator, _Compare] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    ">=": operator.ge,
+    ">": operator.gt,
+    "<=": operator.le,
+    "<=>": operator.eq,
+}
+_ARITHMETIC: Mapping[str, Callable[[float, float], float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+}
+_FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
+    "not": operator.not_,
+    "negative": operator.neg,
+    "abs": abs,
+    "upper": str.upper,
+    "lower": str.lower,
+    "length": len,
+}
+
+
+def _compared(sign: nodes.ComparisonOperator, left: Reader, right: Reader, dtype: pl.DataType) -> Reader:
+    compare = (_FLOATS if is_float(dtype) else _OTHERS)[sign]
+
+    def compared(row: Any, matched: Any) -> bool | None:
+        one, other = left(row, matched), right(row, matched)
+        return None if one is None or other is None else compare(one, other)
+
+    def null_safe(row: Any, matched: Any) -> bool:
+        one, other = left(row, matched), right(row, matched)
+        return one is other if one is None or other is None else bool(compare(one, other))
+
+    return null_safe if sign == "<=>" else compared
+
+
+def _both(left: Reader, right: Reader) -> Reader:
+    def both(row: Any, matched: Any) -> bool | None:
+        one = left(row, matched)
+        if one is False:
+            return False
+        other = right(row, matched)
+        return False if other is False else None if one is None or other is None else True
+
+    return both
+
+
+def _either(left: Reader, right: Reader) -> Reader:
+    def either(row: Any, matched: Any) -> bool | None:
+        one = left(row, matched)
+        if one is True:
+            return True
+        other = right(row, matched)
+        return True if other is True else None if one is None or other is None else False
+
+    return either
+
+
+_LOGICAL = {"and": _both, "or": _either}
+
+
+def _first_known(values: Sequence[Reader]) -> Reader:
+    def first_known(row: Any, matched: Any) -> Any:
+        for value in values:
+            given = value(row, matched)
+            if given is not None:
+                return given
+        return None
+
+    return first_known
+
+
+def _chosen(conditions: Sequence[Reader], values: Sequence[Reader], default: Reader) -> Reader:
+    branches = list(zip(conditions, values, strict=True))
+
+    def chosen(row: Any, matched: Any) -> Any:
+        for condition, value in branches:
+            if condition(row, matched) is True:
+                return value(row, matched)
+        return default(row, matched)
+
+    return chosen

@@ -1,0 +1,198 @@
+"""Values read from the rows of a match, such as ``avg(probe.amount)`` or ``a.at``, and the columns that rows carry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from headrace.errors import DefinitionError
+from headrace.expressions import RowExpression, parse_aggregate
+from headrace.expressions.nodes import Expression, StepValue
+from headrace.expressions.operands import LARGEST_PRECISION, Operand, Schema, fits
+from headrace.operators.patterns.matcher import TIME, VALUES, Node, Row
+
+Reader = Callable[[Row | None, Node | None], Any]
+"""Computes a value from the current row (None once a match is complete) and the rows matched before it."""
+
+
+@dataclass(slots=True)
+class CarriedColumns:
+    """The columns that rows carry because conditions over the match or measures read them, each computed once."""
+
+    schema: Schema
+    expressions: dict[Expression, RowExpression] = field(default_factory=dict)
+
+    def place(self, tree: Expression) -> int:
+        """Where a row holds the value of an expression."""
+        if tree not in self.expressions:
+            expression = RowExpression(tree.sql, tree)
+            _ = expression.type(self.schema)  # an unknown column is an error before it is carried
+            self.expressions[tree] = expression
+        return VALUES + list(self.expressions).index(tree)
+
+    @property
+    def types(self) -> list[pl.DataType]:
+        """The type of each column."""
+        return [expression.type(self.schema) for expression in self.expressions.values()]
+
+
+def physical(dtype: pl.DataType) -> pl.DataType:
+    """The type of a value while matching: times are whole numbers, which Python handles much faster."""
+    if isinstance(dtype, pl.Datetime | pl.Duration):
+        return pl.Int64()
+    return pl.Int32() if dtype == pl.Date() else dtype
+
+
+def step_operands(values: Sequence[StepValue], schema: Schema) -> dict[StepValue, Operand]:
+    """A column for each value, under which Polars computes with it."""
+    return {value: Operand(pl.col(value.sql), _type(value, schema)) for value in values}
+
+
+def _type(value: StepValue, schema: Schema) -> pl.DataType:
+    if value.function == "elapsed":
+        return pl.Float64()
+    if value.argument is None:
+        return pl.Int64()
+    argument = RowExpression(value.argument.sql, value.argument)
+    _check_not_hidden(value, argument, schema)
+    if value.function == "count":
+        return pl.Int64()
+    if value.function in ("sum", "avg"):
+        return parse_aggregate(f"{value.function}({argument.text})", name=value.sql).result_type(schema)
+    dtype = argument.type(schema)
+    if value.function in ("min", "max") and dtype.is_nested():
+        raise DefinitionError("EXPRESSION_TYPE", f"'{value.sql}': {dtype} has no order. Use a field of it.")
+    return dtype
+
+
+def _check_not_hidden(value: StepValue, argument: RowExpression, schema: Schema) -> None:
+    """Refuse a field of a struct column that has the step's name: the name stands for the step."""
+    step = str(value.step)
+    column = schema.get(step)
+    if not isinstance(column, pl.Struct):
+        return
+    for name in sorted(argument.columns - schema.keys()):
+        if name in dict(column):
+            raise DefinitionError(
+                "STEP_HIDES_COLUMN",
+                f"'{step}.{name}' reads column {name!r} of rows matched by step {step!r}, and there is no such column: "
+                f"the step's name hides the column {step!r}. Rename the step, or write '{step}.{step}.{name}' for "
+                "rows that it matched.",
+            )
+
+
+def reader(value: StepValue, columns: CarriedColumns, steps: Sequence[str], dtype: pl.DataType) -> Reader:
+    """The function that computes a value, which has the type ``dtype``."""
+    number = None if value.step is None else steps.index(value.step)
+    if value.function == "elapsed":
+        return _since_start if number is None else partial(_since_step, number)
+    assert number is not None  # for the type checker: only elapsed() has no step
+    if value.argument is None:
+        return partial(_row_count, number)
+    place = columns.place(value.argument)
+    if value.function == "last":
+        return partial(_last, number, place)
+    if value.function == "first":
+        return partial(_first, number, place)
+    return partial(_aggregated, number, place, _AGGREGATES[value.function], dtype)
+
+
+def _since_start(row: Row | None, node: Node | None) -> float | None:
+    if node is None:
+        return 0.0
+    last, first = node[0], node
+    while first[2] is not None:
+        first = first[2]
+    return float(((last if row is None else row)[TIME] - first[0][TIME]) / 1_000_000)
+
+
+def _since_step(step: int, row: Row | None, node: Node | None) -> float | None:
+    last = None if node is None else node[0]
+    while node is not None and node[1] != step:
+        node = node[2]
+    here = last if row is None else row
+    return None if node is None or here is None else float((here[TIME] - node[0][TIME]) / 1_000_000)
+
+
+def _row_count(step: int, row: Row | None, node: Node | None) -> int:
+    count = 0
+    while node is not None:
+        count += node[1] == step
+        node = node[2]
+    return count
+
+
+def _last(step: int, place: int, row: Row | None, node: Node | None) -> Any:
+    while node is not None:
+        if node[1] == step:
+            return node[0][place]
+        node = node[2]
+    return None
+
+
+def _first(step: int, place: int, row: Row | None, node: Node | None) -> Any:
+    value = None
+    while node is not None:
+        if node[1] == step:
+            value = node[0][place]
+        node = node[2]
+    return value
+
+
+_Aggregate = Callable[[list[Any], pl.DataType], Any]
+
+
+def _aggregated(
+    step: int, place: int, aggregate: _Aggregate, dtype: pl.DataType, row: Row | None, node: Node | None
+) -> Any:
+    values = []
+    while node is not None:
+        if node[1] == step and node[0][place] is not None:
+            values.append(node[0][place])
+        node = node[2]
+    values.reverse()
+    return aggregate(values, dtype)
+
+
+def _sum(values: list[Any], dtype: pl.DataType) -> Any:
+    if not values:
+        return None
+    with localcontext(prec=2 * LARGEST_PRECISION):
+        total = sum(values)
+    if dtype == pl.Int64():
+        return total if fits(total, dtype) else None
+    return _rounded(Decimal(total), dtype) if isinstance(dtype, pl.Decimal) else float(total)
+
+
+def _average(values: list[Any], dtype: pl.DataType) -> Any:
+    if not values:
+        return None
+    if not isinstance(dtype, pl.Decimal):
+        return float(sum(values)) / len(values)
+    with localcontext(prec=2 * LARGEST_PRECISION):
+        return _rounded(Decimal(sum(values)) / len(values), dtype)
+
+
+def _rounded(value: Decimal, dtype: pl.Decimal) -> Decimal | None:
+    with localcontext(prec=2 * LARGEST_PRECISION):
+        rounded = value.quantize(Decimal(1).scaleb(-dtype.scale), rounding=ROUND_HALF_UP)
+    return rounded if abs(rounded.scaleb(dtype.scale)) < 10**dtype.precision else None
+
+
+def _nan_largest(value: Any) -> tuple[bool, Any]:
+    # As in Spark.
+    return value != value, value
+
+
+_AGGREGATES: Mapping[str, _Aggregate] = {
+    "count": lambda values, dtype: len(values),
+    "sum": _sum,
+    "avg": _average,
+    "min": lambda values, dtype: min(values, key=_nan_largest, default=None),
+    "max": lambda values, dtype: max(values, key=_nan_largest, default=None),
+}
