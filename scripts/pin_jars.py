@@ -8,7 +8,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from headrace.services.ivy import fetch
+from headrace.services.jars import fetch
 
 FILE = Path(__file__).parents[1] / "src/headrace/services/jars.toml"
 HEADER = """\

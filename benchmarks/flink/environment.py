@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.services.ivy import fetch
-from headrace.services.jars import cache_folder, jar_path
+from headrace.services.jars import cache_folder, fetch, jar_path
 
 HERE = Path(__file__).parent
 UV = HERE.parents[1] / "scripts" / "uv"

@@ -28,7 +28,7 @@ from headrace.connectors.kafka.transactions import Transactions
 from headrace.connectors.servers import running
 from headrace.errors import HeadraceError
 from headrace.secrets import secret
-from headrace.services.ports import ANY, free_ports
+from headrace.services.server import ANY, free_ports
 from headrace.services.service import Service
 from tests.topics import create_topic, messages
 from tests.writers import Writer

@@ -23,8 +23,7 @@ from headrace.connectors.mqtt.feed import Held, MqttFeed
 from headrace.connectors.mqtt.source import read_mqtt
 from headrace.connectors.servers import running
 from headrace.outages import OutageMarker, outages
-from headrace.services.ports import ANY, free_ports, is_free
-from headrace.services.programs import program
+from headrace.services.server import ANY, free_ports, is_free, program
 from headrace.services.service import Service
 
 

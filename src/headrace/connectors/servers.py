@@ -1,4 +1,4 @@
-"""All servers by name."""
+"""All development servers by name."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from headrace.connectors.opensearch.server import OpenSearch
 from headrace.connectors.postgres.server import Postgres
 from headrace.connectors.redis.server import Redis
 from headrace.errors import HeadraceError
-from headrace.services.server import Server
+from headrace.services.server import ServerKind
 from headrace.services.service import Service
 
-ALL: tuple[Server, ...] = (Kafka(), Postgres(), Redis(), Mosquitto(), OpenSearch(), Connect())
+ALL: tuple[ServerKind, ...] = (Kafka(), Postgres(), Redis(), Mosquitto(), OpenSearch(), Connect())
 SERVERS = {server.name: server for server in ALL}
 
 
 def service(name: str, folder: Path) -> Service:
-    """The server of that name in a subfolder of ``folder``; whether it runs or not.
+    """The server of that name in a subfolder of ``folder``, whether it runs or not.
 
     >>> service("reddis", Path("services"))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -36,7 +36,7 @@ def service(name: str, folder: Path) -> Service:
 
 @contextmanager
 def running(name: str, folder: Path | None = None) -> Iterator[Service]:
-    """A server for as long as the block lasts; without a folder its data is removed at the end.
+    """Run a server for the length of the block; without a folder its data is removed at the end.
 
     ``with running("kafka") as kafka: ... kafka.address ... kafka.kill() ... kafka.start()``
     """
@@ -44,7 +44,7 @@ def running(name: str, folder: Path | None = None) -> Iterator[Service]:
         yield from _started(service(name, folder))
         return
     passing = Path(tempfile.mkdtemp(prefix="headrace-services-"))
-    # PostgreSQL may have to run as another user, who must be able to get there.
+    # PostgreSQL may have to run as another user, who must be able to enter.
     passing.chmod(0o711)
     try:
         yield from _started(service(name, passing))

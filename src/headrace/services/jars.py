@@ -1,4 +1,4 @@
-"""Jars by pinned coordinates, fetched once and checked by sha256 whenever they are asked for."""
+"""Jars by pinned coordinates: fetched once from a Maven repository with Ivy, checked by sha256 on every use."""
 
 from __future__ import annotations
 
@@ -6,19 +6,114 @@ import fcntl
 import hashlib
 import os
 import shutil
+import subprocess
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+from xml.etree import ElementTree
 
 from headrace.errors import HeadraceError
-from headrace.services.ivy import fetch
+from headrace.services.server import java
+
+LAYOUT = "[organisation]/[module]/[revision]/[artifact]-[revision](-[classifier]).[ext]"
+MAVEN_NAMES = "{http://maven.apache.org/SETTINGS/1.0.0}"
+PATIENCE_SECONDS = 900
+
+
+def fetch(coordinates: Sequence[str], into: Path, *, transitive: bool, work: Path) -> str:
+    """Fetch jars, with their dependencies if wanted, into a folder by LAYOUT; returns Ivy's output.
+
+    ``work`` keeps what was fetched already, for a retry after a failure.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    wanted = work / "wanted.xml"
+    wanted.write_text(_module(coordinates, transitive=transitive))
+    command = [java(), *_proxies(), "-jar", str(_ivy_jar()), "-cache", str(work / "cache"), "-ivy", str(wanted)]
+    settings = _settings(work)
+    if settings is not None:
+        command += ["-settings", str(settings)]
+    command += ["-types", "jar", "bundle", "-confs", "default", "-retrieve", f"{into}/{LAYOUT}"]
+    try:
+        outcome = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise HeadraceError(
+            "JAR_MISSING", f"fetching {coordinates[0]} took more than {PATIENCE_SECONDS} seconds. Try again later."
+        ) from error
+    return outcome.stdout + outcome.stderr
+
+
+def _ivy_jar() -> Path:
+    spark = find_spec("pyspark")
+    folder = None if spark is None or spark.origin is None else Path(spark.origin).parent / "jars"
+    found = [] if folder is None else sorted(folder.glob("ivy-*.jar"))
+    if not found:
+        raise HeadraceError("IVY_MISSING", f"PySpark's jar ivy-*.jar was not found in {folder}. Reinstall pyspark.")
+    return found[-1]
+
+
+def _module(coordinates: Sequence[str], *, transitive: bool) -> str:
+    root = ElementTree.Element("ivy-module", version="2.0")
+    ElementTree.SubElement(root, "info", organisation="headrace", module="jars")
+    configurations = ElementTree.SubElement(root, "configurations")
+    ElementTree.SubElement(configurations, "conf", name="default")
+    dependencies = ElementTree.SubElement(root, "dependencies")
+    # In Ivy's reading of Maven, "master" is a module's own jar and "default" adds what it needs at run time.
+    part = "default->default" if transitive else "default->master"
+    for coordinate in coordinates:
+        organisation, name, revision = coordinate.split(":")
+        ElementTree.SubElement(dependencies, "dependency", org=organisation, name=name, rev=revision, conf=part)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _settings(work: Path) -> Path | None:
+    """The user's own Ivy settings, or settings made from the mirror in the user's Maven settings."""
+    own = Path.home() / ".ivy2" / "ivysettings.xml"
+    if own.exists():
+        return own
+    mirror = _maven_mirror(Path.home() / ".m2" / "settings.xml")
+    if mirror is None:
+        return None
+    root = ElementTree.Element("ivysettings")
+    ElementTree.SubElement(root, "settings", defaultResolver="mirror")
+    resolvers = ElementTree.SubElement(root, "resolvers")
+    ElementTree.SubElement(resolvers, "ibiblio", name="mirror", m2compatible="true", root=mirror)
+    made = work / "ivysettings.xml"
+    made.write_text(ElementTree.tostring(root, encoding="unicode"))
+    return made
+
+
+def _maven_mirror(settings: Path) -> str | None:
+    if not settings.exists():
+        return None
+    for mirror in ElementTree.parse(settings).iter():
+        if mirror.tag.removeprefix(MAVEN_NAMES) == "mirror":
+            fields = {field.tag.removeprefix(MAVEN_NAMES): (field.text or "").strip() for field in mirror}
+            if {"central", "*", "external:*"} & set(fields.get("mirrorOf", "").split(",")):
+                return fields.get("url")
+    return None
+
+
+def _proxies() -> list[str]:
+    """The environment's proxies as Java options."""
+    options = []
+    for scheme in ("http", "https"):
+        proxy = urlsplit(getproxies().get(scheme, ""))
+        if proxy.hostname is not None:
+            options.append(f"-D{scheme}.proxyHost={proxy.hostname}")
+            options.append(f"-D{scheme}.proxyPort={proxy.port or 80}")
+    return options
 
 
 @cache
 def pinned() -> Mapping[str, Mapping[str, str]]:
-    """Of each set of jars in ``jars.toml``, the checksum of every coordinate.
+    """The checksum of every coordinate, for each set of jars in ``jars.toml``.
 
     >>> sorted(pinned())
     ['connect', 'connector-delta', 'connector-kafka', 'jdbc-postgres', 'kafka-broker', 'opensearch']
@@ -28,7 +123,7 @@ def pinned() -> Mapping[str, Mapping[str, str]]:
 
 
 def cache_folder() -> Path:
-    """Where jars are kept: below ``~/.cache/headrace``, or below what HEADRACE_CACHE names."""
+    """Where jars are cached: below ``~/.cache/headrace``, or below HEADRACE_CACHE."""
     given = os.environ.get("HEADRACE_CACHE")
     return (Path.home() / ".cache" / "headrace" if given is None else Path(given)).absolute() / "jars"
 
@@ -46,7 +141,7 @@ def jars(name: str) -> list[Path]:
 
 
 def jar_path(coordinate: str) -> Path:
-    """Where a jar is, below the cache's folder.
+    """A jar's path below the cache folder.
 
     >>> jar_path("org.postgresql:postgresql:42.7.7").as_posix()
     'org.postgresql/postgresql/42.7.7/postgresql-42.7.7.jar'
@@ -89,13 +184,13 @@ def _checked(file: Path, checksum: str) -> Path:
         raise HeadraceError(
             "JAR_CHECKSUM",
             f"{file} has the sha256 {found} and not {checksum}, so it is not the jar that Headrace was tested with. "
-            "It was removed; try again, and if this comes back ask who runs your Maven repository.",
+            "It was removed; try again, and if that does not help, ask whoever runs your Maven repository.",
         )
     return file
 
 
 def _reason(said: str) -> str:
-    """The first of the problems that Ivy lists, without the address that it tried: that may hold a password.
+    """The first problem that Ivy lists, without the URL that it tried, which may hold a password.
 
     >>> _reason(":: problems summary ::\\n:::: WARNINGS\\n\\tHost maven.test not found. url=https://maven.test/a.pom")
     'Host maven.test not found.'

@@ -1,6 +1,6 @@
-"""Becomes a server: notes its own process id first, so that no server ever runs that its folder does not know.
+"""Becomes a server: stores its own process id first, so that every running server is known to its folder.
 
-Run as a script with bare Python: ``launcher.py FOLDER USER PROGRAM ARGUMENT...`` (an empty USER: stay who you are).
+Run as a script with bare Python: ``launcher.py FOLDER USER PROGRAM ARGUMENT...`` (an empty USER: the current user).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 
 def main(folder: str, user: str, command: list[str]) -> None:
-    """Note the process, go into the folder, send all output to its log and become the server."""
+    """Store the process id, enter the folder, send all output to its log and become the server."""
     os.chdir(folder)
     log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Processes known by their id and the time of their start, because an id alone is given out again."""
+"""Processes identified by id and start time, because ids are reused."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ GONE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
-    """One process of this machine; ``started`` is in clock ticks since the machine's own start."""
+class ServerProcess:
+    """A process of this machine; ``started`` is in clock ticks since the machine booted."""
 
     pid: int
     started: int
 
     def is_alive(self) -> bool:
-        """Whether it still runs; a child of ours that has ended is also cleared away."""
+        """Whether it still runs; also reaps it if it is an ended child of ours."""
         with suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)
         return known(self.pid) == self
 
-    def children(self) -> list[Process]:
-        """The processes that it and they have started, whatever session those have gone to."""
+    def children(self) -> list[ServerProcess]:
+        """Its children and theirs, in whatever session."""
         try:
             found = [known(child.pid) for child in psutil.Process(self.pid).children(recursive=True)]
         except psutil.NoSuchProcess:
@@ -37,13 +37,13 @@ class Process:
         return [child for child in found if child is not None]
 
     def end(self, wanted: signal.Signals, patience: float) -> None:
-        """Ask it to end; after ``patience`` seconds end it and its children without asking."""
+        """Send a signal; after ``patience`` seconds kill it and its children."""
         self._send(wanted)
         if not self._ends_within(patience):
             self.kill()
 
     def kill(self) -> None:
-        """End it and all its children at once, and return when they are gone."""
+        """Kill it and all its children, and return when they are gone."""
         if not self.is_alive():
             return
         everybody = [self, *self.children()]
@@ -67,12 +67,12 @@ class Process:
         return True
 
 
-def known(pid: int) -> Process | None:
-    """The process that has this id now; None when there is none, or only what is left of one that ended."""
+def known(pid: int) -> ServerProcess | None:
+    """The process that has this id now; None if there is none, or only a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
     state, threads, started = fields[0], int(fields[17]), int(fields[19])
     # A process that was killed counts as ended when its last thread has: until then it holds its ports and files.
-    return None if state in "ZX" and threads <= 1 else Process(pid, started)
+    return None if state in "ZX" and threads <= 1 else ServerProcess(pid, started)

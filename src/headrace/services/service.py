@@ -1,22 +1,57 @@
-"""One real server on this machine, with its data and its process."""
+"""Development servers: a real server on this machine, in a folder with its data and its state."""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import HeadraceError
 from headrace.services import launcher
-from headrace.services.ports import free_ports, is_free
-from headrace.services.processes import LOOK_SECONDS, Process
-from headrace.services.server import Place, Server
-from headrace.services.state import State, read_state
+from headrace.services.processes import LOOK_SECONDS, ServerProcess
+from headrace.services.server import Place, ServerKind, free_ports, is_free
+from headrace.storage import write_durably
+
+FILE = "service.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceState:
+    """A service that has been set up: its permanent ports, and the process that was started last and not stopped."""
+
+    name: str
+    ports: tuple[int, ...]
+    process: ServerProcess | None = None
+
+    def write(self, folder: Path) -> None:
+        """Store this state in the folder."""
+        fields: dict[str, object] = {"name": self.name, "folder": str(folder), "ports": self.ports}
+        if self.process is not None:
+            fields |= {"pid": self.process.pid, "started": self.process.started}
+        write_durably(folder / FILE, json.dumps(fields))
+
+
+def read_state(folder: Path) -> ServiceState | None:
+    """The state in a service's folder; None if nothing was ever set up there."""
+    try:
+        fields = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        process = ServerProcess(fields["pid"], fields["started"]) if "pid" in fields else None
+        return ServiceState(fields["name"], tuple(fields["ports"]), process)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise HeadraceError(
+            "SERVICE_STATE",
+            f"{folder / FILE} is not what Headrace writes ({error!r}). Stop the server by hand and remove the folder.",
+        ) from error
+
 
 READY_SECONDS = 120.0
 STOP_SECONDS = 20.0
@@ -24,9 +59,9 @@ LOG_LINES = 15
 
 
 class Service:
-    """A server in a folder of its own; any process that knows the folder can ask for it, stop it or start it again."""
+    """A server in its own folder. Any process that knows the folder can query, stop or restart it."""
 
-    def __init__(self, server: Server, folder: Path) -> None:
+    def __init__(self, server: ServerKind, folder: Path) -> None:
         self._server = server
         self.folder = folder.absolute()
 
@@ -47,12 +82,12 @@ class Service:
 
     @property
     def url(self) -> str:
-        """How clients name it; holds no secret."""
+        """Its address for clients, without secrets."""
         return self._server.url(self._place())
 
     @property
     def dsn(self) -> str:
-        """How clients name it, with its password if it has one: not for logs."""
+        """Its address with its password, if it has one: not for logs."""
         return self._server.dsn(self._place())
 
     @property
@@ -62,13 +97,13 @@ class Service:
 
     @property
     def pid(self) -> int | None:
-        """Its process; None when it does not run."""
+        """Its process id; None when it does not run."""
         process = self._process()
         return None if process is None else process.pid
 
     @property
     def state(self) -> str:
-        """``running``, ``stopped``, ``died`` (it ended without being asked) or ``absent`` (never started).
+        """``running``, ``stopped``, ``died`` (it ended by itself) or ``absent`` (never started).
 
         >>> from headrace.connectors.servers import service
         >>> service("redis", Path("no/such/folder")).state
@@ -82,11 +117,11 @@ class Service:
         return "running" if known.process.is_alive() else "died"
 
     def is_running(self) -> bool:
-        """Whether its process lives."""
+        """Whether its process is alive."""
         return self._process() is not None
 
     def start(self) -> bool:
-        """Start it, on the same port and with the same data as before, and return when it serves clients.
+        """Start it on the same port and with the same data as before; return when it serves clients.
 
         Returns False when it was running already.
         """
@@ -107,14 +142,14 @@ class Service:
             return True
 
     def stop(self) -> bool:
-        """Let it end in good order, by force when that takes too long; returns False when it was not running."""
+        """Shut it down cleanly, by force when that takes too long; returns False when it was not running."""
         with self._alone():
             process = self._process()
             if process is not None:
                 process.end(self._server.stop_signal, STOP_SECONDS)
             known = read_state(self.folder)
             if known is not None:
-                State(known.name, known.ports).write(self.folder)
+                ServiceState(known.name, known.ports).write(self.folder)
             return process is not None
 
     def kill(self) -> None:
@@ -123,7 +158,7 @@ class Service:
         if process is not None:
             process.kill()
 
-    def _process(self) -> Process | None:
+    def _process(self) -> ServerProcess | None:
         known = read_state(self.folder)
         process = None if known is None else known.process
         return process if process is not None and process.is_alive() else None
@@ -141,12 +176,12 @@ class Service:
         if known is not None:
             return Place(self.folder, known.ports)
         place = Place(self.folder, free_ports(self._server.ports))
-        # Without a state a set-up may have been interrupted; what it left is not to be trusted.
+        # Without a state an earlier set-up was interrupted; its data cannot be trusted.
         if place.data.exists():
             shutil.rmtree(place.data)
         place.data.mkdir()
         self._server.prepare(place)
-        State(self.name, place.ports).write(self.folder)
+        ServiceState(self.name, place.ports).write(self.folder)
         return place
 
     def _require_ports(self, place: Place) -> None:
@@ -158,10 +193,10 @@ class Service:
                 "Stop that program, or remove the folder to start anew on another port.",
             )
 
-    def _launch(self, place: Place) -> Process:
+    def _launch(self, place: Place) -> ServerProcess:
         command = self._server.command(place)
-        # Forget the predecessor, whose id the new process could have been given.
-        State(self.name, place.ports).write(self.folder)
+        # Forget the predecessor, whose process id the new process could get.
+        ServiceState(self.name, place.ports).write(self.folder)
         script = [sys.executable, "-I", "-S", launcher.__file__, str(self.folder), command.user or ""]
         # Its own session: it outlives the terminal and the command that started it.
         pid = os.posix_spawn(sys.executable, [*script, *command.arguments], os.environ, setsid=True)
@@ -174,7 +209,7 @@ class Service:
                 raise self._failed("could not be started")
             time.sleep(LOOK_SECONDS)
 
-    def _wait_until_ready(self, place: Place, process: Process) -> None:
+    def _wait_until_ready(self, place: Place, process: ServerProcess) -> None:
         until = time.monotonic() + READY_SECONDS
         while not self._server.is_ready(place):
             if not process.is_alive():
@@ -191,7 +226,7 @@ class Service:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Two commands at once do not start or stop one server twice."""
+        """A lock, so that two commands at once do not start or stop one server twice."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -10,37 +10,37 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.services.processes import Process, known
+from headrace.services.processes import ServerProcess, known
 
 SLEEP = "import time; time.sleep(60)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
 PARENT = f"import os, subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}], start_new_session=True)"
 
 
-def start(code: str) -> Process:
+def start(code: str) -> ServerProcess:
     process = known(os.posix_spawn(sys.executable, [sys.executable, "-I", "-S", "-c", code], os.environ))
     assert process is not None
     return process
 
 
 @pytest.fixture
-def sleeper() -> Iterator[Process]:
+def sleeper() -> Iterator[ServerProcess]:
     """A process that does nothing."""
     process = start(SLEEP)
     yield process
     process.kill()
 
 
-def test_a_process_with_the_same_id_that_started_at_another_time_is_somebody_else(sleeper: Process) -> None:
+def test_a_process_with_the_same_id_that_started_at_another_time_is_somebody_else(sleeper: ServerProcess) -> None:
     assert sleeper.is_alive()
-    another = Process(sleeper.pid, sleeper.started - 1)
+    another = ServerProcess(sleeper.pid, sleeper.started - 1)
     assert not another.is_alive()
     another.kill()
     another.end(signal.SIGTERM, 0.1)
     assert sleeper.is_alive()
 
 
-def test_a_process_that_ended_is_not_alive_even_before_its_parent_looked(sleeper: Process) -> None:
+def test_a_process_that_ended_is_not_alive_even_before_its_parent_looked(sleeper: ServerProcess) -> None:
     os.kill(sleeper.pid, signal.SIGKILL)
     until = time.monotonic() + 60
     while sleeper.is_alive() and time.monotonic() < until:

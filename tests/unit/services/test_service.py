@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -20,9 +19,8 @@ import pytest
 
 from headrace.connectors.servers import running, service
 from headrace.errors import HeadraceError
-from headrace.services import programs
-from headrace.services.ports import ANY, HOST
-from headrace.services.server import Command, Place
+from headrace.services import server as server_module
+from headrace.services.server import HOST, Command, Place, ServerKind
 from headrace.services.service import Service
 
 LISTEN = """
@@ -35,13 +33,11 @@ FAIL = "import sys; print('no luck today'); sys.exit(3)"
 
 
 @dataclass(frozen=True, slots=True)
-class Small:
+class Small(ServerKind):
     """A server that accepts connections, or does what its code says."""
 
     code: str = LISTEN
     name: ClassVar[str] = "small"
-    ports: ClassVar[tuple[range, ...]] = (ANY,)
-    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
     def prepare(self, place: Place) -> None:
         (place.data / "prepared").touch(exist_ok=False)
@@ -58,12 +54,6 @@ class Small:
 
     def url(self, place: Place) -> str:
         return f"small://{place.address}"
-
-    def dsn(self, place: Place) -> str:
-        return self.url(place)
-
-    def secret_file(self, place: Place) -> Path | None:
-        return None
 
 
 @pytest.fixture
@@ -174,7 +164,7 @@ def test_a_program_that_is_not_installed_is_named_with_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(programs, "SYSTEM_FOLDERS", str(tmp_path))
+    monkeypatch.setattr(server_module, "SYSTEM_FOLDERS", str(tmp_path))
     with (
         pytest.raises(HeadraceError, match=r"\[SERVICE_MISSING\].*apt-get install redis-server"),
         running("redis", tmp_path),

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-from dataclasses import dataclass
 from typing import ClassVar
 
 from headrace.connectors.kafka.server import JAVA_OPTIONS, LOGGING, Kafka
 from headrace.errors import HeadraceError
-from headrace.services.http_server import HttpServer
 from headrace.services.jars import jars
-from headrace.services.ports import ANY
-from headrace.services.programs import java
-from headrace.services.server import Command, Place
-from headrace.services.state import read_state
+from headrace.services.server import Command, HttpServer, Place, java
+from headrace.services.service import read_state
 
 SETTINGS = {
     "key.converter": "org.apache.kafka.connect.json.JsonConverter",
@@ -27,13 +22,11 @@ SETTINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Connect(HttpServer):
     """One worker that runs the connectors which clients put into it over HTTP."""
 
+    __slots__ = ()
     name: ClassVar[str] = "connect"
-    ports: ClassVar[tuple[range, ...]] = (ANY,)
-    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
     ready_path: ClassVar[str] = "/connectors"
 
     def prepare(self, place: Place) -> None:

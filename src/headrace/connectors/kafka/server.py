@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import os
-import signal
 import subprocess
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,9 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from headrace.errors import HeadraceError
 from headrace.services.jars import jars
-from headrace.services.ports import ANY, HOST, is_free
-from headrace.services.programs import java
-from headrace.services.server import Command, Place
+from headrace.services.server import ANY, HOST, Command, Place, ServerKind, is_free, java
 
 # Quick to start and small: it is for development and tests, not for load.
 JAVA_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -59,14 +55,13 @@ LOGGING = """\
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Kafka:
+class Kafka(ServerKind):
     """A cluster of one broker."""
 
+    __slots__ = ()
     name: ClassVar[str] = "kafka"
     # The second one is the controller's.
     ports: ClassVar[tuple[range, ...]] = (ANY, ANY)
-    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
     def prepare(self, place: Place) -> None:
         """Write the settings and format the store."""
@@ -115,16 +110,8 @@ class Kafka:
             return False
 
     def url(self, place: Place) -> str:
-        """How clients name it."""
+        """Its address as clients write it."""
         return place.address
-
-    def dsn(self, place: Place) -> str:
-        """The same: it has no password."""
-        return self.url(place)
-
-    def secret_file(self, place: Place) -> Path | None:
-        """It has no password."""
-        return None
 
 
 def _settings_file(place: Place) -> Path:

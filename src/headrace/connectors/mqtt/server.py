@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from headrace.services.ports import ANY, HOST
-from headrace.services.programs import program
-from headrace.services.server import Command, Place
+from headrace.services.server import HOST, Command, Place, ServerKind, program
 
 # An MQTT 3.1.1 greeting with a clean session and an empty client name, and how its acceptance begins.
 GREETING = bytes.fromhex("100c 0004 4d515454 04 02 003c 0000")
 ACCEPTED = bytes.fromhex("20020000")
 
 
-@dataclass(frozen=True, slots=True)
-class Mosquitto:
+class Mosquitto(ServerKind):
     """An MQTT broker that lets everybody on this machine in."""
 
+    __slots__ = ()
     name: ClassVar[str] = "mosquitto"
-    ports: ClassVar[tuple[range, ...]] = (ANY,)
-    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
     def prepare(self, place: Place) -> None:
         """Write the settings."""
@@ -57,16 +51,8 @@ class Mosquitto:
             return False
 
     def url(self, place: Place) -> str:
-        """How clients name it."""
+        """Its address as clients write it."""
         return f"mqtt://{place.address}"
-
-    def dsn(self, place: Place) -> str:
-        """The same: it has no password."""
-        return self.url(place)
-
-    def secret_file(self, place: Place) -> Path | None:
-        """It has no password."""
-        return None
 
 
 def _settings_file(place: Place) -> Path:

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from headrace.services.http_server import HttpServer
 from headrace.services.jars import jars
-from headrace.services.ports import ANY, HOST
-from headrace.services.programs import java
-from headrace.services.server import Command, Place
+from headrace.services.server import ANY, HOST, Command, HttpServer, Place, java
 
 JAVA_OPTIONS = ("-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 
-@dataclass(frozen=True, slots=True)
 class OpenSearch(HttpServer):
     """A cluster of one node, without passwords."""
 
+    __slots__ = ()
     name: ClassVar[str] = "opensearch"
     # The runner takes no port for clients above 9299. The second one is for talk between nodes.
     ports: ClassVar[tuple[range, ...]] = (range(8_300, 9_200), ANY)
-    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
     ready_path: ClassVar[str] = "/_cluster/health?wait_for_status=yellow&timeout=2s"
 
     def prepare(self, place: Place) -> None:

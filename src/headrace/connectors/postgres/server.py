@@ -8,7 +8,6 @@ import secrets
 import signal
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote
@@ -16,9 +15,7 @@ from urllib.parse import quote
 import psycopg
 
 from headrace.errors import HeadraceError
-from headrace.services.ports import ANY, HOST
-from headrace.services.programs import program
-from headrace.services.server import Command, Place
+from headrace.services.server import HOST, Command, Place, ServerKind, program
 
 USER = "headrace"
 DATABASE = "postgres"
@@ -26,12 +23,11 @@ DATABASE = "postgres"
 UNPRIVILEGED = "postgres"
 
 
-@dataclass(frozen=True, slots=True)
-class Postgres:
+class Postgres(ServerKind):
     """A PostgreSQL server with one superuser, ``headrace``."""
 
+    __slots__ = ()
     name: ClassVar[str] = "postgres"
-    ports: ClassVar[tuple[range, ...]] = (ANY,)
     # The kind of stop that does not wait until all clients have left.
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT
 

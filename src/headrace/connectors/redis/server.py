@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 import socket
-from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
-from headrace.services.ports import ANY, HOST
-from headrace.services.programs import program
-from headrace.services.server import Command, Place
+from headrace.services.server import HOST, Command, Place, ServerKind, program
 
 
-@dataclass(frozen=True, slots=True)
-class Redis:
+class Redis(ServerKind):
     """A Redis server without password."""
 
+    __slots__ = ()
     name: ClassVar[str] = "redis"
-    ports: ClassVar[tuple[range, ...]] = (ANY,)
-    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
-
-    def prepare(self, place: Place) -> None:
-        """Nothing: all settings are in the command."""
 
     def command(self, place: Place) -> Command:
         """What to run."""
@@ -47,13 +37,5 @@ class Redis:
             return False
 
     def url(self, place: Place) -> str:
-        """How clients name it."""
+        """Its address as clients write it."""
         return f"redis://{place.address}/0"
-
-    def dsn(self, place: Place) -> str:
-        """The same: it has no password."""
-        return self.url(place)
-
-    def secret_file(self, place: Place) -> Path | None:
-        """It has no password."""
-        return None

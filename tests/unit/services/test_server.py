@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.services.ports import ANY, HOST, free_ports, is_free
+from headrace.services.server import ANY, HOST, free_ports, is_free
 
 
 def test_no_outgoing_connection_of_linux_can_take_a_servers_port() -> None:
