@@ -93,7 +93,7 @@ def _batches() -> Iterator[pl.DataFrame]:
 
 def _run(operator: Operator, batches: list[pl.DataFrame], *, emitting: bool) -> tuple[float, int]:
     """Processor seconds of all batches, and the bytes of state after the last."""
-    from headrace.event_time.record import BatchRecord, Edge
+    from headrace.event_time.record import BatchRecord, TimeBounds
     from headrace.event_time.strategy import BEGINNING
     from headrace.wheel.pack import Blob, pack
     from headrace.wheel.pages import StateCache
@@ -108,8 +108,8 @@ def _run(operator: Operator, batches: list[pl.DataFrame], *, emitting: bool) -> 
         # An operator that is told that everything has been fired already emits nothing, and forgets what is over.
         before, fired = watermark, FIRST_TIME + number * MINUTES_PER_BATCH * MINUTE
         watermark = fired
-        edge = Edge(watermark, watermark, before=before if emitting else watermark)
-        record = BatchRecord(number, 0, {}, {operator.name: edge}, {}, drain=False)
+        bounds = TimeBounds(watermark, watermark, before=before if emitting else watermark)
+        record = BatchRecord(number, 0, {}, {operator.name: bounds}, {}, drain=False)
         began = time.process_time()
         groups: dict[int, list[Blob]] = {}
         for part in range(TASKS):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 TIME_TAG = "headrace.time"
-"""Column metadata that survives the author's own select: this column is the event time of the named node's edge."""
+"""Column metadata that survives the user's own select: this column is the event time of the named node."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _IN_PLAN = re.compile(r"headrace\.(source|step)\.([A-Za-z][A-Za-z0-9_]*)")
@@ -283,14 +283,14 @@ class Graph:
         return set().union(*(self.sources_behind(given) for given in self.steps[name].inputs))
 
     def stateful(self, steps: Iterable[str]) -> tuple[str, ...]:
-        """Those of some steps that have state, and so an edge of their own."""
+        """Those of some steps that have state, and so time bounds of their own."""
         return tuple(name for name in steps if not self.steps[name].stateless)
 
-    def edge_of(self, node: str) -> str:
-        """The source or step with state whose edge rules the rows of a node, ``source.<name>`` or ``step.<name>``."""
+    def time_node(self, node: str) -> str:
+        """The source or stateful step, ``source.<name>`` or ``step.<name>``, whose event time a node's rows follow."""
         kind, name = node.split(".", 1)
         if kind == "step" and self.steps[name].stateless:
-            return self.edge_of(self.steps[name].inputs[0])
+            return self.time_node(self.steps[name].inputs[0])
         return node
 
     def time_field(self, frame: DataFrame, *, step: str) -> StructField:

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import headrace as hr
-from headrace.event_time.record import BatchRecord, Edge
+from headrace.event_time.record import BatchRecord, TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.wheel.codec import decode
 from headrace.wheel.pack import Blob, pack
@@ -51,7 +51,7 @@ class Entries:
 
 
 def _task(batch: int, fire: int) -> Task:
-    record = BatchRecord(batch, 0, {}, {"hourly": Edge(BEGINNING, fire)}, {}, False)
+    record = BatchRecord(batch, 0, {}, {"hourly": TimeBounds(BEGINNING, fire)}, {}, False)
     return Task(record, "flow", "", 0, 0, lambda key, values: None)
 
 

@@ -84,13 +84,13 @@ def test_a_row_late_for_some_windows_counts_in_the_others() -> None:
 
 
 def test_the_account_says_how_many_rows_were_late_for_some_of_their_windows() -> None:
-    from headrace.event_time.record import Edge
+    from headrace.event_time.record import TimeBounds
 
     step = busy.late(hr.side_output())
     schema: dict[str, Any] = {"shop": _type("s"), "amount": _type(1.0), "at": _type("moment")}
     operator = step.bind(schema, "at")
     frame = _rows(schema, ("s", 1.0, 65), ("s", 1.0, 85), ("s", 1.0, 5))
-    combined = operator.combine(frame, Edge(late=80 * 60_000_000, fire=80 * 60_000_000))
+    combined = operator.combine(frame, TimeBounds(late=80 * 60_000_000, fire=80 * 60_000_000))
     assert (combined.accepted, combined.partly_late, combined.late.height) == (2, 1, 1)
 
 
@@ -222,15 +222,17 @@ def test_an_hour_every_minute_is_kept_in_minutes_and_not_in_hours() -> None:
     """Sixty windows share each pane: the state of one key grows with minutes, not with windows."""
     import polars as pl
 
-    from headrace.event_time.record import Edge
+    from headrace.event_time.record import TimeBounds
     from headrace.event_time.strategy import BEGINNING
 
     schema: dict[str, Any] = {"shop": _type("s"), "amount": _type(1.0), "at": _type("moment")}
     operator = hr.hopping("h", size="1 hour", every="1 minute", key="shop").agg(n="count(*)").late(hr.drop())
     bound = operator.bind(schema, "at")
     rows = _rows(schema, *(("s", 1.0, minute) for minute in range(60)))
-    edge = Edge(BEGINNING, BEGINNING)
-    state = bound.apply(pl.DataFrame(schema=dict(bound.state_schema)), bound.combine(rows, edge).partials, edge).state
+    bounds = TimeBounds(BEGINNING, BEGINNING)
+    state = bound.apply(
+        pl.DataFrame(schema=dict(bound.state_schema)), bound.combine(rows, bounds).partials, bounds
+    ).state
     assert state.height == 60
 
 

@@ -101,12 +101,12 @@ def test_what_is_late_takes_no_part_and_all_else_comes_to_the_answer_by_changes(
         for each in ("left", "right") if side is None else (side,):
             passed[each] += further
             elements.append(watermark(moment(passed[each]), side=each))
-        edge = base + min(passed.values()) * SECOND
+        time_bounds = base + min(passed.values()) * SECOND
         for _ in range(chance.randrange(8)):
             time = base + chance.randrange(61) * SECOND
             row = model.Row(chance.choice(["left", "right"]), chance.choice(["a", "b", None]), time, number)
             number += 1
-            (taken if time >= edge - late.correctable else missed).append(row)
+            (taken if time >= time_bounds - late.correctable else missed).append(row)
             elements.append(model.arriving(row))
         elements.append(batch())
     played = play(step, *elements, watermark("2026-01-03T00:00"))

@@ -91,7 +91,7 @@ def test_a_step_behind_takes_time_from_the_source_before_and_late_rows_are_late_
 
 
 @pytest.mark.spark
-def test_between_two_steps_the_edge_of_the_first_goes_through_to_the_second() -> None:
+def test_between_two_steps_the_time_bounds_of_the_first_go_through_to_the_second() -> None:
     hourly = hr.tumbling("hourly", size="1 hour", key="id").agg(n="count(*)").late(hr.drop())
     daily = hr.tumbling("daily", size="1 day", key="name").agg(all="sum(n)").late(hr.drop())
     timeline(

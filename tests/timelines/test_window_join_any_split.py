@@ -84,13 +84,13 @@ def test_a_row_takes_part_in_the_windows_that_still_take_it(
         for each in passed if side is None else (side,):
             passed[each] += further
             elements.append(watermark(moment(passed[each]), side=each))
-        edge = base + min(passed.values()) * SECOND
+        bounds = base + min(passed.values()) * SECOND
         for _ in range(chance.randrange(8)):
             time = base + chance.randrange(61) * SECOND
             row = sides.Row(chance.choice(["left", "right"]), chance.choice(["a", "b", None]), time, len(rows))
             rows.append(row)
             every_window = model.windows_of(time, 10 * SECOND, every * SECOND)
-            windows[row.number] = [window for window in every_window if window[1] + late.correctable > edge]
+            windows[row.number] = [window for window in every_window if window[1] + late.correctable > bounds]
             elements.append(sides.arriving(row))
         elements.append(batch())
     played = play(step, *elements, watermark("2026-01-03T00:00"))

@@ -16,7 +16,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class TimeBounds:
     """The time bounds of a step's input in one batch.
 
     A row is on time when its time is at least ``late``; the step fires everything due up to ``fire``, and has fired
@@ -34,7 +34,7 @@ class Edge:
 class BatchRecord:
     """What was decided for a batch before it ran; a re-run reads it back and gives the same rows.
 
-    >>> record = BatchRecord(3, 0, {"payments": 5}, {"hourly": Edge(5, 5)}, {"hourly": (1, 2)}, drain=False)
+    >>> record = BatchRecord(3, 0, {"payments": 5}, {"hourly": TimeBounds(5, 5)}, {"hourly": (1, 2)}, drain=False)
     >>> BatchRecord.from_json(record.to_json()) == record
     True
     """
@@ -42,7 +42,7 @@ class BatchRecord:
     batch: int
     clock: int
     watermarks: Mapping[str, int]
-    edges: Mapping[str, Edge]
+    time_bounds: Mapping[str, TimeBounds]
     wake: Mapping[str, tuple[int, ...]]
     """Key groups of each step in which something is due, so they are called even without rows."""
     drain: bool
@@ -57,7 +57,9 @@ class BatchRecord:
 
     def to_json(self) -> str:
         """The record as one line of JSON."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":"))
+        fields = asdict(self)
+        fields["edges"] = fields.pop("time_bounds")  # the name in the logs of all checkpoints
+        return json.dumps({"format": FORMAT, **fields}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> BatchRecord:
@@ -73,7 +75,7 @@ class BatchRecord:
             raw["batch"],
             raw["clock"],
             raw["watermarks"],
-            {step: Edge(**edge) for step, edge in raw["edges"].items()},
+            {step: TimeBounds(**bounds) for step, bounds in raw["edges"].items()},
             {step: tuple(groups) for step, groups in raw["wake"].items()},
             raw["drain"],
             raw["generation"],

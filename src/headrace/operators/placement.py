@@ -50,14 +50,14 @@ class Input:
     schema: Mapping[str, pl.DataType]
     time: str
     node: str
-    """The source or step whose edge the time belongs to."""
+    """The source or step whose event time it is."""
 
     @classmethod
     def of(cls, frame: DataFrame, *, step: str, changelog: bool) -> Input:
         """What a step named ``step`` finds in a frame of the active pipeline; whether it takes a changelog."""
         graph = active_graph()
         time = graph.time_field(frame, step=step)
-        kind, given = graph.edge_of(time.metadata[TIME_TAG]).split(".", 1)
+        kind, given = graph.time_node(time.metadata[TIME_TAG]).split(".", 1)
         if kind == "step":
             check_input(step, graph.steps[given].step, frame.columns, changelog=changelog)
         sources, _ = graph.nodes_in(frame)
@@ -155,7 +155,7 @@ def _rows_of_blobs(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl
 
 
 def tagged(schema: StructType, column: str, node: str) -> StructType:
-    """The schema with one column marked as the event time of a node's edge."""
+    """The schema with one column marked as the event time of a node."""
     return StructType(
         [
             StructField(field.name, field.dataType, field.nullable, {TIME_TAG: node} if field.name == column else None)

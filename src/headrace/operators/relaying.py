@@ -8,7 +8,7 @@ from functools import cached_property
 import polars as pl
 
 from headrace.changelog import CHANGE, INSERT, POSITION
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import Rows
 from headrace.operators.tables.changelog_input import ChangelogInput
 from headrace.wheel.operator import Applied, Combined, Due
@@ -64,9 +64,9 @@ class Relaying:
         """No change of a table is late: all of them are messages, in the order of their positions."""
         return {}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Inserts are messages; what becomes of them in the table afterwards is not."""
-        changes = self._intake.combine(rows, edge)
+        changes = self._intake.combine(rows, bounds)
         messages = changes.partials.filter(pl.col(CHANGE) == INSERT).select(self.partial_schema.keys())
         others = changes.accepted - messages.height
         return Combined(messages, changes.late, messages.height, dropped=others, failed=changes.failed)
@@ -75,12 +75,12 @@ class Relaying:
         """Nothing to sum up."""
         return partials
 
-    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """All messages of the batch, in the order of their positions."""
         key, value = pl.col(*self.key).cast(pl.String).alias(KEY), pl.col(self.payload).alias(VALUE)
         messages = partials.sort(POSITION, maintain_order=True).select(key, value, POSITION, self.rows.time)
         return Applied(state, state.clear(), state.clear(), messages)
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """Nothing waits."""
         return Due()

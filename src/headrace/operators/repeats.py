@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from headrace.event_time.lateness import Lateness
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.key_order import KEY_NUMBER, in_key_order, with_key_numbers
 from headrace.operators.rows import Rows
 from headrace.wheel.key_groups import canonical
@@ -66,9 +66,9 @@ class Deduplication:
         """Late rows, when they are kept."""
         return {"late": self.rows.late_schema} if self.lateness.keeps_rows else {}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late rows aside, and drop those that have key and time of an earlier one in the frame."""
-        on_time, late = self.rows.parted(rows, edge)
+        on_time, late = self.rows.parted(rows, bounds)
         on_time = canonical(on_time, self.key).with_columns(self.rows.row_time.alias(TIME))
         firsts = on_time.unique([*self.key, TIME], keep="first", maintain_order=True)
         return Combined(
@@ -82,12 +82,12 @@ class Deduplication:
         """Rows stay as they are, in the order of their arrival; only the state counts repeats among them."""
         return partials
 
-    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Emit the rows that are no repeats, remember them, and forget those that no row on time can be near to."""
         rows = partials.with_columns(self.rows.row_time.alias(TIME)).with_row_index(PLACE)
         emitted = rows[self._first_places(state, rows)].sort(TIME, PLACE)
         fresh = emitted.select(*self.key, pl.col(TIME).alias(FIRST))
-        over = pl.col(FIRST) + self.within <= edge.fire
+        over = pl.col(FIRST) + self.within <= bounds.fire
         fresh = fresh.filter(~over)
         return Applied(
             pl.concat([state.filter(~over), fresh]),
@@ -97,7 +97,7 @@ class Deduplication:
             dropped=rows.height - emitted.height,
         )
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest moment at which an emitted row is forgotten."""
         return Due(None if state.is_empty() else int(state.select(pl.col(FIRST).min()).item()) + self.within)
 

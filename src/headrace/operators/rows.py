@@ -9,7 +9,7 @@ from functools import cached_property
 import polars as pl
 
 from headrace.errors import DefinitionError
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END as END_OF_TIME
 
 RESERVED = "__"
@@ -59,10 +59,10 @@ class Rows:
             )
         return {**self.schema, LATE_BY: pl.Duration("us")}
 
-    def late(self, rows: pl.DataFrame, edge: Edge) -> pl.DataFrame:
+    def late(self, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
         """Late rows with how late each was."""
         # At a drain the watermark is the end of time, from which no distance can be told.
-        watermark = pl.lit(edge.fire if edge.fire < END_OF_TIME else edge.late, pl.Int64)
+        watermark = pl.lit(bounds.fire if bounds.fire < END_OF_TIME else bounds.late, pl.Int64)
         return rows.with_columns((watermark - self.row_time).cast(pl.Duration("us")).alias(LATE_BY))
 
     @property
@@ -74,8 +74,8 @@ class Rows:
         follows_windows = isinstance(self.schema[self.time], pl.Struct) and "pane" in self.schema
         return pl.col("pane") == "late" if follows_windows else pl.lit(False)
 
-    def parted(self, rows: pl.DataFrame, edge: Edge) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def parted(self, rows: pl.DataFrame, bounds: TimeBounds) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The rows on time, and those that event time has already passed, with how late each was."""
-        late = rows.select((self.row_time < edge.late) | self.is_correction).to_series()
+        late = rows.select((self.row_time < bounds.late) | self.is_correction).to_series()
         on_time = rows.filter(~late) if late.any() else rows
-        return on_time, self.late(rows.filter(late), edge)
+        return on_time, self.late(rows.filter(late), bounds)

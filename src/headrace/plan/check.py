@@ -33,7 +33,7 @@ def findings(graph: Graph) -> list[Finding]:
 def _clocks(graph: Graph) -> list[Finding]:
     found = []
     for name in graph.stateful(graph.steps):
-        for given in dict.fromkeys(map(graph.edge_of, graph.steps[name].inputs)):
+        for given in dict.fromkeys(map(graph.time_node, graph.steps[name].inputs)):
             source = graph.sources.get(given.removeprefix("source."))
             if source is not None and source.time.kind != "event":
                 found.append(

@@ -60,7 +60,7 @@ class Flow:
         self._outputs = Outputs(graph, node, spark, self.folder, birth, lease)
         topology = Topology(
             {name: graph.sources[name].time for name in node.sources if graph.sources[name].time is not None},
-            {name: tuple(map(graph.edge_of, graph.steps[name].inputs)) for name in graph.stateful(node.steps)},
+            {name: tuple(map(graph.time_node, graph.steps[name].inputs)) for name in graph.stateful(node.steps)},
             {name: cap for name in node.sources if (cap := graph.sources[name].cap) is not None},
             frozenset(name for name in node.sources if graph.sources[name].divided),
             {name: graph.steps[name].step.holdback for name in node.steps},

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.errors import HeadraceError
-from headrace.event_time.record import BatchLog, BatchRecord, Edge
+from headrace.event_time.record import BatchLog, BatchRecord, TimeBounds
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
 from headrace.event_time.tracker import WatermarkTracker
 from headrace.runtime.broadcast_tables import SmallTables
@@ -134,14 +134,14 @@ class Planner:
         now = self._planned_at
         watermarks = {name: END if drain else tracker.watermark(clock=now) for name, tracker in self.trackers.items()}
         idle = {name for name, tracker in self.trackers.items() if tracker.is_idle() and not drain}
-        edges = self._edges(watermarks, idle, now)
+        time_bounds = self._time_bounds(watermarks, idle, now)
         writing = self._writing
         record = BatchRecord(
             batch,
             now,
             watermarks,
-            edges,
-            self._due(edges),
+            time_bounds,
+            self._due(time_bounds),
             drain,
             writing.generation,
             writing.writers,
@@ -173,19 +173,19 @@ class Planner:
         since = self._ended_at if overran else self._planned_at
         return max(0, now - max(since, self._away_until.get(source, since)))
 
-    def _edges(self, watermarks: Mapping[str, int], idle: Collection[str], clock: int) -> dict[str, Edge]:
-        edges: dict[str, Edge] = {}
+    def _time_bounds(self, watermarks: Mapping[str, int], idle: Collection[str], clock: int) -> dict[str, TimeBounds]:
+        time_bounds: dict[str, TimeBounds] = {}
         for step, inputs in self._topology.steps.items():
             late, fire = [], []
             # An input that is idle as a whole does not hold up the other, unless that is idle too.
             for node in [each for each in inputs if not self._is_idle(each, idle)] or inputs:
                 kind, name = node.split(".", 1)
                 late.append(watermarks[name] if kind == "source" else self._held_back(name, self._fired[name]))
-                fire.append(watermarks[name] if kind == "source" else self._held_back(name, edges[name].fire))
+                fire.append(watermarks[name] if kind == "source" else self._held_back(name, time_bounds[name].fire))
             # Time does not go back when an idle input wakes.
             fired = self._fired[step]
-            edges[step] = Edge(max(fired, min(late)), max(fired, min(fire)), fired, clock)
-        return edges
+            time_bounds[step] = TimeBounds(max(fired, min(late)), max(fired, min(fire)), fired, clock)
+        return time_bounds
 
     def _is_idle(self, node: str, idle: Collection[str]) -> bool:
         kind, name = node.split(".", 1)
@@ -197,14 +197,14 @@ class Planner:
         """Up to where the results of a step are complete when its input is up to ``time``."""
         return time - self._topology.holdbacks.get(step, 0) if BEGINNING < time < END else time
 
-    def _due(self, edges: Mapping[str, Edge]) -> dict[str, tuple[int, ...]]:
+    def _due(self, time_bounds: Mapping[str, TimeBounds]) -> dict[str, tuple[int, ...]]:
         return {
             step: tuple(
                 group
                 for group, values in self.groups[step].items()
-                if _is_due(values["due"], edge.fire) or _is_due(values["due_clock"], edge.clock)
+                if _is_due(values["due"], bounds.fire) or _is_due(values["due_clock"], bounds.clock)
             )
-            for step, edge in edges.items()
+            for step, bounds in time_bounds.items()
         }
 
     def wants_batch(self) -> bool:
@@ -215,7 +215,7 @@ class Planner:
             name: tracker.watermark(clock=now, waited=waited[name]) for name, tracker in self.trackers.items()
         }
         idle = {name for name, tracker in self.trackers.items() if tracker.is_idle(waited=waited[name])}
-        return any(self._due(self._edges(watermarks, idle, now)).values())
+        return any(self._due(self._time_bounds(watermarks, idle, now)).values())
 
     def conclude(
         self, record: BatchRecord, reports: Reports, marks: Mapping[str, Mapping[int, int]] = NO_MARKS
@@ -239,7 +239,7 @@ class Planner:
             if changes is not None:
                 taken = sum(report["accepted"] for report in changes.values())
                 self.rules_versions[step] = self.rules_versions.get(step, 0) + taken
-        self._fired = {step: edge.fire for step, edge in record.edges.items()}
+        self._fired = {step: bounds.fire for step, bounds in record.time_bounds.items()}
         self.drained = self.drained or record.drain
         for sink, marked in marks.items():
             self.marks.setdefault(sink, {}).update(marked)

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import polars as pl
 
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Intake(Protocol):
     def partial_schema(self) -> Mapping[str, pl.DataType]:
         """Columns of the partial results that travel."""
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Map side: judge lateness and pre-combine the rows of one frame."""
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
@@ -117,14 +117,14 @@ class Keeper(Intake, Protocol):
     def side_schemas(self) -> Mapping[str, Mapping[str, pl.DataType]]:
         """Columns of every side output; ``late`` is one of them unless late rows are only counted."""
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
-        """The earliest time behind ``edge`` at which something in the state fires or is forgotten."""
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
+        """The earliest time after ``bounds`` at which something in the state fires or is forgotten."""
 
 
 class Operator(Keeper, Protocol):
     """The runtime form of a step with one input."""
 
-    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """State side: take the partial results in, fire what is due, forget what is over."""
 
 
@@ -148,7 +148,9 @@ class Joined(Keeper, Protocol):
     def second(self) -> Second:
         """The second input."""
 
-    def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
+    def apply_both(
+        self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
+    ) -> Applied:
         """State side, as ``apply``, with what both inputs brought."""
 
 

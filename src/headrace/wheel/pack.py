@@ -112,7 +112,7 @@ class Packing:
         self._intake = intake
         self._operator = operator
         self._task = task
-        self._edge = task.edge(operator.name)
+        self._bounds = task.time_bounds(operator.name)
         self._pending: list[pl.DataFrame] = []
         self._late: list[pl.DataFrame] = []
         self._failed: list[pl.DataFrame] = []
@@ -141,7 +141,7 @@ class Packing:
         """Some rows; blobs only when very many wait."""
         if rows.is_empty():
             return
-        combined = self._intake.combine(rows, self._edge)
+        combined = self._intake.combine(rows, self._bounds)
         self._keys.take(rows)
         self._counts["in"] += rows.height
         self._counts["accepted"] += combined.accepted

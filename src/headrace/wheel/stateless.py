@@ -30,7 +30,7 @@ class Passed:
 
 @runtime_checkable
 class Stateless(Protocol):
-    """The runtime form of a step without state: it has no edge, and the step behind it has the time of those before.
+    """The runtime form of a step without state: it has no time bounds; the step behind it has those of the step before.
 
     The column that carries event time must pass unchanged. Every row that comes in is accepted, failed or dropped.
     """

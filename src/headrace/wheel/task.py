@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError
-from headrace.event_time.record import BatchRecord, Edge
+from headrace.event_time.record import BatchRecord, TimeBounds
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -32,9 +32,9 @@ class Task:
     attempt: int
     reporter: Reporter
 
-    def edge(self, step: str) -> Edge:
+    def time_bounds(self, step: str) -> TimeBounds:
         """The time bounds of a step in this batch."""
-        return replace(self.record.edges[step], batch=self.record.batch)
+        return replace(self.record.time_bounds[step], batch=self.record.batch)
 
     def table_file(self, step: str) -> str:
         """The version of its small table that a step reads in this batch."""

@@ -23,14 +23,14 @@ def turn(
     group = ordered[0].key_group
     partials = _brought(operator, [blob.blob for blob in ordered if blob.blob and not blob.second])
     pages = Pages(entries, operator, cache, (task.flow, operator.name, group))
-    edge = task.edge(operator.name)
+    bounds = task.time_bounds(operator.name)
     if isinstance(operator, Joined):
         second = _brought(operator.second, [blob.blob for blob in ordered if blob.second])
-        applied = operator.apply_both(pages.load(), partials, second, edge)
+        applied = operator.apply_both(pages.load(), partials, second, bounds)
     else:
-        applied = operator.apply(pages.load(), partials, edge)
+        applied = operator.apply(pages.load(), partials, bounds)
     pages.store(applied)
-    due = operator.due(applied.state, edge)
+    due = operator.due(applied.state, bounds)
     late, failed = applied.late, applied.failed
     side = dict(applied.side)
     if late is not None and "late" in operator.side_schemas:

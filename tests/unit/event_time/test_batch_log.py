@@ -7,13 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from headrace.event_time.record import KEPT_BATCHES, BatchLog, BatchRecord, Edge, FileBatchLog, MemoryBatchLog
+from headrace.event_time.record import KEPT_BATCHES, BatchLog, BatchRecord, FileBatchLog, MemoryBatchLog, TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 
 
 def record(batch: int) -> BatchRecord:
     return BatchRecord(
-        batch, 1_767_261_600_000_000, {"payments": END}, {"hourly": Edge(BEGINNING, END)}, {"hourly": (1, 63)}, True
+        batch,
+        1_767_261_600_000_000,
+        {"payments": END},
+        {"hourly": TimeBounds(BEGINNING, END)},
+        {"hourly": (1, 63)},
+        True,
     )
 
 

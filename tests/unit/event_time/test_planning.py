@@ -1,4 +1,4 @@
-"""Time as the planner decides it: edges, wake-ups, idle clocks, drains and restarts."""
+"""Time as the planner decides it: time_bounds, wake-ups, idle clocks, drains and restarts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def new(
 
 
 def bounds(record: BatchRecord) -> dict[str, tuple[int, int, int]]:
-    return {step: (edge.late, edge.fire, edge.before) for step, edge in record.edges.items()}
+    return {step: (each.late, each.fire, each.before) for step, each in record.time_bounds.items()}
 
 
 def test_a_group_is_woken_by_the_clock_when_what_is_due_in_it_is_due_by_the_clock() -> None:
@@ -61,7 +61,7 @@ def test_a_group_is_woken_by_the_clock_when_what_is_due_in_it_is_due_by_the_cloc
     assert planner.wants_batch()
     record = planner.plan(1)
     assert record.wake["hourly"] == (5,)
-    assert record.edges["hourly"].clock == clock.now
+    assert record.time_bounds["hourly"].clock == clock.now
 
 
 def test_a_steps_late_bound_is_what_the_step_before_it_fired_up_to_in_the_batch_before() -> None:
@@ -185,7 +185,7 @@ def test_a_flow_wants_a_batch_once_idleness_makes_something_due() -> None:
     assert planner.plan(1).wake["hourly"] == (3,)
 
 
-def test_a_restart_takes_up_watermark_edges_and_due_groups_from_the_files_of_the_log(tmp_path: Path) -> None:
+def test_a_restart_takes_up_watermark_time_bounds_and_due_groups_from_the_files_of_the_log(tmp_path: Path) -> None:
     first = new(FileBatchLog(tmp_path))
     first.conclude(first.plan(0), {**read(10), **holds("hourly", 3, 25), **holds("daily", 8, 25)})
     first.conclude(first.plan(1), read(30))

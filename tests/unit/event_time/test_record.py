@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.event_time.record import BatchRecord, Edge
+from headrace.event_time.record import BatchRecord, TimeBounds
 
 names = st.text("abcxyz_", min_size=1, max_size=5)
 times = st.integers(-(2**63), 2**63 - 1)
@@ -19,7 +19,7 @@ times = st.integers(-(2**63), 2**63 - 1)
         batch=st.integers(0, 10**10),
         clock=times,
         watermarks=st.dictionaries(names, times, max_size=3),
-        edges=st.dictionaries(names, st.builds(Edge, times, times), max_size=3),
+        time_bounds=st.dictionaries(names, st.builds(TimeBounds, times, times), max_size=3),
         wake=st.dictionaries(names, st.lists(st.integers(0, 500)).map(tuple), max_size=3),
         drain=st.booleans(),
     )

@@ -9,7 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import DefinitionError
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.key_order import KEY_NUMBER
 from headrace.operators.repeats import FIRST, TIME, _leaps
@@ -18,7 +18,7 @@ from headrace.wheel.operator import Applied, Due, Operator
 MOMENT = pl.Datetime("us", "UTC")
 SCHEMA = {"id": pl.String(), "n": pl.Int64(), "at": MOMENT, "tags": pl.List(pl.String())}
 DAY = 86_400_000_000
-START = Edge(BEGINNING, BEGINNING)
+START = TimeBounds(BEGINNING, BEGINNING)
 ten = hr.deduplicate("once", key="id", within="10 microseconds")
 
 
@@ -33,9 +33,9 @@ def operator() -> Operator:
     return ten.late(hr.side_output()).bind(SCHEMA, "at")
 
 
-def turned(given: pl.DataFrame, *, state: pl.DataFrame | None = None, edge: Edge = START) -> Applied:
+def turned(given: pl.DataFrame, *, state: pl.DataFrame | None = None, bounds: TimeBounds = START) -> Applied:
     before = pl.DataFrame(schema=operator().state_schema) if state is None else state
-    return operator().apply(before, given, edge)
+    return operator().apply(before, given, bounds)
 
 
 def test_a_step_is_printed_as_it_is_written() -> None:
@@ -105,7 +105,7 @@ def test_every_leap_ends_at_a_later_row_even_where_sums_of_times_wrap() -> None:
 
 def test_rows_with_the_same_key_and_time_do_not_travel() -> None:
     given = rows(("a", 5), ("a", 5), ("b", 5), ("a", 6), ("a", 5), (None, 5), (None, 5), ("a", 1))
-    combined = operator().combine(given, Edge(2, 2))
+    combined = operator().combine(given, TimeBounds(2, 2))
     assert combined.partials["n"].to_list() == [0, 2, 3, 5]
     assert combined.late["n"].to_list() == [7]
     assert (combined.accepted, combined.dropped) == (4, 3)
@@ -125,14 +125,14 @@ def test_repeats_are_counted_and_only_first_rows_are_remembered() -> None:
 
 def test_a_row_is_forgotten_when_no_row_on_time_can_be_near_it() -> None:
     state = turned(rows(("a", 0), ("b", 5))).state
-    assert turned(rows(), state=state, edge=Edge(9, 9)).removed.height == 0
-    later = turned(rows(), state=state, edge=Edge(10, 10))
+    assert turned(rows(), state=state, bounds=TimeBounds(9, 9)).removed.height == 0
+    later = turned(rows(), state=state, bounds=TimeBounds(10, 10))
     assert (later.state.rows(), later.removed.rows()) == ([("b", 5)], [("a", 0)])
-    assert turned(rows(), state=state, edge=Edge(END, END)).state.is_empty()
+    assert turned(rows(), state=state, bounds=TimeBounds(END, END)).state.is_empty()
 
 
 def test_a_row_that_is_over_in_its_own_batch_is_emitted_and_not_remembered() -> None:
-    applied = turned(rows(("a", 0), ("a", 5), ("a", 12)), edge=Edge(BEGINNING, 15))
+    applied = turned(rows(("a", 0), ("a", 5), ("a", 12)), bounds=TimeBounds(BEGINNING, 15))
     assert applied.output["n"].to_list() == [0, 2]
     assert applied.state.rows() == [("a", 12)]
     assert applied.upserts.select(FIRST).rows() == [(12,)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.event_time.record import BatchLog, BatchRecord, Edge, FileBatchLog, MemoryBatchLog
+from headrace.event_time.record import BatchLog, BatchRecord, FileBatchLog, MemoryBatchLog, TimeBounds
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
 from headrace.runtime.planner import Planner, Topology
 
@@ -44,7 +44,7 @@ def test_the_first_batch_knows_nothing_of_time() -> None:
         0,
         0,
         {"payments": BEGINNING},
-        {"minutely": Edge(BEGINNING, BEGINNING), "hourly": Edge(BEGINNING, BEGINNING)},
+        {"minutely": TimeBounds(BEGINNING, BEGINNING), "hourly": TimeBounds(BEGINNING, BEGINNING)},
         {"minutely": (), "hourly": ()},
         False,
     )
@@ -62,11 +62,14 @@ def test_a_step_behind_a_step_judges_lateness_by_what_the_first_has_already_fire
     planner = _planner(MemoryBatchLog(), Clock())
     planner.conclude(planner.plan(0), _saw(10 * SECOND))
     second = planner.plan(1)
-    assert second.edges == {"minutely": Edge(9 * SECOND, 9 * SECOND), "hourly": Edge(BEGINNING, 9 * SECOND)}
+    assert second.time_bounds == {
+        "minutely": TimeBounds(9 * SECOND, 9 * SECOND),
+        "hourly": TimeBounds(BEGINNING, 9 * SECOND),
+    }
     planner.conclude(second, _saw(20 * SECOND))
-    assert planner.plan(2).edges == {
-        "minutely": Edge(19 * SECOND, 19 * SECOND, 9 * SECOND),
-        "hourly": Edge(9 * SECOND, 19 * SECOND, 9 * SECOND),
+    assert planner.plan(2).time_bounds == {
+        "minutely": TimeBounds(19 * SECOND, 19 * SECOND, 9 * SECOND),
+        "hourly": TimeBounds(9 * SECOND, 19 * SECOND, 9 * SECOND),
     }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.event_time.lateness import Lateness
-from headrace.event_time.record import BatchRecord, Edge
+from headrace.event_time.record import BatchRecord, TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.testing.inline import MapInMemory
 from headrace.wheel import pack as module
@@ -39,16 +39,16 @@ def rows(*given: tuple[str, float, int]) -> pl.DataFrame:
 class Here:
     """A batch whose tasks run here."""
 
-    def __init__(self, folder: Path, edge: Edge, wake: tuple[int, ...] = ()) -> None:
+    def __init__(self, folder: Path, bounds: TimeBounds, wake: tuple[int, ...] = ()) -> None:
         self.said: dict[tuple[Any, ...], dict[str, Any]] = {}
-        self.record = BatchRecord(4, 0, {}, {"tens": edge}, {"tens": wake}, False)
+        self.record = BatchRecord(4, 0, {}, {"tens": bounds}, {"tens": wake}, False)
         self.folder = folder
 
     def task(self, partition: int = 0, attempt: int = 0) -> Task:
         return Task(self.record, "spend", str(self.folder), partition, attempt, self.said.__setitem__)
 
 
-OPEN = Edge(BEGINNING, BEGINNING)
+OPEN = TimeBounds(BEGINNING, BEGINNING)
 
 
 def test_every_blob_holds_the_partials_of_one_key_group(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_only_the_first_task_wakes_groups_that_are_due(tmp_path: Path) -> None:
 
 
 def test_late_rows_are_written_by_the_task_and_named_in_its_report(tmp_path: Path) -> None:
-    here = Here(tmp_path, Edge(20, 20))
+    here = Here(tmp_path, TimeBounds(20, 20))
     blobs = list(pack([rows(("a", 1.0, 3), ("a", 2.0, 25)), rows(("b", 3.0, 9))], operator(), here.task(2, attempt=1)))
     assert len(blobs) == 1
     (report,) = here.said.values()
@@ -97,7 +97,7 @@ def test_late_rows_are_written_by_the_task_and_named_in_its_report(tmp_path: Pat
 
 
 def test_dropped_rows_are_counted_and_not_written(tmp_path: Path) -> None:
-    here = Here(tmp_path, Edge(20, 20))
+    here = Here(tmp_path, TimeBounds(20, 20))
     assert list(pack([rows(("a", 1.0, 3))], operator(hr.drop()), here.task())) == []
     (report,) = here.said.values()
     assert (report["in"], report["late"], report["side"]) == (1, 1, {"late": [], "dead_letters": []})
@@ -114,7 +114,7 @@ def test_blobs_are_taken_in_the_order_of_origin_and_sequence_whatever_order_they
     """Sums of floats depend on the order: these four give 2.0 in the right one and other totals in most others."""
     numbers = [(0, 0, 1e16), (0, 1, 1.0), (1, 0, -1e16), (1, 1, 2.0)]
     group = group_of_rows(pl.DataFrame({"key": ["a"]}), ("key",)).item()
-    here = Here(tmp_path, Edge(BEGINNING, END))
+    here = Here(tmp_path, TimeBounds(BEGINNING, END))
     blobs = []
     for origin, sequence, number in numbers:
         (blob,) = pack([rows(("a", number, 3))], operator(), here.task())
@@ -136,7 +136,7 @@ def test_a_woken_group_closes_its_windows_without_rows(tmp_path: Path) -> None:
     report = opened.said["spend", 4, "state.tens", group]
     assert (report["due"], report["rows"]) == (10, 1)
     assert report["bytes"] > 0
-    closing = Here(tmp_path, Edge(10, 10), wake=(group,))
+    closing = Here(tmp_path, TimeBounds(10, 10), wake=(group,))
     result = turn(operator(), entries, cache, closing.task(), list(pack([], operator(), closing.task())))
     assert result is not None
     assert decode([result]).select("key", "n", "pane").rows() == [("a", 1, "on_time")]
@@ -179,7 +179,7 @@ def test_rows_go_to_both_inputs_of_a_step_and_each_tells_of_its_own(tmp_path: Pa
     step = hr.interval_join("tens", on="key", between=("0 seconds", "1 second")).late(hr.side_output())
     operator = step.bind(SCHEMA, "at", SCHEMA, "at")
     assert isinstance(operator, Joined)
-    here = Here(tmp_path, Edge(20, 20), wake=(3,))
+    here = Here(tmp_path, TimeBounds(20, 20), wake=(3,))
     frames = [rows(("a", 1.0, 30), ("a", 2.0, 31), ("a", 5.0, 32)), rows(("a", 2.0, 4), ("a", 7.0, 33))]
     sides = (pl.col("x") < 3, pl.col("x").is_between(2, 5))
     *blobs, wake = pack_both(frames, operator, here.task(0), sides=sides)

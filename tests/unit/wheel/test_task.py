@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.event_time.record import BatchRecord, Edge
+from headrace.event_time.record import BatchRecord, TimeBounds
 from headrace.wheel.reports import Replacing, take
 from headrace.wheel.task import Task, _read_property, current_task, property_text
 
-RECORD = BatchRecord(4, 99, {"payments": 5}, {"tens": Edge(3, 5)}, {"tens": (1, 2)}, False)
+RECORD = BatchRecord(4, 99, {"payments": 5}, {"tens": TimeBounds(3, 5)}, {"tens": (1, 2)}, False)
 
 
 def test_the_property_hands_over_the_whole_record() -> None:
@@ -24,11 +24,11 @@ def test_outside_a_batch_there_is_no_time_and_no_default() -> None:
         current_task(None)  # type: ignore[arg-type]
 
 
-def test_a_step_without_an_edge_in_the_record_has_no_time() -> None:
+def test_a_step_without_time_bounds_in_the_record_has_no_time() -> None:
     task = Task(RECORD, "spend", "side", 0, 0, lambda key, values: None)
-    assert task.edge("tens") == Edge(3, 5)
+    assert task.time_bounds("tens") == TimeBounds(3, 5)
     with pytest.raises(KeyError):
-        task.edge("another")
+        task.time_bounds("another")
 
 
 def test_a_task_that_runs_again_replaces_what_it_said() -> None:

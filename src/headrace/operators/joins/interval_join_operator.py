@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from headrace.changelog import CHANGE
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.arrival import ARRIVAL, in_order_of_arrival
 from headrace.operators.joins.matching import CandidateRows, Int64Array, MatchStrategy, RowPairs, concat_pairs
 from headrace.operators.joins.stream_join_operator import RIGHT, TIME, StreamJoinOperator
@@ -50,15 +50,17 @@ class IntervalJoinOperator(StreamJoinOperator):
     def _initial_state(self, times: pl.Series) -> dict[str, pl.Series]:
         return {MATCHED: pl.Series(np.zeros(len(times), dtype=np.bool_))}
 
-    def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
+    def apply_both(
+        self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
+    ) -> Applied:
         """Match new rows, emit unmatched rows that have become final, and drop expired ones."""
         state = in_order_of_arrival(state)
         # Frames are built and taken apart by row numbers: with few rows in each of many key groups, planning a Polars
         # query costs more than running it.
         arrived = self._arrived(state, partials, second)
         rows = self._buffered(state, arrived)
-        candidates = self._candidates(rows, state.height, edge)
-        outcome = self.strategy.outcome(candidates, edge)
+        candidates = self._candidates(rows, state.height, bounds)
+        outcome = self.strategy.outcome(candidates, bounds)
         output = self._output(rows, candidates.times, outcome.retracted, outcome.emitted)
         updated = outcome.matched != candidates.matched
         if updated.any():
@@ -72,19 +74,19 @@ class IntervalJoinOperator(StreamJoinOperator):
             output,
         )
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest moment at which a row becomes final or expires."""
         if state.is_empty():
             return Due()
         last = self._last_match(state)
-        return Due(int((last + np.where(last < edge.fire, self.lateness.correctable, 0)).min()) + 1)
+        return Due(int((last + np.where(last < bounds.fire, self.lateness.correctable, 0)).min()) + 1)
 
     def _last_match(self, rows: pl.DataFrame) -> Int64Array:
         """The latest time at which a match of each row can come."""
         kept = np.where(rows[RIGHT].to_numpy(), self.right_kept, self.left_kept)
         return rows[TIME].to_numpy() + kept
 
-    def _candidates(self, rows: pl.DataFrame, known: int, edge: Edge) -> CandidateRows:
+    def _candidates(self, rows: pl.DataFrame, known: int, bounds: TimeBounds) -> CandidateRows:
         without_key = self._without_key(rows)
         candidates = CandidateRows(
             times=rows[TIME].to_numpy(),
@@ -95,7 +97,7 @@ class IntervalJoinOperator(StreamJoinOperator):
             without_key=without_key,
             keys=np.full(rows.height, -1, dtype=np.int64),
         )
-        triggers = self.strategy.triggers(candidates, edge) & ~without_key
+        triggers = self.strategy.triggers(candidates, bounds) & ~without_key
         return replace(candidates, keys=self._key_numbers(rows, triggers))
 
     def _output(self, rows: pl.DataFrame, times: Int64Array, retracted: RowPairs, emitted: RowPairs) -> pl.DataFrame:

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 
 Int64Array = npt.NDArray[np.int64]
@@ -172,10 +172,10 @@ class MatchOutcome:
 class MatchStrategy(Protocol):
     """Decides which pairs a batch emits and retracts."""
 
-    def triggers(self, rows: CandidateRows, edge: Edge) -> BoolArray:
+    def triggers(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
         """The rows whose keys this batch concerns; ``rows.keys`` is not known yet."""
 
-    def outcome(self, rows: CandidateRows, edge: Edge) -> MatchOutcome:
+    def outcome(self, rows: CandidateRows, bounds: TimeBounds) -> MatchOutcome:
         """What the batch does to the rows."""
 
 
@@ -192,21 +192,21 @@ class AllMatches:
     correctable: int
     """How much longer rows are buffered for late matches."""
 
-    def triggers(self, rows: CandidateRows, edge: Edge) -> BoolArray:
+    def triggers(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
         """New rows."""
         return rows.is_new
 
-    def outcome(self, rows: CandidateRows, edge: Edge) -> MatchOutcome:
+    def outcome(self, rows: CandidateRows, bounds: TimeBounds) -> MatchOutcome:
         """Pairs with at least one new row, and rows that have become final without a match."""
         pairs = self._pairs(rows)
         matched = rows.matched.copy()
         matched[pairs.left] = True
         matched[pairs.right] = True
         newly_matched = matched & ~rows.matched
-        expired = rows.final(max(edge.fire - self.correctable, BEGINNING))
+        expired = rows.final(max(bounds.fire - self.correctable, BEGINNING))
         # An earlier batch emitted these rows without a match; they stay buffered for late ones.
-        emitted_alone = ~rows.is_new & ~rows.matched & rows.final(edge.before)
-        unmatched = rows.final(edge.fire) & ~matched & ~emitted_alone
+        emitted_alone = ~rows.is_new & ~rows.matched & rows.final(bounds.before)
+        unmatched = rows.final(bounds.fire) & ~matched & ~emitted_alone
         wrong, left = newly_matched & emitted_alone, ~rows.is_right
         if self.how == "semi":
             emitted = RowPairs.of_left(newly_matched & left)
@@ -254,18 +254,18 @@ class SingleMatch:
     correctable: int
     """How much longer rows are buffered for late matches."""
 
-    def triggers(self, rows: CandidateRows, edge: Edge) -> BoolArray:
+    def triggers(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
         """Left rows that become final, and late right rows, which may replace the match of others."""
-        firing = self._firing(rows, edge)
+        firing = self._firing(rows, bounds)
         return firing | (rows.is_new & rows.is_right) if self.correctable else firing
 
-    def outcome(self, rows: CandidateRows, edge: Edge) -> MatchOutcome:
+    def outcome(self, rows: CandidateRows, bounds: TimeBounds) -> MatchOutcome:
         """The match of each left row that becomes final, and matches that late rows have replaced."""
-        expired = rows.final(max(edge.fire - self.correctable, BEGINNING))
-        firing = np.flatnonzero(self._firing(rows, edge))
+        expired = rows.final(max(bounds.fire - self.correctable, BEGINNING))
+        firing = np.flatnonzero(self._firing(rows, bounds))
         emitted, retracted = RowPairs(firing, self._matches(rows, firing, rows.is_right)), RowPairs.none()
         if self.correctable:
-            fired = rows.select(self._fired(rows, edge))
+            fired = rows.select(self._fired(rows, bounds))
             before = self._matches(rows, fired, rows.is_right & ~rows.is_new)
             now = self._matches(rows, fired, rows.is_right)
             changed = before != now
@@ -273,11 +273,11 @@ class SingleMatch:
             emitted = RowPairs(np.r_[fired[changed], firing], np.r_[now[changed], emitted.right])
         return MatchOutcome(self._visible(retracted), self._visible(emitted), rows.matched, expired)
 
-    def _fired(self, rows: CandidateRows, edge: Edge) -> BoolArray:
-        return ~rows.is_right & ~rows.is_new & rows.final(edge.before)
+    def _fired(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
+        return ~rows.is_right & ~rows.is_new & rows.final(bounds.before)
 
-    def _firing(self, rows: CandidateRows, edge: Edge) -> BoolArray:
-        return ~rows.is_right & rows.final(edge.fire) & ~self._fired(rows, edge)
+    def _firing(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
+        return ~rows.is_right & rows.final(bounds.fire) & ~self._fired(rows, bounds)
 
     def _matches(self, rows: CandidateRows, lefts: Int64Array, right: BoolArray) -> Int64Array:
         """The right row of each left row, -1 without one."""

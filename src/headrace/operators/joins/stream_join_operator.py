@@ -13,7 +13,7 @@ import polars as pl
 
 from headrace.changelog import CHANGE, DELETE, INSERT
 from headrace.event_time.lateness import Lateness
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.operators.arrival import ARRIVAL, next_arrival
 from headrace.operators.joins.join_columns import JoinedColumns
@@ -74,25 +74,25 @@ class JoinInput:
         """Whether a part of a row's key is null, so that it matches nothing."""
         return reduce(or_, (pl.col(name).is_null() for name in self.key))
 
-    def too_late(self, edge: Edge) -> pl.Expr:
+    def too_late(self, bounds: TimeBounds) -> pl.Expr:
         """Whether a row is too late even for a correction; an earlier step's correction always is."""
-        bound = max(edge.late - self.lateness.correctable, BEGINNING)
+        bound = max(bounds.late - self.lateness.correctable, BEGINNING)
         return (self.rows.row_time < bound) | self.rows.is_correction
 
-    def partly_late(self, accepted: pl.DataFrame, edge: Edge) -> int:
+    def partly_late(self, accepted: pl.DataFrame, bounds: TimeBounds) -> int:
         """How many accepted rows were too late for some of their windows."""
         return 0
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late rows aside, and drop rows with a null key where they could not be emitted."""
-        late = rows.select(self.too_late(edge)).to_series()
+        late = rows.select(self.too_late(bounds)).to_series()
         some_late = bool(late.any())
         on_time = canonical(rows.filter(~late) if some_late else rows, self.key)
-        accepted, partly_late = on_time.height, self.partly_late(on_time, edge)
+        accepted, partly_late = on_time.height, self.partly_late(on_time, bounds)
         if not self.emits_unmatched and any(on_time[name].null_count() for name in self.key):
             on_time = on_time.filter(~self.without_key)
         partials = on_time.select(*self.key, self.rows.row_time.alias(TIME), *self.payload)
-        aside = self.rows.late(rows.filter(late) if some_late else rows.clear(), edge)
+        aside = self.rows.late(rows.filter(late) if some_late else rows.clear(), bounds)
         return Combined(partials, aside, accepted, partly_late)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
@@ -160,9 +160,9 @@ class StreamJoinOperator(ABC):
             return {}
         return {side.late_output: side.rows.late_schema for side in (self.left, self.second)}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Left rows."""
-        return self.left.combine(rows, edge)
+        return self.left.combine(rows, bounds)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Rows stay as they are."""

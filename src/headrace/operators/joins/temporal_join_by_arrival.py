@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.arrival import ARRIVAL, in_order_of_arrival, next_arrival
 from headrace.operators.joins.temporal_join_operator import (
     KIND,
@@ -48,11 +48,13 @@ class TemporalJoinByArrival(TemporalJoinOperator):
         """Nothing is late."""
         return {}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """No row is late."""
-        return self.accept(rows, self.layout.rows.late(rows.clear(), edge))
+        return self.accept(rows, self.layout.rows.late(rows.clear(), bounds))
 
-    def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
+    def apply_both(
+        self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
+    ) -> Applied:
         """Add versions, then join the rows, then drop what has expired."""
         state = in_order_of_arrival(state)
         following = next_arrival(state)
@@ -67,7 +69,7 @@ class TemporalJoinByArrival(TemporalJoinOperator):
         numbers, keys = (ordered[name].to_numpy().astype(np.int64) for name in (ROW_NUMBER, KEY_NUMBER))
         everything, altered = fill_unsent(everything, numbers, keys, known=state.height)
         versions = everything[: state.height + arrived.height].select(self.state_schema.keys())
-        over = versions.select((self._expires <= edge.fire).fill_null(False)).to_series()
+        over = versions.select((self._expires <= bounds.fire).fill_null(False)).to_series()
         expired = over.to_numpy(writable=True)
         expired[ordered[ROW_NUMBER].filter(ordered[ROW_NUMBER].is_in(latest[ROW_NUMBER]).not_()).to_numpy()] = True
         return Applied(
@@ -78,7 +80,7 @@ class TemporalJoinByArrival(TemporalJoinOperator):
             dropped_second=self._stale(ordered, state.height),
         )
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest moment at which a version expires."""
         return Due(state.select(self._expires.min()).item())
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from headrace.changelog import CHANGE, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.event_time.lateness import Lateness
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.arrival import ARRIVAL, in_order_of_arrival, next_arrival
 from headrace.operators.joins.matching import BoolArray, Int64Array
 from headrace.operators.joins.temporal_join_operator import (
@@ -64,12 +64,14 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         kept = versions is not None and versions.keeps_rows
         return {**late, **({self.second.late_output: self.layout.versions.late_schema} if kept else {})}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late rows aside."""
         given = self.layout.rows
-        return self.accept(*split_late(given, rows, self.lateness, edge, refused=given.is_correction))
+        return self.accept(*split_late(given, rows, self.lateness, bounds, refused=given.is_correction))
 
-    def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
+    def apply_both(
+        self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
+    ) -> Applied:
         """Add versions and rows, emit the rows that event time has passed, and drop what no row can need."""
         state = in_order_of_arrival(state)
         known, following = state.height, next_arrival(state)
@@ -80,20 +82,20 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         is_row, new_versions = kinds == ROW, slice(known, known + second.height)
         waiting = is_row.copy()
         if self.corrects_for:
-            waiting[:known] &= times[:known] >= edge.before
-        firing = waiting & (times < edge.fire)
-        numbered = self._with_keys_of(stored, self._changing(times, is_row, new_versions, edge) | firing)
+            waiting[:known] &= times[:known] >= bounds.before
+        firing = waiting & (times < bounds.fire)
+        numbered = self._with_keys_of(stored, self._changing(times, is_row, new_versions, bounds) | firing)
         numbers = numbered[ROW_NUMBER].to_numpy()
         versions = VersionedTable.of(numbered.filter(~is_row[numbers]))
         everything, altered = fill_unsent(stored, versions.row_numbers, versions.keyed_times.keys, known=known)
         fired = numbered.filter(firing[numbers]).sort(TIME, maintain_order=True)
         outputs = [self._emitted(everything, fired, versions.as_of(keyed_times(fired), self.ttl))]
-        if self.corrects_for and (times[new_versions] < edge.before).any():
-            emitted_before = is_row[numbers] & (numbers < known) & (times[numbers] < edge.before)
+        if self.corrects_for and (times[new_versions] < bounds.before).any():
+            emitted_before = is_row[numbers] & (numbers < known) & (times[numbers] < bounds.before)
             before = _Snapshot(stored, VersionedTable.of(numbered.filter(~is_row[numbers] & (numbers < known))))
             now = _Snapshot(everything, versions)
             outputs.insert(0, self._corrections(numbered.filter(emitted_before), before, now, altered))
-        expired = self._expired(times, kinds, versions, edge)
+        expired = self._expired(times, kinds, versions, bounds)
         held = int(waiting[:known].sum())
         kept = everything.filter(~expired) if expired.any() else everything
         return Applied(
@@ -106,13 +108,15 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
             holding=Holding(held, fired.height, held + new_rows.height - fired.height),
         )
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest moment at which a row is emitted or expires, or a version may expire.
 
         A version ahead of event time will supersede the one before it, if there is one: looking for it costs more.
         """
-        row = pl.when(pl.col(TIME) >= edge.fire).then(pl.col(TIME) + 1).otherwise(pl.col(TIME) + self.corrects_for + 1)
-        is_ahead = pl.col(TIME) >= earlier(edge.fire, self._reach)
+        row = (
+            pl.when(pl.col(TIME) >= bounds.fire).then(pl.col(TIME) + 1).otherwise(pl.col(TIME) + self.corrects_for + 1)
+        )
+        is_ahead = pl.col(TIME) >= earlier(bounds.fire, self._reach)
         life = pl.when(is_ahead).then(1).otherwise(pl.lit(self.ttl, pl.Int64))
         version = pl.col(TIME) + self._reach + life
         return Due(state.select(pl.when(_IS_ROW).then(row).otherwise(version).min()).item())
@@ -122,9 +126,11 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         """How far behind event time a row may be that still needs its version."""
         return max(self.corrects_for, self.lateness.correctable)
 
-    def _changing(self, times: Int64Array, is_row: BoolArray, new_versions: slice, edge: Edge) -> BoolArray:
+    def _changing(self, times: Int64Array, is_row: BoolArray, new_versions: slice, bounds: TimeBounds) -> BoolArray:
         """New versions, and those whose predecessor may expire now."""
-        changing = ~is_row & (times >= earlier(edge.before, self._reach)) & (times <= earlier(edge.fire, self._reach))
+        changing = (
+            ~is_row & (times >= earlier(bounds.before, self._reach)) & (times <= earlier(bounds.fire, self._reach))
+        )
         changing[new_versions] = True
         return changing
 
@@ -134,10 +140,10 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         narrow = everything.select(*self.key, TIME, KIND, *position).with_row_index(ROW_NUMBER)
         return with_key_numbers(narrow, self.key, of=everything.select(self.key).filter(chosen))
 
-    def _expired(self, times: Int64Array, kinds: Int64Array, versions: VersionedTable, edge: Edge) -> BoolArray:
+    def _expired(self, times: Int64Array, kinds: Int64Array, versions: VersionedTable, bounds: TimeBounds) -> BoolArray:
         """Which rows and versions are no longer needed."""
-        settled = earlier(edge.fire, self._reach)
-        expired: BoolArray = (kinds == ROW) & (times < earlier(edge.fire, self.corrects_for))
+        settled = earlier(bounds.fire, self._reach)
+        expired: BoolArray = (kinds == ROW) & (times < earlier(bounds.fire, self.corrects_for))
         expired |= (kinds == TOMBSTONE) & (times < settled)
         if self.ttl is not None:
             expired |= (kinds != ROW) & (times <= earlier(settled, self.ttl))

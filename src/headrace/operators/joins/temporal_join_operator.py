@@ -10,7 +10,7 @@ import polars as pl
 
 from headrace.changelog import CHANGE, CHANGES, POSITION, UNCHANGED, is_setting
 from headrace.event_time.lateness import Lateness
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.operators.arrival import ARRIVAL
 from headrace.operators.joins.join_columns import InnerOrLeft, JoinedColumns, JoinKey, joined_columns
@@ -34,11 +34,11 @@ def earlier(time: int, by: int) -> int:
 
 
 def split_late(
-    rows: Rows, given: pl.DataFrame, lateness: Lateness, edge: Edge, *, refused: pl.Expr
+    rows: Rows, given: pl.DataFrame, lateness: Lateness, bounds: TimeBounds, *, refused: pl.Expr
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Accepted rows, and rows that are refused or too late even for a correction, with how late they were."""
-    late = given.select((rows.row_time < earlier(edge.late, lateness.correctable)) | refused).to_series()
-    return given.filter(~late) if late.any() else given, rows.late(given.filter(late), edge)
+    late = given.select((rows.row_time < earlier(bounds.late, lateness.correctable)) | refused).to_series()
+    return given.filter(~late) if late.any() else given, rows.late(given.filter(late), bounds)
 
 
 @dataclass(frozen=True)
@@ -161,15 +161,15 @@ class VersionInput:
         """Whole versions."""
         return dict(self.layout.versions.schema)
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late versions and unknown changes aside; drop versions with a null key, which match nothing."""
         versions = self.layout.versions
         if self.lateness is None:
-            on_time, late = rows, versions.late(rows.clear(), edge)
+            on_time, late = rows, versions.late(rows.clear(), bounds)
         else:
             # A window's correction replaces its first result where late versions are accepted.
             refused = pl.lit(False) if self.lateness.correctable else versions.is_correction
-            on_time, late = split_late(versions, rows, self.lateness, edge, refused=refused)
+            on_time, late = split_late(versions, rows, self.lateness, bounds, refused=refused)
         failed = None
         if self.layout.is_changelog:
             known = on_time[CHANGE].is_in(CHANGES).fill_null(False)

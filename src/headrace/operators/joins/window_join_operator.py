@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from headrace.changelog import CHANGE
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.arrival import ARRIVAL
 from headrace.operators.joins.matching import AllMatches, BoolArray, CandidateRows, Int64Array, RowPairs, concat_pairs
 from headrace.operators.joins.stream_join_operator import RIGHT, ROW_NUMBER, TIME, JoinInput, StreamJoinOperator
@@ -28,15 +28,15 @@ class WindowJoinInput(JoinInput):
 
     windows: Windows
 
-    def too_late(self, edge: Edge) -> pl.Expr:
+    def too_late(self, bounds: TimeBounds) -> pl.Expr:
         """Whether a row is too late for all its windows."""
-        return (self._accepting_until(last=True) <= edge.late) | self.rows.is_correction
+        return (self._accepting_until(last=True) <= bounds.late) | self.rows.is_correction
 
-    def partly_late(self, accepted: pl.DataFrame, edge: Edge) -> int:
+    def partly_late(self, accepted: pl.DataFrame, bounds: TimeBounds) -> int:
         """How many accepted rows were too late for some of their windows."""
         if not self.windows.overlapping:
             return 0
-        return int(accepted.select((self._accepting_until(last=False) <= edge.late).sum()).item())
+        return int(accepted.select((self._accepting_until(last=False) <= bounds.late).sum()).item())
 
     def _accepting_until(self, *, last: bool) -> pl.Expr:
         """Until when the last or the first window of a row accepts rows."""
@@ -73,12 +73,14 @@ class WindowJoinOperator(StreamJoinOperator):
     def _initial_state(self, times: pl.Series) -> dict[str, pl.Series]:
         return {PANE: times.to_frame(TIME).select(self.windows.pane(pl.col(TIME))).to_series()}
 
-    def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
-        """Close windows up to ``edge.fire``, correct closed ones, and drop expired rows."""
+    def apply_both(
+        self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
+    ) -> Applied:
+        """Close windows up to ``bounds.fire``, correct closed ones, and drop expired rows."""
         arrived = self._arrived(state, partials, second)
         rows = self._buffered(state, arrived)
-        output = self._output(rows, state.height, edge)
-        expired = rows.select(self._expires <= edge.fire).to_series().to_numpy()
+        output = self._output(rows, state.height, bounds)
+        expired = rows.select(self._expires <= bounds.fire).to_series().to_numpy()
         return Applied(
             rows[np.flatnonzero(~expired)] if expired.any() else rows,
             arrived[np.flatnonzero(~expired[state.height :])],
@@ -86,21 +88,21 @@ class WindowJoinOperator(StreamJoinOperator):
             output,
         )
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest moment at which a window closes or a row expires."""
-        following = pl.coalesce(self.windows.after(pl.col(PANE), edge.fire), self._expires)
+        following = pl.coalesce(self.windows.after(pl.col(PANE), bounds.fire), self._expires)
         return Due(state.select(following.min()).item())
 
     @property
     def _expires(self) -> pl.Expr:
         return self.windows.last(pl.col(PANE)) + self.lateness.correctable
 
-    def _output(self, rows: pl.DataFrame, known: int, edge: Edge) -> pl.DataFrame:
+    def _output(self, rows: pl.DataFrame, known: int, bounds: TimeBounds) -> pl.DataFrame:
         """Pairs in windows that close, and in closed windows that got new rows."""
-        assigned = self._assigned(rows, known, edge)
+        assigned = self._assigned(rows, known, bounds)
         if assigned.is_empty():
             return pl.DataFrame(schema=self.output_schema)
-        outcome = self.strategy.outcome(self._candidates(assigned, edge), edge)
+        outcome = self.strategy.outcome(self._candidates(assigned, bounds), bounds)
         pairs = concat_pairs(outcome.retracted, outcome.emitted)
         row_numbers = assigned[ROW_NUMBER].to_numpy().astype(np.int64)
         ends = assigned[END].to_numpy()[np.where(pairs.left < 0, pairs.right, pairs.left)]
@@ -112,27 +114,27 @@ class WindowJoinOperator(StreamJoinOperator):
         of_rows = RowPairs(*(np.where(side < 0, -1, row_numbers[side]) for side in (pairs.left, pairs.right)))
         return self._results(rows, of_rows[order], is_retraction[order], {"window": window})
 
-    def _assigned(self, rows: pl.DataFrame, known: int, edge: Edge) -> pl.DataFrame:
+    def _assigned(self, rows: pl.DataFrame, known: int, bounds: TimeBounds) -> pl.DataFrame:
         """Every row in each of its windows that closes now, or that is closed and still accepts rows."""
         end, is_new = pl.col(END), pl.col(NEW)
-        accepts_rows = end + self.lateness.correctable > edge.late
-        concerned = (end <= edge.fire) & (accepts_rows | (~is_new & (end > edge.before)))
+        accepts_rows = end + self.lateness.correctable > bounds.late
+        concerned = (end <= bounds.fire) & (accepts_rows | (~is_new & (end > bounds.before)))
         return (
             rows.lazy()
             .select(*self.key, RIGHT, PANE)
             .with_row_index(ROW_NUMBER)
             .with_columns((pl.col(ROW_NUMBER) >= known).alias(NEW))
-            .filter(self.windows.first(pl.col(PANE)) <= edge.fire)
+            .filter(self.windows.first(pl.col(PANE)) <= bounds.fire)
             .with_columns(self.windows.all(pl.col(PANE)).alias(END))
             .explode(END)
             .filter(concerned)
             .collect()
         )
 
-    def _candidates(self, assigned: pl.DataFrame, edge: Edge) -> CandidateRows:
+    def _candidates(self, assigned: pl.DataFrame, bounds: TimeBounds) -> CandidateRows:
         """The rows as candidates within their windows: those of windows that closed before matched already."""
         ends, is_right = assigned[END].to_numpy(), assigned[RIGHT].to_numpy()
-        is_new = assigned[NEW].to_numpy() | (ends > edge.before)
+        is_new = assigned[NEW].to_numpy() | (ends > bounds.before)
         keys = np.full(assigned.height, -1, dtype=np.int64)
         by = (*self.key, END)
         numbered = assigned.select(*by, ROW_NUMBER).with_columns(pl.Series(ROW_NUMBER, np.arange(assigned.height)))

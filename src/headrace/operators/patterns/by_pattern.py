@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from headrace.event_time.lateness import Lateness
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.arrival import ARRIVAL, next_arrival
 from headrace.operators.key_order import KEY_NUMBER
 from headrace.operators.patterns.bound import BoundPattern
@@ -102,9 +102,9 @@ class PatternMatching:
         told = {WAITED_FOR: pl.String(), TIMED_OUT_AT: MOMENT}
         return {**late, TIMED_OUT: {**self.rows.keys, **self.pattern.measures.schema, **told}}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Judge lateness, ask the conditions of whole columns, and drop rows that no step can use."""
-        accepted, late = self.rows.parted(rows, edge)
+        accepted, late = self.rows.parted(rows, bounds)
         asked = accepted.with_columns(self.pattern.hits.alias(HITS))
         if not self.pattern.definition.sees_every_row:
             asked = asked.filter(pl.col(HITS) != 0)
@@ -115,15 +115,15 @@ class PatternMatching:
         """Rows stay as they are, in the order of their arrival."""
         return partials
 
-    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Let rows wait, step through those that event time has passed, and let time run out."""
         arrived = self._numbered(state, partials)
         is_key = pl.col(ARRIVAL) == KEPT
         kept, waiting = state.filter(is_key), state.filter(~is_key)
-        passed = pl.col(TIME) < edge.fire
+        passed = pl.col(TIME) < bounds.fire
         taken, still_waiting = waiting.filter(passed), arrived.filter(~passed)
         released = pl.concat([taken.select(arrived.columns), arrived.filter(passed)])
-        due = kept.filter(pl.col(TIME) <= edge.fire)
+        due = kept.filter(pl.col(TIME) <= bounds.fire)
         if released.is_empty() and due.is_empty():
             # The usual batch of a quiet watermark: nothing is taken and nothing is due.
             fresh = self._as_state(still_waiting)
@@ -134,7 +134,7 @@ class PatternMatching:
         with cycles_not_searched():
             for number, key in zip(touched[KEY_NUMBER].to_list(), matches_of(touched, len(self._types)), strict=True):
                 matches[number] = key
-            found = self._stepped(self._useful(released, numbers, matches), matches, edge)
+            found = self._stepped(self._useful(released, numbers, matches), matches, bounds)
             living = self._living(matches, numbers)
             matched, timed_out = self._matched(found, numbers), self._timed_out(found, numbers)
             overflow = found.overflow
@@ -151,7 +151,7 @@ class PatternMatching:
             counters={"overflow": overflow} if overflow else {},
         )
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest moment at which a row is taken or a partial match runs out of time."""
         if state.is_empty():
             return Due()
@@ -192,8 +192,8 @@ class PatternMatching:
         useful = useful_rows(self.pattern, number[order], time[order], hits[order], living)
         return released.select(numbered, TIME, HITS, *self._values)[order[useful]]
 
-    def _stepped(self, useful: pl.DataFrame, matches: list[KeyMatches | None], edge: Edge) -> FoundOfKeys:
-        """Step every key through its rows and let its time run up to the edge; ``matches`` is changed."""
+    def _stepped(self, useful: pl.DataFrame, matches: list[KeyMatches | None], bounds: TimeBounds) -> FoundOfKeys:
+        """Step every key through its rows and let its time run up to the bounds; ``matches`` is changed."""
         columns = [useful[name].to_list() for name in self._values]
         values = zip(*columns, strict=True) if columns else repeat((), useful.height)
         given = list(zip(useful[TIME].to_list(), useful[HITS].to_list(), values, strict=True))
@@ -207,7 +207,7 @@ class PatternMatching:
                     continue
                 key = KeyMatches()
             matcher.take(key, given[begin:end], found)
-            matcher.expire(key, edge.fire, found)
+            matcher.expire(key, bounds.fire, found)
             found.belongs_to(number)
             matches[number] = key if key.partials else None
             begin = end

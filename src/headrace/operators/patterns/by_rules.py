@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from headrace.event_time.lateness import Lateness
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.operators.arrival import ARRIVAL
 from headrace.operators.patterns.by_pattern import (
@@ -105,9 +105,9 @@ class RuleMatching:
         told = {RULE: pl.String(), **dict(self.place.output), WAITED_FOR: pl.String(), TIMED_OUT_AT: MOMENT}
         return {**late, TIMED_OUT: {**self._rows.keys, **told}}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Judge lateness."""
-        accepted, late = self._rows.parted(rows, edge)
+        accepted, late = self._rows.parted(rows, bounds)
         travelling = accepted.select(
             *self.key, self._rows.row_time.alias(TIME), pl.struct(dict(self.place.schema).keys()).alias(ROW)
         )
@@ -117,9 +117,11 @@ class RuleMatching:
         """Rows stay as they are, in the order of their arrival."""
         return partials
 
-    def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
+    def apply_both(
+        self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
+    ) -> Applied:
         """Take rows and changes of rules in the order of event time, a change before the rows of its time."""
-        passed = pl.col(TIME) < edge.fire
+        passed = pl.col(TIME) < bounds.fire
         waiting = pl.concat([state.filter(pl.col(ARRIVAL) > VALID), self._numbered(state, partials, up=True)])
         changes = pl.concat([state.filter(pl.col(ARRIVAL) < VALID), self._numbered(state, second, up=False)])
         valid = state.filter(pl.col(ARRIVAL) == VALID)
@@ -131,10 +133,10 @@ class RuleMatching:
             changes.filter(passed).sort(TIME, -pl.col(ARRIVAL)).select(TIME, RULE, PATTERN).rows()
         ):
             end = begin + int(rows[begin:].select((pl.col(TIME) < time).sum()).item())
-            self._run(turn, rows[begin:end], time, edge)
+            self._run(turn, rows[begin:end], time, bounds)
             begin = end
             self._change(turn, rule, pattern)
-        self._run(turn, rows[begin:], edge.fire, edge)
+        self._run(turn, rows[begin:], bounds.fire, bounds)
         upserts, gone = self._news(turn, valid)
         kept = valid.join(pl.concat([upserts, gone]), on=RULE, how="anti", nulls_equal=True)
         still = pl.concat([waiting.filter(~passed), changes.filter(~passed)])
@@ -149,7 +151,7 @@ class RuleMatching:
             counters={"overflow": turn.overflow} if turn.overflow else {},
         )
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest moment at which a row or a change is taken, or a partial match runs out of time."""
         if state.is_empty():
             return Due()
@@ -175,13 +177,13 @@ class RuleMatching:
             empty = pl.DataFrame(schema=rule_matching(self.place, pattern).state_schema)
             yield rule, (pattern, empty if blob is None else decode([blob]), due)
 
-    def _run(self, turn: _Turn, rows: pl.DataFrame, fire: int, edge: Edge) -> None:
+    def _run(self, turn: _Turn, rows: pl.DataFrame, fire: int, bounds: TimeBounds) -> None:
         """Step all rules through some rows, and let time run."""
         for rule, (pattern, state, due) in turn.rules.items():
             if rows.is_empty() and (due is None or due > fire):
                 continue
             matching = rule_matching(self.place, pattern)
-            until = Edge(BEGINNING, fire, edge.before, edge.clock)
+            until = TimeBounds(BEGINNING, fire, bounds.before, bounds.clock)
             applied = matching.apply(state, matching.combine(rows.drop(TIME), until).partials, until)
             turn.rules[rule] = (pattern, applied.state, matching.due(applied.state, until).event)
             turn.overflow += applied.counters.get("overflow", 0)

@@ -9,7 +9,7 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import common_type
 from headrace.operators.patterns.bound import BoundPattern
 from headrace.operators.patterns.by_pattern import PatternMatching
@@ -81,7 +81,7 @@ class PatternRuleIntake:
         """When, which rule, and its pattern; no pattern removes it."""
         return {TIME: pl.Int64(), RULE: pl.String(), PATTERN: pl.String()}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Rules that can be read travel; a late one counts from now on."""
         gone = pl.col("deleted").fill_null(False) if self.deleted else pl.lit(False)
         pattern = pl.when(gone).then(None).otherwise(pl.col("pattern").fill_null(""))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from headrace.event_time.lateness import Lateness
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END
 from headrace.operators.key_order import KEY_NUMBER
 from headrace.operators.process.calls import Calls, Timed, key_values
@@ -90,9 +90,9 @@ class Processing:
         declared = {name: self._carrying(columns) for name, columns in self.outputs.items() if name != "main"}
         return {**late, **declared}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late rows aside, unless they are delivered; the others travel one by one."""
-        late = rows.select(((self.rows.row_time < edge.late) | self.rows.is_correction).alias(LATE)).to_series()
+        late = rows.select(((self.rows.row_time < bounds.late) | self.rows.is_correction).alias(LATE)).to_series()
         too_late = rows.clear()
         if not self._delivers and late.any():
             too_late, rows = rows.filter(late), rows.filter(~late)
@@ -102,22 +102,24 @@ class Processing:
             pl.struct(field.name for field in self._row.fields).alias(ROW),
             *([late] if self._delivers else []),
         )
-        return Combined(canonical(travelling, self.key), self.rows.late(too_late, edge), rows.height)
+        return Combined(canonical(travelling, self.key), self.rows.late(too_late, bounds), rows.height)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Rows stay as they are, in the order of their arrival."""
         return partials
 
-    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Let rows wait, hand on those whose turn it is, and fire the timers that are due."""
-        return self._handled(state, partials, edge, None)
+        return self._handled(state, partials, bounds, None)
 
-    def _handled(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge, rules: RuleHistory | None) -> Applied:
+    def _handled(
+        self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds, rules: RuleHistory | None
+    ) -> Applied:
         arrival = state[ARRIVAL].to_numpy()
-        is_due = self._is_due(state, edge)
+        is_due = self._is_due(state, bounds)
         waited = int((arrival > KEPT).sum())
         taken = np.flatnonzero(is_due & (arrival > KEPT))
-        released, waiting = self._released(_at(state, taken), partials, int(arrival.max(initial=KEPT)) + 1, edge)
+        released, waiting = self._released(_at(state, taken), partials, int(arrival.max(initial=KEPT)) + 1, bounds)
         woken = np.flatnonzero(is_due & (arrival == KEPT))
         keys = self._keys(released, _at(state, woken))
         if not (keys.height or waiting.height):
@@ -127,7 +129,7 @@ class Processing:
         numbers = self._numbers(state, keys) if keys.height else np.full(state.height, NONE)
         touched = np.flatnonzero(numbers != NONE)
         outputs = {name: OutputRows(name, each, self._carrying(each)) for name, each in self.outputs.items()}
-        calls = Calls(self.process, self.name, self.ordered, self.on_error, edge, outputs, rules)
+        calls = Calls(self.process, self.name, self.ordered, self.on_error, bounds, outputs, rules)
         known = dict(zip(numbers[touched].tolist(), self._layout.cells(_at(state, touched)), strict=True))
         changed = self._called(calls, keys, known, set(numbers[woken].tolist()), released)
         kept = {number: cells for number, cells in changed.items() if not is_empty(cells)}
@@ -153,15 +155,15 @@ class Processing:
             ),
         )
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest moment at which a row has its turn, a timer fires or a value is over."""
         event, clock = (END if state.is_empty() else int(state[name].min()) for name in (DUE, DUE_CLOCK))  # type: ignore[arg-type]
         return Due(None if event == END else event, None if clock == END else clock)
 
-    def _is_due(self, state: pl.DataFrame, edge: Edge) -> Mask:
+    def _is_due(self, state: pl.DataFrame, bounds: TimeBounds) -> Mask:
         event, clock = state[DUE].to_numpy(), state[DUE_CLOCK].to_numpy()
         # At the end of time everything is due but what has no due time at all.
-        return ((event <= edge.fire) & (event < END)) | (clock <= edge.clock)
+        return ((event <= bounds.fire) & (event < END)) | (clock <= bounds.clock)
 
     @property
     def _delivers(self) -> bool:
@@ -184,10 +186,10 @@ class Processing:
         return {**columns, **self._carried}
 
     def _released(
-        self, taken: pl.DataFrame, partials: pl.DataFrame, following: int, edge: Edge
+        self, taken: pl.DataFrame, partials: pl.DataFrame, following: int, bounds: TimeBounds
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The rows whose turn it is, in the order of arrival; and those that wait from now on, as state rows."""
-        passed = partials[DUE].to_numpy() <= edge.fire
+        passed = partials[DUE].to_numpy() <= bounds.fire
         arrived, waiting = partials, self._nothing
         if self.ordered and not passed.all():
             arrived, early = partials.filter(passed), partials.filter(~passed)

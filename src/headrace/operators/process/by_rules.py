@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.by_key import Processing
 from headrace.operators.process.layout import ARRIVAL, DUE, DUE_CLOCK, KEPT
@@ -44,7 +44,9 @@ class RuledProcessing(Processing):
     def _carried(self) -> dict[str, pl.DataType]:
         return {**super()._carried, RULES_VERSION: pl.Int64()}
 
-    def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
+    def apply_both(
+        self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
+    ) -> Applied:
         """Rules first, then rows and timers."""
         known = state.filter(pl.col(ARRIVAL) < KEPT)
         counted = int(known.filter(pl.col(ARRIVAL) == COUNTED)[VERSION].sum())
@@ -55,10 +57,10 @@ class RuledProcessing(Processing):
         # A rule without a due time is valid; all others have not had their turn.
         valid = stored.filter(pl.col(DUE) == END)
         open_rules = pl.concat([stored.filter(pl.col(DUE) < END).sort(ARRIVAL, descending=True), arrived])
-        passed = pl.col(DUE) <= edge.fire if self.ordered else pl.lit(True)
+        passed = pl.col(DUE) <= bounds.fire if self.ordered else pl.lit(True)
         changes = open_rules.filter(passed).sort(DUE, maintain_order=True) if self.ordered else open_rules
         applied = self._handled(
-            state.filter(pl.col(ARRIVAL) >= KEPT), partials, edge, self._history(valid, changes, counted)
+            state.filter(pl.col(ARRIVAL) >= KEPT), partials, bounds, self._history(valid, changes, counted)
         )
         return self._with_rules(applied, known, valid, changes, open_rules.filter(~passed), counted)
 

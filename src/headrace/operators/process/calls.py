@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from headrace.errors import HeadraceError
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.context import NOT_COUNTED, Context
 from headrace.operators.process.failures import FAILED, FailedCall, Failures, as_json
@@ -31,20 +31,20 @@ class Calls:
         step: str,
         ordered: bool,
         on_error: OnError,
-        edge: Edge,
+        bounds: TimeBounds,
         outputs: dict[str, OutputRows],
         rules: RuleHistory | None,
     ) -> None:
         self._step = step
         self._ordered = ordered
         self._on_error = on_error
-        self._edge = edge
+        self._bounds = bounds
         self._rules = rules
         self._journal: Journal = []
         # What was over before this batch is gone already, so no row may see time further back.
-        self._event, self._clock = Timeline(edge.before), Timeline(edge.clock)
+        self._event, self._clock = Timeline(bounds.before), Timeline(bounds.clock)
         self._process, self._states = process.at_work({"event": self._event, "clock": self._clock}, self._journal)
-        self._context = Context(edge, self._journal, rules)
+        self._context = Context(bounds, self._journal, rules)
         self._emission = Emission(outputs)
         self._changed = False
         self.failures = Failures()
@@ -62,7 +62,7 @@ class Calls:
         context._key = key
         self._load(stored)
         self._changed = woken
-        self._event.now = self._edge.before
+        self._event.now = self._bounds.before
         self._take(rows)
         self._settle()
         return self._stored() if self._changed or stored is not None else None
@@ -85,7 +85,7 @@ class Calls:
     def _take(self, rows: Iterable[Timed]) -> None:
         """The rows of a key; with ``ordered``, timers that are due before a row fire before it."""
         context, event, journal = self._context, self._event, self._journal
-        heap, floor = context.timers.heap, self._edge.before
+        heap, floor = context.timers.heap, self._bounds.before
         on_row, emission, ordered = self._process.on_row, self._emission, self._ordered
         given: Emitted = None
         for row, time, late in rows:
@@ -111,13 +111,13 @@ class Calls:
 
     def _settle(self) -> None:
         """After the rows: timers that are due by event time, then those by the clock, until none is left."""
-        context, edge = self._context, self._edge
+        context, bounds = self._context, self._bounds
         if not self._ordered:
-            self._event.now = edge.before
+            self._event.now = bounds.before
         while True:
             if context.timers.heap:
-                self._fire(edge.fire)
-            due = context.clock_timers.due(edge.clock) if context.clock_timers.heap else None
+                self._fire(bounds.fire)
+            due = context.clock_timers.due(bounds.clock) if context.clock_timers.heap else None
             if due is None:
                 break
             if context.in_a_row < 0:
@@ -141,13 +141,13 @@ class Calls:
 
         Its state then stands where the key last wrote: event time may be far behind the clock.
         """
-        edge, event = self._edge, self._event
-        known = edge.fire if BEGINNING < edge.fire < END else edge.before
+        bounds, event = self._bounds, self._event
+        known = bounds.fire if BEGINNING < bounds.fire < END else bounds.before
         now = max(known, event.now)
         if now > BEGINNING:
             self._on_timer(timer, now, now)
         else:
-            self._on_timer(timer, edge.clock, self._last_written)
+            self._on_timer(timer, bounds.clock, self._last_written)
             event.now = BEGINNING
 
     def _on_timer(self, timer: Timer, time: int, now: int) -> None:
@@ -167,7 +167,7 @@ class Calls:
     @property
     def _last_written(self) -> int:
         mortal = (state for state in self._states if state._timeline is self._event and state._ttl < FOREVER)
-        return max((time for state in mortal if (time := state.latest()) is not None), default=self._edge.clock)
+        return max((time for state in mortal if (time := state.latest()) is not None), default=self._bounds.clock)
 
     def _emit(self, given: Emitted, time: int) -> None:
         if given is not None:
@@ -178,12 +178,12 @@ class Calls:
         return (time,) if self._rules is None else (time, self._rules.version(time))
 
     def _stored(self) -> tuple[Any, ...] | None:
-        edge = self._edge
+        bounds = self._bounds
         cells = []
         due, due_clock = self._context.timers.earliest, self._context.clock_timers.earliest
         for state in self._states:
             by_clock = state._timeline is self._clock
-            cell, over, expired = state.expire(edge.clock if by_clock else edge.fire)
+            cell, over, expired = state.expire(bounds.clock if by_clock else bounds.fire)
             cells.append(cell)
             self._changed |= expired
             if by_clock:

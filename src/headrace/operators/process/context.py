@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from headrace.durations import Duration, microseconds
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.handles import Journal
 from headrace.operators.process.rows import microseconds_of, moment
@@ -25,7 +25,7 @@ class Context:
     """The call at hand."""
 
     __slots__ = (
-        "_edge",
+        "_bounds",
         "_ended",
         "_key",
         "_rules",
@@ -37,9 +37,9 @@ class Context:
         "timers",
     )
 
-    def __init__(self, edge: Edge, journal: Journal, rules: RuleHistory | None = None) -> None:
-        self._edge = edge
-        self._ended = edge.fire == END
+    def __init__(self, bounds: TimeBounds, journal: Journal, rules: RuleHistory | None = None) -> None:
+        self._bounds = bounds
+        self._ended = bounds.fire == END
         self._rules = rules
         self._key: Any = None
         self._time = 0
@@ -61,12 +61,12 @@ class Context:
     @property
     def watermark(self) -> datetime | None:
         """How far event time has come in this batch; None before it is known."""
-        return None if self._edge.fire == BEGINNING else moment(self._edge.fire)
+        return None if self._bounds.fire == BEGINNING else moment(self._bounds.fire)
 
     @property
     def now(self) -> datetime:
         """The batch's processing time, which is the same when the batch runs again."""
-        return moment(self._edge.clock)
+        return moment(self._bounds.clock)
 
     @property
     def rules(self) -> Mapping[Any, Any]:
@@ -106,10 +106,10 @@ class Context:
         if after is None:
             time = _moment(name, at)
         elif at is None:
-            time = self._edge.clock + _length(after)
+            time = self._bounds.clock + _length(after)
         else:
             raise _two_times(name, at, after)
-        if time <= self._edge.clock:
+        if time <= self._bounds.clock:
             self._count()
         if type(name) is not str or not name.isascii():
             _check_name(name)

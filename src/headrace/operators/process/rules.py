@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from headrace.errors import DefinitionError
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.process.rows import Row
 from headrace.wheel.operator import Combined
 
@@ -60,7 +60,7 @@ class RuleIntake:
         """The time and the whole row."""
         return {TIME: pl.Int64(), RULE: pl.Struct(dict(self.schema))}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Rules travel as they are; a late one counts from now on."""
         partials = rows.select(self.time.alias(TIME), pl.struct(self.schema.keys()).alias(RULE))
         return Combined(partials, rows.clear(), rows.height)

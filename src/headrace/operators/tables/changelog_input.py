@@ -10,7 +10,7 @@ import polars as pl
 
 from headrace.changelog import CHANGE, CHANGELOG, CHANGES, POSITION, UNCHANGED, UPDATE_AFTER, UPDATE_BEFORE, is_setting
 from headrace.durations import Duration, positive_microseconds, spoken
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.operators.key_order import join_by_key
 from headrace.operators.rows import Rows
@@ -55,7 +55,7 @@ class ChangelogInput:
         """The table's columns, then position, what the change does, and when."""
         return {**self.columns, **ORDERED, ALONE: pl.Boolean()}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Changes travel one by one; a row that does not say what it changes, or when, is a dead letter."""
         unknown = ~pl.col(CHANGE).is_in(CHANGES).fill_null(False)
         unplaced = self._position.is_null()
@@ -159,9 +159,9 @@ class TombstoneRetention:
 
     kept: int | None
 
-    def over(self, edge: Edge) -> pl.Expr:
+    def over(self, bounds: TimeBounds) -> pl.Expr:
         """Whether a row of state is a deleted key that has been known long enough."""
-        passed = pl.lit(False) if self.kept is None else pl.col(TIME) <= max(edge.fire - self.kept, BEGINNING)
+        passed = pl.lit(False) if self.kept is None else pl.col(TIME) <= max(bounds.fire - self.kept, BEGINNING)
         return ~pl.col(SETS) & passed
 
     def due(self, state: pl.DataFrame) -> Due:

@@ -21,7 +21,7 @@ from headrace.changelog import (
 )
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.graph import check_name
 from headrace.keys import key_columns, said_key
 from headrace.operators.key_order import join_by_key
@@ -137,15 +137,15 @@ class MaterializeOperator:
         """No change is late."""
         return {}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Changes travel one by one."""
-        return self._intake.combine(rows, edge)
+        return self._intake.combine(rows, bounds)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Changes stay as they are."""
         return self._intake.merge(partials)
 
-    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Take the last change of every key, say what it did to the table, and forget old deletions."""
         key = list(self.key)
         known = state.join(partials.select(key).unique(), on=key, how="semi", nulls_equal=True)
@@ -157,17 +157,17 @@ class MaterializeOperator:
             counters["unknown_values"] = unknown
         rest = state.join(last, on=key, how="anti", nulls_equal=True) if last.height else state
         kept = pl.concat([rest, last.select(self.state_schema.keys())])
-        over = kept.select(self.deleted.over(edge)).to_series()
+        over = kept.select(self.deleted.over(bounds)).to_series()
         return Applied(
             kept.filter(~over) if over.any() else kept,
-            last.select(self.state_schema.keys()).filter(~self.deleted.over(edge)),
+            last.select(self.state_schema.keys()).filter(~self.deleted.over(bounds)),
             kept.filter(over).select(self.identity),
             self._output(known, last),
             dropped=ordered.dropped,
             counters=counters,
         )
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest moment at which a deletion is forgotten."""
         return self.deleted.due(state)
 

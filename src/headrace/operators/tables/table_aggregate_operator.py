@@ -8,7 +8,7 @@ from functools import cached_property
 import polars as pl
 
 from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UPDATE_AFTER, UPDATE_BEFORE, sortable
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.key_order import KEY_NUMBER, join_by_key, with_key_numbers
 from headrace.operators.tables.changelog_input import (
     ALONE,
@@ -74,15 +74,15 @@ class TableAggregateOperator:
         """No change is late."""
         return {}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Changes travel one by one."""
-        return self.intake.combine(rows, edge)
+        return self.intake.combine(rows, bounds)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Changes stay as they are."""
         return self.intake.merge(partials)
 
-    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Follow the changes, say which groups became others, and forget old deletions."""
         touched, changes = self._numbered(state, partials.drop(ALONE))
         ordered = self._ordered(touched, changes)
@@ -97,13 +97,13 @@ class TableAggregateOperator:
             found.append(self.layout.state_rows(ROW, last))
         news = pl.concat(found)
         rest = state.join(news, on=list(self.identity), how="anti", nulls_equal=True)
-        over = self.layout.is_empty | self._is_forgotten(edge)
+        over = self.layout.is_empty | self._is_forgotten(bounds)
         upserts = news.filter(~over)
         return Applied(
             pl.concat([rest.filter(~over), upserts]),
             upserts,
             pl.concat([news.filter(over), rest.filter(over)]).select(self.identity),
-            self._output(groups, totals, rows, edge),
+            self._output(groups, totals, rows, bounds),
             dropped=0 if ordered is None else ordered.dropped,
             counters={
                 **({} if ordered is None else {"stale": ordered.stale, "duplicates": ordered.duplicates}),
@@ -111,12 +111,12 @@ class TableAggregateOperator:
             },
         )
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest moment at which a deletion is forgotten."""
         return self.deleted.due(state) if self.intake.row_key else Due()
 
-    def _is_forgotten(self, edge: Edge) -> pl.Expr:
-        return self.deleted.over(edge).fill_null(False) if self.intake.row_key else pl.lit(False)
+    def _is_forgotten(self, bounds: TimeBounds) -> pl.Expr:
+        return self.deleted.over(bounds).fill_null(False) if self.intake.row_key else pl.lit(False)
 
     @cached_property
     def _row_identity(self) -> list[str]:
@@ -151,7 +151,9 @@ class TableAggregateOperator:
         weights = ((gone, -1), (last.filter(SETS), 1))
         return pl.concat([rows.with_columns(pl.lit(weight, pl.Int64).alias(WEIGHT)) for rows, weight in weights])
 
-    def _output(self, groups: pl.DataFrame, totals: pl.DataFrame, rows: pl.DataFrame, edge: Edge) -> pl.DataFrame:
+    def _output(
+        self, groups: pl.DataFrame, totals: pl.DataFrame, rows: pl.DataFrame, bounds: TimeBounds
+    ) -> pl.DataFrame:
         """The changes of groups: what was said before it is taken back first."""
         results = self.layout.results
         before = groups.filter(pl.col(ROWS) > 0).select(KEY_NUMBER, *self.key, *results)
@@ -178,7 +180,7 @@ class TableAggregateOperator:
                 *self.key,
                 *plain,
                 CHANGE,
-                sortable(pl.lit(edge.batch)).alias(POSITION),
+                sortable(pl.lit(bounds.batch)).alias(POSITION),
                 pl.col(TIME).cast(MOMENT).alias(CHANGED_AT),
             )
         )

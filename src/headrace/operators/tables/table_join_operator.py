@@ -10,7 +10,7 @@ from typing import Literal
 import polars as pl
 
 from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UPDATE_AFTER, UPDATE_BEFORE, sortable
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey
 from headrace.operators.key_order import join_by_key
 from headrace.operators.tables.changelog_input import (
@@ -219,15 +219,17 @@ class TableJoinOperator:
         """No change is late."""
         return {}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Changes of the left table travel one by one."""
-        return self.left.combine(rows, edge)
+        return self.left.combine(rows, bounds)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Changes stay as they are."""
         return self.left.merge(partials)
 
-    def apply_both(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, edge: Edge) -> Applied:
+    def apply_both(
+        self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
+    ) -> Applied:
         """Take the changes of both tables, and say what they did to the view."""
         ours = self._placed(partials.rename(dict(self.columns.left)), right=False)
         renamed = {**dict(zip(self.on.right, self.on.left, strict=True)), **self.columns.right}
@@ -240,16 +242,16 @@ class TableJoinOperator:
         last = pl.concat([left.last, right.last])
         aside = touched.join(last, on=list(self.identity), how="anti", nulls_equal=True)
         kept = pl.concat([state.filter(~touching), aside, last])
-        over = kept.select(self.deleted.over(edge)).to_series()
+        over = kept.select(self.deleted.over(bounds)).to_series()
         if over.any():
             gone, kept = kept.filter(over), kept.filter(~over)
         else:
             gone = kept.clear()
         return Applied(
             kept.rechunk() if kept.n_chunks() > MOST_CHUNKS else kept,
-            last.filter(~self.deleted.over(edge)),
+            last.filter(~self.deleted.over(bounds)),
             gone.select(self.identity),
-            self._output(left, right, edge) if last.height else pl.DataFrame(schema=self.output_schema),
+            self._output(left, right, bounds) if last.height else pl.DataFrame(schema=self.output_schema),
             dropped=left.ordered.dropped,
             dropped_second=right.ordered.dropped,
             counters={
@@ -260,7 +262,7 @@ class TableJoinOperator:
             },
         )
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest moment at which a deletion is forgotten."""
         return self.deleted.due(state)
 
@@ -273,7 +275,7 @@ class TableJoinOperator:
         nulls = [pl.lit(None, dtype).alias(name) for name, dtype in absent.items()]
         return changes.with_columns(pl.lit(right).alias(RIGHT), hashes, *nulls).select(self.state_schema.keys())
 
-    def _output(self, left: TableDelta, right: TableDelta, edge: Edge) -> pl.DataFrame:
+    def _output(self, left: TableDelta, right: TableDelta, bounds: TimeBounds) -> pl.DataFrame:
         """What was in the view and is not, or not so, comes before what takes its place."""
         view = JoinedView(self.on.left, tuple(self.columns.left_schema), tuple(self.columns.right_schema), self.how)
         taken, brought = view.taken(left, right), view.brought(left, right)
@@ -281,7 +283,7 @@ class TableJoinOperator:
         taken = taken.with_columns(_change(taken, brought, key, UPDATE_BEFORE, DELETE))
         brought = brought.with_columns(_change(brought, taken, key, UPDATE_AFTER, INSERT))
         # One position for a batch: a row of the view is taken and brought at most once in it.
-        position = sortable(pl.lit(edge.batch)).alias(POSITION)
+        position = sortable(pl.lit(bounds.batch)).alias(POSITION)
         return pl.concat([taken, brought]).select(
             *self.columns.schema, CHANGE, position, pl.col(TIME).cast(MOMENT).alias(CHANGED_AT)
         )

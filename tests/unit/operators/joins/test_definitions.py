@@ -10,7 +10,7 @@ import pytest
 import headrace as hr
 from headrace.durations import MICROSECONDS
 from headrace.errors import DefinitionError
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.joins.interval_join import interval_join
 from headrace.operators.joins.window_join import window_join
 from headrace.schemas import MOMENT
@@ -142,7 +142,7 @@ def test_a_correction_of_a_window_before_the_join_is_late_and_no_row_of_its_own(
     rows = pl.DataFrame(given, {"user": pl.String(), "window": window, "pane": pl.String()})
     operator: Any = step.late(late).bind(dict(rows.schema), "window", dict(rows.schema), "window")
     for side in (operator, operator.second):
-        combined = side.combine(rows, Edge(50, 50))
+        combined = side.combine(rows, TimeBounds(50, 50))
         assert (combined.accepted, combined.partials["pane"].to_list()) == (1, ["on_time"])
         assert combined.late["pane"].to_list() == ["late"]
 

@@ -9,7 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import DefinitionError
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.operators.joins.temporal_join import temporal_join
 from headrace.schemas import MOMENT
@@ -108,9 +108,9 @@ def test_of_versions_only_the_valid_one_and_later_ones_are_kept() -> None:
     operator = bound()
     state = pl.DataFrame(schema=operator.state_schema)
     given = versions(("tea", 1, 10), ("tea", 2, 20), ("tea", 3, 30), ("salt", 4, 5))
-    applied = operator.apply_both(state, NO_ROWS, given, Edge(BEGINNING, BEGINNING))
+    applied = operator.apply_both(state, NO_ROWS, given, TimeBounds(BEGINNING, BEGINNING))
     assert applied.state.height == 4
-    later = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, Edge(20, 20, BEGINNING))
+    later = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, TimeBounds(20, 20, BEGINNING))
     assert sorted(later.state["__version.price"].to_list()) == [2, 3, 4]
     assert later.removed.height == 1
     assert later.upserts.is_empty()
@@ -119,40 +119,40 @@ def test_of_versions_only_the_valid_one_and_later_ones_are_kept() -> None:
 def test_a_quiet_key_group_is_woken_for_rows_that_wait_and_versions_whose_life_is_over() -> None:
     operator = bound(keep_forever=False, ttl="1 minute")
     state = pl.DataFrame(schema=operator.state_schema)
-    edge = Edge(BEGINNING, BEGINNING)
-    applied = operator.apply_both(state, rows(("tea", 1, 50)), versions(("tea", 1, 10)), edge)
-    assert operator.due(applied.state, edge).event == 11
-    edge = Edge(11, 11, BEGINNING)
-    applied = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, edge)
-    assert operator.due(applied.state, edge).event == 51
-    edge = Edge(51, 51, 11)
-    applied = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, edge)
+    bounds = TimeBounds(BEGINNING, BEGINNING)
+    applied = operator.apply_both(state, rows(("tea", 1, 50)), versions(("tea", 1, 10)), bounds)
+    assert operator.due(applied.state, bounds).event == 11
+    bounds = TimeBounds(11, 11, BEGINNING)
+    applied = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, bounds)
+    assert operator.due(applied.state, bounds).event == 51
+    bounds = TimeBounds(51, 51, 11)
+    applied = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, bounds)
     assert applied.output.select("n", "price").rows() == [(1, 1)]
-    assert operator.due(applied.state, edge).event == 10 + MINUTE
-    edge = Edge(10 + MINUTE, 10 + MINUTE, 51)
-    applied = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, edge)
+    assert operator.due(applied.state, bounds).event == 10 + MINUTE
+    bounds = TimeBounds(10 + MINUTE, 10 + MINUTE, 51)
+    applied = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, bounds)
     assert applied.state.is_empty()
-    assert operator.due(applied.state, edge).event is None
+    assert operator.due(applied.state, bounds).event is None
 
 
 def test_a_kept_forever_version_wakes_its_group_once_when_time_has_passed_it() -> None:
     operator = bound()
-    edge = Edge(BEGINNING, BEGINNING)
-    applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), NO_ROWS, versions(("tea", 1, 10)), edge)
-    assert operator.due(applied.state, edge).event == 11
-    applied = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, Edge(11, 11, BEGINNING))
+    bounds = TimeBounds(BEGINNING, BEGINNING)
+    applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), NO_ROWS, versions(("tea", 1, 10)), bounds)
+    assert operator.due(applied.state, bounds).event == 11
+    applied = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, TimeBounds(11, 11, BEGINNING))
     assert applied.state.height == 1
-    assert operator.due(applied.state, Edge(11, 11, BEGINNING)).event is None
+    assert operator.due(applied.state, TimeBounds(11, 11, BEGINNING)).event is None
 
 
-def played_when_due(operator: Any, state: pl.DataFrame, edges: list[Edge]) -> pl.DataFrame:
+def played_when_due(operator: Any, state: pl.DataFrame, time_bounds: list[TimeBounds]) -> pl.DataFrame:
     """The state of a group to which nothing comes, and which is called only when it asked for it."""
-    due = operator.due(state, Edge(BEGINNING, BEGINNING)).event
+    due = operator.due(state, TimeBounds(BEGINNING, BEGINNING)).event
     no_versions = pl.DataFrame(schema=operator.second.partial_schema)
-    for edge in edges:
-        if due is not None and due <= edge.fire:
-            state = operator.apply_both(state, NO_ROWS, no_versions, edge).state
-            due = operator.due(state, edge).event
+    for bounds in time_bounds:
+        if due is not None and due <= bounds.fire:
+            state = operator.apply_both(state, NO_ROWS, no_versions, bounds).state
+            due = operator.due(state, bounds).event
     return state
 
 
@@ -163,10 +163,10 @@ def test_superseded_versions_of_a_quiet_group_are_forgotten(fires: list[int], re
     operator = bound(versions_late=late)
     given = versions(*(("tea", number, number) for number in range(1, 31)), ("salt", 1, 30))
     state = operator.apply_both(
-        pl.DataFrame(schema=operator.state_schema), NO_ROWS, given, Edge(BEGINNING, BEGINNING)
+        pl.DataFrame(schema=operator.state_schema), NO_ROWS, given, TimeBounds(BEGINNING, BEGINNING)
     ).state
-    edges = [Edge(fire, fire, before) for before, fire in zip([BEGINNING, *fires], fires, strict=False)]
-    left = played_when_due(operator, state, edges)
+    time_bounds = [TimeBounds(fire, fire, before) for before, fire in zip([BEGINNING, *fires], fires, strict=False)]
+    left = played_when_due(operator, state, time_bounds)
     assert left.select("item", "__version.price").sort("item").rows() == [("salt", 1), ("tea", 30)]
 
 
@@ -176,19 +176,19 @@ def test_an_end_is_not_forgotten_before_the_version_that_it_ends(fires: list[int
     operator: Any = step.bind(ROWS, "at", {**VERSIONS, "change": pl.String()}, "at")
     given = versions(("tea", 1, 10), ("tea", 1, 20)).with_columns(change=pl.Series(["insert", "delete"]))
     state = operator.apply_both(
-        pl.DataFrame(schema=operator.state_schema), NO_ROWS, given, Edge(BEGINNING, BEGINNING)
+        pl.DataFrame(schema=operator.state_schema), NO_ROWS, given, TimeBounds(BEGINNING, BEGINNING)
     ).state
-    edges = [Edge(fire, fire, before) for before, fire in zip([BEGINNING, *fires], fires, strict=False)]
-    assert played_when_due(operator, state, edges).is_empty()
+    time_bounds = [TimeBounds(fire, fire, before) for before, fire in zip([BEGINNING, *fires], fires, strict=False)]
+    assert played_when_due(operator, state, time_bounds).is_empty()
 
 
 def test_rows_that_wait_are_counted_apart_from_those_that_are_handled() -> None:
     operator = bound()
-    edge = Edge(BEGINNING, 15)
+    bounds = TimeBounds(BEGINNING, 15)
     given = rows(("tea", 1, 10), ("tea", 2, 20))
-    applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), given, NO_VERSIONS, edge)
+    applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), given, NO_VERSIONS, bounds)
     assert (applied.holding.before, applied.holding.handled, applied.holding.after) == (0, 1, 1)
-    applied = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, Edge(15, 30, 15))
+    applied = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, TimeBounds(15, 30, 15))
     assert (applied.holding.before, applied.holding.handled, applied.holding.after) == (1, 1, 0)
 
 
@@ -197,22 +197,22 @@ def test_a_change_that_comes_twice_is_dropped_and_counted() -> None:
     step = temporal_join("p", on="item", keep_forever=True, versions_late=hr.drop()).late(hr.drop())
     operator: Any = step.bind(ROWS, "at", changelog, "at")
     given = versions(("tea", 1, 10), ("tea", 1, 10)).with_columns(change=pl.lit("insert"), position=pl.lit("7"))
-    edge = Edge(BEGINNING, BEGINNING)
-    applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), NO_ROWS, given, edge)
+    bounds = TimeBounds(BEGINNING, BEGINNING)
+    applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), NO_ROWS, given, bounds)
     assert (applied.state.height, applied.dropped_second) == (1, 1)
-    again = operator.apply_both(applied.state, NO_ROWS, given.head(1), edge)
+    again = operator.apply_both(applied.state, NO_ROWS, given.head(1), bounds)
     assert (again.state.height, again.dropped_second, again.upserts.height, again.removed.height) == (1, 1, 0, 0)
 
 
 def test_versions_without_a_key_are_dropped_before_they_travel() -> None:
-    combined = bound().second.combine(versions(("tea", 1, 10), (None, 2, 10)), Edge(BEGINNING, BEGINNING))  # type: ignore[arg-type]
+    combined = bound().second.combine(versions(("tea", 1, 10), (None, 2, 10)), TimeBounds(BEGINNING, BEGINNING))  # type: ignore[arg-type]
     assert (combined.accepted, combined.dropped, combined.partials.height) == (1, 1, 1)
 
 
 def test_rows_without_a_key_travel_only_where_they_leave_unmatched() -> None:
     given = rows(("tea", 1, 10), (None, 2, 10))  # type: ignore[arg-type]
-    edge = Edge(BEGINNING, BEGINNING)
-    inner, left = bound().combine(given, edge), bound(how="left").combine(given, edge)
+    bounds = TimeBounds(BEGINNING, BEGINNING)
+    inner, left = bound().combine(given, bounds), bound(how="left").combine(given, bounds)
     assert (inner.accepted, inner.dropped, inner.partials.height) == (1, 1, 1)
     assert (left.accepted, left.dropped, left.partials.height) == (2, 0, 2)
 
@@ -222,7 +222,7 @@ def test_state_of_many_small_batches_lies_in_few_chunks() -> None:
     state = pl.DataFrame(schema=operator.state_schema)
     for number in range(60):
         given = versions((f"item {number}", number, number))
-        state = operator.apply_both(state, NO_ROWS, given, Edge(BEGINNING, BEGINNING)).state
+        state = operator.apply_both(state, NO_ROWS, given, TimeBounds(BEGINNING, BEGINNING)).state
     assert state.height == 60
     assert state.n_chunks() <= 16 + 2
 
@@ -241,11 +241,11 @@ def changes(*given: tuple[str, int | None, int, str, str]) -> pl.DataFrame:
 
 
 def test_as_of_arrival_a_change_that_comes_again_in_the_same_batch_or_the_next_is_counted() -> None:
-    operator, edge = live(), Edge(BEGINNING, BEGINNING)
+    operator, bounds = live(), TimeBounds(BEGINNING, BEGINNING)
     given = changes(("tea", 1, 10, "insert", "7"), ("tea", 1, 10, "insert", "7"), ("salt", 1, 10, "insert", "7"))
-    applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), NO_ROWS, given, edge)
+    applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), NO_ROWS, given, bounds)
     assert (applied.state.height, applied.dropped_second) == (2, 1)
-    again = operator.apply_both(applied.state, NO_ROWS, given, edge)
+    again = operator.apply_both(applied.state, NO_ROWS, given, bounds)
     assert (again.state.height, again.dropped_second, again.upserts.height, again.removed.height) == (2, 3, 0, 0)
 
 
@@ -253,15 +253,15 @@ def test_as_of_arrival_the_rows_of_an_update_are_no_repeats() -> None:
     operator = live()
     given = changes(("tea", 2, 10, "update_after", "7"), ("tea", 1, 10, "update_before", "7"))
     state = pl.DataFrame(schema=operator.state_schema)
-    applied = operator.apply_both(state, NO_ROWS, given, Edge(BEGINNING, BEGINNING))
+    applied = operator.apply_both(state, NO_ROWS, given, TimeBounds(BEGINNING, BEGINNING))
     assert (applied.state["__version.price"].to_list(), applied.dropped_second) == ([2], 0)
 
 
 def test_as_of_arrival_of_two_changes_at_one_position_the_first_stays() -> None:
-    operator, edge = live(), Edge(BEGINNING, BEGINNING)
+    operator, bounds = live(), TimeBounds(BEGINNING, BEGINNING)
     state = pl.DataFrame(schema=operator.state_schema)
-    first = operator.apply_both(state, NO_ROWS, changes(("tea", 1, 10, "insert", "7")), edge)
-    applied = operator.apply_both(first.state, NO_ROWS, changes(("tea", 2, 10, "insert", "7")), edge)
+    first = operator.apply_both(state, NO_ROWS, changes(("tea", 1, 10, "insert", "7")), bounds)
+    applied = operator.apply_both(first.state, NO_ROWS, changes(("tea", 2, 10, "insert", "7")), bounds)
     assert (applied.state["__version.price"].to_list(), applied.dropped_second) == ([1], 1)
     assert (applied.upserts.height, applied.removed.height) == (0, 0)
 
@@ -275,24 +275,24 @@ def test_as_of_arrival_of_two_changes_at_one_position_the_first_stays() -> None:
     ],
 )
 def test_as_of_arrival_a_deletion_is_kept_and_the_group_is_woken_to_forget_it(given: Any, kept: int) -> None:
-    operator, edge = live(**given), Edge(BEGINNING, BEGINNING)
+    operator, bounds = live(**given), TimeBounds(BEGINNING, BEGINNING)
     deletion = changes(("tea", None, 10, "delete", "7"))
-    applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), NO_ROWS, deletion, edge)
-    assert operator.due(applied.state, edge).event == 10 + kept
+    applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), NO_ROWS, deletion, bounds)
+    assert operator.due(applied.state, bounds).event == 10 + kept
     nothing = deletion.clear()
-    edge = Edge(9 + kept, 9 + kept, BEGINNING)
-    assert operator.apply_both(applied.state, NO_ROWS, nothing, edge).state.height == 1
-    edge = Edge(10 + kept, 10 + kept, 9 + kept)
-    forgotten = operator.apply_both(applied.state, NO_ROWS, nothing, edge)
+    bounds = TimeBounds(9 + kept, 9 + kept, BEGINNING)
+    assert operator.apply_both(applied.state, NO_ROWS, nothing, bounds).state.height == 1
+    bounds = TimeBounds(10 + kept, 10 + kept, 9 + kept)
+    forgotten = operator.apply_both(applied.state, NO_ROWS, nothing, bounds)
     assert (forgotten.state.height, forgotten.removed.height) == (0, 1)
-    assert operator.due(forgotten.state, edge).event is None
+    assert operator.due(forgotten.state, bounds).event is None
 
 
 def test_as_of_arrival_a_deletion_may_be_kept_for_ever() -> None:
-    operator, edge = live(keep_deleted=None), Edge(10**15, 10**15)
+    operator, bounds = live(keep_deleted=None), TimeBounds(10**15, 10**15)
     deletion = changes(("tea", None, 10, "delete", "7"))
-    applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), NO_ROWS, deletion, edge)
-    assert (applied.state.height, operator.due(applied.state, edge).event) == (1, None)
+    applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), NO_ROWS, deletion, bounds)
+    assert (applied.state.height, operator.due(applied.state, bounds).event) == (1, None)
 
 
 WINDOW = pl.Struct({"start": MOMENT, "end": MOMENT})
@@ -308,7 +308,7 @@ def of_windows() -> pl.DataFrame:
 def test_a_correction_of_a_window_before_the_join_is_late_and_no_row_of_its_own(late: Any) -> None:
     step = temporal_join("p", on="item", keep_forever=True, versions_late=hr.drop()).late(late)
     given = of_windows()
-    combined = step.bind(dict(given.schema), "window", VERSIONS, "at").combine(given, Edge(50, 50))
+    combined = step.bind(dict(given.schema), "window", VERSIONS, "at").combine(given, TimeBounds(50, 50))
     assert (combined.accepted, combined.partials["pane"].to_list(), combined.late["pane"].to_list()) == (
         1,
         ["on_time"],
@@ -321,5 +321,5 @@ def test_a_correction_of_a_window_is_a_version_where_late_ones_correct(late: Any
     step = temporal_join("p", on="item", keep_forever=True, versions_late=late).late(hr.drop())
     given = of_windows()
     operator: Any = step.bind(ROWS, "at", dict(given.schema), "window")
-    combined = operator.second.combine(given, Edge(50, 50))
+    combined = operator.second.combine(given, TimeBounds(50, 50))
     assert (combined.accepted, combined.late.height) == (accepted, 2 - accepted)

@@ -11,7 +11,7 @@ from pyspark import cloudpickle
 
 import headrace as hr
 from headrace.errors import DefinitionError
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.patterns import skip
 from headrace.operators.patterns.chain import group
 from headrace.operators.patterns.definition import Definition
@@ -323,7 +323,7 @@ def test_only_rows_and_columns_that_are_needed_travel() -> None:
     rows = pl.DataFrame(
         {"k": ["x", "x"], "kind": ["", ""], "n": [1, 5], "x": [0.0, 0.0], "tags": [[], []], "at": [0, 1]}, schema=SCHEMA
     )
-    combined = operator.combine(rows, Edge(0, 0))
+    combined = operator.combine(rows, TimeBounds(0, 0))
     assert combined.partials.rows() == [("x", 1, 0b11, 5)]
     assert combined.accepted == 2
 
@@ -341,13 +341,13 @@ def test_the_operator_travels_to_workers_and_works_there() -> None:
         },
         schema=SCHEMA,
     )
-    edge = Edge(0, 3_000_000)
-    operator.combine(rows, edge)
+    bounds = TimeBounds(0, 3_000_000)
+    operator.combine(rows, bounds)
     sent = cloudpickle.loads(cloudpickle.dumps(operator))
-    applied = sent.apply(pl.DataFrame(schema=sent.state_schema), sent.combine(rows, edge).partials, edge)
+    applied = sent.apply(pl.DataFrame(schema=sent.state_schema), sent.combine(rows, bounds).partials, bounds)
     assert applied.output["n"].to_list() == [3]
     assert applied.state["k"].to_list() == ["x"]
-    assert sent.due(applied.state, edge).event == 61_000_000
+    assert sent.due(applied.state, bounds).event == 61_000_000
 
 
 def test_matches_held_back_count_too_and_what_holds_them_back_is_dropped_and_counted() -> None:
@@ -358,8 +358,10 @@ def test_matches_held_back_count_too_and_what_holds_them_back_is_dropped_and_cou
         [{"k": "x", "kind": kind, "n": n, "x": 0.0, "tags": [], "at": at} for at, (kind, n) in enumerate(pairs)],
         schema=SCHEMA,
     )
-    edge = Edge(0, 1_000)
-    applied = operator.apply(pl.DataFrame(schema=operator.state_schema), operator.combine(rows, edge).partials, edge)
+    bounds = TimeBounds(0, 1_000)
+    applied = operator.apply(
+        pl.DataFrame(schema=operator.state_schema), operator.combine(rows, bounds).partials, bounds
+    )
     assert applied.output["n"].to_list() == list(range(200))
     assert applied.counters == {"overflow": 1}
     assert applied.state.is_empty()
@@ -380,8 +382,10 @@ def test_a_loop_that_goes_on_stays_whole_though_it_holds_back_too_many_matches()
         schema=SCHEMA,
     )
     operator = bound(step, n="a.n", rows="count(b.*)")
-    edge = Edge(0, 1_000)
-    applied = operator.apply(pl.DataFrame(schema=operator.state_schema), operator.combine(frame, edge).partials, edge)
+    bounds = TimeBounds(0, 1_000)
+    applied = operator.apply(
+        pl.DataFrame(schema=operator.state_schema), operator.combine(frame, bounds).partials, bounds
+    )
     assert applied.output.select("n", "rows").rows() == [(1, 6), (2, 1)]
     assert applied.counters["overflow"] > 0
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark import cloudpickle
 
 import headrace as hr
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.layout import ARRIVAL, KEPT
 from headrace.wheel.codec import decode, encode
@@ -65,10 +65,10 @@ class Group:
 
     def run(self, *given: tuple[str, int, int], fire: float, clock: int = 0) -> Applied:
         until = END if fire == float("inf") else int(fire * SECOND)
-        edge = Edge(BEGINNING, until, self.fired, clock * SECOND)
-        partials = self.operator.combine(rows(*given), edge).partials
+        bounds = TimeBounds(BEGINNING, until, self.fired, clock * SECOND)
+        partials = self.operator.combine(rows(*given), bounds).partials
         assert dict(partials.schema) == dict(self.operator.partial_schema)
-        applied = self.operator.apply(decode([encode(self.state)]), decode([encode(partials)]), edge)
+        applied = self.operator.apply(decode([encode(self.state)]), decode([encode(partials)]), bounds)
         assert dict(applied.state.schema) == dict(self.operator.state_schema)
         assert dict(applied.upserts.schema) == dict(self.operator.state_schema)
         assert dict(applied.output.schema) == dict(self.operator.output_schema)
@@ -79,12 +79,12 @@ class Group:
         patched = pl.concat([self.state.join(changed, on=identity, how="anti", nulls_equal=True), applied.upserts])
         assert patched.sort(identity).equals(applied.state.sort(identity))
         self.state, self.fired = applied.state, until
-        self.edge = edge
+        self.bounds = bounds
         return applied
 
     @property
     def due(self) -> Due:
-        return self.operator.due(self.state, self.edge)
+        return self.operator.due(self.state, self.bounds)
 
     @property
     def keys(self) -> int:
@@ -196,10 +196,10 @@ def test_a_batch_with_nothing_to_do_writes_nothing() -> None:
 
 def test_the_state_is_of_few_chunks_after_many_batches() -> None:
     group = Group(bound(ordered=False))
-    operator, edge = group.operator, Edge(BEGINNING, 0, BEGINNING, 0)
+    operator, bounds = group.operator, TimeBounds(BEGINNING, 0, BEGINNING, 0)
     state = group.state
     for number in range(40):
-        state = operator.apply(state, operator.combine(rows((f"user-{number}", 1, 1)), edge).partials, edge).state
+        state = operator.apply(state, operator.combine(rows((f"user-{number}", 1, 1)), bounds).partials, bounds).state
     assert state.height == 40
     assert state.n_chunks() <= 8
 
@@ -208,8 +208,8 @@ def test_the_state_is_of_few_chunks_after_many_batches() -> None:
 def test_the_operator_travels_to_workers(ordered: bool) -> None:
     operator = bound(ordered=ordered)
     there = cloudpickle.loads(cloudpickle.dumps(operator))
-    edge = Edge(BEGINNING, 10 * SECOND, BEGINNING, 0)
-    partials = operator.combine(rows(("a", 1, 5)), edge).partials
+    bounds = TimeBounds(BEGINNING, 10 * SECOND, BEGINNING, 0)
+    partials = operator.combine(rows(("a", 1, 5)), bounds).partials
     empty = pl.DataFrame(schema=dict(operator.state_schema))
-    assert said(there.apply(empty, partials, edge)) == ["1 [5]"]
-    assert said(operator.apply(empty, partials, edge)) == ["1 [5]"]
+    assert said(there.apply(empty, partials, bounds)) == ["1 [5]"]
+    assert said(operator.apply(empty, partials, bounds)) == ["1 [5]"]

@@ -8,14 +8,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.operators.tables.materialize import materialize
 from headrace.operators.tables.table_aggregate import table_aggregate
 from headrace.operators.tables.table_join import table_join
 from headrace.schemas import MOMENT
 
-EDGE = Edge(BEGINNING, BEGINNING)
+EDGE = TimeBounds(BEGINNING, BEGINNING)
 SCHEMA: dict[str, pl.DataType] = {
     "id": pl.Int64(),
     "shop": pl.String(),
@@ -116,7 +116,7 @@ def test_a_sum_beyond_doubles_leaves_nothing_when_its_rows_have_gone(row_key: An
     operator: Any = step.bind(DOUBLES, "at")
     state = pl.DataFrame(schema=operator.state_schema)
     said = []
-    far = Edge(10**15, 10**15)  # deletions are forgotten at once
+    far = TimeBounds(10**15, 10**15)  # deletions are forgotten at once
     for kind, number in (("insert", 1.0), ("insert", 2.0), ("delete", 1.0), ("delete", 2.0)):
         position = f"{number:.0f}{kind == 'delete':d}"
         brought = operator.combine(doubles((number, "s", kind, position, 1e308)), far).partials

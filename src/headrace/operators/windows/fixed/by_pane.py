@@ -8,7 +8,7 @@ from functools import cached_property
 import polars as pl
 
 from headrace.event_time.lateness import Lateness
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.windows.aggregation import WINDOW, Aggregation
 from headrace.operators.windows.fixed.assigners import Windows
 from headrace.operators.windows.fixed.placing import END, Placing
@@ -53,26 +53,26 @@ class PaneAggregation(Windowing):
         told = {"pane": pl.String(), "revision": pl.Int32()}
         return {**self.aggregation.keys, "window": WINDOW, **self.aggregation.results, **told}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Aggregate rows by pane; set those aside whose windows all take nothing any more."""
-        return self._placing.combine(rows, edge, {})
+        return self._placing.combine(rows, bounds, {})
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Partials of the same pane become one."""
         return partials.group_by(*self.key, END).agg(**self.aggregation.merged).select(self.partial_schema.keys())
 
-    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Close windows of which no row can be on time any more, take rows in, close the others, correct, forget."""
         correctable = self.lateness.correctable > 0
         emitted = state.filter(pl.col(EMITTED)) if correctable else state.clear()
         panes = state.filter(~pl.col(EMITTED)) if not emitted.is_empty() else state
-        closed = self._closing(panes, edge.before, min(edge.late, edge.fire))
+        closed = self._closing(panes, bounds.before, min(bounds.late, bounds.fire))
         untouched, taken = self._take(panes, partials)
         panes = pl.concat([untouched, taken])
-        closed = pl.concat([closed, self._closing(panes, max(edge.before, edge.late), edge.fire)])
+        closed = pl.concat([closed, self._closing(panes, max(bounds.before, bounds.late), bounds.fire)])
         outputs, fresh = self._shown(closed.with_columns(pl.lit(0, pl.Int32).alias(REVISION)), pane="on_time")
         if correctable and not partials.is_empty():
-            corrected = self._corrected(panes, partials, pl.concat([emitted, fresh]), edge)
+            corrected = self._corrected(panes, partials, pl.concat([emitted, fresh]), bounds)
             corrections, revised = self._shown(corrected, pane="late")
             outputs = pl.concat([outputs, corrections])
             fresh = pl.concat([fresh.join(revised, on=self.identity, how="anti", nulls_equal=True), revised])
@@ -81,17 +81,17 @@ class PaneAggregation(Windowing):
         else:
             fresh = fresh.clear()
         everything, upserts = pl.concat([panes, emitted, fresh]), pl.concat([taken, fresh])
-        over = everything.select(self._over(edge.fire)).to_series()
+        over = everything.select(self._over(bounds.fire)).to_series()
         removed = everything.filter(over).select(self.identity) if over.any() else self._no_identity
         if over.any():
-            everything, upserts = everything.filter(~over), upserts.filter(~self._over(edge.fire))
+            everything, upserts = everything.filter(~over), upserts.filter(~self._over(bounds.fire))
         return Applied(everything, upserts, removed, outputs)
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest close of a window that holds a pane, or the moment at which something is forgotten."""
         if state.is_empty():
             return Due()
-        following = self.windows.after(pl.col(END), edge.fire)
+        following = self.windows.after(pl.col(END), bounds.fire)
         forgotten = self._last() + self.lateness.correctable
         closes = pl.when(~pl.col(EMITTED)).then(following)
         return Due(int(state.select(pl.coalesce(closes, forgotten).min()).item()))
@@ -148,16 +148,18 @@ class PaneAggregation(Windowing):
         )
 
     def _corrected(
-        self, panes: pl.DataFrame, partials: pl.DataFrame, emitted: pl.DataFrame, edge: Edge
+        self, panes: pl.DataFrame, partials: pl.DataFrame, emitted: pl.DataFrame, bounds: TimeBounds
     ) -> pl.DataFrame:
         """The new totals of closed windows that this batch's rows belong to, with their next revision."""
         by = [*self.key, END]
         ends = partials.select(*self.key, self.windows.all(pl.col(END)).alias(END)).explode(END)
-        ends = ends.filter((pl.col(END) <= edge.late) & (pl.col(END) + self.lateness.correctable > edge.late)).unique()
+        ends = ends.filter(
+            (pl.col(END) <= bounds.late) & (pl.col(END) + self.lateness.correctable > bounds.late)
+        ).unique()
         if ends.is_empty():
             return pl.DataFrame(schema={**self.partial_schema, REVISION: pl.Int32()})
         earliest = ends.select(pl.col(END).min()).item() - 1
-        totals = self._closing(panes, earliest, edge.late).join(ends, on=by, how="semi", nulls_equal=True)
+        totals = self._closing(panes, earliest, bounds.late).join(ends, on=by, how="semi", nulls_equal=True)
         revisions = emitted.select(*by, REVISION)
         known = totals.join(revisions, on=by, how="left", nulls_equal=True)
         return known.with_columns((pl.col(REVISION).fill_null(-1) + 1).cast(pl.Int32).alias(REVISION))
@@ -175,10 +177,10 @@ class PaneAggregation(Windowing):
 
     def _results(self, windows: pl.DataFrame, *, pane: str) -> pl.DataFrame:
         start = self.windows.start(pl.col(END))
-        bounds = pl.struct(start.cast(MOMENT).alias("start"), pl.col(END).cast(MOMENT).alias("end"))
+        window = pl.struct(start.cast(MOMENT).alias("start"), pl.col(END).cast(MOMENT).alias("end"))
         return windows.select(
             *self.key,
-            bounds.alias("window"),
+            window.alias("window"),
             *self.aggregation.result(windows),
             pl.lit(pane).alias("pane"),
             pl.col(REVISION).alias("revision"),

@@ -8,7 +8,7 @@ from functools import cached_property
 import polars as pl
 
 from headrace.event_time.lateness import Lateness
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
 from headrace.operators.windows.emission import Emission
 from headrace.operators.windows.fixed.assigners import Windows
@@ -62,42 +62,42 @@ class WindowAggregation(Windowing):
         told = {"pane": pl.String(), "revision": pl.Int32(), **change}
         return {**self.aggregation.keys, "window": WINDOW, **self.aggregation.results, **told}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Aggregate rows by pane; set those aside whose windows all take nothing any more."""
         unseen = pl.len().cast(pl.Int64) if self._previews.count_rows else pl.lit(None, pl.Int64)
-        return self._placing.combine(rows, edge, {UNSEEN: unseen})
+        return self._placing.combine(rows, bounds, {UNSEEN: unseen})
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Partials of the same pane become one."""
         return partials.group_by(self.identity).agg(**self._merging).select(self.partial_schema.keys())
 
-    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
-        """Take rows in, show previews, close windows up to ``edge.fire``, correct closed ones, forget what is over.
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
+        """Take rows in, show previews, close windows up to ``bounds.fire``, correct closed ones, forget what is over.
 
-        Windows that were closed before this batch's rows (``end <= edge.late``) are emitted before any of them is
+        Windows that were closed before this batch's rows (``end <= bounds.late``) are emitted before any of them is
         taken in, so such rows are corrections.
         """
         opened = partials
         if self.windows.overlapping:
-            opened = self._spread(partials, edge)
+            opened = self._spread(partials, bounds)
         corrections = opened.clear()
         if self.lateness.correctable:
-            closed = opened.select(pl.col(END) <= edge.late).to_series()
+            closed = opened.select(pl.col(END) <= bounds.late).to_series()
             opened, corrections = opened.filter(~closed), opened.filter(closed)
-        untouched, taken = self._take(state, opened, edge)
+        untouched, taken = self._take(state, opened, bounds)
         state = pl.concat([untouched, taken])
-        due = self._earliest(state, edge.before)
-        if corrections.is_empty() and not self._fires(state, due, edge):
+        due = self._earliest(state, bounds.before)
+        if corrections.is_empty() and not self._fires(state, due, bounds):
             # The usual batch: nothing is emitted and nothing is forgotten.
             return Applied(state, taken, self._nothing.select(self.identity), self._no_output)
         changed = pl.repeat(False, untouched.height, eager=True).append(pl.repeat(True, taken.height, eager=True))
-        return self._emit(state.with_columns(changed.alias(CHANGED)), corrections, edge)
+        return self._emit(state.with_columns(changed.alias(CHANGED)), corrections, bounds)
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest end of an open window, preview, or moment at which a closed window is forgotten."""
         if state.is_empty():
             return Due()
-        return self._previews.due(state, self._earliest(state, edge.fire))
+        return self._previews.due(state, self._earliest(state, bounds.fire))
 
     @property
     def _retracting(self) -> bool:
@@ -123,12 +123,14 @@ class WindowAggregation(Windowing):
     def _no_output(self) -> pl.DataFrame:
         return pl.DataFrame(schema=self.output_schema)
 
-    def _spread(self, panes: pl.DataFrame, edge: Edge) -> pl.DataFrame:
+    def _spread(self, panes: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
         """Every pane in each of its windows that still takes rows."""
         spread = panes.with_columns(self.windows.all(pl.col(END)).alias(END)).explode(END)
-        return self.merge(spread.filter(pl.col(END) + self.lateness.correctable > edge.late))
+        return self.merge(spread.filter(pl.col(END) + self.lateness.correctable > bounds.late))
 
-    def _take(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _take(
+        self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Merge partial results into the state: the windows they do not touch, and the others (or a few more)."""
         nothing_given = (
             pl.lit(None, dtype).alias(name) for name, dtype in self.state_schema.items() if name not in partials.columns
@@ -146,7 +148,7 @@ class WindowAggregation(Windowing):
             marks = {REVISION: pl.col(REVISION).max(), PREVIEW_AT: pl.col(PREVIEW_AT).min(), **kept}
             merged = pl.concat([touched, fresh]).group_by(self.identity).agg(**self._merging, **marks)
             fresh = merged.select(self.state_schema.keys())
-        planned = self._previews.planned(self.windows.start(pl.col(END)), edge)
+        planned = self._previews.planned(self.windows.start(pl.col(END)), bounds)
         return untouched, fresh.with_columns(planned.alias(PREVIEW_AT))
 
     def _earliest(self, state: pl.DataFrame, fired: int) -> int | None:
@@ -155,27 +157,27 @@ class WindowAggregation(Windowing):
         earliest: int | None = state.select((pl.col(END) + forgotten).min()).item()
         return earliest
 
-    def _fires(self, state: pl.DataFrame, due: int | None, edge: Edge) -> bool:
-        if due is not None and due <= edge.fire:
+    def _fires(self, state: pl.DataFrame, due: int | None, bounds: TimeBounds) -> bool:
+        if due is not None and due <= bounds.fire:
             return True
-        return self.emission.previews and bool(state.select(self._previews.shown(pl.col(END), edge).any()).item())
+        return self.emission.previews and bool(state.select(self._previews.shown(pl.col(END), bounds).any()).item())
 
-    def _emit(self, state: pl.DataFrame, corrections: pl.DataFrame, edge: Edge) -> Applied:
+    def _emit(self, state: pl.DataFrame, corrections: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Everything that a batch emits; ``CHANGED`` marks what is not stored yet."""
         outputs = [self._no_output]
         if self.emission.previews:
             touched = pl.col(CHANGED) if self.emission.kind == "on_update" else pl.lit(True)
-            shown = state.select(self._previews.shown(pl.col(END), edge) & touched).to_series()
+            shown = state.select(self._previews.shown(pl.col(END), bounds) & touched).to_series()
             state, rows = self._show(state, shown, pane="early")
             outputs += rows
-        closing = (pl.col(END) > edge.before) & (pl.col(END) <= edge.fire)
+        closing = (pl.col(END) > bounds.before) & (pl.col(END) <= bounds.fire)
         state, rows = self._show(state, state.select(closing).to_series(), pane="on_time")
         outputs += rows
         if not corrections.is_empty():
-            state, corrected = self._correct(state, corrections, edge)
+            state, corrected = self._correct(state, corrections, bounds)
             state, rows = self._show(state, corrected, pane="late")
             outputs += rows
-        over = state.select(pl.col(END) + self.lateness.correctable <= edge.fire).to_series()
+        over = state.select(pl.col(END) + self.lateness.correctable <= bounds.fire).to_series()
         kept = state.filter(~over)
         return Applied(
             kept.drop(CHANGED),
@@ -185,10 +187,12 @@ class WindowAggregation(Windowing):
             pl.concat(outputs).sort("window", *self.key, maintain_order=True),
         )
 
-    def _correct(self, state: pl.DataFrame, corrections: pl.DataFrame, edge: Edge) -> tuple[pl.DataFrame, pl.Series]:
+    def _correct(
+        self, state: pl.DataFrame, corrections: pl.DataFrame, bounds: TimeBounds
+    ) -> tuple[pl.DataFrame, pl.Series]:
         """The state with late rows merged into closed windows, and which windows they corrected."""
         identity = list(self.identity)
-        _, taken = self._take(state.drop(CHANGED), corrections, edge)
+        _, taken = self._take(state.drop(CHANGED), corrections, bounds)
         corrected = taken.join(corrections, on=identity, how="semi", nulls_equal=True)
         earlier = state.join(corrected, on=identity, how="anti", nulls_equal=True)
         joined = pl.concat([earlier, corrected.with_columns(pl.lit(True).alias(CHANGED))])
@@ -228,10 +232,10 @@ class WindowAggregation(Windowing):
 
     def _results(self, windows: pl.DataFrame, pane: str, *, change: pl.Expr) -> pl.DataFrame:
         start = self.windows.start(pl.col(END))
-        bounds = pl.struct(start.cast(MOMENT).alias("start"), pl.col(END).cast(MOMENT).alias("end"))
+        window = pl.struct(start.cast(MOMENT).alias("start"), pl.col(END).cast(MOMENT).alias("end"))
         return windows.select(
             *self.key,
-            bounds.alias("window"),
+            window.alias("window"),
             *self.aggregation.result(windows),
             pl.lit(pane).alias("pane"),
             pl.col(REVISION).alias("revision"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.windows.emission import AfterRows, Emission, Every
 from headrace.wheel.operator import Due
 
@@ -25,24 +25,24 @@ class Previews:
         """Whether windows must know how many rows no result has shown."""
         return self.emission.early is not None
 
-    def planned(self, start: pl.Expr, edge: Edge) -> pl.Expr:
+    def planned(self, start: pl.Expr, bounds: TimeBounds) -> pl.Expr:
         """When windows that have taken rows are shown next."""
         early = self.emission.early
         if not isinstance(early, Every):
             return pl.col(PREVIEW_AT)
         waiting = pl.col(PREVIEW_AT).is_null() & (pl.col(UNSEEN) > 0)
-        return pl.when(waiting).then(_following(early, start, edge)).otherwise(pl.col(PREVIEW_AT))
+        return pl.when(waiting).then(_following(early, start, bounds)).otherwise(pl.col(PREVIEW_AT))
 
-    def shown(self, end: pl.Expr, edge: Edge) -> pl.Expr:
+    def shown(self, end: pl.Expr, bounds: TimeBounds) -> pl.Expr:
         """Whether a window that stays open is shown in this batch, if rows have come since it was shown last."""
         early = self.emission.early
         if early is None:
-            return end > edge.fire if self.emission.kind == "on_update" else pl.lit(False)
+            return end > bounds.fire if self.emission.kind == "on_update" else pl.lit(False)
         if isinstance(early, AfterRows):
             ready = pl.col(UNSEEN) >= early.rows
         else:
-            ready = pl.col(PREVIEW_AT) <= (edge.clock if early.time == "processing" else edge.fire)
-        return ((end > edge.fire) & ready).fill_null(False)
+            ready = pl.col(PREVIEW_AT) <= (bounds.clock if early.time == "processing" else bounds.fire)
+        return ((end > bounds.fire) & ready).fill_null(False)
 
     def due(self, state: pl.DataFrame, otherwise: int | None) -> Due:
         """When the next preview or, by event time, something else is due."""
@@ -55,8 +55,8 @@ class Previews:
         return Due(min((time for time in (otherwise, preview) if time is not None), default=None))
 
 
-def _following(early: Every, start: pl.Expr, edge: Edge) -> pl.Expr:
+def _following(early: Every, start: pl.Expr, bounds: TimeBounds) -> pl.Expr:
     if early.time == "processing":
-        return pl.lit((edge.clock // early.length + 1) * early.length, pl.Int64)
-    passed = pl.max_horizontal(pl.lit(edge.fire, pl.Int64), start) - start
+        return pl.lit((bounds.clock // early.length + 1) * early.length, pl.Int64)
+    passed = pl.max_horizontal(pl.lit(bounds.fire, pl.Int64), start) - start
     return start + (passed // early.length + 1) * early.length

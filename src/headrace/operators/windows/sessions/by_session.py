@@ -7,7 +7,7 @@ from functools import cached_property
 
 import polars as pl
 
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.windows.sessions.chains import CHAIN, END, FIRST, chained, cut
 from headrace.operators.windows.sessions.gathering import ROOT, Gathering
 from headrace.operators.windows.sessions.session_keeping import PLACE, Sessions
@@ -31,15 +31,15 @@ class SessionAggregation(Sessions):
         """Key, first time, end and partial aggregates."""
         return self._gathering.types
 
-    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Close sessions that no row can keep open, take rows in, close what is over then."""
         known = state.with_columns(pl.int_range(pl.len()).alias(PLACE))
-        known, over = self._close(known, edge.late)
+        known, over = self._close(known, bounds.late)
         late = None
         if not partials.is_empty():
-            others, chains, late = self._arranged(known, partials, edge)
-            known = pl.concat([others, self._joined(chains, edge.fire)])
-        known, over_now = self._close(known, edge.fire)
+            others, chains, late = self._arranged(known, partials, bounds)
+            known = pl.concat([others, self._joined(chains, bounds.fire)])
+        known, over_now = self._close(known, bounds.fire)
         return Applied(
             known.drop(PLACE),
             known.filter(pl.col(PLACE).is_null()).drop(PLACE),
@@ -48,7 +48,7 @@ class SessionAggregation(Sessions):
             late,
         )
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest end of a session."""
         return Due(state.select(self._end.min()).item())
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import polars as pl
 
 from headrace.event_time.lateness import Lateness
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.fixed.previews import UNSEEN
 from headrace.operators.windows.sessions.chains import CHAIN, END, FIRST, chained
@@ -54,7 +54,7 @@ class Gathering:
         counted = {UNSEEN: pl.col(UNSEEN).sum()} if self.counting else {}
         return {**_BOUNDS, **self.aggregation.merged, **counted}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Gather rows that are on time for certain; whether the others are late is for the state to tell."""
         aggregation = self.aggregation
         taken, late = rows, rows.clear()
@@ -63,12 +63,12 @@ class Gathering:
             taken, late = rows.filter(~corrections), rows.filter(corrections)
         time = aggregation.row_time
         timed = taken.with_columns(time.alias(FIRST), self.gap.behind(time).alias(END), time.alias(ROOT))
-        doubtful = timed.select(pl.col(FIRST) < edge.late).to_series()
+        doubtful = timed.select(pl.col(FIRST) < bounds.late).to_series()
         if not doubtful.any():
             parts = self._together(timed)
         else:
-            parts = pl.concat([self._together(timed.filter(~doubtful)), self._apart(timed.filter(doubtful), edge)])
-        return Combined(parts, aggregation.late(late, edge), taken.height)
+            parts = pl.concat([self._together(timed.filter(~doubtful)), self._apart(timed.filter(doubtful), bounds)])
+        return Combined(parts, aggregation.late(late, bounds), taken.height)
 
     def merge(self, parts: pl.DataFrame) -> pl.DataFrame:
         """Parts of several frames; those with a row of their own stay as they are."""
@@ -120,10 +120,10 @@ class Gathering:
             gathered = chained(parts, key).group_by(CHAIN).agg(*firsts, **aggregated)
         return gathered.with_columns(nothing).select(self.schema.keys())
 
-    def _apart(self, rows: pl.DataFrame, edge: Edge) -> pl.DataFrame:
+    def _apart(self, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
         """Every row a part of its own, with the row as it came."""
         # A session that began before this moment may have been emitted and forgotten, so another gets no id from there.
-        not_over = edge.late - self.gap.least - self.lateness.correctable + 1
+        not_over = bounds.late - self.gap.least - self.lateness.correctable + 1
         rows = rows.with_columns(pl.max_horizontal(ROOT, pl.lit(not_over, pl.Int64)).alias(ROOT))
         whole = pl.concat_list(pl.struct(self._whole_row.keys())).alias(WHOLE)
         numbered = canonical(rows.with_columns(whole), self.aggregation.key).with_row_index(CHAIN)

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import polars as pl
 
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.windows.aggregation import CHANGE
 from headrace.operators.windows.emission import Emission
 from headrace.operators.windows.fixed.previews import PREVIEW_AT, UNSEEN, Previews
@@ -48,31 +48,31 @@ class RevisedSessionAggregation(Sessions):
         """Key, session, results, pane, revision and change."""
         return {**super().output_schema, "change": CHANGE}
 
-    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Close what no row can keep open, take rows in, tell what has become of sessions, forget what is over."""
         outputs = [pl.DataFrame(schema=self.output_schema)]
         late = None
         known = state.with_columns(
             pl.int_range(pl.len()).alias(PLACE), pl.lit(False).alias(TOUCHED), pl.lit(False).alias(MERGED)
         )
-        known, rows = self._show(known, (self._end > edge.before) & (self._end <= edge.late), pane="on_time")
+        known, rows = self._show(known, (self._end > bounds.before) & (self._end <= bounds.late), pane="on_time")
         outputs += rows
-        known = self._remembered(known, edge.late)
+        known = self._remembered(known, bounds.late)
         if not partials.is_empty():
-            others, chains, late = self._arranged(known, partials, edge)
-            joined, rows = self._joined(chains.with_columns(pl.col(TOUCHED).fill_null(True)), edge)
+            others, chains, late = self._arranged(known, partials, bounds)
+            joined, rows = self._joined(chains.with_columns(pl.col(TOUCHED).fill_null(True)), bounds)
             outputs += rows
             known = pl.concat([others, joined])
-        open_ = self._end > edge.fire
-        corrected = pl.col(TOUCHED) & (self._end <= edge.late)
+        open_ = self._end > bounds.fire
+        corrected = pl.col(TOUCHED) & (self._end <= bounds.late)
         changed = pl.col(TOUCHED) if self.emission.kind == "on_update" else pl.lit(True)
         # What was taken back is told again at once, so that a table never misses it.
-        early = (self._previews.shown(self._end, edge) & changed) | (pl.col(MERGED) & open_)
-        closing = ~open_ & (self._end > max(edge.before, edge.late))
+        early = (self._previews.shown(self._end, bounds) & changed) | (pl.col(MERGED) & open_)
+        closing = ~open_ & (self._end > max(bounds.before, bounds.late))
         for shown, pane in ((corrected, "late"), (early, "early"), (closing, "on_time")):
             known, rows = self._show(known, shown, pane=pane)
             outputs += rows
-        known = self._remembered(known, edge.fire)
+        known = self._remembered(known, bounds.fire)
         kept = known.select(self.state_schema.keys())
         return Applied(
             kept,
@@ -83,9 +83,9 @@ class RevisedSessionAggregation(Sessions):
             late,
         )
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest end of an open session, preview, or moment at which a closed session is forgotten."""
-        forgotten = pl.when(self._end > edge.fire).then(0).otherwise(self.lateness.correctable)
+        forgotten = pl.when(self._end > bounds.fire).then(0).otherwise(self.lateness.correctable)
         return self._previews.due(state, state.select((self._end + forgotten).min()).item())
 
     @cached_property
@@ -113,7 +113,7 @@ class RevisedSessionAggregation(Sessions):
         over = known.select(self._end + self.lateness.correctable <= passed).to_series()
         return known.filter(~over) if over.any() else known
 
-    def _joined(self, chains: pl.DataFrame, edge: Edge) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+    def _joined(self, chains: pl.DataFrame, bounds: TimeBounds) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
         """The parts of each session made one under the first id that was given; other ids that were are taken back."""
         emitted = pl.col(REVISION).is_not_null()
         swallowed = chains.filter(emitted).filter(~pl.col(CHAIN).is_first_distinct())
@@ -131,15 +131,15 @@ class RevisedSessionAggregation(Sessions):
         if swallowed.is_empty():
             outputs = []
         else:
-            outputs = [self._taken_back(swallowed, edge)]
+            outputs = [self._taken_back(swallowed, bounds)]
             if self.panes.kind == "discarding":
                 joined = self._with_what_was_given(joined, swallowed)
-        planned = self._previews.planned(pl.col(FIRST), edge).alias(PREVIEW_AT)
+        planned = self._previews.planned(pl.col(FIRST), bounds).alias(PREVIEW_AT)
         return joined.with_columns(planned).select(columns), outputs
 
-    def _taken_back(self, swallowed: pl.DataFrame, edge: Edge) -> pl.DataFrame:
+    def _taken_back(self, swallowed: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
         given = self._as_given(swallowed).with_columns(pl.col(REVISION) + 1)
-        preview = self._end > max(edge.before, edge.late)
+        preview = self._end > max(bounds.before, bounds.late)
         pane = pl.when(preview).then(pl.lit("early")).otherwise(pl.lit("late"))
         return self._results(given, pane, pl.lit("delete"))
 
@@ -188,10 +188,10 @@ class RevisedSessionAggregation(Sessions):
         return totals.select(pl.col(name).alias(f"{name}{GIVEN}") for name in states).get_columns()
 
     def _results(self, sessions: pl.DataFrame, pane: pl.Expr, change: pl.Expr) -> pl.DataFrame:
-        bounds = pl.struct(pl.col(FIRST).cast(MOMENT).alias("start"), self._end.cast(MOMENT).alias("end"))
+        window = pl.struct(pl.col(FIRST).cast(MOMENT).alias("start"), self._end.cast(MOMENT).alias("end"))
         return sessions.select(
             *self.key,
-            bounds.alias("window"),
+            window.alias("window"),
             pl.col(ID).cast(MOMENT).alias("session_id"),
             *self.aggregation.result(sessions),
             pane.alias("pane"),

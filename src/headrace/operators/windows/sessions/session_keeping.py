@@ -9,7 +9,7 @@ from functools import cached_property
 import polars as pl
 
 from headrace.event_time.lateness import Lateness
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.windows.aggregation import WINDOW, Aggregation
 from headrace.operators.windows.sessions.chains import CHAIN, END, FIRST
 from headrace.operators.windows.sessions.gap import Gap
@@ -47,9 +47,9 @@ class Sessions(Windowing, ABC):
         """Key, first time and end, partial aggregates, and the row itself where it may be late."""
         return self._gathering.schema
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Gather rows of a key that are close to each other."""
-        return self._gathering.combine(rows, edge)
+        return self._gathering.combine(rows, bounds)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Gather parts of a key that are close to each other."""
@@ -76,7 +76,7 @@ class Sessions(Windowing, ABC):
         return chains[CHAIN].is_in(over.implode())
 
     def _arranged(
-        self, known: pl.DataFrame, partials: pl.DataFrame, edge: Edge
+        self, known: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame | None]:
         """Sessions that nothing has come for; the others with what has come, in chains; and late rows.
 
@@ -89,11 +89,11 @@ class Sessions(Windowing, ABC):
         if partials[WHOLE].null_count() == partials.height:
             return others, chains, None
         late = [self._gathering.rows_of(chains.clear())]
-        while (too_late := self._over(chains, edge.late) & chains[WHOLE].is_not_null()).any():
+        while (too_late := self._over(chains, bounds.late) & chains[WHOLE].is_not_null()).any():
             late.append(self._gathering.rows_of(chains.filter(too_late)))
             # Without them, cuts behind them may be elsewhere.
             chains = self._chained(chains.filter(~too_late))
-        return others, chains, self.aggregation.late(pl.concat(late), edge)
+        return others, chains, self.aggregation.late(pl.concat(late), bounds)
 
     def _of_keys(self, known: pl.DataFrame, parts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """What is known of other keys, and of the keys of these parts (perhaps of a few more)."""

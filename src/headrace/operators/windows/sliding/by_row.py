@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from headrace.event_time.lateness import Lateness
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.arrival import ARRIVAL, next_arrival
 from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
 from headrace.operators.windows.emission import Emission
@@ -91,38 +91,38 @@ class RowAggregation(Windowing):
         told = {"pane": pl.String(), "revision": pl.Int32(), **({"change": CHANGE} if self._retracting else {})}
         return {**self._own, "window": WINDOW, **self.aggregation.results, **told}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set rows aside that come too late; the others cannot be combined, because each is emitted."""
         aggregation = self.aggregation
-        over = aggregation.row_time + 1 + self.lateness.correctable <= edge.late
+        over = aggregation.row_time + 1 + self.lateness.correctable <= bounds.late
         too_late = rows.select(over | aggregation.is_correction).to_series()
         accepted = canonical(rows.filter(~too_late), aggregation.key).select(aggregation.schema.keys())
         partials = accepted if self.shares is None else self.shares.dealt(accepted)
-        return Combined(partials, aggregation.late(rows.filter(too_late), edge), accepted.height)
+        return Combined(partials, aggregation.late(rows.filter(too_late), bounds), accepted.height)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Rows stay as they are, in the order of their arrival."""
         return partials
 
-    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Emit rows that late ones will correct, take the batch's rows in, emit and correct, forget what is over."""
         following = next_arrival(state)
         known, sums = self._apart(self._marked(state, new=False))
         arrived = self._marked(self._numbered(partials, following), new=True)
         first: int | None = arrived.select(pl.col(TIME).min()).item()
         outputs = [self._no_output]
-        after = edge.before
-        if first is not None and first < edge.late:
-            known, shown = self._emit(known, sums, (after, edge.late), None)
+        after = bounds.before
+        if first is not None and first < bounds.late:
+            known, shown = self._emit(known, sums, (after, bounds.late), None)
             outputs.append(shown)
-            after = edge.late
+            after = bounds.late
         fresh, fresh_sums = self._apart(arrived)
         if self.shares is not None:
             sums = self.shares.taken(sums, fresh_sums)
-        rows, shown = self._emit(pl.concat([known, fresh]), sums, (after, edge.fire), first)
+        rows, shown = self._emit(pl.concat([known, fresh]), sums, (after, bounds.fire), first)
         outputs.append(shown)
         rows = pl.concat([rows, sums])
-        over = rows.select(self._forgotten <= edge.fire).to_series()
+        over = rows.select(self._forgotten <= bounds.fire).to_series()
         kept = rows.filter(~over) if over.any() else rows
         return Applied(
             kept.select(self.state_schema.keys()),
@@ -132,11 +132,11 @@ class RowAggregation(Windowing):
             pl.concat(outputs).sort(TIME, ARRIVAL, maintain_order=True).select(self.output_schema.keys()),
         )
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest moment at which a row is emitted or forgotten."""
         if state.is_empty():
             return Due()
-        pending = pl.when(pl.col(TIME) >= edge.fire).then(pl.col(TIME) + 1)
+        pending = pl.when(pl.col(TIME) >= bounds.fire).then(pl.col(TIME) + 1)
         return Due(int(self._timed(state).select(pl.coalesce(pending, self._forgotten).min()).item()))
 
     @property

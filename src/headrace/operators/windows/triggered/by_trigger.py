@@ -8,7 +8,7 @@ from functools import cached_property
 import polars as pl
 
 from headrace.event_time.lateness import Lateness
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.operators.arrival import ARRIVAL, next_arrival
 from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
 from headrace.operators.windows.emission import Trigger, When
@@ -84,10 +84,10 @@ class TriggerAggregation(Windowing):
         told = {"pane": pl.String(), "revision": pl.Int32(), **change}
         return {**self.aggregation.keys, "window": WINDOW, **self.aggregation.results, **told}
 
-    def combine(self, rows: pl.DataFrame, edge: Edge) -> Combined:
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Rows that event time has already passed are late; the others travel one by one."""
         aggregation = self.aggregation
-        accepted, late = aggregation.parted(rows, edge)
+        accepted, late = aggregation.parted(rows, bounds)
         asked = pl.lit(None, pl.Boolean)
         if isinstance(self.trigger, When):
             asked = self.trigger.condition.truth(aggregation.schema)
@@ -103,26 +103,26 @@ class TriggerAggregation(Windowing):
         """Rows stay as they are, in the order of their arrival."""
         return partials
 
-    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, edge: Edge) -> Applied:
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Let rows wait, take those that event time has passed, fire, and forget keys that have fallen silent."""
         arrived = self._numbered(state, partials)
         kept = state.filter(pl.col(ARRIVAL) == KEPT)
         waiting = state.filter(pl.col(ARRIVAL) != KEPT)
-        passed = pl.col(TIME) < edge.fire
+        passed = pl.col(TIME) < bounds.fire
         taken = waiting.filter(passed)
-        untouched, touched = self._concerned(kept, pl.concat([taken, arrived.filter(passed)]), edge)
+        untouched, touched = self._concerned(kept, pl.concat([taken, arrived.filter(passed)]), bounds)
         if touched.is_empty():
             # The usual batch of a quiet watermark: nothing is taken and nothing is due.
             return Applied(pl.concat([state, arrived]), arrived, state.clear().select(self.identity), self._no_output)
-        pieces = self._lives.cut(touched, edge)
+        pieces = self._lives.cut(touched, bounds)
         if self.panes.kind != "discarding":
             pieces = self._lives.running(pieces)
         last = (pl.col(LIFE) != pl.col(LIFE).shift(-1)).fill_null(True)
-        over = (self._lives.ends(edge) <= edge.fire).fill_null(False)
+        over = (self._lives.ends(bounds) <= bounds.fire).fill_null(False)
         fired = pl.col(FIRES).cum_sum().over(LIFE) + pl.col(REVISION).first().over(LIFE).fill_null(0)
         start = pl.col(FIRST) if self.panes.kind == "discarding" else pl.col(FIRST).first().over(LIFE)
         pieces = pieces.with_columns(fired.cast(pl.Int32).alias(REVISION), start.alias(FIRST))
-        emitted = self._emitted(pieces, last & over, edge)
+        emitted = self._emitted(pieces, last & over, bounds)
         living = self._living(pieces.filter(last & ~over), emitted)
         gone = touched.filter(pl.col(ARRIVAL) == KEPT).join(living, on=self.identity, how="anti", nulls_equal=True)
         still_waiting = arrived.filter(~passed)
@@ -133,11 +133,11 @@ class TriggerAggregation(Windowing):
             self._results(emitted),
         )
 
-    def due(self, state: pl.DataFrame, edge: Edge) -> Due:
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest moment at which a row is taken, a key fires or a key is forgotten."""
         if state.is_empty():
             return Due()
-        earliest: int | None = state.select(self._lives.due(edge).min()).item()
+        earliest: int | None = state.select(self._lives.due(bounds).min()).item()
         return Due(earliest)
 
     @property
@@ -170,9 +170,11 @@ class TriggerAggregation(Windowing):
             ),
         ).select(self.state_schema.keys())
 
-    def _concerned(self, kept: pl.DataFrame, rows: pl.DataFrame, edge: Edge) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _concerned(
+        self, kept: pl.DataFrame, rows: pl.DataFrame, bounds: TimeBounds
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The keys to which nothing happens; and the others, with the rows that are taken now."""
-        due = kept.select((self._lives.due(edge) <= edge.fire).fill_null(False)).to_series()
+        due = kept.select((self._lives.due(bounds) <= bounds.fire).fill_null(False)).to_series()
         waked, quiet = kept.filter(due), kept.filter(~due)
         if rows.is_empty() or quiet.is_empty():
             return quiet, pl.concat([waked, rows])
@@ -181,7 +183,7 @@ class TriggerAggregation(Windowing):
         untouched = quiet.join(keys, on=self.identity, how="anti", nulls_equal=True)
         return untouched, pl.concat([waked, touched, rows])
 
-    def _emitted(self, pieces: pl.DataFrame, over: pl.Expr, edge: Edge) -> pl.DataFrame:
+    def _emitted(self, pieces: pl.DataFrame, over: pl.Expr, bounds: TimeBounds) -> pl.DataFrame:
         """What leaves, by key and in order; when results are taken back also what was given before."""
         columns = [PIECE, LIFE, *self.key, FIRST, END, *self.aggregation.states, PANE, REVISION]
         firing = pieces.filter(FIRES).with_columns(
@@ -194,7 +196,7 @@ class TriggerAggregation(Windowing):
             pieces.filter(over)
             .filter(is_told)
             .with_columns(
-                self._lives.ends(edge).alias(END),
+                self._lives.ends(bounds).alias(END),
                 pl.lit("on_time").alias(PANE),
                 (pl.lit(0, pl.Int32) if self.closing else pl.col(REVISION)).alias(REVISION),
             )

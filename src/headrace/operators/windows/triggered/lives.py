@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END as END_OF_TIME
 from headrace.operators.arrival import ARRIVAL
 from headrace.operators.windows.aggregation import Aggregation
@@ -36,14 +36,14 @@ class Lives:
     trigger: Trigger
     ttl: int | None
 
-    def ends(self, edge: Edge) -> pl.Expr:
+    def ends(self, bounds: TimeBounds) -> pl.Expr:
         """When a life ends unless another row comes; one without a time to live ends when time itself does."""
         if self.ttl is not None:
             return pl.col(TIME) + self.ttl
-        if edge.fire < END_OF_TIME:
+        if bounds.fire < END_OF_TIME:
             return pl.lit(None, pl.Int64)
-        # A moment that is not late for a following step, which has seen everything before ``edge.before``.
-        return pl.max_horizontal(pl.col(TIME), pl.lit(edge.before, pl.Int64)) + 1
+        # A moment that is not late for a following step, which has seen everything before ``bounds.before``.
+        return pl.max_horizontal(pl.col(TIME), pl.lit(bounds.before, pl.Int64)) + 1
 
     @property
     def fires_at(self) -> pl.Expr:
@@ -52,15 +52,15 @@ class Lives:
             return (pl.col(TIME) // self.trigger.length + 1) * self.trigger.length
         return pl.col(TIME) + 1
 
-    def due(self, edge: Edge) -> pl.Expr:
+    def due(self, bounds: TimeBounds) -> pl.Expr:
         """When something happens to a row of the state though no row comes: it is taken, fires or is forgotten."""
         firing = pl.lit(None, pl.Int64)
         if isinstance(self.trigger, Every):
             firing = pl.when(pl.col(UNSEEN) > 0).then(self.fires_at)
-        of_key = pl.min_horizontal(firing, self.ends(edge))
+        of_key = pl.min_horizontal(firing, self.ends(bounds))
         return pl.when(pl.col(ARRIVAL) == KEPT).then(of_key).otherwise(pl.col(TIME) + 1)
 
-    def cut(self, rows: pl.DataFrame, edge: Edge) -> pl.DataFrame:
+    def cut(self, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
         """Pieces with their partial aggregates, by key and time, of what was kept of keys and of rows to take now."""
         key = self.aggregation.key
         run = pl.struct(key).rle_id() if key else pl.lit(0, pl.UInt32)
@@ -72,7 +72,7 @@ class Lives:
             .with_columns(run.alias(_RUN), pl.when(of_key).then(pl.col(UNSEEN)).otherwise(1).alias(_ROWS))
             .with_columns((~same | silent).alias(_BEGINS))
             .with_columns(pl.col(_BEGINS).cum_sum().alias(LIFE))
-            .with_columns((self._fires(edge) & (pl.col(_ROWS) > 0)).alias(FIRES))
+            .with_columns((self._fires(bounds) & (pl.col(_ROWS) > 0)).alias(FIRES))
             .with_columns((pl.col(_BEGINS) | pl.col(FIRES).shift(1, fill_value=True)).cum_sum().alias(PIECE))
         )
         began = pl.when(of_key).then(pl.col(FIRST)).otherwise(pl.col(TIME))
@@ -103,7 +103,7 @@ class Lives:
             distance *= 2
         return pieces.with_columns(totals.select(states))
 
-    def _fires(self, edge: Edge) -> pl.Expr:
+    def _fires(self, bounds: TimeBounds) -> pl.Expr:
         match self.trigger:
             case AfterRows(rows):
                 return pl.col(_ROWS).cum_sum().over(LIFE) % rows == 0
@@ -111,7 +111,7 @@ class Lives:
                 return pl.col(ASKED).fill_null(False)
             case Every():
                 last = (pl.col(LIFE) != pl.col(LIFE).shift(-1)).fill_null(True)
-                reached = (self.fires_at <= edge.fire) & (self.fires_at < self.ends(edge)).fill_null(True)
+                reached = (self.fires_at <= bounds.fire) & (self.fires_at < self.ends(bounds)).fill_null(True)
                 return pl.when(last).then(reached).otherwise(self.fires_at != self.fires_at.shift(-1))
 
     def _totals(self, ordered: pl.DataFrame) -> pl.DataFrame:

@@ -10,7 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.event_time.lateness import Lateness
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.windows.fixed.by_window import REVISION
 from headrace.operators.windows.fixed.placing import END as WINDOW_END
@@ -18,7 +18,7 @@ from headrace.wheel.operator import Due, Operator
 
 MOMENT = pl.Datetime("us", "UTC")
 SCHEMA = {"key": pl.String(), "x": pl.Int64(), "at": MOMENT}
-OPEN = Edge(BEGINNING, BEGINNING)
+OPEN = TimeBounds(BEGINNING, BEGINNING)
 
 
 def operator(late: Lateness | None = None) -> Operator:
@@ -52,7 +52,7 @@ def test_rows_are_combined_by_key_and_window_before_they_travel() -> None:
 
 def test_late_rows_are_set_aside_whole_with_how_late_they_are() -> None:
     given = rows(("a", 1, 9), ("a", 2, 10), ("b", None, 3))
-    combined = operator().combine(given, Edge(late=12, fire=99))
+    combined = operator().combine(given, TimeBounds(late=12, fire=99))
     assert combined.accepted == 1
     assert combined.late.drop("late_by").equals(given.filter(pl.Series([True, False, True])))
     assert combined.late["late_by"].to_list() == [timedelta(microseconds=90), timedelta(microseconds=96)]
@@ -60,14 +60,14 @@ def test_late_rows_are_set_aside_whole_with_how_late_they_are() -> None:
 
 
 def test_lateness_is_judged_by_the_late_bound_alone() -> None:
-    assert operator().combine(rows(("a", 1, 9)), Edge(late=9, fire=END)).accepted == 1
-    assert operator().combine(rows(("a", 1, 9)), Edge(late=10, fire=10)).accepted == 0
+    assert operator().combine(rows(("a", 1, 9)), TimeBounds(late=9, fire=END)).accepted == 1
+    assert operator().combine(rows(("a", 1, 9)), TimeBounds(late=10, fire=10)).accepted == 0
 
 
 def test_with_corrections_a_row_is_late_only_when_its_window_takes_none_any_more() -> None:
     correcting = operator(hr.update_for("5 microseconds"))
-    assert correcting.combine(rows(("a", 1, 9)), Edge(late=14, fire=14)).accepted == 1
-    assert correcting.combine(rows(("a", 1, 9)), Edge(late=15, fire=15)).accepted == 0
+    assert correcting.combine(rows(("a", 1, 9)), TimeBounds(late=14, fire=14)).accepted == 1
+    assert correcting.combine(rows(("a", 1, 9)), TimeBounds(late=15, fire=15)).accepted == 0
 
 
 def test_only_a_step_that_drops_has_no_late_output() -> None:
@@ -80,7 +80,7 @@ def test_partials_of_the_same_window_merge() -> None:
     one = of.combine(rows(("a", 1, 3), (None, 5, 3)), OPEN).partials
     other = of.combine(rows(("a", 2, 4), (None, None, 3), ("a", 1, 11)), OPEN).partials
     merged = of.merge(pl.concat([one, other]))
-    applied = of.apply(empty(of), merged, Edge(BEGINNING, END))
+    applied = of.apply(empty(of), merged, TimeBounds(BEGINNING, END))
     assert sorted(emitted(applied.output), key=str) == [
         ("a", 0, 2, 3, "on_time", 0),
         ("a", 10, 1, 1, "on_time", 0),
@@ -91,13 +91,13 @@ def test_partials_of_the_same_window_merge() -> None:
 def test_an_open_window_is_kept_and_written_as_changed() -> None:
     of = operator()
     partials = of.combine(rows(("a", 1, 3)), OPEN).partials
-    applied = of.apply(empty(of), partials, Edge(9, 9))
+    applied = of.apply(empty(of), partials, TimeBounds(9, 9))
     assert applied.output.is_empty()
     assert applied.state.equals(applied.upserts)
     assert applied.removed.is_empty()
     assert applied.state[REVISION].to_list() == [None]
     assert dict(applied.state.schema) == of.state_schema
-    assert of.due(applied.state, Edge(9, 9)) == Due(10)
+    assert of.due(applied.state, TimeBounds(9, 9)) == Due(10)
 
 
 def test_only_what_a_batch_touches_is_written() -> None:
@@ -113,33 +113,33 @@ def test_only_what_a_batch_touches_is_written() -> None:
 def test_a_closing_window_leaves_the_state_and_is_named_as_removed() -> None:
     of = operator()
     state = of.apply(empty(of), of.combine(rows(("a", 1, 3), ("a", 2, 13)), OPEN).partials, OPEN).state
-    applied = of.apply(state, pl.DataFrame(schema=of.partial_schema), Edge(10, 10))
+    applied = of.apply(state, pl.DataFrame(schema=of.partial_schema), TimeBounds(10, 10))
     assert emitted(applied.output) == [("a", 0, 1, 1, "on_time", 0)]
     assert applied.removed.rows() == [("a", 10)]
     assert applied.state[WINDOW_END].to_list() == [20]
     assert applied.upserts.is_empty()
-    assert of.due(applied.state, Edge(10, 10)) == Due(20)
+    assert of.due(applied.state, TimeBounds(10, 10)) == Due(20)
 
 
 def test_a_correctable_window_stays_until_its_corrections_end() -> None:
     of = operator(hr.update_for("5 microseconds"))
     nothing = pl.DataFrame(schema=of.partial_schema)
     state = of.apply(empty(of), of.combine(rows(("a", 1, 3)), OPEN).partials, OPEN).state
-    closed = of.apply(state, nothing, Edge(10, 10))
+    closed = of.apply(state, nothing, TimeBounds(10, 10))
     assert closed.state[REVISION].to_list() == [0]
-    assert of.due(closed.state, Edge(10, 10)) == Due(15)
-    assert of.apply(closed.state, nothing, Edge(14, 14, before=10)).removed.is_empty()
-    over = of.apply(closed.state, nothing, Edge(15, 15, before=14))
+    assert of.due(closed.state, TimeBounds(10, 10)) == Due(15)
+    assert of.apply(closed.state, nothing, TimeBounds(14, 14, before=10)).removed.is_empty()
+    over = of.apply(closed.state, nothing, TimeBounds(15, 15, before=14))
     assert over.removed.rows() == [("a", 10)]
     assert over.output.is_empty()
-    assert of.due(over.state, Edge(15, 15)) == Due()
+    assert of.due(over.state, TimeBounds(15, 15)) == Due()
 
 
 def test_a_window_that_closes_in_the_batch_of_its_late_row_is_emitted_first_and_then_corrected() -> None:
     of = operator(hr.update_for("1 second"))
     state = of.apply(empty(of), of.combine(rows(("a", 1, 3)), OPEN).partials, OPEN).state
-    edge = Edge(12, 12)
-    applied = of.apply(state, of.combine(rows(("a", 5, 4), ("b", 7, 4)), edge).partials, edge)
+    bounds = TimeBounds(12, 12)
+    applied = of.apply(state, of.combine(rows(("a", 5, 4), ("b", 7, 4)), bounds).partials, bounds)
     assert emitted(applied.output)[0] == ("a", 0, 1, 1, "on_time", 0)
     assert sorted(emitted(applied.output)[1:]) == [("a", 0, 2, 6, "late", 1), ("b", 0, 1, 7, "late", 0)]
 
@@ -154,7 +154,7 @@ def test_rows_of_an_earlier_step_have_the_time_of_their_windows_end_less_a_micro
         schema=first.output_schema,
     )
     assert bound.combine(result, OPEN).partials[WINDOW_END].to_list() == [10]
-    assert bound.combine(result, Edge(11, 11)).late["late_by"].to_list() == [timedelta(microseconds=2)]
+    assert bound.combine(result, TimeBounds(11, 11)).late["late_by"].to_list() == [timedelta(microseconds=2)]
 
 
 def test_a_state_of_nothing_is_never_due() -> None:

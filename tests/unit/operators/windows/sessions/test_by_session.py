@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.event_time.strategy import END as END_OF_TIME
 from headrace.operators.windows.sessions.by_session import SessionAggregation
@@ -49,8 +49,8 @@ def frame(*rows: tuple[str, int]) -> pl.DataFrame:
     )
 
 
-def edge(late: int, fire: int | None = None, before: int = BEGINNING) -> Edge:
-    return Edge(late, late if fire is None else fire, before)
+def time_bounds(late: int, fire: int | None = None, before: int = BEGINNING) -> TimeBounds:
+    return TimeBounds(late, late if fire is None else fire, before)
 
 
 def nothing(operator: Any) -> pl.DataFrame:
@@ -62,7 +62,9 @@ def parts(found: pl.DataFrame) -> list[tuple[Any, ...]]:
 
 
 def test_rows_closer_than_the_gap_travel_as_one_part() -> None:
-    combined = bound(STEPS["once"]).combine(frame(("a", 1), ("b", 3), ("a", 10), ("a", 20), ("a", 29)), edge(BEGINNING))
+    combined = bound(STEPS["once"]).combine(
+        frame(("a", 1), ("b", 3), ("a", 10), ("a", 20), ("a", 29)), time_bounds(BEGINNING)
+    )
     assert parts(combined.partials) == [("a", 1, 10, 2), ("a", 20, 29, 2), ("b", 3, 3, 1)]
     assert (combined.accepted, combined.late.height, combined.partials[WHOLE].null_count()) == (5, 0, 3)
 
@@ -71,19 +73,19 @@ def test_rows_that_all_lie_within_the_gap_give_the_same_parts_without_being_sort
     operator = bound(STEPS["once"])
     rows = frame(("a", 9), ("b", 3), ("a", 1), ("b", 8))
     wide = pl.concat([rows, frame(("z", 1000))])
-    near = operator.combine(rows, edge(BEGINNING)).partials
-    far = operator.combine(wide, edge(BEGINNING)).partials
+    near = operator.combine(rows, time_bounds(BEGINNING)).partials
+    far = operator.combine(wide, time_bounds(BEGINNING)).partials
     assert parts(near) == [("a", 1, 9, 2), ("b", 3, 8, 2)] == parts(far)[:2]
 
 
 def test_with_a_greatest_length_only_rows_of_one_time_travel_as_one_part() -> None:
-    combined = bound(STEPS["bounded"]).combine(frame(("a", 1), ("a", 2), ("a", 1), ("b", 1)), edge(BEGINNING))
+    combined = bound(STEPS["bounded"]).combine(frame(("a", 1), ("a", 2), ("a", 1), ("b", 1)), time_bounds(BEGINNING))
     assert parts(combined.partials) == [("a", 1, 1, 2), ("a", 2, 2, 1), ("b", 1, 1, 1)]
 
 
 def test_rows_behind_the_watermark_travel_whole_and_alone() -> None:
     operator = bound(STEPS["once"])
-    combined = operator.combine(frame(("a", 4), ("a", 4), ("a", 5), ("a", 6)), edge(5))
+    combined = operator.combine(frame(("a", 4), ("a", 4), ("a", 5), ("a", 6)), time_bounds(5))
     assert parts(combined.partials) == [("a", 4, 4, 1), ("a", 4, 4, 1), ("a", 5, 6, 2)]
     whole = combined.partials.filter(pl.col(WHOLE).is_not_null())[WHOLE].to_list()
     assert [[(row["user"], row["amount"]) for row in each] for each in whole] == [[("a", 4)], [("a", 4)]]
@@ -94,8 +96,8 @@ def test_rows_behind_the_watermark_travel_whole_and_alone() -> None:
 def test_of_rows_that_are_only_counted_when_late_just_the_time_travels() -> None:
     operator = bound(STEPS["dropping"])
     assert operator.partial_schema[WHOLE] == pl.List(pl.Struct({"at": SCHEMA["at"]}))
-    partials = operator.combine(frame(("a", 4), ("a", 70)), edge(50)).partials
-    applied = operator.apply(nothing(operator), partials, edge(50))
+    partials = operator.combine(frame(("a", 4), ("a", 70)), time_bounds(50)).partials
+    applied = operator.apply(nothing(operator), partials, time_bounds(50))
     assert applied.late is not None
     assert applied.late.height == 1
     assert operator.side_schemas == {}
@@ -105,17 +107,21 @@ def test_of_rows_that_are_only_counted_when_late_just_the_time_travels() -> None
 def test_frames_have_the_schemas_that_are_promised_also_after_a_journey(kind: str) -> None:
     operator = bound(STEPS[kind])
     rows = frame(("a", 4), ("a", 60), ("b", 61), ("a", 95))
-    for given_rows, bounds in ((rows, edge(50)), (rows.clear(), edge(50)), (rows, edge(BEGINNING))):
+    for given_rows, bounds in (
+        (rows, time_bounds(50)),
+        (rows.clear(), time_bounds(50)),
+        (rows, time_bounds(BEGINNING)),
+    ):
         partials = operator.combine(given_rows, bounds).partials
         assert dict(partials.schema) == dict(operator.partial_schema)
         partials = decode([encode(partials)])
         assert dict(operator.merge(partials).schema) == dict(operator.partial_schema)
-        applied = operator.apply(nothing(operator), partials, edge(50, 80, 50))
+        applied = operator.apply(nothing(operator), partials, time_bounds(50, 80, 50))
         state = decode([encode(applied.state)])
         assert dict(state.schema) == dict(operator.state_schema) == dict(applied.upserts.schema)
         assert dict(applied.output.schema) == dict(operator.output_schema)
         assert applied.removed.columns == list(operator.identity)
-        again = operator.apply(state, partials.clear(), edge(END_OF_TIME, END_OF_TIME, 80))
+        again = operator.apply(state, partials.clear(), time_bounds(END_OF_TIME, END_OF_TIME, 80))
         assert again.state.is_empty()
 
 
@@ -125,15 +131,15 @@ def test_the_state_holds_one_row_for_each_open_session() -> None:
     state = nothing(operator)
     for start in range(0, 1000, 100):
         rows = frame(*((chance.choice("abc"), start + chance.randrange(100)) for _ in range(500)))
-        partials = operator.combine(rows, edge(start)).partials
-        state = operator.apply(state, partials, edge(start, start, start - 100)).state
+        partials = operator.combine(rows, time_bounds(start)).partials
+        state = operator.apply(state, partials, time_bounds(start, start, start - 100)).state
         assert state.height == 3
 
 
 def test_with_a_greatest_length_rows_that_time_has_passed_are_one_row_of_the_state() -> None:
     operator = bound(STEPS["bounded"])
-    partials = operator.combine(frame(*(("a", time) for time in range(60))), edge(BEGINNING)).partials
-    applied = operator.apply(nothing(operator), partials, edge(BEGINNING, 30))
+    partials = operator.combine(frame(*(("a", time) for time in range(60))), time_bounds(BEGINNING)).partials
+    applied = operator.apply(nothing(operator), partials, time_bounds(BEGINNING, 30))
     # [0, 25) is over, [25, 30) is one row, and each time from 30 on is one.
     assert applied.output["n"].to_list() == [25]
     assert applied.state.sort(FIRST).select(FIRST, pl.col(END) - 10).rows()[:2] == [(25, 29), (30, 30)]
@@ -142,22 +148,22 @@ def test_with_a_greatest_length_rows_that_time_has_passed_are_one_row_of_the_sta
 
 def test_due_is_the_next_end_and_then_the_moment_of_forgetting() -> None:
     operator = bound(STEPS["corrected"])
-    assert operator.due(nothing(operator), edge(0)).event is None
+    assert operator.due(nothing(operator), time_bounds(0)).event is None
     state = operator.apply(
-        nothing(operator), operator.combine(frame(("a", 5), ("b", 20)), edge(0)).partials, edge(0)
+        nothing(operator), operator.combine(frame(("a", 5), ("b", 20)), time_bounds(0)).partials, time_bounds(0)
     ).state
-    assert operator.due(state, edge(0)).event == 15
-    state = operator.apply(state, nothing_came(operator), edge(15, 15, 0)).state
-    assert operator.due(state, edge(15)).event == 30
-    state = operator.apply(state, nothing_came(operator), edge(30, 30, 15)).state
-    assert operator.due(state, edge(30)).event == 45
-    state = operator.apply(state, nothing_came(operator), edge(45, 45, 30)).state
-    assert (state["user"].to_list(), operator.due(state, edge(45)).event) == (["b"], 60)
+    assert operator.due(state, time_bounds(0)).event == 15
+    state = operator.apply(state, nothing_came(operator), time_bounds(15, 15, 0)).state
+    assert operator.due(state, time_bounds(15)).event == 30
+    state = operator.apply(state, nothing_came(operator), time_bounds(30, 30, 15)).state
+    assert operator.due(state, time_bounds(30)).event == 45
+    state = operator.apply(state, nothing_came(operator), time_bounds(45, 45, 30)).state
+    assert (state["user"].to_list(), operator.due(state, time_bounds(45)).event) == (["b"], 60)
 
 
 def test_previews_by_the_clock_are_due_by_the_clock() -> None:
     operator = bound(plain.emit(hr.on_close(early=hr.every("10 microseconds"))).late(hr.drop()))
-    at_23 = Edge(0, 0, 0, 23)
+    at_23 = TimeBounds(0, 0, 0, 23)
     applied = operator.apply(nothing(operator), operator.combine(frame(("a", 5)), at_23).partials, at_23)
     due = operator.due(applied.state, at_23)
     assert (due.event, due.clock) == (15, 30)
@@ -205,7 +211,7 @@ def test_what_is_stored_is_the_state_and_nothing_is_due_that_was_not_done(
     for further, ahead, rows in batches:
         before, late = fire, max(fire, late + further)
         fire = late + ahead
-        bounds = Edge(late, fire, before)
+        bounds = TimeBounds(late, fire, before)
         combined = operator.combine(frame(*rows), bounds)
         applied = operator.apply(state, combined.partials, bounds)
         assert patched(operator, state, applied) == in_order(operator, applied.state)
@@ -221,7 +227,7 @@ def test_what_is_stored_is_the_state_and_nothing_is_due_that_was_not_done(
         state = applied.state
         counted += combined.accepted - (0 if applied.late is None else applied.late.height)
         taken += applied.output["n"].sum() if operator.__class__ is SessionAggregation else 0
-    closing = operator.apply(state, nothing_came(operator), Edge(END_OF_TIME, END_OF_TIME, fire))
+    closing = operator.apply(state, nothing_came(operator), TimeBounds(END_OF_TIME, END_OF_TIME, fire))
     assert closing.state.is_empty()
     if operator.__class__ is SessionAggregation:
         assert taken + closing.output["n"].sum() == counted

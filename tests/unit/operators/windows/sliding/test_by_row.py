@@ -9,7 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import HeadraceError
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.arrival import ARRIVAL
 from headrace.operators.windows.sliding.by_row import RowAggregation
@@ -17,7 +17,7 @@ from headrace.wheel.operator import Applied, Due
 
 MOMENT = pl.Datetime("us", "UTC")
 SCHEMA = {"key": pl.String(), "n": pl.Int64(), "at": MOMENT}
-START = Edge(BEGINNING, BEGINNING)
+START = TimeBounds(BEGINNING, BEGINNING)
 ten = hr.sliding("ten", size="10 microseconds", key="key").agg(total="sum(n)")
 
 
@@ -34,16 +34,16 @@ def rows(*times: int, key: str = "a") -> pl.DataFrame:
     )
 
 
-def turned(operator: RowAggregation, state: pl.DataFrame | None, given: pl.DataFrame, edge: Edge) -> Applied:
+def turned(operator: RowAggregation, state: pl.DataFrame | None, given: pl.DataFrame, bounds: TimeBounds) -> Applied:
     before = pl.DataFrame(schema=operator.state_schema) if state is None else state
-    return operator.apply(before, operator.combine(given, edge).partials, edge)
+    return operator.apply(before, operator.combine(given, bounds).partials, bounds)
 
 
 def test_rows_that_close_are_written_once() -> None:
     operator = operator_of(ten.late(hr.update_for("5 microseconds")))
     taken = turned(operator, None, rows(1, 2, 3), START)
     assert taken.upserts.height == 3
-    closed = turned(operator, taken.state, rows(), Edge(3, 3, BEGINNING))
+    closed = turned(operator, taken.state, rows(), TimeBounds(3, 3, BEGINNING))
     assert closed.output["n"].to_list() == [1, 2]
     assert (closed.upserts.height, closed.removed.height) == (0, 0)
 
@@ -51,8 +51,8 @@ def test_rows_that_close_are_written_once() -> None:
 def test_only_rows_that_are_corrected_are_written_again() -> None:
     operator = operator_of(ten.late(hr.update_for("5 microseconds")))
     taken = turned(operator, None, rows(1, 4, 6), START)
-    closed = turned(operator, taken.state, rows(), Edge(7, 7, BEGINNING))
-    corrected = turned(operator, closed.state, rows(5), Edge(7, 7, 7))
+    closed = turned(operator, taken.state, rows(), TimeBounds(7, 7, BEGINNING))
+    corrected = turned(operator, closed.state, rows(5), TimeBounds(7, 7, 7))
     assert sorted(corrected.upserts["n"].to_list()) == [5, 6]
     assert corrected.output.select("n", "total", "pane", "revision").rows() == [
         (5, 10, "late", 0),
@@ -63,8 +63,8 @@ def test_only_rows_that_are_corrected_are_written_again() -> None:
 def test_a_row_is_forgotten_when_no_row_on_time_reaches_back_to_it() -> None:
     operator = operator_of(ten.late(hr.drop()))
     state = turned(operator, None, rows(1, 2, 15), START).state
-    assert turned(operator, state, rows(), Edge(10, 10, BEGINNING)).removed.height == 0
-    later = turned(operator, state, rows(), Edge(11, 11, BEGINNING))
+    assert turned(operator, state, rows(), TimeBounds(10, 10, BEGINNING)).removed.height == 0
+    later = turned(operator, state, rows(), TimeBounds(11, 11, BEGINNING))
     assert later.state["n"].to_list() == [2, 15]
     assert later.removed.rows() == state.filter(pl.col("n") == 1).select(ARRIVAL).rows()
 
@@ -72,14 +72,14 @@ def test_a_row_is_forgotten_when_no_row_on_time_reaches_back_to_it() -> None:
 def test_corrections_keep_rows_so_much_longer() -> None:
     operator = operator_of(ten.late(hr.update_for("5 microseconds")))
     state = turned(operator, None, rows(1), START).state
-    assert turned(operator, state, rows(), Edge(15, 15, BEGINNING)).state.height == 1
-    assert turned(operator, state, rows(), Edge(16, 16, BEGINNING)).state.height == 0
+    assert turned(operator, state, rows(), TimeBounds(15, 15, BEGINNING)).state.height == 1
+    assert turned(operator, state, rows(), TimeBounds(16, 16, BEGINNING)).state.height == 0
 
 
 def test_a_drain_emits_everything_and_leaves_nothing() -> None:
     operator = operator_of(ten.late(hr.update_for("5 microseconds")))
     state = turned(operator, None, rows(1, 5), START).state
-    drained = turned(operator, state, rows(), Edge(END, END, BEGINNING))
+    drained = turned(operator, state, rows(), TimeBounds(END, END, BEGINNING))
     assert drained.output["total"].to_list() == [1, 6]
     assert drained.state.height == 0
     assert drained.removed.height == 2
@@ -88,7 +88,7 @@ def test_a_drain_emits_everything_and_leaves_nothing() -> None:
 def test_a_row_that_is_emitted_and_over_in_its_own_batch_is_never_written() -> None:
     """As at a drain behind another step."""
     operator = operator_of(ten.late(hr.drop()))
-    drained = turned(operator, None, rows(1, 5), Edge(BEGINNING, END, BEGINNING))
+    drained = turned(operator, None, rows(1, 5), TimeBounds(BEGINNING, END, BEGINNING))
     assert drained.output["total"].to_list() == [1, 6]
     assert (drained.state.height, drained.upserts.height, drained.removed.height) == (0, 0, 0)
 
@@ -97,8 +97,8 @@ def test_a_group_is_called_when_its_first_row_is_passed_and_when_its_first_row_i
     operator = operator_of(ten.late(hr.update_for("5 microseconds")))
     state = turned(operator, None, rows(3, 8), START).state
     assert operator.due(state, START) == Due(4)
-    assert operator.due(state, Edge(4, 4)) == Due(9)
-    assert operator.due(state, Edge(9, 9)) == Due(18)
+    assert operator.due(state, TimeBounds(4, 4)) == Due(9)
+    assert operator.due(state, TimeBounds(9, 9)) == Due(18)
     assert operator.due(state.clear(), START) == Due()
 
 
@@ -114,14 +114,14 @@ def test_a_sum_beyond_its_type_is_an_error_that_names_the_key() -> None:
         step = hr.sliding("ten", size="10 seconds", key="key", spread=spread).agg(total="sum(n)").late(hr.drop())
         operator = operator_of(step)
         large = rows(1, 2).with_columns(pl.lit(2**62).alias("n"))
-        edge = Edge(BEGINNING, 10, BEGINNING)
+        bounds = TimeBounds(BEGINNING, 10, BEGINNING)
         with pytest.raises(HeadraceError, match=r"\[SUM_OVERFLOW\] step 'ten': total = sum\(n\) for key 'a' is beyond"):
-            turned(operator, None, large, edge)
+            turned(operator, None, large, bounds)
 
 
 def test_late_rows_stay_on_the_map_side() -> None:
     operator = operator_of(ten.late(hr.update_for("5 microseconds")))
-    combined = operator.combine(rows(4, 5, 6, 10, 11), Edge(10, 10, 10))
+    combined = operator.combine(rows(4, 5, 6, 10, 11), TimeBounds(10, 10, 10))
     assert combined.partials["n"].to_list() == [5, 6, 10, 11]
     assert combined.late.select("n", pl.col("late_by").dt.total_microseconds()).rows() == [(4, 6)]
     assert combined.accepted == 4
@@ -132,6 +132,6 @@ def test_sums_of_floats_keep_thirty_digits_of_the_greatest_value_when_it_leaves(
     schema = {"key": pl.String(), "n": pl.Float64(), "at": MOMENT}
     given = pl.DataFrame({"key": "a", "n": [1e25, 0.1, 0.2, 0.3], "at": [0, 5, 11, 12]}).cast({"at": MOMENT})
     operator = ten.late(hr.drop()).bind(schema, "at")
-    edge = Edge(BEGINNING, 100, BEGINNING)
-    sums = operator.apply(pl.DataFrame(schema=operator.state_schema), given, edge).output["total"].to_list()
+    bounds = TimeBounds(BEGINNING, 100, BEGINNING)
+    sums = operator.apply(pl.DataFrame(schema=operator.state_schema), given, bounds).output["total"].to_list()
     assert sums == [1e25, 1e25, pytest.approx(0.3, abs=1e-5), pytest.approx(0.6, abs=1e-5)]

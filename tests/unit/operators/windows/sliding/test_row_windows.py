@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import headrace as hr
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.windows.sliding.by_row import RowAggregation
 from headrace.operators.windows.sliding.shares import SHARE
@@ -89,12 +89,12 @@ def emitted(operator: RowAggregation) -> pl.DataFrame:
     states: dict[int, pl.DataFrame] = {}
     before = BEGINNING
     for given, fire in ((ROWS.head(40), BEGINNING), (ROWS.tail(20), 5_000_000), (ROWS.clear(), END)):
-        edge = Edge(before, fire, before)
+        bounds = TimeBounds(before, fire, before)
         before = fire
-        partials = operator.combine(given, edge).partials
+        partials = operator.combine(given, bounds).partials
         for share in range(1 if operator.shares is None else operator.shares.count):
             part = partials if operator.shares is None else partials.filter(pl.col(SHARE) == share)
-            applied = operator.apply(states.get(share, pl.DataFrame(schema=operator.state_schema)), part, edge)
+            applied = operator.apply(states.get(share, pl.DataFrame(schema=operator.state_schema)), part, bounds)
             states[share] = decode([encode(applied.state)])
             outputs.append(applied.output)
     assert all(state.is_empty() for state in states.values())

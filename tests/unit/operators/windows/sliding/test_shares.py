@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.operators.windows.sliding.by_row import RowAggregation
 from headrace.operators.windows.sliding.shares import PANE, SHARE, SUMS, Shares
@@ -67,7 +67,7 @@ def test_every_row_goes_to_one_share_and_the_sums_of_its_pane_to_the_others() ->
 def test_the_account_counts_rows_and_not_sums() -> None:
     step = hr.sliding("w", size="10 seconds", key="key", spread=3).agg(total="sum(n)").late(hr.drop())
     rows = pl.DataFrame({"key": "a", "n": [1, 2, 4], "at": [0, 1, 2]}).cast({"at": MOMENT})
-    assert step.bind(SCHEMA, "at").combine(rows, Edge(BEGINNING, BEGINNING)).accepted == 3
+    assert step.bind(SCHEMA, "at").combine(rows, TimeBounds(BEGINNING, BEGINNING)).accepted == 3
 
 
 def test_the_shares_of_a_batch_of_a_few_seconds_are_about_equal() -> None:

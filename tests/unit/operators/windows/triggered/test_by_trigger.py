@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import headrace as hr
-from headrace.event_time.record import Edge
+from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.arrival import ARRIVAL
 from headrace.operators.windows.triggered.lives import KEPT, TIME
@@ -46,15 +46,15 @@ def empty(operator: Operator) -> pl.DataFrame:
     return pl.DataFrame(schema=dict(operator.state_schema))
 
 
-def up_to(fire: int, before: int | None = None) -> Edge:
-    """The edge behind a source at a watermark of so many seconds."""
-    return Edge(fire * SECOND, fire * SECOND, BEGINNING if before is None else before * SECOND)
+def up_to(fire: int, before: int | None = None) -> TimeBounds:
+    """The time_bounds behind a source at a watermark of so many seconds."""
+    return TimeBounds(fire * SECOND, fire * SECOND, BEGINNING if before is None else before * SECOND)
 
 
-def applied(operator: Operator, state: pl.DataFrame, arriving: pl.DataFrame, edge: Edge) -> Applied:
-    given = operator.combine(arriving, Edge(BEGINNING, edge.fire)).partials
+def applied(operator: Operator, state: pl.DataFrame, arriving: pl.DataFrame, time_bounds: TimeBounds) -> Applied:
+    given = operator.combine(arriving, TimeBounds(BEGINNING, time_bounds.fire)).partials
     assert dict(given.schema) == dict(operator.partial_schema)
-    result = operator.apply(decode([encode(state)]), decode([encode(given)]), edge)
+    result = operator.apply(decode([encode(state)]), decode([encode(given)]), time_bounds)
     assert dict(result.state.schema) == dict(operator.state_schema)
     assert dict(result.output.schema) == dict(operator.output_schema)
     assert not result.state.select(operator.identity).is_duplicated().any()
@@ -132,7 +132,7 @@ def test_a_duration_is_due_at_its_next_multiple_only_for_keys_that_have_changed(
 def drained(operator: Operator, before: int) -> list[tuple[Any, ...]]:
     """The results of the end of time, behind a watermark of so many seconds: seconds of the window, then the rest."""
     first = applied(operator, empty(operator), rows(("a", 1, 1), ("a", 2, 2), ("b", 8, 8)), up_to(before))
-    last = applied(operator, first.state, rows(), Edge(before * SECOND, END, before * SECOND))
+    last = applied(operator, first.state, rows(), TimeBounds(before * SECOND, END, before * SECOND))
     assert last.state.height == 0
     assert sorted(last.removed.rows()) == sorted(first.state.select(operator.identity).rows())
     bounds = (pl.col("window").struct.field(name).cast(pl.Int64).alias(name) for name in ("start", "end"))
@@ -168,13 +168,13 @@ def test_at_the_end_of_time_a_global_window_says_everything_once_more() -> None:
 
 def test_an_end_of_time_without_any_time_before_it_ends_windows_at_their_last_row() -> None:
     forever = threes(ttl=None, keep_forever=True)
-    result = applied(forever, empty(forever), rows(("a", 1, 1)), Edge(BEGINNING, END))
+    result = applied(forever, empty(forever), rows(("a", 1, 1)), TimeBounds(BEGINNING, END))
     assert result.output["window"].struct.field("end").cast(pl.Int64).to_list() == [SECOND + 1]
 
 
-def test_rows_before_the_edge_are_late_whole_and_do_not_travel() -> None:
+def test_rows_before_the_time_bounds_are_late_whole_and_do_not_travel() -> None:
     operator = threes()
-    combined = operator.combine(rows(("a", 5, 50), ("b", 4, 40)), Edge(5 * SECOND, 5 * SECOND))
+    combined = operator.combine(rows(("a", 5, 50), ("b", 4, 40)), TimeBounds(5 * SECOND, 5 * SECOND))
     assert combined.partials["account"].to_list() == ["a"]
     assert combined.accepted == 1
     assert combined.late.select("account", "note", "late_by").rows() == [("b", "x", timedelta(seconds=1))]
