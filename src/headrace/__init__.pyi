@@ -17,7 +17,7 @@ from .connectors.kafka.source import read_kafka
 from .connectors.memory import memory, to_memory
 from .connectors.mqtt.source import read_mqtt
 from .connectors.opensearch.sink import to_opensearch
-from .connectors.postgres.changes.read import read_postgres_changes
+from .connectors.postgres.changes.source import read_postgres_changes
 from .connectors.postgres.lookup import postgres_lookup
 from .connectors.postgres.sink import to_postgres
 from .connectors.postgres.small_table import postgres_table

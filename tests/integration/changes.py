@@ -9,43 +9,43 @@ from typing import Any
 import polars as pl
 import psycopg
 
-from headrace.connectors.postgres.changes.birth import birth_of
 from headrace.connectors.postgres.changes.catalogue import find_table, full_name
 from headrace.connectors.postgres.changes.change_log import ChangeLog
-from headrace.connectors.postgres.changes.feed import ChangesFeed
-from headrace.connectors.postgres.changes.reader import ChangesReader
-from headrace.connectors.postgres.changes.server import Server
-from headrace.connectors.postgres.changes.slot import Slot
-from headrace.connectors.postgres.changes.types import ddl_type
+from headrace.connectors.postgres.changes.landing import read_metadata
+from headrace.connectors.postgres.changes.log_reader import ChangeLogReader
+from headrace.connectors.postgres.changes.replication import ReplicationFeed
+from headrace.connectors.postgres.changes.slot import ReplicationSlot
+from headrace.connectors.postgres.column_types import ddl_type
+from headrace.connectors.postgres.connection import PostgresServer
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.services.service import Service
 
 
 def feed_of(
-    postgres: Service, folder: Path, slot: str, tables: Sequence[str], kind: type[ChangesFeed] = ChangesFeed
-) -> ChangesFeed:
+    postgres: Service, folder: Path, slot: str, tables: Sequence[str], kind: type[ReplicationFeed] = ReplicationFeed
+) -> ReplicationFeed:
     """A feed of tables into a folder."""
 
     def find(connection: psycopg.Connection[Any]) -> list[Any]:
         return [find_table(connection, table) for table in tables]
 
-    return kind(Slot(Server(postgres.dsn, None), slot, slot), folder, find, lambda log: None)
+    return kind(ReplicationSlot(PostgresServer(postgres.dsn, None), slot, slot), folder, find, lambda log: None)
 
 
 def log_in(folder: Path) -> ChangeLog:
     """The log of a feed that has begun."""
-    birth = birth_of(folder)
-    assert birth is not None
-    return ChangeLog(folder / birth.log)
+    metadata = read_metadata(folder)
+    assert metadata is not None
+    return ChangeLog(folder / metadata.log)
 
 
 def logged(folder: Path, table: str) -> list[dict[str, Any]]:
     """All rows of a table that are in the log, in order."""
-    birth = birth_of(folder)
-    assert birth is not None
-    columns = birth.by_name[full_name(table)].columns
+    metadata = read_metadata(folder)
+    assert metadata is not None
+    columns = metadata.by_name[full_name(table)].columns
     ddl = ", ".join(f"`{column.name}` {ddl_type(column.shown)}" for column in columns)
-    reader = ChangesReader(folder, full_name(table), polars_schema(parse_ddl(ddl)), "dead_letter")
+    reader = ChangeLogReader(folder, full_name(table), polars_schema(parse_ddl(ddl)), "dead_letter")
     spans = pl.DataFrame({"first": [0], "until": [log_in(folder).next()]})
     return [row for arrived in reader.read(spans, None) for row in arrived.decoded.rows.to_dicts()]  # type: ignore[arg-type]
 

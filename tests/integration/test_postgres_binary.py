@@ -11,9 +11,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from headrace.connectors.postgres.binary_copy import takes_binary
-from headrace.connectors.postgres.rows import Target, put_all_but_refused
-from headrace.connectors.postgres.table import create_table, existing_columns, parse_table
+from headrace.connectors.postgres.row_writer import CopyTarget, put_all_but_refused, takes_binary
+from headrace.connectors.postgres.target_table import create_table, existing_columns, parse_table
 from headrace.services.service import Service
 
 ROWS = pl.DataFrame(
@@ -62,7 +61,7 @@ def test_both_forms_put_the_same_into_a_table(database: psycopg.Connection[Any])
     for name, binary in (("as_text", False), ("as_binary", True)):
         create_table(database, parse_table(name), ROWS.schema, [])
         assert takes_binary(existing_columns(database, parse_table(name)) or {}, ROWS.schema)
-        Target(sql.Identifier(name), (), binary).append(database, ROWS)
+        CopyTarget(sql.Identifier(name), (), binary).append(database, ROWS)
         rows = database.execute(sql.SQL("select r::text from {} r").format(sql.Identifier(name))).fetchall()
         found.append(rows)
     assert found[0] == found[1]
@@ -76,13 +75,13 @@ def test_a_moment_that_postgresql_does_not_know_is_refused_and_not_changed(
     rows = pl.DataFrame({"at": [microsecond]}).cast(pl.Datetime("us", "UTC"))
     create_table(database, parse_table("moments"), rows.schema, [])
     with pytest.raises(psycopg.errors.DatetimeFieldOverflow):
-        Target(sql.Identifier("moments"), (), True).append(database, rows)
+        CopyTarget(sql.Identifier("moments"), (), True).append(database, rows)
 
 
 def test_the_binary_form_too_leaves_out_only_the_rows_that_are_refused(database: psycopg.Connection[Any]) -> None:
     rows = pl.DataFrame({"text": ["a", "b\0", "c"]})
     create_table(database, parse_table("texts"), rows.schema, [])
-    refused = put_all_but_refused(database, Target(sql.Identifier("texts"), (), True).append, rows)
+    refused = put_all_but_refused(database, CopyTarget(sql.Identifier("texts"), (), True).append, rows)
     assert refused["reason"].to_list() == ["ROW_REFUSED"]
     assert database.execute("select text from texts").fetchall() == [("a",), ("c",)]
 

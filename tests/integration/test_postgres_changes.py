@@ -18,10 +18,10 @@ from psycopg.conninfo import make_conninfo
 
 import headrace as hr
 from headrace.connectors.postgres.changes.catalogue import find_table
-from headrace.connectors.postgres.changes.change_log import Overtaken
-from headrace.connectors.postgres.changes.feed import ChangesFeed
-from headrace.connectors.postgres.changes.server import Server
-from headrace.connectors.postgres.changes.slot import Slot
+from headrace.connectors.postgres.changes.change_log import EntryExists
+from headrace.connectors.postgres.changes.replication import ReplicationFeed
+from headrace.connectors.postgres.changes.slot import ReplicationSlot
+from headrace.connectors.postgres.connection import PostgresServer
 from headrace.connectors.servers import running
 from headrace.services.service import Service
 from tests.integration.changes import feed_of, log_in, logged, table_of
@@ -51,7 +51,7 @@ def _until(said: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def _started(new: Callable[[], ChangesFeed]) -> ChangesFeed:
+def _started(new: Callable[[], ReplicationFeed]) -> ReplicationFeed:
     """A feed that has begun, though another one may end its session before it has."""
     while True:
         feed = new()
@@ -133,10 +133,10 @@ def test_a_snapshot_under_writes_and_the_changes_behind_it_have_no_gap_and_no_ov
     assert numbers == list(range(numbers[0], last + 1))
 
 
-class Interrupted(ChangesFeed):
+class Interrupted(ReplicationFeed):
     """Breaks, as the server sees it, between the log and the slot."""
 
-    def logged(self) -> None:
+    def after_logging(self) -> None:
         """Never says that it is logged."""
         raise OSError("interrupted")
 
@@ -152,7 +152,7 @@ def test_transactions_that_come_again_after_a_crash_between_log_and_slot_are_log
         database.execute(f"insert into {name} select generate_series({start}, {start + 99})")
         with pytest.raises(OSError, match="interrupted"):
             feed_of(postgres, tmp_path, name, [name], Interrupted).start()
-    slot = Slot(feed_of(postgres, tmp_path, name, [name])._slot.server, name, name)
+    slot = ReplicationSlot(feed_of(postgres, tmp_path, name, [name])._slot.server, name, name)
     before = slot.confirmed(database)
     last = feed_of(postgres, tmp_path, name, [name])
     last.start()
@@ -184,7 +184,7 @@ def test_an_entry_is_written_once(postgres: Service, database: Any, name: str, t
     feed.start()
     feed.stop()
     log = log_in(tmp_path)
-    with pytest.raises(Overtaken):
+    with pytest.raises(EntryExists):
         log.publish(0, log.entry(0))
 
 
@@ -209,11 +209,11 @@ def test_a_server_that_is_killed_is_waited_for_and_brings_nothing_twice(name: st
 _KILLED = """
 import os, sys
 from pathlib import Path
-from headrace.connectors.postgres.changes.feed import ChangesFeed
+from headrace.connectors.postgres.changes.replication import ReplicationFeed
 from tests.integration.changes import feed_of
 
-class Killed(ChangesFeed):
-    def logged(self):
+class Killed(ReplicationFeed):
+    def after_logging(self):
         os.kill(os.getpid(), 9)
 
 class Service:
@@ -350,9 +350,12 @@ def test_a_snapshot_from_which_a_policy_would_hide_rows_is_an_error_and_leaves_n
     database.execute(f"create publication {name} for table {name} with (publish_via_partition_root = true)")
     database.execute(f"create role {name} login replication password 'p'")
     database.execute(f"grant select on {name} to {name}")
-    server = Server(make_conninfo(postgres.dsn, user=name, password="p"))
-    feed = ChangesFeed(
-        Slot(server, name, name), tmp_path, lambda connection: [find_table(connection, name)], lambda log: None
+    server = PostgresServer(make_conninfo(postgres.dsn, user=name, password="p"))
+    feed = ReplicationFeed(
+        ReplicationSlot(server, name, name),
+        tmp_path,
+        lambda connection: [find_table(connection, name)],
+        lambda log: None,
     )
     with pytest.raises(hr.HeadraceError, match="row-level security"):
         feed.start()
@@ -503,12 +506,12 @@ def test_a_slot_that_is_gone_or_was_read_by_another_program_is_an_error(
 def test_much_that_concerns_no_table_of_ours_is_forgotten_by_the_server(
     postgres: Service, database: psycopg.Connection[Any], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.connectors.postgres.changes.feed.IDLE_BYTES", 100_000)
+    monkeypatch.setattr("headrace.connectors.postgres.changes.replication.IDLE_BYTES", 100_000)
     database.execute(f"create table {name} (id int primary key)")
     database.execute(f"create table {name}_other (note text)")
     feed = feed_of(postgres, tmp_path, name, [name])
     feed.start()
-    slot = Slot(feed._slot.server, name, name)
+    slot = ReplicationSlot(feed._slot.server, name, name)
     before = slot.confirmed(database)
     assert before is not None
     database.execute(f"insert into {name}_other select repeat('x', 1000) from generate_series(1, 1000)")

@@ -13,7 +13,7 @@ from polars import read_parquet
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.connectors.postgres.changes.read import read_postgres_changes
+from headrace.connectors.postgres.changes.source import read_postgres_changes
 from headrace.services.service import Service
 from tests.integration.changes import feed_of, table_of
 

@@ -14,11 +14,11 @@ import psycopg
 import pytest
 
 import headrace as hr
-from headrace.connectors.postgres.changes.birth import BIRTH, birth_of, failure_in
 from headrace.connectors.postgres.changes.catalogue import find_table
-from headrace.connectors.postgres.changes.reader import ChangesReader
-from headrace.connectors.postgres.changes.server import Server
-from headrace.connectors.postgres.changes.slot import Slot
+from headrace.connectors.postgres.changes.landing import METADATA_FILE, read_failure, read_metadata
+from headrace.connectors.postgres.changes.log_reader import ChangeLogReader
+from headrace.connectors.postgres.changes.slot import ReplicationSlot
+from headrace.connectors.postgres.connection import PostgresServer
 from headrace.services.service import Service
 from tests.integration.changes import feed_of, log_in, logged
 
@@ -39,13 +39,13 @@ def database(postgres: Service, name: str) -> Iterator[psycopg.Connection[Any]]:
         connection.execute(f"drop publication if exists {name}")
 
 
-class Following:
+class SlotSources:
     """A table ``(id, note)`` with another beside it, both followed through one slot, one start after the other."""
 
     def __init__(self, postgres: Service, database: psycopg.Connection[Any], name: str, folder: Path) -> None:
         self.name, self.other, self.folder = name, f"{name}_other", folder
         self._postgres, self._database = postgres, database
-        self._slot = Slot(Server(postgres.dsn, None), name, name)
+        self._slot = ReplicationSlot(PostgresServer(postgres.dsn, None), name, name)
         self.execute(f"create table {name} (id int primary key, note text not null)")
         self.execute(f"create table {self.other} (id int primary key)")
 
@@ -66,7 +66,7 @@ class Following:
         with self._database.transaction():
             self.execute(*statements)
         until = time.monotonic() + 60
-        while failure_in(self.folder) is None and time.monotonic() < until:
+        while read_failure(self.folder) is None and time.monotonic() < until:
             time.sleep(0.05)
         feed.stop()
 
@@ -74,7 +74,7 @@ class Following:
         return [row["id"] for row in logged(self.folder, self.name)]
 
     def failure(self) -> hr.HeadraceError:
-        failure = failure_in(self.folder)
+        failure = read_failure(self.folder)
         assert failure is not None, "nothing was noticed"
         return failure
 
@@ -86,14 +86,14 @@ class Following:
 
 
 @pytest.fixture
-def following(postgres: Service, database: psycopg.Connection[Any], name: str, tmp_path: Path) -> Following:
+def following(postgres: Service, database: psycopg.Connection[Any], name: str, tmp_path: Path) -> SlotSources:
     """Followed from a snapshot with one row, and with one row logged behind it."""
-    following = Following(postgres, database, name, tmp_path)
+    following = SlotSources(postgres, database, name, tmp_path)
     following.execute(f"insert into {name} values (1, 'a')")
     following.run()
     following.execute(f"insert into {name} values (2, 'b')")
     following.run()
-    assert failure_in(tmp_path) is None
+    assert read_failure(tmp_path) is None
     return following
 
 
@@ -124,7 +124,7 @@ CHANGES = {
             "delete from {name} where id = 1",
         ],
         "SCHEMA_CHANGED",
-        "now told apart by (note), no longer by (id)",
+        "now identified by (note) instead of (id)",
     ),
     "another replica identity": (
         [
@@ -133,12 +133,12 @@ CHANGES = {
             "delete from {name} where id = 1",
         ],
         "SCHEMA_CHANGED",
-        "now told apart by (note), no longer by (id)",
+        "now identified by (note) instead of (id)",
     ),
     "whole rows": (
         ["alter table {name} replica identity full", "delete from {name} where id = 1"],
         "SCHEMA_CHANGED",
-        "now told apart by the whole row, no longer by (id)",
+        "now identified by the whole row instead of (id)",
     ),
     "taken out of the publication": (
         ["alter publication {name} drop table {name}", "insert into {name} values (3, 'c')"],
@@ -160,7 +160,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("when", ["while it runs", "while it is away"])
 def test_a_table_that_can_no_longer_be_followed_is_noticed_and_the_server_forgets_nothing(
-    following: Following, name: str, change: str, when: str
+    following: SlotSources, name: str, change: str, when: str
 ) -> None:
     statements, id, words = CHANGES[change]
     # A change of the other table, with which the server would be told to forget what came before it.
@@ -180,25 +180,25 @@ def test_a_table_that_can_no_longer_be_followed_is_noticed_and_the_server_forget
 
 
 def test_a_table_that_is_taken_out_of_the_publication_is_noticed_without_any_change(
-    following: Following, name: str
+    following: SlotSources, name: str
 ) -> None:
     following.execute(f"alter publication {name} drop table {name}")
     following.run()
     assert following.failure().id == "PUBLICATION_INCOMPLETE"
 
 
-def _dead_letters(following: Following, columns: dict[str, pl.DataType]) -> list[str]:
-    reader = ChangesReader(following.folder, f"public.{following.name}", columns, "dead_letter")
+def _dead_letters(following: SlotSources, columns: dict[str, pl.DataType]) -> list[str]:
+    reader = ChangeLogReader(following.folder, f"public.{following.name}", columns, "dead_letter")
     spans = pl.DataFrame({"first": [0], "until": [log_in(following.folder).next()]})
     return [row[1] for each in reader.read(spans, None) for row in each.decoded.dead.rows()]  # type: ignore[arg-type]
 
 
-def _turns(following: Following) -> list[bool]:
+def _turns(following: SlotSources) -> list[bool]:
     log = log_in(following.folder)
-    return [log.entry(number).is_turn_of(f"public.{following.name}") for number in range(log.next())]
+    return [log.entry(number).alters(f"public.{following.name}") for number in range(log.next())]
 
 
-def test_a_column_that_is_added_is_told_once_through_every_restart(following: Following, name: str) -> None:
+def test_a_column_that_is_added_is_told_once_through_every_restart(following: SlotSources, name: str) -> None:
     assert _turns(following) == [False, False]
     following.execute(f"alter table {name} add column more numeric(10,2)")
     for number in (3, 4, 5):
@@ -210,12 +210,12 @@ def test_a_column_that_is_added_is_told_once_through_every_restart(following: Fo
 
 
 def test_a_column_that_is_removed_stops_those_who_read_it_behind_what_was_logged_before(
-    following: Following, name: str
+    following: SlotSources, name: str
 ) -> None:
     following.execute(f"alter table {name} drop column note", f"insert into {name} values (3)")
     following.run()
     assert _turns(following) == [False, False, True]
-    assert failure_in(following.folder) is None
+    assert read_failure(following.folder) is None
     assert _dead_letters(following, {"id": pl.Int32()}) == []
     with pytest.raises(hr.HeadraceError, match="column 'note' was removed or renamed") as raised:
         _dead_letters(following, {"id": pl.Int32(), "note": pl.String()})
@@ -223,9 +223,9 @@ def test_a_column_that_is_removed_stops_those_who_read_it_behind_what_was_logged
 
 
 def test_a_log_that_an_earlier_version_began_goes_on_and_is_watched_from_then_on(
-    following: Following, name: str
+    following: SlotSources, name: str
 ) -> None:
-    file = following.folder / BIRTH
+    file = following.folder / METADATA_FILE
     told = json.loads(file.read_text())
     del told["published"]
     for table in told["tables"]:
@@ -234,10 +234,10 @@ def test_a_log_that_an_earlier_version_began_goes_on_and_is_watched_from_then_on
     following.execute(f"insert into {name} values (3, 'c')")
     following.run()
     assert following.ids() == [1, 2, 3]
-    birth = birth_of(following.folder)
-    assert birth is not None
-    assert all(table.oid for table in birth.tables)
-    assert len(birth.published) == 3
+    metadata = read_metadata(following.folder)
+    assert metadata is not None
+    assert all(table.oid for table in metadata.tables)
+    assert len(metadata.published) == 3
     following.execute(f"alter table {name} rename to {name}_old")
     following.run()
     assert following.failure().id == "SCHEMA_CHANGED"
@@ -261,7 +261,7 @@ def test_a_partitioned_table_and_one_that_logs_whole_rows_are_themselves_at_ever
         database.execute(f"insert into {name} values ({number}, '2026-05-05', 1.5)")
         database.execute(f"update {name} set n = 2; delete from {name}")
         database.execute(f"insert into {name}_whole values ({number}, 'x'); delete from {name}_whole")
-    assert failure_in(tmp_path) is None
+    assert read_failure(tmp_path) is None
     log = log_in(tmp_path)
     assert log.next() > 1
     assert not any(log.entry(number).altered for number in range(log.next()))

@@ -261,7 +261,7 @@ def test_a_frozen_predecessor_is_ended_before_the_claim_and_before_a_share(
     sink.prepare(rows.schema, [writer.name], writer.epoch)
 
     def freeze() -> psycopg.Connection[Any]:
-        frozen = psycopg.connect(postgres.dsn, application_name=sink.marks.session(writer))
+        frozen = psycopg.connect(postgres.dsn, application_name=sink.marks.session(writer.name))
         frozen.execute("select * from sinks.headrace_marks where writer = %s for update", [writer.name])
         frozen.execute("insert into sinks.frozen values (99)")
         return frozen
@@ -286,7 +286,7 @@ def test_a_zombie_does_not_end_its_successors_session(
     sink, rows = to_postgres("sinks.zombie", dsn=postgres.url), pl.DataFrame({"n": [1]})
     successor = replace(writer, epoch=2)
     sink.prepare(rows.schema, [successor.name], successor.epoch)
-    with psycopg.connect(postgres.dsn, application_name=sink.marks.session(successor)) as writing:
+    with psycopg.connect(postgres.dsn, application_name=sink.marks.session(successor.name)) as writing:
         writing.execute("select * from sinks.headrace_marks where writer = %s for update", [writer.name])
         for attempt in (
             lambda: sink.deliver(rows, writer.batch(0, 0, None)),
@@ -311,7 +311,7 @@ def test_a_server_that_was_killed_is_waited_for_and_holds_every_row_once(writer:
             assert _deliver(sink, rows, part) == Delivered(0, already_marked=100)
         with psycopg.connect(server.dsn) as connection:
             assert connection.execute("select count(*), count(distinct n) from killed").fetchone() == (300, 100)
-        sink.server.drop()
+        sink.server.drop_pooled()
 
 
 def test_names_are_never_read_as_sql(postgres: Service, database: psycopg.Connection[Any], writer: Writer) -> None:

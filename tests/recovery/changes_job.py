@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.connectors.postgres.changes.read import read_postgres_changes
+from headrace.connectors.postgres.changes.source import read_postgres_changes
 from headrace.operators.outbox import outbox
 
 

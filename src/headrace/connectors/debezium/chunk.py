@@ -10,16 +10,21 @@ import polars as pl
 from headrace.changelog import POSITION as PLACE
 from headrace.connectors.base.conversion import PROBLEM_SCHEMA, settle
 from headrace.connectors.base.decoding import POSITION, Columns
+from headrace.connectors.debezium.changelog_rows import (
+    ORDER,
+    SOURCE,
+    change_position,
+    changelog_rows,
+    committed,
+    refused,
+    says_nothing,
+    with_unchanged,
+)
 from headrace.connectors.debezium.changes import ADDED_TYPES, COMMITTED_AT, TRANSACTION, DebeziumChanges
 from headrace.connectors.debezium.encodings import Encodings
-from headrace.connectors.debezium.events import Table, as_text, read_events
-from headrace.connectors.debezium.forms import Form, seen_form
-from headrace.connectors.debezium.keys import DOCUMENTS, keyed
+from headrace.connectors.debezium.events import DOCUMENTS, Table, as_text, keyed, read_events
+from headrace.connectors.debezium.message_layout import Form, layout, seen_form, split
 from headrace.connectors.debezium.plain_decimals import with_plain_decimals
-from headrace.connectors.debezium.positions import SOURCE, change_position, committed
-from headrace.connectors.debezium.rows import ORDER, changelog_rows, refused, says_nothing
-from headrace.connectors.debezium.schema_part import layout, split
-from headrace.connectors.debezium.unchanged import with_unchanged
 from headrace.schemas import MOMENT
 
 

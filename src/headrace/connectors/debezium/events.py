@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
 from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Columns, Decoded, field_types, inner_type
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.messages import as_lines
-from headrace.connectors.debezium.forms import Form
-from headrace.connectors.debezium.positions import SOURCE
+from headrace.connectors.debezium.changelog_rows import SOURCE
+from headrace.connectors.debezium.message_layout import Form, split
 
 Table = Mapping[str, pl.DataType]
 """The wanted columns of a table, every plain value as text."""
@@ -106,3 +106,21 @@ def _with_documents(decoded: Decoded, table: Table) -> tuple[pl.DataFrame, pl.Da
     if bad is None:
         return _told(events), pl.DataFrame(schema=DEAD_SCHEMA)
     return _told(events.filter(~pl.col(POSITION).is_in(bad["position"].implode()))), bad
+
+
+DOCUMENTS = "mongodb"
+"""The connector whose keys hold JSON once more as text, under the name ``id``."""
+
+
+def keyed(deletes: pl.DataFrame, key: Sequence[str], table: Table) -> pl.DataFrame:
+    """Deletes with ``before`` made of their ``key``, null where that cannot be read, and the key's ``schema``."""
+    pieces = deletes.select(POSITION, "connector").hstack(split(deletes["key"]))
+    documents = pl.col("connector").eq_missing(pl.lit(DOCUMENTS))
+    inside = read_objects(pieces.filter(documents & pl.col("payload").is_not_null()), {"id": pl.String()}).rows
+    named = inside.drop_nulls().select(POSITION, payload=pl.concat_str(pl.lit(f'{{"{key[0]}": '), "id", pl.lit("}")))
+    plain = pieces.filter(~documents & pl.col("payload").is_not_null()).select(POSITION, "payload")
+    rows = read_objects(pl.concat([plain, named]).sort(POSITION), {name: table[name] for name in key}).rows
+    row = pl.struct(*(name if name in key else pl.lit(None, kind).alias(name) for name, kind in table.items()))
+    found = rows.select(POSITION, row.alias("before"))
+    known = deletes.drop("before").with_columns(pieces["schema"])
+    return known.join(found, on=POSITION, how="left", maintain_order="left")

@@ -1,26 +1,57 @@
-"""Where a PostgreSQL server is, how it is reached, and what it says when it is not."""
+"""Connections to a PostgreSQL server, and what its errors mean; shared by source, sink, lookup and small table."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from headrace.errors import DefinitionError
+from headrace.connectors.base.sink import Unreachable
+from headrace.errors import DefinitionError, HeadraceError
 from headrace.secrets import HIDDEN, Secret, revealed
 
-_USUAL: dict[str, Any] = {
+_DEFAULTS: dict[str, Any] = {
     "application_name": "headrace",
     "connect_timeout": 10,
-    # A server that is cut off without a word is noticed within a minute, while sending and while waiting for an answer.
+    # A server that vanishes without closing the connection is noticed within a minute, sending or waiting.
     "tcp_user_timeout": 30_000,
     "keepalives_idle": 20,
     "keepalives_interval": 10,
     "keepalives_count": 3,
 }
-# libpq gives no code for an error at connecting, only the server's sentence.
+# The text form of values depends on these settings, and every log must be written in the same form.
+_FOR_CHANGES = {
+    "client_encoding": "UTF8",
+    "datestyle": "ISO",
+    "intervalstyle": "postgres",
+    "timezone": "UTC",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "search_path": "pg_catalog",
+    # A row-level security policy must raise an error instead of hiding rows from the snapshot.
+    "row_security": "off",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+}
+_TRANSIENT = (
+    "08",  # connection exceptions: the connection was lost or could not be made
+    "25006",  # read-only transaction: the server is a standby until a failover or promotion is over
+    "25P03",  # the server ended a session that was idle in its transaction, as one of a frozen process
+    "40",  # the transaction lost to another: deadlock, serialization failure
+    # Disk full, out of memory, too many connections. Not 53400: a configured limit stays until somebody raises it.
+    "53000",
+    "53100",
+    "53200",
+    "53300",
+    "55006",  # object in use, as a replication slot whose last session is still ending
+    "55P03",  # a lock was not granted within lock_timeout
+    "57",  # operator intervention: shutdown, crash recovery, start-up, a cancelled query
+)
+# An error while connecting has no SQLSTATE, only the server's message. These do not go away by waiting.
 _REFUSALS = (
     "authentication failed",
     "no password supplied",
@@ -31,11 +62,14 @@ _REFUSALS = (
     "SSL was required",
     "certificate verify failed",
 )
+_NO_PRIVILEGE = "42501"
+_SINK_IDS = {"42P01": "TABLE_MISSING", "42703": "COLUMN_MISSING", "3F000": "SCHEMA_MISSING"}
+_POOL: dict[PostgresServer, psycopg.Connection[Any]] = {}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PostgresServer:
-    """A server as a keyword string or ``postgresql://`` URL names it, and the password for it.
+    """A server, named by a keyword string or ``postgresql://`` URL, and the password for it.
 
     >>> server = PostgresServer("postgresql://ann:hunter2@db:5433/shop")
     >>> server.shown, server.address
@@ -49,21 +83,21 @@ class PostgresServer:
         try:
             conninfo_to_dict(self.dsn)
         except psycopg.ProgrammingError:
-            # The parser's own sentence may quote a part of the password.
+            # The parser's own message may quote a part of the password.
             raise DefinitionError(
                 "DSN_INVALID",
                 "dsn= is neither keywords like 'host=db dbname=shop user=ann' nor a URL like "
-                "'postgresql://ann@db:5432/shop'. Mend it; give the password apart, as password=hr.secret(...).",
+                "'postgresql://ann@db:5432/shop'. Correct it, and pass the password as password=hr.secret(...).",
             ) from None
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the connection string says."""
+        """The settings in the connection string."""
         return {name: value for name, value in conninfo_to_dict(self.dsn).items() if value is not None}
 
     @property
     def shown(self) -> str:
-        """The connection string for people, without passwords."""
+        """The connection string without passwords."""
         settings = self.settings
         if not any("password" in name for name in settings):
             return self.dsn
@@ -71,7 +105,7 @@ class PostgresServer:
 
     @property
     def shown_password(self) -> str:
-        """The argument ``password`` for people, with a comma before it; nothing where none is given."""
+        """The ``password`` argument for a repr, with a leading comma; empty without a password."""
         password = HIDDEN if isinstance(self.password, str) else self.password
         return "" if password is None else f", password={password!r}"
 
@@ -83,32 +117,102 @@ class PostgresServer:
         return "/".join(part for part in (host or "localhost", str(settings.get("dbname", ""))) if part)
 
     def connect(self, **settings: str) -> psycopg.Connection[Any]:
-        """A new connection, outside a transaction; ``settings`` go before those of the connection string."""
+        """A new connection in autocommit mode; ``settings`` override those of the connection string."""
         return psycopg.connect(self._conninfo(settings), autocommit=True, prepare_threshold=None)
 
     async def connect_async(self) -> psycopg.AsyncConnection[Any]:
         """The same for an event loop."""
         return await psycopg.AsyncConnection.connect(self._conninfo({}), autocommit=True, prepare_threshold=None)
 
+    def connect_for_changes(self, session: str = "headrace", **settings: str) -> psycopg.Connection[Any]:
+        """A connection that returns values in one fixed text form; ``session`` is its application_name."""
+        fixed = " ".join(f"-c {name}={value}" for name, value in _FOR_CHANGES.items())
+        options = " ".join(filter(None, (self.settings.get("options", ""), fixed)))
+        return self.connect(application_name=session, options=options, **settings)
+
+    @contextmanager
+    def pooled(self, place: str) -> Iterator[psycopg.Connection[Any]]:
+        """The process's own connection to this server, for a sink; errors become those of ``sink_error``."""
+        try:
+            connection = _POOL.get(self)
+            if connection is None or connection.closed:
+                connection = _POOL[self] = self.connect()
+            yield connection
+        except BaseException as problem:
+            # The connection may be in any state.
+            self.drop_pooled()
+            if isinstance(problem, psycopg.Error):
+                raise sink_error(problem, place) from None
+            raise
+
+    def drop_pooled(self) -> None:
+        """Close the process's connection."""
+        connection = _POOL.pop(self, None)
+        if connection is not None:
+            connection.close()
+
     def _conninfo(self, settings: dict[str, str]) -> str:
         given = self.settings
         if self.password is not None:
             given["password"] = revealed(self.password)
-        return make_conninfo("", **(_USUAL | given | {"client_encoding": "UTF8"} | settings))
+        return make_conninfo("", **(_DEFAULTS | given | {"client_encoding": "UTF8"} | settings))
+
+
+def is_transient(problem: psycopg.Error) -> bool:
+    """Whether the same call may succeed later without anybody correcting anything.
+
+    >>> is_transient(psycopg.errors.DeadlockDetected()), is_transient(psycopg.errors.SyntaxError())
+    (True, False)
+    """
+    if problem.sqlstate is not None:
+        return problem.sqlstate.startswith(_TRANSIENT)
+    return _is_lost(problem) and not is_refused(problem)
 
 
 def is_refused(problem: psycopg.Error) -> bool:
-    """Whether an error at connecting says that it will not do as long as nothing is mended.
+    """Whether the server refused the connection, as for a wrong password.
 
     >>> is_refused(psycopg.OperationalError('FATAL:  role "ann" is not permitted to log in'))
     True
     >>> is_refused(psycopg.OperationalError("connection timeout expired"))
     False
     """
-    return problem.sqlstate is None and any(words in primary(problem) for words in _REFUSALS)
+    return _is_lost(problem) and any(words in summary(problem) for words in _REFUSALS)
 
 
-def primary(problem: psycopg.Error) -> str:
-    """The error in one line."""
+def _is_lost(problem: psycopg.Error) -> bool:
+    # An InterfaceError is what a cursor raises whose connection has gone.
+    return problem.sqlstate is None and isinstance(problem, psycopg.OperationalError | psycopg.InterfaceError)
+
+
+def summary(problem: psycopg.Error) -> str:
+    """The error message in one line."""
     text = problem.diag.message_primary or str(problem).strip() or type(problem).__name__
     return " ".join(text.split())
+
+
+def sink_error(problem: psycopg.Error, place: str) -> Exception:
+    """``Unreachable`` for a transient error, else an error that says what to correct."""
+    return _error(problem, place, "SINK", _SINK_IDS)
+
+
+def source_error(problem: psycopg.Error, server: PostgresServer) -> Exception:
+    """The same for a source."""
+    return _error(problem, f"PostgreSQL {server.address}", "SOURCE", {})
+
+
+def startup_error(problem: BaseException, server: PostgresServer) -> BaseException:
+    """The same for a source that is starting, which does not wait for its server."""
+    error = source_error(problem, server) if isinstance(problem, psycopg.Error) else problem
+    if isinstance(error, Unreachable):
+        return HeadraceError("SOURCE_UNREACHABLE", f"{error}. Start the server or correct dsn=...")
+    return error
+
+
+def _error(problem: psycopg.Error, place: str, side: str, ids: Mapping[str, str]) -> Exception:
+    said, state = f"{place}: {summary(problem)}", problem.sqlstate or ""
+    if is_transient(problem):
+        return Unreachable(said)
+    if state == _NO_PRIVILEGE or is_refused(problem):
+        return HeadraceError(f"{side}_REFUSED", f"{said}. Check user, password, database and the user's privileges.")
+    return HeadraceError(ids.get(state, f"{side}_FAILED"), f"{said} (SQLSTATE {problem.sqlstate}).")

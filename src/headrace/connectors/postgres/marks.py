@@ -1,4 +1,4 @@
-"""Marks in a table beside the rows: claimed by the driver, moved on in the transaction that writes the rows."""
+"""Commit marks in a table beside the rows: each writer's batch and its mark are one transaction."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class MarkRow:
 
     mark: Mark
     refused: pl.DataFrame | None
-    """The rows of the marked batch that the table refused."""
+    """The rows of the marked batch that the table rejected."""
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class MarkTable:
     """The marks of the writers of one target, in the target's schema."""
 
     schema: str | None
@@ -42,16 +42,16 @@ class Marks:
         return sql.Identifier(TABLE) if self.schema is None else sql.Identifier(self.schema, TABLE)
 
     def session(self, writer: str) -> str:
-        """The writer's name among the server's sessions, which has 63 ASCII characters at most.
+        """The application_name of a writer's sessions: at most 63 ASCII characters.
 
-        >>> Marks(None, "spend", "table spend").session("headrace.spend-1f0c.main.0")
+        >>> MarkTable(None, "spend", "table spend").session("headrace.spend-1f0c.main.0")
         'headrace.spend-1f0c.main.0.93a264f693c0b5d4'
         """
         whole = blake2b(f"{writer}\n{self.schema}\n{self.target}".encode(), digest_size=8).hexdigest()
         return f"{writer.encode('ascii', 'replace').decode()[:46]}.{whole}"
 
     def create(self, connection: psycopg.Connection[Any]) -> None:
-        """Create the table unless it is there; the lock lets one of several flows do it."""
+        """Create the table unless it exists; the lock lets one of several flows do it."""
         with connection.transaction():
             connection.execute("select pg_advisory_xact_lock(hashtext(%s))", [TABLE])
             if connection.execute("select to_regclass(%s)", [self.table.as_string(connection)]).fetchone() == (None,):
@@ -63,10 +63,10 @@ class Marks:
                 )
 
     def claim(self, connection: psycopg.Connection[Any], writer: str, epoch: int) -> None:
-        """From now on an older epoch of this writer is refused; a transaction that it left open is ended."""
+        """Fence off older epochs of this writer, and end a transaction that one of them left open."""
         for _ in range(_ATTEMPTS):
-            self.check_not_fenced(connection, writer, epoch)
-            self.end_predecessors(connection, writer)
+            self._check_not_fenced(connection, writer, epoch)
+            self._end_predecessors(connection, writer)
             try:
                 with connection.transaction():
                     connection.execute("set local lock_timeout = '2s'")
@@ -81,14 +81,8 @@ class Marks:
                 continue
             if claimed.rowcount == 1:
                 return
-        self.check_not_fenced(connection, writer, epoch)
+        self._check_not_fenced(connection, writer, epoch)
         raise Unreachable(f"{self.place}: the mark of writer {writer!r} is locked by another session")
-
-    def check_not_fenced(self, connection: psycopg.Connection[Any], writer: str, epoch: int) -> None:
-        """Refuse a driver whose lease another has taken over, without waiting for a lock."""
-        stored = self._select(connection, writer, "")
-        if stored is not None:
-            check_epoch(epoch, stored.mark.epoch, place=self.place, writer=writer)
 
     def lock(self, connection: psycopg.Connection[Any], part: WriterBatch) -> MarkRow:
         """The writer's mark, locked until the transaction ends."""
@@ -96,15 +90,15 @@ class Marks:
             with connection.transaction():
                 stored = self._select(connection, part.writer, "for update nowait")
         except psycopg.errors.LockNotAvailable:
-            # A frozen or cut-off attempt of this writer: it is ended, and then the mark tells what it has done.
-            self.check_not_fenced(connection, part.writer, part.batch.epoch)
-            self.end_predecessors(connection, part.writer)
+            # An earlier attempt of this writer is frozen or cut off: end it, then the mark says what it has done.
+            self._check_not_fenced(connection, part.writer, part.batch.epoch)
+            self._end_predecessors(connection, part.writer)
             stored = self._select(connection, part.writer, "for update")
         if stored is None:
             raise HeadraceError(
                 "MARK_LOST",
-                f"{self.place}: the mark of writer {part.writer!r} is no longer in {TABLE}. Whether batch "
-                f"{part.batch.batch} was written cannot be told. Look which rows are there, then go on from a new "
+                f"{self.place}: the mark of writer {part.writer!r} is no longer in {TABLE}, so it is unknown "
+                f"whether batch {part.batch.batch} was written. Check which rows are there, then start from a new "
                 "checkpoint.",
             )
         check_epoch(part.batch.epoch, stored.mark.epoch, place=self.place, writer=part.writer)
@@ -113,7 +107,7 @@ class Marks:
     def move(
         self, connection: psycopg.Connection[Any], part: WriterBatch, rows: int, refused: pl.DataFrame | None
     ) -> None:
-        """Mark a part of a batch as written, in the transaction that writes it."""
+        """Mark a batch as written, in the transaction that writes it."""
         connection.execute(
             sql.SQL(
                 "update {} set generation = %s, batch = %s, rows = %s, refused = %s where writer = %s and target = %s"
@@ -121,8 +115,13 @@ class Marks:
             [part.batch.generation, part.batch.batch, rows, _to_bytes(refused), part.writer, self.target],
         )
 
-    def end_predecessors(self, connection: psycopg.Connection[Any], writer: str) -> None:
-        """End the sessions in which another process is writing as this writer."""
+    def _check_not_fenced(self, connection: psycopg.Connection[Any], writer: str, epoch: int) -> None:
+        """Stop a driver whose lease was taken over, without waiting for a lock."""
+        stored = self._select(connection, writer, "")
+        if stored is not None:
+            check_epoch(epoch, stored.mark.epoch, place=self.place, writer=writer)
+
+    def _end_predecessors(self, connection: psycopg.Connection[Any], writer: str) -> None:
         connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity where application_name = %s "
             "and pid <> pg_backend_pid() and datname = current_database() and usename = current_user",

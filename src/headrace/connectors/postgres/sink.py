@@ -1,4 +1,4 @@
-"""Rows in a PostgreSQL table, exactly once: each writer's rows and its mark are one transaction."""
+"""The PostgreSQL sink: exactly once, because each writer's rows and its mark are one transaction."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import polars as pl
 import psycopg
+from psycopg import sql
 
 from headrace.changelog import CHANGE
 from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, WriterBatch, already_written
-from headrace.connectors.postgres.binary_copy import takes_binary
-from headrace.connectors.postgres.marks import Marks
-from headrace.connectors.postgres.rows import Target, put_all_but_refused
-from headrace.connectors.postgres.sink_connection import Server, begin
-from headrace.connectors.postgres.table import (
+from headrace.connectors.postgres.connection import PostgresServer
+from headrace.connectors.postgres.marks import MarkTable
+from headrace.connectors.postgres.row_writer import CopyTarget, put_all_but_refused, takes_binary
+from headrace.connectors.postgres.target_table import (
     TableName,
-    check_fit,
+    check_columns,
     check_unique,
     create_table,
     existing_columns,
@@ -25,16 +25,16 @@ from headrace.connectors.postgres.table import (
 )
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
-from headrace.secrets import HIDDEN, Secret
+from headrace.secrets import Secret
 from headrace.shaping import Changes, flat, flat_names, flat_schema, last_changes, refused_rows
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PostgresSink:
-    """A table that rows are added to, or (with ``upsert_on``) replaced in by key."""
+    """A table that rows are appended to, or (with ``upsert_on``) upserted into by key."""
 
     table: str
-    server: Server
+    server: PostgresServer
     upsert_on: tuple[str, ...]
     create: bool
     writers: int | None
@@ -56,7 +56,7 @@ class PostgresSink:
         if self.guarantee == "exactly_once":
             return "each writer's rows and its mark are one transaction; a batch that runs again finds the mark"
         if self.upsert_on:
-            return "no mark; a batch that runs again replaces its rows by the same"
+            return "no mark; a batch that runs again replaces its rows with the same rows"
         return "no mark; a batch that runs again adds its rows again"
 
     @property
@@ -66,110 +66,110 @@ class PostgresSink:
 
     @property
     def name(self) -> TableName:
-        """The table's name, taken apart."""
+        """The parsed name of the table."""
         return parse_table(self.table)
 
     @property
-    def marks(self) -> Marks:
-        """Where the writers' marks are."""
-        return Marks(self.name.schema, self.name.name, self.place)
+    def marks(self) -> MarkTable:
+        """The table of the writers' marks."""
+        return MarkTable(self.name.schema, self.name.name, self.place)
 
     @property
     def changelog_mode(self) -> ChangelogMode:
-        """Only a row with a key can be taken back."""
+        """Only a row with a key can be retracted."""
         return "upsert" if self.upsert_on else "append"
 
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
-        """Reach the server, create or check the table, claim the epoch for each writer."""
+        """Create or check the table, and claim the epoch for each writer."""
         kinds = flat_schema(columns)
         key = self.key(columns)
         for name in key:
             if name not in kinds:
                 raise DefinitionError(
                     "UPSERT_COLUMN",
-                    f"{self.place}: upsert_on names {name!r}, which the rows do not have. Existing columns: "
+                    f"{self.place}: upsert_on names {name!r}, which is not a column of the rows. Existing columns: "
                     f"{', '.join(kinds)}.",
                 )
         if key:
             kinds.pop(CHANGE, None)
-        with self.server.connection(self.place) as connection:
-            self.prepare_table(connection, kinds, key)
+        with self.server.pooled(self.place) as connection:
+            self._prepare_table(connection, kinds, key)
             if self.guarantee == "exactly_once":
                 self.marks.create(connection)
                 for writer in writers:
                     self.marks.claim(connection, writer, epoch)
-        # The driver writes no rows, and a connection that it kept could be dead when the flow is started again.
-        self.server.drop()
+        # The driver writes no rows, and a connection kept until the next start of the flow could be dead by then.
+        self.server.drop_pooled()
 
-    def prepare_table(
+    def _prepare_table(
         self, connection: psycopg.Connection[Any], kinds: Mapping[str, pl.DataType], key: Sequence[str]
     ) -> None:
-        """Create the table if it is wanted and not there; check that our rows fit into it."""
         existing = existing_columns(connection, self.name)
         if existing is None and self.create:
             create_table(connection, self.name, kinds, key)
             existing = existing_columns(connection, self.name)
         if existing is None:
-            raise HeadraceError(
-                "TABLE_MISSING", f"{self.place} does not exist. Create it, or let the sink do it with create=True."
-            )
-        check_fit(existing, kinds, self.place)
+            raise HeadraceError("TABLE_MISSING", f"{self.place} does not exist. Create it, or use create=True.")
+        check_columns(existing, kinds, self.place)
         if key:
             check_unique(connection, self.name, key, self.place)
 
     def key(self, columns: Mapping[str, pl.DataType]) -> tuple[str, ...]:
-        """The flat columns of ``upsert_on``: a window is its start and its end."""
-        return tuple(
-            column
-            for name in self.upsert_on
-            for column in (flat_names([name], columns) if name in columns else (name,))
-        )
+        """The flat columns of ``upsert_on``; a window is two, its start and its end."""
+        flattened = (flat_names([name], columns) if name in columns else (name,) for name in self.upsert_on)
+        return tuple(column for columns in flattened for column in columns)
 
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
-        """Write a writer's part of a batch with its mark, unless the mark says that it is there."""
-        key, even = self.key(rows.schema), flat(rows)
+        """Write a writer's batch with its mark, unless the mark says that it is written."""
+        key, flattened = self.key(rows.schema), flat(rows)
         lacking = pl.any_horizontal(pl.col(name).is_null() for name in key) if key else pl.lit(False)
-        keyless = refused_rows(even.filter(lacking), "KEY_NULL", f"a key column ({', '.join(key)}) is null")
-        changes = last_changes(even.filter(~lacking), key) if key else Changes(even, even.clear(), 0)
-        with self.server.connection(self.place) as connection, connection.transaction():
+        keyless = refused_rows(flattened.filter(lacking), "KEY_NULL", f"a key column ({', '.join(key)}) is null")
+        changes = last_changes(flattened.filter(~lacking), key) if key else Changes(flattened, flattened.clear(), 0)
+        with self.server.pooled(self.place) as connection, connection.transaction():
             if self.guarantee == "at_least_once":
-                begin(connection, "headrace")
-                return self.write(connection, changes, keyless, key)
-            begin(connection, self.marks.session(part.writer))
+                _begin(connection, "headrace")
+                return self._write(connection, changes, keyless, key)
+            _begin(connection, self.marks.session(part.writer))
             stored = self.marks.lock(connection, part)
             if already_written(part, stored.mark, place=self.place):
                 return Delivered(0, changes.superseded, stored.mark.rows, stored.refused)
-            delivered = self.write(connection, changes, keyless, key)
+            delivered = self._write(connection, changes, keyless, key)
             self.marks.move(connection, part, delivered.written, delivered.refused)
         return delivered
 
-    def write(
+    def _write(
         self, connection: psycopg.Connection[Any], changes: Changes, keyless: pl.DataFrame, key: tuple[str, ...]
     ) -> Delivered:
-        """Take out and put in what the changes say, all but what the table refuses."""
         existing = existing_columns(connection, self.name) or {}
-        target = Target(self.name.identifier, key, takes_binary(existing, changes.upserts.schema))
-        # Deletes first: a row that takes another's place may be unique in more than the key.
-        parts = [keyless, put_all_but_refused(connection, target.delete, changes.deletes)]
-        parts.append(put_all_but_refused(connection, target.upsert if key else target.append, changes.upserts))
-        left_out = pl.concat(parts)
+        target = CopyTarget(self.name.identifier, key, takes_binary(existing, changes.upserts.schema))
+        # Deletes first: a row that replaces a deleted one may share a unique value with it.
+        deletes = put_all_but_refused(connection, target.delete, changes.deletes)
+        upserts = put_all_but_refused(connection, target.upsert if key else target.append, changes.upserts)
+        left_out = pl.concat([keyless, deletes, upserts])
         given = changes.upserts.height + changes.deletes.height + keyless.height
         return Delivered(given - left_out.height, changes.superseded, 0, None if left_out.is_empty() else left_out)
 
     def __repr__(self) -> str:
-        said = [f"{self.table!r}", f"dsn={self.server.shown!r}"]
-        if self.server.password is not None:
-            hidden = self.server.password if isinstance(self.server.password, Secret) else HIDDEN
-            said.append(f"password={hidden!r}")
+        arguments = [f"{self.table!r}, dsn={self.server.shown!r}{self.server.shown_password}"]
         if self.upsert_on:
-            said.append(f"upsert_on={list(self.upsert_on)!r}")
+            arguments.append(f"upsert_on={list(self.upsert_on)!r}")
         if not self.create:
-            said.append("create=False")
+            arguments.append("create=False")
         if self.writers is not None:
-            said.append(f"writers={self.writers}")
+            arguments.append(f"writers={self.writers}")
         if self.guarantee != "exactly_once":
-            said.append(f"guarantee={self.guarantee!r}")
-        return f"hr.to_postgres({', '.join(said)})"
+            arguments.append(f"guarantee={self.guarantee!r}")
+        return f"hr.to_postgres({', '.join(arguments)})"
+
+
+def _begin(connection: psycopg.Connection[Any], session: str) -> None:
+    """Settings for the rest of a transaction; ``session`` is its application_name."""
+    connection.execute(
+        sql.SQL(
+            # A deferred constraint would fail only at the commit, where the row at fault is no longer known.
+            "set constraints all immediate; set local lock_timeout = '5s'; set local application_name = {}"
+        ).format(sql.Literal(session))
+    )
 
 
 def to_postgres(
@@ -184,19 +184,20 @@ def to_postgres(
 ) -> PostgresSink:
     """Write rows to a PostgreSQL table, exactly once; structs become columns (``window_start``, ``window_end``).
 
-    ``table`` is ``table`` or ``schema.table``; letter case counts, odd names go into double quotes. With ``upsert_on``
-    a row takes the place of the one with its key, and a changelog's deletes take it out. ``create`` makes a table that
-    is missing. Marks are kept in ``headrace_marks`` in the same schema.
+    ``table`` is ``table`` or ``schema.table``; letter case counts, and names with special characters go into double
+    quotes. With ``upsert_on`` a row replaces the one with its key, and a changelog's deletes remove it. ``create``
+    creates a missing table. Marks are kept in ``headrace_marks`` in the same schema.
 
-    >>> to_postgres("spend", dsn="host=db dbname=shop", upsert_on="account")
+    >>> import headrace as hr
+    >>> hr.to_postgres("spend", dsn="host=db dbname=shop", upsert_on="account")
     hr.to_postgres('spend', dsn='host=db dbname=shop', upsert_on=['account'])
     """
     parse_table(table)
     if writers is not None and writers < 1:
-        raise DefinitionError("WRITERS_INVALID", f"to_postgres: writers={writers} must be 1 or more.")
+        raise DefinitionError("WRITERS_INVALID", f"to_postgres: writers={writers} must be at least 1.")
     if guarantee not in ("exactly_once", "at_least_once"):
         raise DefinitionError(
-            "GUARANTEE_UNKNOWN", f"to_postgres: guarantee={guarantee!r} is neither 'exactly_once' nor 'at_least_once'."
+            "GUARANTEE_UNKNOWN", f"to_postgres: guarantee={guarantee!r} must be 'exactly_once' or 'at_least_once'."
         )
     key = key_columns(upsert_on, argument="upsert_on")
-    return PostgresSink(table, Server(dsn, password), key, create, writers, guarantee)
+    return PostgresSink(table, PostgresServer(dsn, password), key, create, writers, guarantee)

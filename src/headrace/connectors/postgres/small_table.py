@@ -1,4 +1,4 @@
-"""The result of a query to PostgreSQL as a small table."""
+"""The result of a PostgreSQL query as a small table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 import psycopg
 
 from headrace.connectors.base.small_table import fitted
-from headrace.connectors.postgres.connection import PostgresServer, primary
+from headrace.connectors.postgres.connection import PostgresServer, is_transient, summary
 from headrace.errors import HeadraceError
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.secrets import Secret
@@ -17,7 +17,7 @@ from headrace.secrets import Secret
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PostgresTable:
-    """A server and the query whose rows are the table."""
+    """A query whose rows are the table."""
 
     query: str
     server: PostgresServer
@@ -28,42 +28,40 @@ class PostgresTable:
         return polars_schema(parse_ddl(self.schema))
 
     def read(self) -> pl.DataFrame:
-        """All rows that the query gives now."""
+        """Run the query."""
         columns, table = self.columns(), f"the query of {self.server.address}"
         try:
             with self.server.connect() as connection, connection.cursor() as cursor:
-                # Times then come in UTC, whatever the server's own zone is.
+                # Without it timestamps would come in the server's time zone.
                 cursor.execute("set time zone 'UTC'")
                 rows = cursor.execute(self.query.encode()).fetchall()
                 found = [column.name for column in cursor.description or ()]
         except psycopg.Error as problem:
-            raise HeadraceError("TABLE_UNREADABLE", f"{table} failed: {primary(problem)}.") from None
+            advice = "Check that the server is up" if is_transient(problem) else "Correct the query or dsn="
+            raise HeadraceError("TABLE_UNREADABLE", f"{table} failed: {summary(problem)}. {advice}.") from None
         values = list(zip(*rows, strict=True)) if rows else [()] * len(found)
+        given = [(name, value) for name, value in zip(found, values, strict=True) if name in columns]
         try:
-            read = pl.DataFrame(
-                [
-                    pl.Series(name, column, columns[name])
-                    for name, column in zip(found, values, strict=True)
-                    if name in columns
-                ]
-            )
+            read = pl.DataFrame([pl.Series(name, value, columns[name]) for name, value in given])
         except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as problem:
             raise HeadraceError(
                 "TABLE_TYPE",
-                f"{table} gives values that do not fit {self.schema!r}: {problem}. Cast them in the query, as in "
+                f"{table} returns values that do not fit {self.schema!r}: {problem}. Cast them in the query, as in "
                 "id::text.",
             ) from None
         return fitted(read, columns, table=table)
 
     def __repr__(self) -> str:
-        said = f"{self.query!r}, dsn={self.server.shown!r}, schema={self.schema!r}{self.server.shown_password}"
-        return f"hr.postgres_table({said})"
+        arguments = f"{self.query!r}, dsn={self.server.shown!r}, schema={self.schema!r}{self.server.shown_password}"
+        return f"hr.postgres_table({arguments})"
 
 
 def postgres_table(query: str, *, dsn: str, schema: str, password: str | Secret | None = None) -> PostgresTable:
-    """A small table that is the result of a query.
+    """A small table, for ``hr.broadcast_join``, that is the result of a query.
 
-    >>> postgres_table("select id, level from customers", dsn="host=db dbname=shop", schema="id BIGINT, level STRING")
+    >>> import headrace as hr
+    >>> customers = "select id, level from customers"
+    >>> hr.postgres_table(customers, dsn="host=db dbname=shop", schema="id BIGINT, level STRING")
     hr.postgres_table('select id, level from customers', dsn='host=db dbname=shop', schema='id BIGINT, level STRING')
     """
     parse_ddl(schema)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.connectors.debezium.base64_decimals import decimals
 from headrace.connectors.debezium.changes import debezium_changes
-from headrace.connectors.postgres.changes.values import FIRST_MOMENT, LAST_MOMENT
+from headrace.connectors.postgres.changes.text_values import FIRST_MOMENT, LAST_MOMENT
 from tests.models.examples import examples
 from tests.unit.connectors.debezium.recorded import COMMITTED, change, dead, decoded, rows, with_schema
 

@@ -10,7 +10,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connectors.debezium.outermost import outermost
+from headrace.connectors.debezium.message_layout import outermost
 from tests.models.examples import examples
 
 TEXTS = st.text(st.characters(codec="utf-8") | st.sampled_from('{}[]":,\\'), max_size=5)

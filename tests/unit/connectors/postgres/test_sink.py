@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.connectors.base.sink import TaskSink, Unreachable
-from headrace.connectors.postgres.marks import Marks
-from headrace.connectors.postgres.rows import csv_parts, put_all_but_refused
+from headrace.connectors.postgres.column_types import TargetColumn, sql_type, takes
+from headrace.connectors.postgres.connection import sink_error
+from headrace.connectors.postgres.marks import MarkTable
+from headrace.connectors.postgres.row_writer import csv_parts, put_all_but_refused
 from headrace.connectors.postgres.sink import to_postgres
-from headrace.connectors.postgres.sink_connection import meaning
-from headrace.connectors.postgres.table import TableName, check_fit, parse_table
-from headrace.connectors.postgres.types import Column, sql_type, takes
+from headrace.connectors.postgres.target_table import TableName, check_columns, parse_table
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.secrets import secret
 from tests.writers import Writer
@@ -97,10 +97,10 @@ def test_it_is_a_sink_that_travels_to_tasks() -> None:
 
 
 def test_the_name_of_a_session_is_short_plain_and_one_writers_own() -> None:
-    marks = Marks("sales", "spend", "table spend")
+    marks = MarkTable("sales", "spend", "table spend")
     names = {
         each.session(Writer(flow, number).name)
-        for each in (marks, Marks("sales", "other", ""), Marks(None, "spend", ""))
+        for each in (marks, MarkTable("sales", "other", ""), MarkTable(None, "spend", ""))
         for flow in ("x" * 100, "x" * 101, "größe")
         for number in range(20)
     }
@@ -153,13 +153,13 @@ def test_a_type_that_postgresql_does_not_have_is_an_error() -> None:
 def test_an_existing_column_takes_what_it_can_keep(
     kind: pl.DataType, there: str, category: str, expected: bool
 ) -> None:
-    assert takes(Column(there, category, there, False), kind) is expected
+    assert takes(TargetColumn(there, category, there, False), kind) is expected
 
 
 def test_both_types_are_named_when_they_do_not_fit() -> None:
-    there = {"n": Column("text", "S", "text", False)}
+    there = {"n": TargetColumn("text", "S", "text", False)}
     with pytest.raises(HeadraceError, match=r"COLUMN_TYPE.*'n' is text, the rows have Int64.*bigint"):
-        check_fit(there, {"n": pl.Int64()}, "table spend")
+        check_columns(there, {"n": pl.Int64()}, "table spend")
 
 
 @given(st.lists(st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=5), min_size=1))
@@ -203,7 +203,7 @@ class _Refusal(psycopg.OperationalError):
 def test_what_passes_by_itself_is_waited_for_and_the_rest_is_an_error(
     problem: psycopg.Error, expected: str | None
 ) -> None:
-    meant = meaning(problem, "table spend")
+    meant = sink_error(problem, "table spend")
     assert isinstance(meant, Unreachable if expected is None else HeadraceError)
     assert expected is None or expected in str(meant)
 

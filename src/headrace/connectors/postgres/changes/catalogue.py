@@ -1,13 +1,17 @@
-"""What PostgreSQL's catalogue says of a table: its columns, its key, and what it logs of old rows."""
+"""The tables that are read, as PostgreSQL's catalogue describes them, and whether they are still the same."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
+import polars as pl
 import psycopg
 
+from headrace.connectors.base.decoding import type_name
+from headrace.connectors.postgres.changes.pgoutput import Relation
+from headrace.connectors.postgres.column_types import can_hold, ddl_type
 from headrace.errors import HeadraceError
 
 _TABLE = """
@@ -19,7 +23,7 @@ left join pg_index i on i.indrelid = c.oid and i.indimmediate
     and case c.relreplident when 'i' then i.indisreplident else i.indisprimary end
 where c.oid = to_regclass(format('%%I.%%I', %s::text, %s::text))
 """
-# A domain is written as the type it is made of; a generated column is not replicated.
+# A domain is replaced by its base type; generated columns are not replicated.
 _COLUMNS = """
 select a.attname, a.attnum, a.atttypid::int8, a.atttypmod, base.shown
 from pg_attribute a
@@ -35,52 +39,113 @@ cross join lateral (
 where a.attrelid = %s and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
 order by a.attnum
 """
-TABLE_KINDS = ("r", "p")
-FULL = "f"
+_TABLE_KINDS = ("r", "p")
+_FULL, _NOTHING = "f", "n"
+SCHEMA_CHANGED = "SCHEMA_CHANGED"
+START_OVER = "Start over with a new checkpoint and slot to read the table as it is now."
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column: the number and modifier of its type as changes carry them, and the type in words."""
+class SourceColumn:
+    """A column: OID and modifier of its type, as changes carry them, and the type's name."""
 
     name: str
     type: int
     modifier: int
     shown: str
 
+    def is_other(self, then: SourceColumn, kind: pl.DataType) -> bool:
+        """Whether the type has changed in a way that a declared column may no longer hold its values."""
+        if self.type != then.type:
+            return not isinstance(kind, pl.String)
+        return self.modifier != then.modifier and isinstance(kind, pl.Decimal)
+
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """A table as it was when its changes began to be read."""
+class SourceTable:
+    """A table as it was when its change log began."""
 
     name: str
     """``schema.table``."""
-    columns: tuple[Column, ...]
+    columns: tuple[SourceColumn, ...]
     key: tuple[str, ...]
-    """The primary key, or the columns of the index that stands for it; none when old rows alone tell rows apart."""
+    """The primary key or the columns of the replica identity index; none with REPLICA IDENTITY FULL and no key."""
     whole: bool
     """Whether the whole old row is logged (REPLICA IDENTITY FULL)."""
     oid: int = 0
-    """The number that the server has given it, which no other name changes; 0 where an earlier version left it out."""
+    """Stays the same when the table is renamed; 0 in logs of earlier versions."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns' names in order."""
         return tuple(column.name for column in self.columns)
 
-    def to_json(self) -> dict[str, Any]:
-        """The table for a file."""
-        return asdict(self)
+    @property
+    def ddl(self) -> str:
+        """The columns as Spark declares them."""
+        return ", ".join(f"`{column.name.replace('`', '``')}` {ddl_type(column.shown)}" for column in self.columns)
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Self:
         """The table from a file."""
-        columns = tuple(Column(**column) for column in given["columns"])
+        columns = tuple(SourceColumn(**column) for column in given["columns"])
         return cls(given["name"], columns, tuple(given["key"]), given["whole"], given.get("oid", 0))
+
+    def check_declared(self, declared: Mapping[str, pl.DataType]) -> None:
+        """Fail unless every declared column exists and can hold the table's values."""
+        known = {column.name: column for column in self.columns}
+        for name, kind in declared.items():
+            if name not in known:
+                raise HeadraceError(
+                    "COLUMN_MISSING",
+                    f"table {self.name} has no column {name!r}. Existing columns: {', '.join(known)} (generated "
+                    "columns are not replicated).",
+                )
+            shown = known[name].shown
+            if not can_hold(kind, shown):
+                fitting = ddl_type(shown)
+                text = "" if fitting == "STRING" else ", or as STRING for PostgreSQL's text form"
+                raise HeadraceError(
+                    "COLUMN_TYPE",
+                    f"table {self.name}: column {name!r} is {shown}, which {type_name(kind)} cannot hold. Declare it "
+                    f"as {fitting}{text}.",
+                )
+
+    def check_same(self, relation: Relation) -> None:
+        """Fail when changes come from another table, under another name, or with another replica identity."""
+        if relation.table != self.name:
+            raise renamed(self.name, relation.table)
+        if self.oid not in (0, relation.id):
+            raise dropped(self.name)
+        then, now = _identity(self.key, whole=self.whole), _identity(relation.key, whole=relation.whole)
+        if then != now:
+            raise TableAltered(
+                SCHEMA_CHANGED,
+                f"table {self.name}: rows are now identified by {now} instead of {then} (its primary key or REPLICA "
+                f"IDENTITY was changed), so new changes would not match earlier rows. {START_OVER}",
+            )
+
+
+class TableAltered(HeadraceError):
+    """A table can no longer be followed; changes logged before are still read."""
+
+
+def dropped(table: str) -> TableAltered:
+    """The error for a table that is gone, even if another one has its name now."""
+    return TableAltered(SCHEMA_CHANGED, f"table {table} was dropped; one with its name is another table. {START_OVER}")
+
+
+def renamed(table: str, now: str) -> TableAltered:
+    """The error for a table that has another name."""
+    return TableAltered(SCHEMA_CHANGED, f"table {table} was renamed to {now}. {START_OVER}")
+
+
+def _identity(key: tuple[str, ...], *, whole: bool) -> str:
+    return "the whole row" if whole else f"({', '.join(sorted(key))})" if key else "nothing"
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Schema and table of a name; without a schema it is ``public``.
+    """Schema and table of a name; the default schema is ``public``.
 
     >>> split_name("orders"), split_name("shop.orders")
     (('public', 'orders'), ('shop', 'orders'))
@@ -98,34 +163,31 @@ def full_name(name: str) -> str:
     return ".".join(split_name(name))
 
 
-def find_table(connection: psycopg.Connection[Any], name: str) -> Table:
-    """The table as the catalogue has it; an error when its changes could not be told from each other."""
+def find_table(connection: psycopg.Connection[Any], name: str) -> SourceTable:
+    """The table in the catalogue; an error when its changes cannot be followed."""
     found = connection.execute(_TABLE, split_name(name)).fetchone()
-    if found is None or found[1] not in TABLE_KINDS:
-        what = "does not exist" if found is None else "is no table (a view or the like has no changes of its own)"
-        raise HeadraceError(
-            "TABLE_MISSING", f"table {name!r} {what}. Correct the name; letter case counts, and the schema too."
-        )
+    if found is None or found[1] not in _TABLE_KINDS:
+        what = "does not exist" if found is None else "is not a table (views have no changes of their own)"
+        raise HeadraceError("TABLE_MISSING", f"table {name!r} {what}. Correct the name; letter case and schema count.")
     oid, _, identity, readable, numbers, inherited = found
     if not readable:
         raise HeadraceError(
-            "SOURCE_REFUSED", f"table {name!r} may not be read by this user. Let it: GRANT SELECT ON {name} TO <user>."
+            "SOURCE_REFUSED", f"table {name!r} may not be read by this user. Run: GRANT SELECT ON {name} TO <user>."
         )
     if inherited:
         raise HeadraceError(
             "TABLE_INHERITED",
-            f"other tables inherit from {name!r}. A query of it shows their rows, but their changes come under their "
+            f"other tables inherit from {name!r}. A query of it returns their rows, but their changes come under their "
             "own names. Read each of them by its own name, or make it a partitioned table.",
         )
     rows = connection.execute(_COLUMNS, (oid,)).fetchall()
-    columns = tuple(Column(column, type, modifier, shown) for column, _, type, modifier, shown in rows)
+    columns = tuple(SourceColumn(column, type, modifier, shown) for column, _, type, modifier, shown in rows)
     key = tuple(column for column, number, *_ in rows if number in numbers)
-    if (not key and identity != FULL) or identity == "n":
+    if (not key and identity != _FULL) or identity == _NOTHING:
         raise HeadraceError(
             "KEY_MISSING",
-            f"table {name!r} has no primary key (a deferrable one does not count) and does not log old rows, so an "
-            "update or delete could not say which row it means, and PostgreSQL would refuse it once the table is "
-            "published. Add a primary key, or: "
-            f"ALTER TABLE {name} REPLICA IDENTITY FULL.",
+            f"table {name!r} has no primary key (a deferrable one does not count) and does not log old rows, so "
+            "updates and deletes could not say which row they mean, and PostgreSQL would reject them once the table is "
+            f"published. Add a primary key, or run: ALTER TABLE {name} REPLICA IDENTITY FULL.",
         )
-    return Table(full_name(name), columns, key, identity == FULL, oid)
+    return SourceTable(full_name(name), columns, key, identity == _FULL, oid)

@@ -1,23 +1,26 @@
-"""The append-only log of changes beside a checkpoint: numbered entries, each whole transactions, each written once."""
+"""The change log: an append-only log of numbered entries beside the checkpoint, each of whole transactions."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import polars as pl
+import pyarrow.parquet as pq
 
-from headrace.connectors.postgres.changes.catalogue import Column
+from headrace.connectors.postgres.changes.catalogue import SourceColumn
 from headrace.storage import named_first, sync_folder
 
 ENTRIES, DATA = "entries", "data"
-FOLDER_ENTRIES = 1000
+ENTRIES_PER_FOLDER = 1000
 KIND, PLACE, COMMITTED, TRANSACTION, UNSENT = "kind", "place", "committed_at", "transaction", "unsent"
 HEAD: Mapping[str, pl.DataType] = {
     KIND: pl.String(),
@@ -26,65 +29,65 @@ HEAD: Mapping[str, pl.DataType] = {
     TRANSACTION: pl.Int64(),
     UNSENT: pl.List(pl.String()),
 }
-"""What a row in a file says beside its values, which are texts in columns ``0``, ``1`` and so on."""
+"""The first columns of a file; the table's values follow as texts in columns ``0``, ``1`` and so on."""
 
 
-class Overtaken(Exception):
-    """Another feed has written the entry: what it holds must be read before one goes on."""
+class EntryExists(Exception):
+    """Another feed has written the entry; it must be read before this one goes on."""
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """A file of one table's changes; its columns are those that the table had then."""
+class LogFile:
+    """A file of one table's changes, with the columns that the table had then."""
 
     table: str
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[SourceColumn, ...]
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """What became known at once: files of changes, tables that were emptied, and how far the server's log was read."""
+class LogEntry:
+    """Changes that were logged together, and how far the server's WAL was read with them."""
 
-    files: tuple[File, ...] = ()
+    files: tuple[LogFile, ...] = ()
     truncated: Mapping[str, str] = field(default_factory=dict)
-    """The tables that were emptied, each with the position."""
+    """The tables that were truncated, each with the position."""
     altered: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The tables whose columns were seen to be others than before, each with the names that are new, if any."""
+    """The tables whose columns differ from those before, each with the names of new columns, if any."""
     last: int = 0
-    """The commit of the last transaction in it or before it."""
+    """The commit LSN of the last transaction in this or an earlier entry."""
     end: int = 0
-    """Where the server's log goes on behind that."""
+    """The LSN right behind that transaction."""
     logged_at: int = 0
-    seen: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
-    """The columns that tables had last, where these are others than at the beginning of the log."""
+    seen: Mapping[str, tuple[SourceColumn, ...]] = field(default_factory=dict)
+    """The last known columns of tables whose columns differ from those at the beginning of the log."""
 
     def rows_of(self, table: str) -> int:
-        """How many rows a reader of a table finds."""
+        """How many rows of a table it has."""
         return sum(file.rows for file in self.files if file.table == table)
 
-    def is_turn_of(self, table: str) -> bool:
-        """Whether a table was emptied, or has other columns than before."""
+    def alters(self, table: str) -> bool:
+        """Whether a table was truncated, or has other columns than before."""
         return table in self.truncated or table in self.altered
 
     @classmethod
-    def from_json(cls, text: str) -> Entry:
+    def from_json(cls, text: str) -> LogEntry:
         """An entry from its file."""
         given = json.loads(text)
-        files = tuple(File(**{**file, "columns": _columns(file["columns"])}) for file in given["files"])
-        altered, seen = given["altered"], given.get("seen", {})
+        files = tuple(LogFile(**{**file, "columns": _columns(file["columns"])}) for file in given["files"])
+        altered = given["altered"]
         if isinstance(altered, list):
-            # Earlier versions named the table alone, and what was new is among the columns of its files.
+            # Earlier versions listed only the tables; the new columns are among those of their files.
             named = {table: [file for file in files if file.table == table] for table in altered}
             altered = {table: [column.name for file in own for column in file.columns] for table, own in named.items()}
-        now = {table: _columns(columns) for table, columns in seen.items()}
-        return cls(**{**given, "files": files, "altered": altered, "seen": now})
+        seen = {table: _columns(columns) for table, columns in given.get("seen", {}).items()}
+        return cls(**{**given, "files": files, "altered": altered, "seen": seen})
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeLog:
-    """The entries of one folder; a second writer loses to the first, so no entry is ever written twice."""
+    """The entries in one folder. Of two writers of one entry the first wins, so no entry is written twice."""
 
     folder: Path
 
@@ -95,80 +98,148 @@ class ChangeLog:
         sync_folder(self.folder)
 
     def first(self) -> int:
-        """The number of the oldest entry that is there."""
+        """The number of the oldest entry."""
         return min(self._numbers(newest=False), default=0)
 
     def next(self) -> int:
-        """The number after the newest entry: entries are added at the end and removed at the beginning only."""
+        """The number after the newest entry: entries are only added at the end and removed at the beginning."""
         return max(self._numbers(newest=True), default=-1) + 1
 
     def _numbers(self, *, newest: bool) -> list[int]:
-        """The numbers in the folder at one end, each of which holds some hundreds; a crash may leave empty ones."""
+        """The entries in the oldest or newest folder that has any; a crash may leave empty folders."""
         for folder in sorted((self.folder / ENTRIES).iterdir(), reverse=newest):
             numbers = [int(file.stem) for file in folder.glob("[0-9]*.json")]
             if numbers:
                 return numbers
         return []
 
-    def entry(self, number: int) -> Entry:
-        """What an entry says."""
-        return Entry.from_json(self._file(number).read_text(encoding="utf-8"))
+    def entry(self, number: int) -> LogEntry:
+        """Read an entry."""
+        return LogEntry.from_json(self._file(number).read_text(encoding="utf-8"))
 
     def size(self, number: int) -> int:
-        """How many bytes an entry and its files have; a crash while it was removed may have left some out."""
+        """The bytes of an entry and its files; a crash during removal may have left some of them out."""
         files = [self.data(file) for file in self.entry(number).files]
         return sum(file.stat().st_size for file in (self._file(number), *files) if file.exists())
 
-    def last(self) -> Entry:
+    def last(self) -> LogEntry:
         """The newest entry, or an empty one."""
         following = self.next()
-        return self.entry(following - 1) if following else Entry()
+        return self.entry(following - 1) if following else LogEntry()
 
-    def publish(self, number: int, entry: Entry) -> None:
-        """Make an entry appear whole and for ever, unless there is one of its number."""
+    def publish(self, number: int, entry: LogEntry) -> None:
+        """Make an entry visible, whole and durable, unless there is one with its number."""
         file = self._file(number)
-        make_folder(file.parent)
+        _make_folder(file.parent)
         unfinished = file.parent / f".{uuid.uuid4().hex}"
         with unfinished.open("w", encoding="utf-8") as stream:
             stream.write(json.dumps(asdict(entry)))
             stream.flush()
             os.fsync(stream.fileno())
         if not named_first(unfinished, file):
-            raise Overtaken(f"entry {number} of {self.folder} was written by another feed")
+            raise EntryExists(f"entry {number} of {self.folder} was written by another feed")
 
     def remove(self, number: int) -> None:
-        """Forget the oldest entry and its files."""
+        """Remove the oldest entry and its files."""
         for file in self.entry(number).files:
             self.data(file).unlink(missing_ok=True)
         self._file(number).unlink()
-        if number % FOLDER_ENTRIES == FOLDER_ENTRIES - 1:
-            # With what feeds have left there that were killed before they could finish it.
+        if number % ENTRIES_PER_FOLDER == ENTRIES_PER_FOLDER - 1:
+            # Including what feeds have left there that were killed while they wrote.
             for kind in (DATA, ENTRIES):
                 shutil.rmtree(self.folder / kind / folder_of(number), ignore_errors=True)
 
-    def data(self, file: File) -> Path:
-        """Where a file of an entry is."""
+    def data(self, file: LogFile) -> Path:
+        """The path of a file of an entry."""
         return self.folder / DATA / file.name
 
     def _file(self, number: int) -> Path:
         return self.folder / ENTRIES / folder_of(number) / f"{number:012d}.json"
 
 
-def _columns(given: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
-    return tuple(Column(**column) for column in given)
+class LogWriter:
+    """Writes the files of the next entry piece by piece, so that a transaction may be larger than memory."""
+
+    def __init__(self, log: ChangeLog, number: int) -> None:
+        self.number = number
+        self._log = log
+        self._open: list[_FileWriter] = []
+
+    def write(self, table: str, columns: Sequence[SourceColumn], rows: pl.DataFrame) -> None:
+        """Add rows of a table; when its columns differ from before, a new file begins."""
+        mine = [file for file in self._open if file.table == table]
+        if not mine or mine[-1].columns != tuple(columns):
+            folder = self._log.folder / DATA / folder_of(self.number)
+            _make_folder(folder)
+            path = folder / f"{self.number:012d}-{uuid.uuid4().hex[:12]}.parquet"
+            mine.append(_FileWriter(table, tuple(columns), path))
+            self._open.append(mine[-1])
+        mine[-1].write(rows)
+
+    def finish(self) -> tuple[LogFile, ...]:
+        """Make the files durable."""
+        files = tuple(file.finish() for file in self._open)
+        if files:
+            sync_folder(self._log.folder / DATA / folder_of(self.number))
+        return files
+
+    def discard(self) -> None:
+        """Remove the files."""
+        for file in self._open:
+            file.discard()
+
+    def publish(self, entry: LogEntry) -> None:
+        """Make the files one entry; ``entry`` is everything else about it."""
+        self._log.publish(self.number, replace(entry, files=self.finish(), logged_at=time.time_ns() // 1000))
+
+
+class _FileWriter:
+    def __init__(self, table: str, columns: tuple[SourceColumn, ...], path: Path) -> None:
+        self.table = table
+        self.columns = columns
+        self._path = path
+        self._rows = 0
+        self._stream: BinaryIO = path.open("wb")
+        self._writer: Any = None
+
+    def write(self, rows: pl.DataFrame) -> None:
+        table = rows.to_arrow()
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._stream, table.schema, compression="zstd")
+        self._writer.write_table(table)
+        self._rows += rows.height
+
+    def finish(self) -> LogFile:
+        self._writer.close()
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        self._stream.close()
+        return LogFile(self.table, f"{self._path.parent.name}/{self._path.name}", self.columns, self._rows)
+
+    def discard(self) -> None:
+        # On a full disk closing tries to write the rest, and fails.
+        with suppress(OSError):
+            if self._writer is not None:
+                self._writer.close()
+        with suppress(OSError):
+            self._stream.close()
+        self._path.unlink(missing_ok=True)
+
+
+def _columns(given: Sequence[Mapping[str, Any]]) -> tuple[SourceColumn, ...]:
+    return tuple(SourceColumn(**column) for column in given)
 
 
 def folder_of(number: int) -> str:
-    """The folder of an entry and of its files: no folder holds more than some thousand.
+    """The folder of an entry and its files, so that no folder grows beyond some thousand files.
 
     >>> folder_of(12_345)
     '000000012'
     """
-    return f"{number // FOLDER_ENTRIES:09d}"
+    return f"{number // ENTRIES_PER_FOLDER:09d}"
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder that stays after a crash of the machine."""
+def _make_folder(folder: Path) -> None:
     if not folder.exists():
         folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)

@@ -1,4 +1,4 @@
-"""What PostgreSQL's ``pgoutput`` says, message by message: transactions, the tables in them, and rows as text."""
+"""Parser of ``pgoutput``, the logical replication protocol: transactions, their tables, and rows as text."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _TEXT, _NULL, _UNCHANGED = b"tnu"
 _KEY, _OLD = b"KO"
 _FULL, _IN_KEY = ord("f"), 1
 EPOCH_2000 = 946_684_800_000_000
-"""Microseconds between PostgreSQL's beginning of time and Unix's."""
+"""Microseconds between the epochs of Unix and PostgreSQL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """A transaction begins; ``lsn`` is the place of its commit, which orders it among all others."""
+    """A transaction begins; ``lsn`` is that of its commit, by which transactions are ordered."""
 
     lsn: int
     committed_at: int
@@ -30,7 +30,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A transaction ends; what follows it begins at ``end``."""
+    """A transaction ends; ``end`` is the LSN right behind it."""
 
     lsn: int
     end: int
@@ -38,15 +38,15 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table as it is from here on: its columns, each with the number and modifier of its type."""
+    """A table as it is from here on: its columns, each with OID and modifier of its type."""
 
     id: int
     table: str
     columns: tuple[tuple[str, int, int], ...]
     key: tuple[str, ...]
-    """The columns that are sent of an old row."""
+    """The columns of the replica identity: those sent of an old row."""
     whole: bool
-    """Whether that is because the whole old row is logged (REPLICA IDENTITY FULL)."""
+    """Whether that is the whole row (REPLICA IDENTITY FULL)."""
 
 
 @dataclass(slots=True)
@@ -56,12 +56,12 @@ class Insert:
     relation: int
     new: Values
     unsent: tuple[int, ...] = ()
-    """The columns whose values were not sent because they stayed the same."""
+    """Columns whose large (TOAST) values were not sent because they are unchanged."""
 
 
 @dataclass(slots=True)
 class Update:
-    """A row as it is now, and what was sent of how it was: nothing, its key, or all of it."""
+    """The new row, and what was sent of the old one: nothing, its key, or all of it."""
 
     relation: int
     new: Values
@@ -72,7 +72,7 @@ class Update:
 
 @dataclass(slots=True)
 class Delete:
-    """A row that is gone: its key, or all of it."""
+    """A deleted row: its key, or all of it."""
 
     relation: int
     old: Values
@@ -80,18 +80,18 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Tables that were emptied at once."""
+    """Tables that were truncated together."""
 
     relations: tuple[int, ...]
 
 
-Said = Begin | Commit | Relation | Insert | Update | Delete | Truncate
+Message = Begin | Commit | Relation | Insert | Update | Delete | Truncate
 
 
-def understood(message: bytes) -> Said | None:
-    """What one message of protocol version 1 says; None for what concerns no row.
+def parse_message(message: bytes) -> Message | None:
+    """A message of protocol version 1; None for kinds that concern no row.
 
-    >>> understood(b"I" + bytes([0, 0, 0, 7]) + b"N" + bytes([0, 2]) + b"n" + b"t" + bytes([0, 0, 0, 1]) + b"5")
+    >>> parse_message(b"I" + bytes([0, 0, 0, 7]) + b"N" + bytes([0, 2]) + b"n" + b"t" + bytes([0, 0, 0, 1]) + b"5")
     Insert(relation=7, new=[None, b'5'], unsent=())
     """
     match message[:1]:
@@ -148,16 +148,16 @@ def _row(message: bytes, at: int) -> tuple[Values, tuple[int, ...], int]:
 
 def _relation(message: bytes) -> Relation:
     (id,) = _OID.unpack_from(message, 1)
-    words = _words(message, 5)
-    schema, at = next(words)
-    name, at = next(words)
+    strings = _strings(message, 5)
+    schema, at = next(strings)
+    name, at = next(strings)
     whole = message[at] == _FULL
     (count,) = _COUNT.unpack_from(message, at + 1)
     at += 3
     columns, key = [], []
     for _ in range(count):
         flags = message[at]
-        column, at = next(_words(message, at + 1))
+        column, at = next(_strings(message, at + 1))
         columns.append((column, *_TYPE.unpack_from(message, at)))
         at += _TYPE.size
         if flags & _IN_KEY:
@@ -165,8 +165,8 @@ def _relation(message: bytes) -> Relation:
     return Relation(id, f"{schema}.{name}", tuple(columns), tuple(key), whole)
 
 
-def _words(message: bytes, at: int) -> Iterator[tuple[str, int]]:
-    """Texts that end with a zero byte, each with where the next thing begins."""
+def _strings(message: bytes, at: int) -> Iterator[tuple[str, int]]:
+    """Zero-terminated strings, each with the offset behind it."""
     while True:
         end = message.index(b"\0", at)
         yield message[at:end].decode(), end + 1

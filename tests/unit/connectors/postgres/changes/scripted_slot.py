@@ -8,11 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from headrace.connectors.postgres.changes.birth import Birth
-from headrace.connectors.postgres.changes.catalogue import Table
-from headrace.connectors.postgres.changes.change_log import ChangeLog, Entry
-from headrace.connectors.postgres.changes.feed import ChangesFeed
-from headrace.connectors.postgres.changes.server import Away
+from headrace.connectors.postgres.changes.catalogue import SourceTable
+from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry
+from headrace.connectors.postgres.changes.landing import LandingMetadata
+from headrace.connectors.postgres.changes.replication import ReplicationFeed
 from headrace.connectors.postgres.changes.snapshot import FILE
 from tests.unit.connectors.postgres.changes.messages import transaction
 
@@ -22,23 +21,17 @@ class Server:
 
     address = "db/shop"
 
-    def connect(self, session: str) -> Any:
+    def connect_for_changes(self, session: str) -> Any:
         return self
 
     def close(self) -> None:
         pass
 
-    def meaning(self, problem: Exception) -> Exception:
-        return Away(str(problem))
 
-    def told(self, problem: BaseException) -> BaseException:
-        return problem
-
-
-class ScriptedFeed(ChangesFeed):
+class ScriptedFeed(ReplicationFeed):
     """A feed that believes what its slot tells it: there is no catalogue to look into."""
 
-    def check_followed(self, connection: Any) -> None:
+    def check_published(self, connection: Any) -> None:
         """Nothing to compare with."""
 
 
@@ -73,21 +66,21 @@ class Slot:
         return iter(self.waiting)
 
 
-def born(folder: Path, table: Table) -> ChangeLog:
+def born(folder: Path, table: SourceTable) -> ChangeLog:
     """A landing folder with the snapshot of a table, which was empty."""
-    Birth("s", "s", "log", (table,)).write(folder)
+    LandingMetadata("s", "s", "log", (table,)).write(folder)
     log = ChangeLog(folder / "log")
     log.create()
-    (log.folder / FILE).write_text(json.dumps([asdict(Entry(last=9, end=10, logged_at=0))]))
+    (log.folder / FILE).write_text(json.dumps([asdict(LogEntry(last=9, end=10, logged_at=0))]))
     return log
 
 
 def feed_of(
     slot: Slot,
     folder: Path,
-    table: Table,
+    table: SourceTable,
     clean: Callable[[ChangeLog], None] = lambda log: None,
-    signs: Callable[[], Sequence[Any]] = tuple,
-) -> ChangesFeed:
+    outage_markers: Callable[[], Sequence[Any]] = tuple,
+) -> ReplicationFeed:
     """A feed that has yet to begin."""
-    return ScriptedFeed(slot, folder, lambda connection: [table], clean, signs)  # type: ignore[arg-type]
+    return ScriptedFeed(slot, folder, lambda connection: [table], clean, outage_markers)  # type: ignore[arg-type]

@@ -8,12 +8,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from headrace.connectors.postgres.changes.catalogue import Column
-from headrace.connectors.postgres.changes.change_log import HEAD, ChangeLog, Entry, Overtaken
-from headrace.connectors.postgres.changes.draft import Draft
-from headrace.connectors.postgres.changes.retention import Retention, position
+from headrace.connectors.postgres.changes.catalogue import SourceColumn
+from headrace.connectors.postgres.changes.change_log import HEAD, ChangeLog, EntryExists, LogEntry, LogWriter
+from headrace.connectors.postgres.changes.landing import Retention, first_unread
 
-ID = (Column("id", 23, -1, "integer"),)
+ID = (SourceColumn("id", 23, -1, "integer"),)
 
 
 def rows(*ids: str) -> pl.DataFrame:
@@ -25,9 +24,9 @@ def filled(folder: Path, entries: int) -> ChangeLog:
     log = ChangeLog(folder)
     log.create()
     for number in range(entries):
-        draft = Draft(log, number)
-        draft.write("public.orders", ID, rows(str(number)))
-        draft.publish(Entry(last=number, end=number + 1))
+        writer = LogWriter(log, number)
+        writer.write("public.orders", ID, rows(str(number)))
+        writer.publish(LogEntry(last=number, end=number + 1))
     return log
 
 
@@ -52,12 +51,12 @@ def test_an_entry_has_its_files_and_says_how_far_the_server_was_read(tmp_path: P
 
 def test_the_second_of_two_writers_of_an_entry_is_told(tmp_path: Path) -> None:
     log = filled(tmp_path, 2)
-    drafts = [Draft(log, 2), Draft(log, 2)]
-    for number, draft in enumerate(drafts):
-        draft.write("public.orders", ID, rows(f"writer {number}"))
-    drafts[0].publish(Entry(last=9, end=10))
-    with pytest.raises(Overtaken):
-        drafts[1].publish(Entry(last=9, end=10))
+    drafts = [LogWriter(log, 2), LogWriter(log, 2)]
+    for number, writer in enumerate(drafts):
+        writer.write("public.orders", ID, rows(f"writer {number}"))
+    drafts[0].publish(LogEntry(last=9, end=10))
+    with pytest.raises(EntryExists):
+        drafts[1].publish(LogEntry(last=9, end=10))
     (file,) = log.entry(2).files
     assert pl.read_parquet(log.data(file))["0"].to_list() == ["writer 0"]
 
@@ -95,9 +94,9 @@ def test_entries_that_come_and_go_are_counted_in_the_size_of_the_log(tmp_path: P
     for number in range(4, 10):
         kept.remove(log, now=0)
         firsts.append(log.first())
-        draft = Draft(log, number)
-        draft.write("public.orders", ID, rows(str(number)))
-        draft.publish(Entry(last=number, end=number + 1))
+        writer = LogWriter(log, number)
+        writer.write("public.orders", ID, rows(str(number)))
+        writer.publish(LogEntry(last=number, end=number + 1))
     assert firsts == [0, 1, 2, 3, 4, 5]
 
 
@@ -120,7 +119,7 @@ def test_a_flow_that_has_not_finished_a_batch_needs_everything(tmp_path: Path) -
     log = filled(tmp_path / "log", 3)
     Retention(1, lambda: [(tmp_path / "new", "orders")]).remove(log, now=log.entry(2).logged_at + 10)
     assert log.first() == 0
-    assert position(flow_at(tmp_path / "flow", 2), "another source") == 0
+    assert first_unread(flow_at(tmp_path / "flow", 2), "another source") == 0
 
 
 def test_a_thousand_entries_later_the_first_folder_is_gone(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from headrace.connectors.postgres.changes.pgoutput import (
     Relation,
     Truncate,
     Update,
-    understood,
+    parse_message,
 )
 
 BEGIN = b"B\x00\x00\x00\x00\x01R\xa2\xf8\x00\x03\x03X\x85\x1c\xd9\xf6\x00\x00\x02\xd7"
@@ -29,46 +29,46 @@ ORDERS = 16385
 
 
 def test_a_transaction_says_where_and_when_it_was_committed() -> None:
-    assert understood(BEGIN) == Begin(lsn=0x152A2F8, committed_at=1_794_788_455_397_878, transaction=727)
-    assert understood(COMMIT) == Commit(lsn=0x152A2F8, end=0x152A328)
+    assert parse_message(BEGIN) == Begin(lsn=0x152A2F8, committed_at=1_794_788_455_397_878, transaction=727)
+    assert parse_message(COMMIT) == Commit(lsn=0x152A2F8, end=0x152A328)
 
 
 COLUMNS = (("id", 23, -1), ("note", 25, -1), ("n", 1700, 327_686))
 
 
 def test_a_table_says_its_name_its_key_and_its_columns_with_their_types() -> None:
-    assert understood(RELATION) == Relation(ORDERS, "shop.orders", COLUMNS, key=("id",), whole=False)
+    assert parse_message(RELATION) == Relation(ORDERS, "shop.orders", COLUMNS, key=("id",), whole=False)
 
 
 def test_a_table_that_logs_whole_rows_says_so() -> None:
     whole = RELATION.replace(b"orders\0d", b"orders\0f").replace(b"\0note", b"\1note").replace(b"\0n\0", b"\1n\0")
-    assert understood(whole) == Relation(ORDERS, "shop.orders", COLUMNS, key=("id", "note", "n"), whole=True)
+    assert parse_message(whole) == Relation(ORDERS, "shop.orders", COLUMNS, key=("id", "note", "n"), whole=True)
 
 
 def test_a_new_row_has_the_text_of_every_value() -> None:
-    assert understood(INSERT) == Insert(ORDERS, [b"1", "ä".encode(), b"1.50"])
+    assert parse_message(INSERT) == Insert(ORDERS, [b"1", "ä".encode(), b"1.50"])
 
 
 def test_an_update_without_its_old_row_names_what_was_not_sent() -> None:
-    assert understood(UPDATE) == Update(ORDERS, [b"1", None, b"2.00"], (1,), None, whole=False)
+    assert parse_message(UPDATE) == Update(ORDERS, [b"1", None, b"2.00"], (1,), None, whole=False)
 
 
 def test_an_update_of_the_key_has_the_old_key() -> None:
-    assert understood(MOVED) == Update(ORDERS, [b"3", None, None], (), [b"2", None, None], whole=False)
+    assert parse_message(MOVED) == Update(ORDERS, [b"3", None, None], (), [b"2", None, None], whole=False)
 
 
 def test_an_update_of_a_table_that_logs_whole_rows_has_the_old_row() -> None:
-    assert understood(WHOLE) == Update(ORDERS, [b"5", None, b"7.00"], (1,), [b"5", b"x", None], whole=True)
+    assert parse_message(WHOLE) == Update(ORDERS, [b"5", None, b"7.00"], (1,), [b"5", b"x", None], whole=True)
 
 
 def test_a_delete_has_the_key_of_the_old_row() -> None:
-    assert understood(DELETE) == Delete(ORDERS, [b"1", None, None])
+    assert parse_message(DELETE) == Delete(ORDERS, [b"1", None, None])
 
 
 def test_a_truncate_names_its_tables() -> None:
-    assert understood(TRUNCATE) == Truncate((ORDERS, 16386))
+    assert parse_message(TRUNCATE) == Truncate((ORDERS, 16386))
 
 
 def test_messages_that_concern_no_row_say_nothing() -> None:
-    assert understood(b"Y\x00\x00@\x05shop\x00mood\x00") is None
-    assert understood(b"O\x00\x00\x00\x00\x01R\xa2\xf8elsewhere\x00") is None
+    assert parse_message(b"Y\x00\x00@\x05shop\x00mood\x00") is None
+    assert parse_message(b"O\x00\x00\x00\x00\x01R\xa2\xf8elsewhere\x00") is None

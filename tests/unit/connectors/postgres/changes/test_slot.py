@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from headrace.connectors.postgres.changes.checks import check_server
-from headrace.connectors.postgres.changes.server import Server
+from headrace.connectors.postgres.changes.slot import ReplicationSlot
+from headrace.connectors.postgres.connection import PostgresServer
 from headrace.errors import HeadraceError
+
+SLOT = ReplicationSlot(PostgresServer("host=db"), "s", "s")
 
 
 class Answering:
@@ -36,9 +38,9 @@ class Answering:
 )
 def test_a_server_that_cannot_be_followed_says_what_to_do(answer: tuple[Any, ...], id: str, words: str) -> None:
     with pytest.raises(HeadraceError, match=words) as raised:
-        check_server(Answering(*answer), Server("host=db", None))  # type: ignore[arg-type]
+        SLOT.check_server(Answering(*answer))  # type: ignore[arg-type]
     assert raised.value.id == id
 
 
 def test_a_server_that_logs_changes_for_a_user_who_may_read_them_passes() -> None:
-    check_server(Answering("logical", False, True, "ann"), Server("host=db", None))  # type: ignore[arg-type]
+    SLOT.check_server(Answering("logical", False, True, "ann"))  # type: ignore[arg-type]

@@ -14,15 +14,16 @@ import polars as pl
 import pytest
 
 import headrace.storage
-from headrace.connectors.postgres.changes.birth import failure_in
-from headrace.connectors.postgres.changes.catalogue import Column, Table
-from headrace.connectors.postgres.changes.change_log import ChangeLog
-from headrace.connectors.postgres.changes.draft import Draft
-from headrace.connectors.postgres.changes.feed import IDLE_BYTES, PASSED, ChangesFeed
-from headrace.connectors.postgres.changes.recording import framed
+from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
+from headrace.connectors.postgres.changes.change_log import ChangeLog, LogWriter
+from headrace.connectors.postgres.changes.landing import read_failure
+from headrace.connectors.postgres.changes.replication import IDLE_BYTES, PASSED, ReplicationFeed
+from headrace.connectors.postgres.changes.transactions import text_frame
 from tests.unit.connectors.postgres.changes.scripted_slot import Slot, born, feed_of
 
-TABLE = Table("public.t", (Column("id", 23, -1, "integer"), Column("x", 25, -1, "text")), ("id",), False, oid=7)
+TABLE = SourceTable(
+    "public.t", (SourceColumn("id", 23, -1, "integer"), SourceColumn("x", 25, -1, "text")), ("id",), False, oid=7
+)
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def slot(request: pytest.FixtureRequest) -> Slot:
 
 
 @pytest.fixture
-def feed(tmp_path: Path, slot: Slot) -> Iterator[ChangesFeed]:
+def feed(tmp_path: Path, slot: Slot) -> Iterator[ReplicationFeed]:
     """A feed whose snapshot is taken."""
     born(tmp_path, TABLE)
     feed = feed_of(slot, tmp_path, TABLE)
@@ -53,14 +54,14 @@ def _inserted(text: bytes) -> list[bytes]:
 
 
 def test_what_cannot_be_taken_down_is_told_to_the_flows_and_not_forgotten_by_the_server(
-    feed: ChangesFeed, slot: Slot, tmp_path: Path
+    feed: ReplicationFeed, slot: Slot, tmp_path: Path
 ) -> None:
     slot.waiting = _inserted(b"\xff\xfe")
     until = time.monotonic() + 60
-    while (failure := failure_in(tmp_path)) is None and time.monotonic() < until:
+    while (failure := read_failure(tmp_path)) is None and time.monotonic() < until:
         time.sleep(0.02)
     assert failure is not None
-    assert str(failure).startswith("[SOURCE_FAILED] what slot 's' of db/shop gives cannot be taken down (")
+    assert str(failure).startswith("[SOURCE_FAILED] changes of slot 's' of db/shop cannot be logged (")
     assert ChangeLog(tmp_path / "log").next() == 1, "the snapshot's entry is the only one"
     assert slot.forgotten == [10]
 
@@ -76,7 +77,7 @@ def _logged(folder: Path) -> ChangeLog:
 
 
 def test_an_entry_that_has_its_name_keeps_its_rows_whatever_fails_behind_that(
-    feed: ChangesFeed, slot: Slot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    feed: ReplicationFeed, slot: Slot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is named is passed over when it comes again, so its rows must be there."""
     sync, failed = headrace.storage.sync_folder, []
@@ -98,7 +99,7 @@ def test_an_entry_that_has_its_name_keeps_its_rows_whatever_fails_behind_that(
     assert [pl.read_parquet(ChangeLog(tmp_path / "log").data(file))["1"].to_list() for file in entry.files] == [["x"]]
 
 
-def test_a_full_disk_that_takes_no_sign_either_is_waited_for(tmp_path: Path, feed: ChangesFeed, slot: Slot) -> None:
+def test_a_full_disk_that_takes_no_sign_either_is_waited_for(tmp_path: Path, feed: ReplicationFeed, slot: Slot) -> None:
     feed.stop()
     full = threading.Event()
     full.set()
@@ -134,19 +135,19 @@ class Full(BytesIO):
 def test_a_draft_that_no_longer_fits_on_the_disk_gives_back_what_it_took(tmp_path: Path) -> None:
     log = ChangeLog(tmp_path / "log")
     log.create()
-    draft = Draft(log, 0)
+    writer = LogWriter(log, 0)
     for _ in range(2):
-        draft.write("public.t", TABLE.columns, framed([("insert", "1", 0, 1, None, b"1", b"x")], 2))
-    (writing,) = draft._open
+        writer.write("public.t", TABLE.columns, text_frame([("insert", "1", 0, 1, None, b"1", b"x")], 2))
+    (writing,) = writer._open
     stream, writing._stream = writing._stream, Full()
-    draft.discard()
+    writer.discard()
     stream.close()
     assert list(log.folder.rglob("*.parquet")) == []
 
 
 @pytest.mark.parametrize("slot", [(11,), (10 + IDLE_BYTES,)], indirect=True)
 def test_while_little_is_written_to_tables_that_are_not_read_the_server_is_left_alone(
-    feed: ChangesFeed, slot: Slot, tmp_path: Path
+    feed: ReplicationFeed, slot: Slot, tmp_path: Path
 ) -> None:
     assert slot.forgotten == [10], "what the snapshot has seen"
     assert not (tmp_path / "log" / PASSED).exists()
@@ -155,7 +156,7 @@ def test_while_little_is_written_to_tables_that_are_not_read_the_server_is_left_
 
 @pytest.mark.parametrize("slot", [(11 + IDLE_BYTES,)], indirect=True)
 def test_when_much_was_written_to_tables_that_are_not_read_the_server_may_forget_it(
-    feed: ChangesFeed, slot: Slot, tmp_path: Path
+    feed: ReplicationFeed, slot: Slot, tmp_path: Path
 ) -> None:
     assert slot.forgotten == [10, 11 + IDLE_BYTES]
     assert (tmp_path / "log" / PASSED).read_text() == str(11 + IDLE_BYTES)
@@ -164,10 +165,10 @@ def test_when_much_was_written_to_tables_that_are_not_read_the_server_may_forget
 
 @pytest.mark.parametrize("slot", [(11 + IDLE_BYTES,)], indirect=True)
 def test_a_feed_that_begins_behind_what_the_server_has_forgotten_goes_on(
-    feed: ChangesFeed, slot: Slot, tmp_path: Path
+    feed: ReplicationFeed, slot: Slot, tmp_path: Path
 ) -> None:
     feed.stop()
     again = feed_of(slot, tmp_path, TABLE)
     again.start()
     again.stop()
-    assert failure_in(tmp_path) is None
+    assert read_failure(tmp_path) is None

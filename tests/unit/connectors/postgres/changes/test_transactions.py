@@ -9,26 +9,25 @@ from typing import Any
 import polars as pl
 import pytest
 
-from headrace.connectors.postgres.changes.catalogue import Column, Table
-from headrace.connectors.postgres.changes.change_log import ChangeLog, Entry
-from headrace.connectors.postgres.changes.draft import Draft
-from headrace.connectors.postgres.changes.recording import Recorder, position
+from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
+from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
+from headrace.connectors.postgres.changes.transactions import TransactionRecorder, position
 from headrace.errors import HeadraceError
 from tests.unit.connectors.postgres.changes.messages import insert, relation, transaction, truncate, update, values
 
-ID, LARGE = Column("id", 23, -1, "integer"), Column("large", 25, -1, "text")
-ORDERS = Table("public.orders", (ID, LARGE), ("id",), whole=False, oid=1)
+ID, LARGE = SourceColumn("id", 23, -1, "integer"), SourceColumn("large", 25, -1, "text")
+ORDERS = SourceTable("public.orders", (ID, LARGE), ("id",), whole=False, oid=1)
 
 
 def recorded(
-    tmp_path: Path, messages: list[bytes], after: int = 0, table: Table = ORDERS
-) -> tuple[Recorder, list[Any]]:
+    tmp_path: Path, messages: list[bytes], after: int = 0, table: SourceTable = ORDERS
+) -> tuple[TransactionRecorder, list[Any]]:
     log = ChangeLog(tmp_path)
     log.create()
-    draft = Draft(log, 0)
-    recorder = Recorder({table.name: table}, Entry(last=after), draft)
+    writer = LogWriter(log, 0)
+    recorder = TransactionRecorder({table.name: table}, LogEntry(last=after), writer)
     recorder.record(messages)
-    rows = [row for file in draft.finish() for row in pl.read_parquet(log.data(file)).to_dicts()]
+    rows = [row for file in writer.finish() for row in pl.read_parquet(log.data(file)).to_dicts()]
     return recorder, [tuple(row[name] for name in ("kind", "place", "unsent", "0", "1")) for row in rows]
 
 
@@ -97,10 +96,10 @@ def test_a_new_column_begins_a_new_file_and_is_told_once(tmp_path: Path) -> None
     ("now", "words"),
     [
         (relation("id", "large", table="orders_old"), "was renamed to public.orders_old"),
-        (relation("id", "large", id=2), "was dropped; one that has its name now is another table"),
-        (relation("id", "large", key=("large",)), r"rows are now told apart by \(large\), no longer by \(id\)"),
-        (relation("id", "large", key=(), identity="n"), r"rows are now told apart by nothing, no longer by \(id\)"),
-        (relation("id", "large", identity="f"), r"rows are now told apart by the whole row, no longer by \(id\)"),
+        (relation("id", "large", id=2), "was dropped; one with its name is another table"),
+        (relation("id", "large", key=("large",)), r"rows are now identified by \(large\) instead of \(id\)"),
+        (relation("id", "large", key=(), identity="n"), r"rows are now identified by nothing instead of \(id\)"),
+        (relation("id", "large", identity="f"), r"rows are now identified by the whole row instead of \(id\)"),
     ],
     ids=["renamed", "made anew", "another key", "no key", "whole rows"],
 )
@@ -123,7 +122,7 @@ def test_a_table_that_logs_whole_rows_stays_the_same_whatever_its_key_is_there(t
     whole = replace(ORDERS, whole=True)
     messages = transaction(100, relation("id", "large", identity="f"), insert("1", "a"))
     assert recorded(tmp_path, messages, table=whole)[0].rows == 1
-    with pytest.raises(HeadraceError, match=r"rows are now told apart by \(id\), no longer by the whole row"):
+    with pytest.raises(HeadraceError, match=r"rows are now identified by \(id\) instead of the whole row"):
         recorded(tmp_path, transaction(200, relation("id", "large")), table=whole)
 
 
@@ -134,7 +133,7 @@ def test_a_truncate_is_told_with_its_position(tmp_path: Path) -> None:
 
 
 def test_a_transaction_larger_than_a_piece_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.connectors.postgres.changes.recording.PIECE_ROWS", 10)
+    monkeypatch.setattr("headrace.connectors.postgres.changes.transactions.PIECE_ROWS", 10)
     inserts = [insert(str(number), "x") for number in range(95)]
     _, rows = recorded(tmp_path, transaction(100, relation("id", "large"), *inserts))
     assert [row[3] for row in rows] == [str(number) for number in range(95)]

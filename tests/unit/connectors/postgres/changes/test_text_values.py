@@ -1,4 +1,4 @@
-"""Texts of PostgreSQL as values of declared columns, and which column holds which type."""
+"""Texts of PostgreSQL as values of declared columns, and which column can_hold which type."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 import polars as pl
 import pytest
 
-from headrace.connectors.postgres.changes.catalogue import Column
-from headrace.connectors.postgres.changes.types import ddl_type, holds, is_other
-from headrace.connectors.postgres.changes.values import converted, unreadable
+from headrace.connectors.postgres.changes.catalogue import SourceColumn
+from headrace.connectors.postgres.changes.text_values import parse_values, unreadable
+from headrace.connectors.postgres.column_types import can_hold, ddl_type
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ from headrace.connectors.postgres.changes.values import converted, unreadable
 )
 def test_a_text_is_the_value_it_says(kind: pl.DataType, texts: list[str | None], values: list[Any]) -> None:
     given = pl.Series(texts, dtype=pl.String)
-    found = converted(given, kind)
+    found = parse_values(given, kind)
     assert found.dtype == kind
     assert list(map(repr, found.to_list())) == list(map(repr, values))
     assert not unreadable(given, found).any()
@@ -65,7 +65,7 @@ def test_a_text_is_the_value_it_says(kind: pl.DataType, texts: list[str | None],
 )
 def test_a_text_that_is_no_such_value_is_told(kind: pl.DataType, text: str) -> None:
     given = pl.Series([text])
-    found = converted(given, kind)
+    found = parse_values(given, kind)
     assert found.to_list() == [None]
     assert unreadable(given, found).to_list() == [True]
 
@@ -113,12 +113,12 @@ def test_every_type_has_a_column(shown: str, ddl: str) -> None:
     ],
 )
 def test_a_declared_column_takes_what_it_can_hold(kind: pl.DataType, shown: str, fits: bool) -> None:
-    assert holds(kind, shown) == fits
+    assert can_hold(kind, shown) == fits
 
 
 def test_a_type_has_changed_when_a_declared_column_may_no_longer_hold_it() -> None:
-    then = Column("n", 1700, 655_366, "numeric(10,2)")
-    assert is_other(Column("n", 1700, 786_438, ""), then, pl.Decimal(10, 2))
-    assert not is_other(Column("n", 1700, 786_438, ""), then, pl.Float64())
-    assert is_other(Column("n", 25, -1, ""), then, pl.Float64())
-    assert not is_other(Column("n", 25, -1, ""), then, pl.String())
+    then = SourceColumn("n", 1700, 655_366, "numeric(10,2)")
+    assert SourceColumn("n", 1700, 786_438, "").is_other(then, pl.Decimal(10, 2))
+    assert not SourceColumn("n", 1700, 786_438, "").is_other(then, pl.Float64())
+    assert SourceColumn("n", 25, -1, "").is_other(then, pl.Float64())
+    assert not SourceColumn("n", 25, -1, "").is_other(then, pl.String())

@@ -12,17 +12,16 @@ import polars as pl
 import psycopg
 import pytest
 
-from headrace.connectors.postgres.changes.birth import failure_in
-from headrace.connectors.postgres.changes.catalogue import Column, Table
-from headrace.connectors.postgres.changes.change_log import ChangeLog, Entry
-from headrace.connectors.postgres.changes.reader import ChangesReader
-from headrace.connectors.postgres.changes.stream import ChangeEntryReader
+from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
+from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry
+from headrace.connectors.postgres.changes.landing import read_failure
+from headrace.connectors.postgres.changes.log_reader import ChangeLogReader, ChangeLogStream
 from headrace.errors import HeadraceError
 from tests.unit.connectors.postgres.changes.messages import insert, relation, transaction, truncate
 from tests.unit.connectors.postgres.changes.scripted_slot import Slot, born, feed_of
 
-ID, LARGE = Column("id", 23, -1, "integer"), Column("large", 25, -1, "text")
-ORDERS = Table("public.orders", (ID, LARGE), ("id",), whole=False, oid=1)
+ID, LARGE = SourceColumn("id", 23, -1, "integer"), SourceColumn("large", 25, -1, "text")
+ORDERS = SourceTable("public.orders", (ID, LARGE), ("id",), whole=False, oid=1)
 
 
 def follow(folder: Path, slot: Slot) -> ChangeLog:
@@ -37,7 +36,7 @@ def follow(folder: Path, slot: Slot) -> ChangeLog:
 def dead_letters(folder: Path, first: int = 0) -> list[tuple[str, str]]:
     """The dead letters of a flow that reads all columns from an entry on."""
     columns = {"id": pl.Int32(), "large": pl.String()}
-    reader = ChangesReader(folder, "public.orders", columns, "dead_letter")
+    reader = ChangeLogReader(folder, "public.orders", columns, "dead_letter")
     spans = pl.DataFrame({"first": [first], "until": [ChangeLog(folder / "log").next()]})
     letters = [each.decoded.dead for each in reader.read(spans, None)]  # type: ignore[arg-type]
     return pl.concat(letters).select("reason", "detail").rows()
@@ -93,7 +92,7 @@ def test_a_new_column_that_comes_again_because_the_server_was_not_told_is_no_new
     slot.commit(40, insert("3", "a", "n"))
     slot.waiting = [*logged, *slot.waiting]
     log = follow(tmp_path, slot)
-    assert [log.entry(number).is_turn_of("public.orders") for number in range(3)] == [False, True, False]
+    assert [log.entry(number).alters("public.orders") for number in range(3)] == [False, True, False]
 
 
 def test_a_new_column_is_told_also_when_its_table_is_emptied_before_a_row_has_it(tmp_path: Path) -> None:
@@ -122,9 +121,9 @@ def test_what_was_logged_before_a_column_was_removed_or_retyped_is_a_batch_of_it
     follow(tmp_path, slot)
     slot.commit(60, relation(*columns), insert(*row))
     log = follow(tmp_path, slot)
-    stream = ChangeEntryReader("orders", "public.orders", tmp_path, tmp_path / "caps")
+    stream = ChangeLogStream("orders", "public.orders", tmp_path, tmp_path / "caps")
     assert stream.latestOffset({"source": "orders", "entry": 0}, None)["entry"] == 2  # type: ignore[arg-type]
-    assert [log.entry(number).is_turn_of("public.orders") for number in range(4)] == [False, False, True, False]
+    assert [log.entry(number).alters("public.orders") for number in range(4)] == [False, False, True, False]
     with pytest.raises(HeadraceError, match=words) as raised:
         dead_letters(tmp_path, first=2)
     assert raised.value.id == "SCHEMA_CHANGED"
@@ -135,7 +134,7 @@ RENAMED = (relation("id", "large", table="orders_old"), insert("2", "b"))
 
 def told_behind(folder: Path, entries: int) -> str:
     """The error that a flow gets once it has read so many entries; it gets all of them."""
-    stream = ChangeEntryReader("orders", "public.orders", folder, folder / "caps")
+    stream = ChangeLogStream("orders", "public.orders", folder, folder / "caps")
     assert stream.latestOffset({"source": "orders", "entry": 0}, None)["entry"] == entries  # type: ignore[arg-type]
     with pytest.raises(HeadraceError) as raised:
         stream.latestOffset({"source": "orders", "entry": entries}, None)  # type: ignore[arg-type]
@@ -151,7 +150,7 @@ def test_a_table_that_is_renamed_while_it_is_followed_stops_its_flows_and_the_se
     feed.start()
     slot.commit(40, *RENAMED)
     until = time.monotonic() + 60
-    while failure_in(tmp_path) is None and time.monotonic() < until:
+    while read_failure(tmp_path) is None and time.monotonic() < until:
         time.sleep(0.02)
     feed.stop()
     assert (log.next(), max(slot.forgotten)) == (2, 28)
@@ -175,6 +174,6 @@ def test_an_entry_of_an_earlier_version_tells_of_its_new_columns_too(tmp_path: P
     columns = [{"name": name, "type": 25, "modifier": -1, "shown": ""} for name in ("id", "large", "note")]
     file = {"table": "public.orders", "name": "0/0.parquet", "columns": columns, "rows": 1}
     text = {"files": [file], "truncated": {}, "altered": ["public.orders"], "last": 9, "end": 10, "logged_at": 0}
-    entry = Entry.from_json(json.dumps(text))
-    assert entry.is_turn_of("public.orders")
+    entry = LogEntry.from_json(json.dumps(text))
+    assert entry.alters("public.orders")
     assert "note" in entry.altered["public.orders"]

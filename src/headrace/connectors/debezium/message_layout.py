@@ -1,4 +1,4 @@
-"""The schema part of a message: taken off, because it is most of the message and almost always the same."""
+"""What stands at the outermost level of JSON objects, so that a name in a row is not taken for one of the message."""
 
 from __future__ import annotations
 
@@ -8,11 +8,106 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
+from headrace.connectors.base.lines import Integers
 from headrace.connectors.debezium.encodings import Encoding, named_encodings
-from headrace.connectors.debezium.forms import Form
-from headrace.connectors.debezium.outermost import outermost
+
+_QUOTE, _BEGIN, _END = 1, 2, 3
+_MARKS = bytes({34: _QUOTE, 91: _BEGIN, 123: _BEGIN, 93: _END, 125: _END}.get(code, 0) for code in range(256))
+
+
+def outermost(objects: pl.Series) -> pl.Series:
+    """JSON objects without what their own objects and lists hold; of each of these only its end is left.
+
+    >>> outermost(pl.Series(['{"op": "c", "after": {"op": "{", "n": [1]}, "tags": []}'])).to_list()
+    ['{"op": "c", "after": }, "tags": ]}']
+    """
+    # Without escapes every quote begins or ends a text.
+    texts = objects.str.replace_all(r"\\.", "__").cast(pl.Binary)
+    whole = b"".join(texts.to_list())
+    bounds = np.concatenate(([0], np.cumsum(texts.bin.size().to_numpy(), dtype=np.int64)))
+    marks = np.frombuffer(whole.translate(_MARKS), dtype=np.uint8)
+    places = np.flatnonzero(marks)
+    found = marks[places]
+    counts = np.diff(np.searchsorted(places, bounds))
+    outside = _counted(found == _QUOTE, counts) % 2 == 0
+    depth = _counted(((found == _BEGIN) & outside).astype(np.int8) - ((found == _END) & outside), counts)
+    # What comes before the first mark is kept, what comes after a mark is as deep as that.
+    gaps = np.diff(np.concatenate(([0], places, [len(whole)])))
+    kept = np.repeat(np.concatenate(([True], depth <= 1)), gaps)
+    offsets = np.concatenate(([0], np.cumsum(kept, dtype=np.int64)))[bounds]
+    left = np.frombuffer(whole, dtype=np.uint8)[kept]
+    buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(left.tobytes())]
+    series = pl.from_arrow(pa.Array.from_buffers(pa.large_string(), len(objects), buffers))
+    assert isinstance(series, pl.Series)  # for the type checker: an array always becomes a series
+    return series.alias(objects.name)
+
+
+def _counted(steps: npt.NDArray[np.bool_] | npt.NDArray[np.int8], counts: Integers) -> Integers:
+    """Running sums that begin anew with each text, which has so many steps."""
+    totals = np.concatenate(([0], np.cumsum(steps, dtype=np.int64)))
+    counted: Integers = totals[1:] - np.repeat(totals[np.cumsum(counts) - counts], counts)
+    return counted
+
+
+Form = Literal["envelope", "documents", "flat"]
+"""A change with the row before and after it; the same with MongoDB's documents as text; a row alone."""
+
+_OPERATION = r'"op"\s*:\s*"[a-z]"'
+_SOURCE = r'"source"\s*:\s*\{[^{}]*"connector"\s*:'
+# Connectors write the sides first, and then nothing else needs to be looked at.
+_ROW_FIRST = r'^\{\s*"before"\s*:\s*(?:\{|null\s*,\s*"after"\s*:\s*(?:null|\{))'
+_TEXT_FIRST = r'^\{\s*(?:"before"\s*:\s*null\s*,\s*)?"(?:before|after)"\s*:\s*"'
+_SIDE = r'"(?:before|after)"\s*:\s*'
+_OWN_NAME = r'"(?:before|after|source|op|transaction|ts_[mun]s|updateDescription|message)"\s*:'
+_ANY_NAME = r'"\s*:'
+
+_text = pl.col("text")
+
+
+def seen_form(payload: pl.Series) -> pl.Series:
+    """The form of each message.
+
+    >>> row, audit = '{"id": 1, "before": "x"}', '{"id": 1, "op": "u", "before": "x", "after": "y"}'
+    >>> seen_form(pl.Series([f'{{"op": "c", "after": {row}}}', row, audit])).to_list()
+    ['envelope', 'flat', 'flat']
+    """
+    # Quotes inside of text are escaped, so these are names, but perhaps not the message's own.
+    told = _text.str.contains(_OPERATION)
+    seen = payload.to_frame("text").with_columns(source=_text.str.contains(_SOURCE), told=told)
+    usual = pl.col("told") & pl.col("source")
+    form = seen.select(
+        pl.when(usual & _text.str.contains(_ROW_FIRST))
+        .then(pl.lit("envelope"))
+        .when(usual & _text.str.contains(_TEXT_FIRST))
+        .then(pl.lit("documents"))
+        .when(~pl.col("told"))
+        .then(pl.lit("flat"))
+    ).to_series()
+    unsure = form.is_null()
+    return form.scatter(unsure.arg_true(), _looked_into(seen.filter(unsure))) if unsure.any() else form
+
+
+def _looked_into(seen: pl.DataFrame) -> pl.Series:
+    row, document = _text.str.contains(_SIDE + r"\}"), _text.str.contains(_SIDE + '"')
+    # What concerns no row, as a truncate, may have neither side; then the block that says where it comes from tells.
+    source = pl.col("source") & _text.str.contains(r'"source"\s*:\s*\}')
+    # A table may have columns with the names of the sides, but not those alone.
+    alone = _text.str.contains(_SIDE) & ~_text.str.replace_all(_OWN_NAME, "").str.contains(_ANY_NAME)
+    envelope = _text.str.contains(_OPERATION) & (source | row | alone)
+    form = (
+        pl.when(envelope & document & ~row)
+        .then(pl.lit("documents"))
+        .when(envelope)
+        .then(pl.lit("envelope"))
+        .otherwise(pl.lit("flat"))
+    )
+    return seen.with_columns(outermost(seen["text"])).select(form).to_series()
+
 
 _OPENING, _MIDDLE = '{"schema":', ',"payload":'
 # Once texts are left out and of inner objects all but the end, a second beginning is that of a second object.

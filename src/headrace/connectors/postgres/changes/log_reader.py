@@ -1,0 +1,280 @@
+"""Reads the change log: Spark plans batches of entries on the driver, and tasks turn the entries into rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+from headrace.changelog import CHANGE, POSITION, UNCHANGED
+from headrace.connectors.base.caps import cap_of
+from headrace.connectors.base.decoding import (
+    COLUMN_ADDED,
+    DEAD_SCHEMA,
+    FOUND_CHARACTERS,
+    TABLE_TRUNCATED,
+    WRONG_TYPE,
+    Decoded,
+    as_json,
+    mismatch,
+)
+from headrace.connectors.base.decoding import POSITION as ROW
+from headrace.connectors.base.gate import Arrived
+from headrace.connectors.postgres.changes.catalogue import SCHEMA_CHANGED, START_OVER, SourceColumn
+from headrace.connectors.postgres.changes.change_log import (
+    COMMITTED,
+    KIND,
+    PLACE,
+    TRANSACTION,
+    UNSENT,
+    ChangeLog,
+    LogEntry,
+    LogFile,
+)
+from headrace.connectors.postgres.changes.landing import open_log, read_failure
+from headrace.connectors.postgres.changes.text_values import parse_values, unreadable
+from headrace.errors import HeadraceError
+from headrace.schemas import MOMENT
+from headrace.wheel.task import Task
+
+FORMAT = "headrace_postgres_changes"
+ROWS_PER_TASK = 250_000
+ROWS_AT_ONCE = 100_000
+OnTruncate = Literal["stop", "dead_letter"]
+METADATA: Mapping[str, pl.DataType] = {
+    CHANGE: pl.String(),
+    POSITION: pl.String(),
+    COMMITTED: MOMENT,
+    TRANSACTION: pl.String(),
+    UNCHANGED: pl.List(pl.String()),
+}
+"""The columns that every frame has behind those of its table."""
+
+
+class ChangeLogSource(DataSource):
+    """The change log as a Spark data source."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """One row for each range of entries."""
+        return "first BIGINT, until BIGINT"
+
+    def streamReader(self, schema: Any) -> ChangeLogStream:  # noqa: N802
+        """The stream of entry ranges."""
+        return ChangeLogStream(
+            self.options["source"], self.options["table"], Path(self.options["folder"]), Path(self.options["caps"])
+        )
+
+
+class EntryRange(InputPartition):
+    """Consecutive entries, for one task."""
+
+    def __init__(self, first: int, until: int) -> None:
+        super().__init__((first, until))
+
+
+class ChangeLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Decides how far each batch reads; Spark logs that offset before the batch runs."""
+
+    def __init__(self, source: str, table: str, folder: Path, caps: Path) -> None:
+        self._source = source
+        self._table = table
+        self._folder = folder
+        self._caps = caps
+        self._target: int | None = None
+
+    @property
+    def _log(self) -> ChangeLog:
+        return open_log(self._folder)[1]
+
+    def _offset(self, entry: int) -> dict[str, Any]:
+        return {"source": self._source, "entry": entry}
+
+    def _entry(self, log: ChangeLog, number: int) -> LogEntry:
+        try:
+            return log.entry(number)
+        except FileNotFoundError:
+            # Retention waits only for flows that are in the pipeline.
+            raise HeadraceError(
+                "LOG_SHORTENED",
+                f"the log under {self._folder} no longer has entry {number}, up to which this flow has read "
+                f"{self._table}: it was removed while the flow was not in the pipeline, so changes would be missing. "
+                "Start with a new checkpoint and slot; retention=None keeps the log for flows that come back.",
+            ) from None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """A new flow begins with the snapshot."""
+        if self._log.first() > 0:
+            raise HeadraceError(
+                "LOG_SHORTENED",
+                f"the log under {self._folder} no longer has the snapshot of {self._table}, so a new flow would begin "
+                "in the middle. Start with a new checkpoint and slot; retention=None keeps the log for later flows.",
+            )
+        return self._offset(0)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Read what is there now and no more."""
+        self._target = self._log.next()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """How far the next batch reads."""
+        log, first = self._log, int(start["entry"])
+        until = self._target if self._target is not None else log.next()
+        failure = read_failure(self._folder)
+        # What was logged before the feed failed is read first.
+        if failure is not None and first >= until:
+            raise failure
+        cap = cap_of(self._caps)
+        rows, end = 0, first
+        while end < until and (end == first or cap is None or rows < cap):
+            entry = self._entry(log, end)
+            # The flow may have to stop at this entry; the batch before it is then complete.
+            if end > first and entry.alters(self._table):
+                break
+            rows += entry.rows_of(self._table)
+            end += 1
+        return self._offset(end)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Ranges of entries in order, each with enough rows for a task."""
+        log, ranges = self._log, []
+        first, rows = int(start["entry"]), 0
+        for number in range(first, int(end["entry"])):
+            rows += self._entry(log, number).rows_of(self._table)
+            if rows >= ROWS_PER_TASK:
+                ranges.append(EntryRange(first, number + 1))
+                first, rows = number + 1, 0
+        if first < int(end["entry"]):
+            ranges.append(EntryRange(first, int(end["entry"])))
+        return ranges
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """The range itself; ``ChangeLogReader`` reads its entries."""
+        yield partition.value
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLogReader:
+    """Reads ranges of entries for one table, in tasks."""
+
+    folder: Path
+    table: str
+    columns: Mapping[str, pl.DataType]
+    """The table's declared columns."""
+    on_truncate: OnTruncate
+
+    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Arrived]:
+        """The changes of each entry, in order."""
+        for first, until in raw.drop_nulls("first").sort("first").select("first", "until").rows():
+            metadata, log = open_log(self.folder)
+            then = {column.name: column for column in metadata.by_name[self.table].columns}
+            for number in range(first, until):
+                entry = log.entry(number)
+                origin = f"{self.table} entry {number}"
+                for decoded in self._decoded(log, entry, then):
+                    yield Arrived(decoded, origin, entry.logged_at)
+
+    def _decoded(self, log: ChangeLog, entry: LogEntry, then: Mapping[str, SourceColumn]) -> Iterator[Decoded]:
+        # Letters that concern no single row are numbered behind all rows, so that no two letters share a number.
+        first, behind = 0, entry.rows_of(self.table)
+        for file in entry.files:
+            if file.table == self.table:
+                self._check_columns(file, then)
+                yield from self._file(log, file, first)
+                first += file.rows
+        added = sorted(set(entry.altered.get(self.table, ())) - then.keys())
+        if added:
+            detail = f"table {self.table} now has a column {', '.join(added)}, which is not read. {START_OVER}"
+            yield self._note(behind, COLUMN_ADDED, detail)
+            behind += 1
+        if self.table in entry.truncated:
+            yield self._truncated(behind, entry.truncated[self.table])
+
+    def _file(self, log: ChangeLog, file: LogFile, first: int) -> Iterator[Decoded]:
+        with pq.ParquetFile(log.data(file)) as parquet:
+            for batch in parquet.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False):
+                yield self._rows(pl.DataFrame(batch), file, first)
+                first += batch.num_rows
+
+    def _rows(self, texts: pl.DataFrame, file: LogFile, first: int) -> Decoded:
+        places = {column.name: str(number) for number, column in enumerate(file.columns)}
+        positions = pl.Series(ROW, np.arange(first, first + texts.height, dtype=np.int64))
+        head = texts.select(
+            pl.col(KIND).alias(CHANGE),
+            pl.col(PLACE).alias(POSITION),
+            pl.col(COMMITTED).cast(MOMENT),
+            pl.col(TRANSACTION).cast(pl.String),
+            self._unchanged(texts[UNSENT]),
+        )
+        values, details = [], []
+        for name, kind in self.columns.items():
+            text = texts[places[name]]
+            value = parse_values(text, kind).alias(name)
+            wrong = unreadable(text, value)
+            if wrong.any():
+                said = pl.lit(mismatch(name, kind, "")) + text.str.slice(0, FOUND_CHARACTERS)
+                details.append(pl.when(wrong).then(said))
+            values.append(value)
+        rows = pl.DataFrame(values).hstack(head).with_columns(positions)
+        if not details:
+            return Decoded(rows, pl.DataFrame(schema=DEAD_SCHEMA))
+        problems = rows.select(pl.coalesce(details).alias("detail")).to_series()
+        broken = problems.is_not_null()
+        raw = texts.rename({place: name for name, place in places.items()}).filter(broken)
+        dead = {
+            "position": positions.filter(broken),
+            "reason": [WRONG_TYPE] * raw.height,
+            "detail": problems.filter(broken),
+            "raw": as_json(raw),
+        }
+        return Decoded(rows.filter(~broken), pl.DataFrame(dead, schema=DEAD_SCHEMA))
+
+    def _unchanged(self, unsent: pl.Series) -> pl.Series:
+        """The declared columns among those that were not sent."""
+        if unsent.null_count() == unsent.len():
+            return unsent.alias(UNCHANGED)
+        declared = pl.Series([list(self.columns)], dtype=pl.List(pl.String))
+        known = unsent.to_frame().select(pl.col(UNSENT).list.set_intersection(pl.lit(declared)).alias(UNCHANGED))
+        return known.select(pl.when(pl.col(UNCHANGED).list.len() > 0).then(UNCHANGED)).to_series()
+
+    def _check_columns(self, file: LogFile, then: Mapping[str, SourceColumn]) -> None:
+        now = {column.name: column for column in file.columns}
+        for name, kind in self.columns.items():
+            if name not in now:
+                raise HeadraceError(
+                    SCHEMA_CHANGED, f"table {self.table}: column {name!r} was removed or renamed. {START_OVER}"
+                )
+            if now[name].is_other(then[name], kind):
+                raise HeadraceError(
+                    SCHEMA_CHANGED,
+                    f"table {self.table}: column {name!r} is no longer {then[name].shown}, for which it was declared. "
+                    + START_OVER,
+                )
+
+    def _truncated(self, place: int, position: str) -> Decoded:
+        if self.on_truncate == "stop":
+            raise HeadraceError(
+                TABLE_TRUNCATED,
+                f"table {self.table} was emptied with TRUNCATE at {position}, which does not name the removed rows, so "
+                "results made from them can no longer be corrected. Start with a new checkpoint, or use "
+                "on_truncate='dead_letter', which keeps the rows.",
+            )
+        detail = f"table {self.table} was emptied with TRUNCATE at {position}; rows are kept"
+        return self._note(place, TABLE_TRUNCATED, detail)
+
+    def _note(self, place: int, reason: str, detail: str) -> Decoded:
+        """A dead letter that concerns no single row."""
+        row = {"position": [place], "reason": [reason], "detail": [detail], "raw": [b""]}
+        empty = pl.DataFrame(schema={**self.columns, **METADATA, ROW: pl.Int64()})
+        return Decoded(empty, pl.DataFrame(row, schema=DEAD_SCHEMA))

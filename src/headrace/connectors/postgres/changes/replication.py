@@ -1,0 +1,229 @@
+"""The feed: copies changes from the slot into the change log, durably, before the server may discard them."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from headrace.connectors.base.sink import Unreachable
+from headrace.connectors.postgres.changes.catalogue import SourceTable, TableAltered
+from headrace.connectors.postgres.changes.change_log import ChangeLog, EntryExists, LogWriter
+from headrace.connectors.postgres.changes.landing import (
+    LandingMetadata,
+    clear_failure,
+    read_metadata,
+    session_name,
+    write_failure,
+)
+from headrace.connectors.postgres.changes.slot import ReplicationSlot, check_published, publish, published, with_oids
+from headrace.connectors.postgres.changes.snapshot import is_taken, publish_snapshot, take_snapshot
+from headrace.connectors.postgres.changes.transactions import TransactionRecorder
+from headrace.connectors.postgres.connection import source_error, startup_error
+from headrace.errors import HeadraceError
+from headrace.outages import OutageMarker
+from headrace.storage import write_durably
+
+POLL_SECONDS = 0.2
+RETRY_SECONDS = 1.0
+IDLE_BYTES = 16 << 20
+"""How much WAL without changes of our tables may pass before the slot is advanced over it."""
+PASSED = "passed"
+
+
+class ReplicationFeed:
+    """Runs on the driver beside the flows. When ``start`` returns, everything committed before it is logged."""
+
+    def __init__(
+        self,
+        slot: ReplicationSlot,
+        folder: Path,
+        find_tables: Callable[[psycopg.Connection[Any]], Sequence[SourceTable]],
+        clean: Callable[[ChangeLog], None],
+        outage_markers: Callable[[], Sequence[OutageMarker]] = tuple,
+    ) -> None:
+        self._slot = slot
+        self._folder = folder
+        self._find_tables = find_tables
+        self._clean = clean
+        self._outage_markers = outage_markers
+        self._stopping = threading.Event()
+        self._worker = threading.Thread(target=self._work, name=f"headrace-{slot.name}", daemon=True)
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def start(self) -> None:
+        """Take the snapshot if there is none, log what is waiting, and go on in the background."""
+        clear_failure(self._folder)
+        self._session = session_name(self._folder, self._slot.name)
+        try:
+            connection = self._open()
+            self._metadata, self._log = self._open_log(connection)
+            publish_snapshot(self._log)
+            self._check_slot(connection)
+            if not all(table.oid for table in self._metadata.tables):
+                self._metadata = with_oids(connection, self._slot, self._metadata)
+                self._metadata.write(self._folder)
+            self._slot.advance(connection, self._log.last().end)
+            target = self._slot.written(connection)
+            while self._take(connection) < target and not self._stopping.is_set():
+                pass
+            self.check_published(connection)
+        except TableAltered as problem:
+            # The flows read what was logged before, and get the error behind it.
+            self._close()
+            write_failure(self._folder, problem)
+            return
+        except BaseException as problem:
+            self._close()
+            raise startup_error(problem, self._slot.server) from None
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Finish the entry that is being logged; the server keeps what comes after it."""
+        self._stopping.set()
+        if self._worker.is_alive():
+            self._worker.join()
+        self._close()
+
+    def _open(self) -> psycopg.Connection[Any]:
+        self._connection = self._slot.server.connect_for_changes(self._session)
+        self._slot.lock(self._connection, self._session)
+        return self._connection
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def _open_log(self, connection: psycopg.Connection[Any]) -> tuple[LandingMetadata, ChangeLog]:
+        """The log with its snapshot, which is taken at the first start."""
+        metadata = read_metadata(self._folder)
+        if metadata is not None and is_taken(log := ChangeLog(self._folder / metadata.log)):
+            return metadata, log
+        if metadata is not None:
+            # A crash interrupted the snapshot, and nothing of it is visible yet.
+            self._slot.drop(connection)
+            shutil.rmtree(self._folder / metadata.log, ignore_errors=True)
+        elif self._slot.confirmed(connection) is not None:
+            raise HeadraceError(
+                "SLOT_TAKEN",
+                f"{self._slot!r} was not made for this checkpoint; changes that its reader has taken would be missing "
+                "here. Choose another name (slot='...'), or drop the slot if nobody needs it: "
+                f"SELECT pg_drop_replication_slot('{self._slot.name}').",
+            )
+        tables = tuple(self._find_tables(connection))
+        publish(connection, self._slot, tables)
+        oids = published(connection, self._slot, tables)
+        metadata = LandingMetadata(self._slot.name, self._slot.publication, uuid.uuid4().hex[:12], tables, oids)
+        log = ChangeLog(self._folder / metadata.log)
+        log.create()
+        metadata.write(self._folder)
+        try:
+            take_snapshot(self._slot, self._session, tables, log)
+        except BaseException:
+            # Nobody would read the slot, and the server would keep all its WAL for it.
+            with suppress(psycopg.Error):
+                self._slot.drop(connection)
+            raise
+        return metadata, log
+
+    def _check_slot(self, connection: psycopg.Connection[Any]) -> None:
+        confirmed = self._slot.confirmed(connection)
+        if confirmed is None or confirmed > self._reached():
+            raise HeadraceError(
+                "SLOT_LOST",
+                f"{self._slot!r} {'is gone' if confirmed is None else 'was read by another program'}, so changes after "
+                "those in the log may be missing. Start with a new checkpoint, which begins with a new snapshot.",
+            )
+
+    def _reached(self) -> int:
+        passed = self._log.folder / PASSED
+        return max(self._log.last().end, int(passed.read_text()) if passed.exists() else 0)
+
+    def _take(self, connection: psycopg.Connection[Any]) -> int:
+        """Log what is waiting and advance the slot; returns how far the WAL has been read."""
+        upto = self._slot.written(connection)
+        writer = LogWriter(self._log, self._log.next())
+        recorder = TransactionRecorder(self._metadata.by_name, self._log.last(), writer)
+        try:
+            recorder.record(self._slot.messages(connection, upto))
+            entry = recorder.entry()
+            if entry is not None:
+                writer.publish(entry)
+        except EntryExists:
+            # Written by a driver that was replaced and does not know it yet; next time its entry is skipped.
+            writer.discard()
+            return 0
+        except BaseException:
+            # An entry that is visible is read already, even if making it durable has failed.
+            if self._log.next() <= writer.number:
+                writer.discard()
+            raise
+        if entry is not None:
+            self.after_logging()
+        # Without a transaction of ours the WAL is skipped once it is much.
+        end = recorder.end or (upto if upto - self._reached() > IDLE_BYTES else 0)
+        if end:
+            # The catalogue is newer than all that was read: what was left out of it is noticed here.
+            self.check_published(connection)
+        if end > self._reached():
+            write_durably(self._log.folder / PASSED, str(end))
+        if end:
+            self._slot.advance(connection, end)
+        self._clean(self._log)
+        return recorder.end or upto
+
+    def after_logging(self) -> None:
+        """Called when changes are logged and not yet confirmed to the server."""
+
+    def check_published(self, connection: psycopg.Connection[Any]) -> None:
+        """Fail when changes of our tables were left out: only without a gap may the server discard them."""
+        check_published(connection, self._slot, self._metadata)
+
+    def _work(self) -> None:
+        connection = self._connection
+        while not self._stopping.is_set():
+            try:
+                if connection is None:
+                    connection = self._open()
+                    self._check_slot(connection)
+                    for marker in self._outage_markers():
+                        marker.end()
+                began = self._slot.written(connection)
+                if self._take(connection) >= began:
+                    self._stopping.wait(POLL_SECONDS)
+            # A feed that ended silently would leave its flows waiting for ever, and fill the server's disk.
+            except Exception as problem:
+                connection = None
+                self._close()
+                self._handle(problem)
+
+    def _handle(self, problem: Exception) -> None:
+        """Wait after a transient error; report any other to the flows."""
+        error = self._error(problem)
+        # On a full disk nothing can be written either; then the feed just tries again.
+        with suppress(OSError):
+            if isinstance(error, HeadraceError):
+                write_failure(self._folder, error)
+                self._stopping.set()
+            else:
+                for marker in self._outage_markers():
+                    marker.begin(str(error))
+        self._stopping.wait(RETRY_SECONDS)
+
+    def _error(self, problem: Exception) -> Exception:
+        if isinstance(problem, psycopg.Error):
+            return source_error(problem, self._slot.server)
+        if isinstance(problem, (OSError, HeadraceError, Unreachable)):
+            return problem
+        return HeadraceError(
+            "SOURCE_FAILED",
+            f"changes of slot {self._slot.name!r} of {self._slot.server.address} cannot be logged "
+            f"({type(problem).__name__}: {problem}). Nothing is lost: the server keeps all that is not logged. Correct "
+            "the value or table that the message names, then start again.",
+        )

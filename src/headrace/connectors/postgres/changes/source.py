@@ -1,0 +1,244 @@
+"""``hr.read_postgres_changes``: PostgreSQL tables as changelogs, a snapshot first, then each change exactly once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+import polars as pl
+import psycopg
+from pyspark.sql.types import StructType
+
+from headrace.connectors.base.caps import FOLDER as CAPS
+from headrace.connectors.base.gate import Gate
+from headrace.connectors.base.source import Source, add_source, add_ticks
+from headrace.connectors.files.landing import FOLDER as LANDING
+from headrace.connectors.postgres.changes.catalogue import SourceTable, find_table, full_name, split_name
+from headrace.connectors.postgres.changes.landing import Retention, read_metadata
+from headrace.connectors.postgres.changes.log_reader import (
+    FORMAT,
+    METADATA,
+    ChangeLogReader,
+    ChangeLogSource,
+    OnTruncate,
+)
+from headrace.connectors.postgres.changes.replication import ReplicationFeed
+from headrace.connectors.postgres.changes.slot import ReplicationSlot
+from headrace.connectors.postgres.connection import PostgresServer, startup_error
+from headrace.durations import Duration, positive_microseconds
+from headrace.errors import DefinitionError
+from headrace.graph import Graph, active_graph
+from headrace.outages import OutageMarker
+from headrace.schemas import parse_ddl, polars_schema, spark_schema
+from headrace.secrets import Secret
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@overload
+def read_postgres_changes(
+    spark: SparkSession,
+    tables: str,
+    *,
+    dsn: str,
+    slot: str,
+    password: str | Secret | None = None,
+    schema: str | None = None,
+    publication: str | None = None,
+    on_truncate: OnTruncate = "stop",
+    retention: Duration | None = "1 day",
+    retention_bytes: int | None = None,
+    name: str | None = None,
+) -> DataFrame: ...
+@overload
+def read_postgres_changes(
+    spark: SparkSession,
+    tables: list[str] | tuple[str, ...],
+    *,
+    dsn: str,
+    slot: str,
+    password: str | Secret | None = None,
+    schema: Mapping[str, str] | None = None,
+    publication: str | None = None,
+    on_truncate: OnTruncate = "stop",
+    retention: Duration | None = "1 day",
+    retention_bytes: int | None = None,
+    name: str | None = None,
+) -> dict[str, DataFrame]: ...
+def read_postgres_changes(
+    spark: SparkSession,
+    tables: str | Sequence[str],
+    *,
+    dsn: str,
+    slot: str,
+    password: str | Secret | None = None,
+    schema: str | Mapping[str, str] | None = None,
+    publication: str | None = None,
+    on_truncate: OnTruncate = "stop",
+    retention: Duration | None = "1 day",
+    retention_bytes: int | None = None,
+    name: str | None = None,
+) -> DataFrame | dict[str, DataFrame]:
+    """The rows of a table when the pipeline first starts, then every change of it, as a changelog.
+
+    Several tables share one slot and give one frame each, by name. A frame has the table's columns, ``change``,
+    ``position``, ``committed_at`` (its event time), ``transaction``, and ``unchanged``: the columns whose large values
+    PostgreSQL did not send. ``schema`` selects and types columns; without it they come from the catalogue.
+
+    The slot is created by this pipeline and belongs to its checkpoint; a missing ``publication`` is created too, under
+    the slot's name. Changes are logged under ``<checkpoint>/landing/<slot>`` before the server may discard them.
+    Entries that every flow has read are removed when they are older than ``retention`` (None: never), oldest first
+    when the log exceeds ``retention_bytes`` (None: no limit).
+
+    >>> import headrace as hr
+    >>> @hr.pipeline
+    ... def shop(spark):
+    ...     orders = hr.read_postgres_changes(spark, "orders", dsn="host=db dbname=shop", slot="shop")
+    ...     hr.write("orders", orders, hr.to_postgres("orders", dsn="host=replica dbname=shop", upsert_on="id"))
+    >>> shop.name
+    'shop'
+    """
+    names = (tables,) if isinstance(tables, str) else tuple(tables)
+    declared = {str(tables): schema} if isinstance(schema, str) else dict(schema or {})
+    _check_tables(names, declared, on_truncate)
+    age = None if retention is None else positive_microseconds(retention, argument="retention")
+    if retention_bytes is not None and retention_bytes < 1:
+        raise DefinitionError(
+            "RETENTION_INVALID", f"retention_bytes={retention_bytes!r} must be at least 1, as in 10 * 2**30, or None."
+        )
+    if any(node.fingerprint.get("slot") == slot for node in active_graph().sources.values()):
+        raise DefinitionError(
+            "SLOT_READ_TWICE",
+            f"slot {slot!r} is read by two hr.read_postgres_changes(...); each would miss what the other takes. Read "
+            "all its tables in one call, as tables=['orders', 'customers'], or give each call its own slot.",
+        )
+    replication_slot = ReplicationSlot(PostgresServer(dsn, password), slot, publication or slot)
+    sources = {table: _source_name(name, table, alone=isinstance(tables, str)) for table in names}
+    reading = SlotSources(active_graph(), replication_slot, sources, on_truncate)
+    found = reading.find_tables([table for table in names if table not in declared])
+    feed = reading.feed(Retention(age, reading.readers, retention_bytes))
+    frames: dict[str, DataFrame] = {}
+    for table in names:
+        ddl = declared.get(table) or found[full_name(table)].ddl
+        # All tables share one feed, which belongs to the first.
+        frames[table] = reading.frame(spark, table, ddl, feed=feed if not frames else None)
+    return frames[names[0]] if isinstance(tables, str) else frames
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSources:
+    """The tables of one slot in the active pipeline, each a source of its own."""
+
+    graph: Graph
+    slot: ReplicationSlot
+    sources: Mapping[str, str]
+    """The name of each table's source."""
+    on_truncate: OnTruncate
+
+    @property
+    def folder(self) -> Path:
+        """The landing folder."""
+        return self.graph.checkpoint / LANDING / self.slot.name
+
+    def readers(self) -> list[tuple[Path, str]]:
+        """The folder of each flow that reads a table, with the table's source."""
+        flows, sources = self.graph.flows.values(), self.sources.values()
+        return [(self.graph.checkpoint / flow.name, each) for flow in flows for each in sources if each in flow.sources]
+
+    def outage_markers(self) -> list[OutageMarker]:
+        """The markers to write while the server is unreachable."""
+        server = f"PostgreSQL {self.slot.server.address}"
+        return [OutageMarker(str(flow), f"source.{source}", server) for flow, source in self.readers()]
+
+    def feed(self, retention: Retention) -> ReplicationFeed:
+        """The feed that logs the changes of all tables."""
+        return ReplicationFeed(
+            self.slot,
+            self.folder,
+            lambda connection: [find_table(connection, table) for table in self.sources],
+            retention.clean,
+            self.outage_markers,
+        )
+
+    def frame(self, spark: SparkSession, table: str, ddl: str, *, feed: ReplicationFeed | None) -> DataFrame:
+        """Add a table's source to the pipeline and return its rows."""
+        struct, name = parse_ddl(ddl), self.sources[table]
+        columns = polars_schema(struct)
+        taken = sorted(columns.keys() & METADATA.keys())
+        if taken:
+            raise DefinitionError(
+                "COLUMN_EXISTS",
+                f"table {table!r} has a column {taken[0]!r}, which is also a column of every changelog. Leave it out "
+                "with schema='...', or rename it.",
+            )
+        caps, ticks = self.graph.checkpoint / CAPS / name, self.graph.checkpoint / "ticks" / name
+        spark.dataSource.register(ChangeLogSource)
+        options = {"source": name, "table": full_name(table), "folder": str(self.folder), "caps": str(caps)}
+        raw = spark.readStream.format(FORMAT).options(**options).load()
+        gate = Gate(name, ChangeLogReader(self.folder, full_name(table), columns, self.on_truncate), None)
+        rows = StructType([*struct.fields, *spark_schema(METADATA).fields])
+        return add_source(
+            Source(add_ticks(raw, ticks), gate, rows),
+            {"kind": "postgres_changes", "table": full_name(table), "slot": self.slot.name, "schema": ddl},
+            ticks,
+            caps=caps,
+            prepare=lambda: self._check(table, columns),
+            feed=feed,
+            changes=True,
+        )
+
+    def _check(self, table: str, columns: Mapping[str, pl.DataType]) -> None:
+        """Find problems before the first batch."""
+        metadata, server = read_metadata(self.folder), self.slot.server
+        try:
+            with server.connect_for_changes() as connection:
+                self.slot.check_server(connection)
+                # A table that was altered since is checked as it was: its log is read from there on.
+                known = find_table(connection, table) if metadata is None else metadata.by_name[full_name(table)]
+        except psycopg.Error as problem:
+            raise startup_error(problem, server) from None
+        known.check_declared(columns)
+
+    def find_tables(self, undeclared: Sequence[str]) -> dict[str, SourceTable]:
+        """Tables without a declared schema: as they were when the log began, else as they are now."""
+        metadata = read_metadata(self.folder)
+        if metadata is not None:
+            new = [table for table in self.sources if full_name(table) not in metadata.by_name]
+            if new:
+                raise DefinitionError(
+                    "TABLES_CHANGED",
+                    f"table {new[0]!r} was not read when the log under {self.folder} began, so there is no snapshot of "
+                    "it. Read it with its own slot, or start with a new checkpoint and slot.",
+                )
+            return metadata.by_name
+        if not undeclared:
+            return {}
+        server = self.slot.server
+        try:
+            with server.connect_for_changes() as connection:
+                tables = [find_table(connection, table) for table in undeclared]
+        except psycopg.Error as problem:
+            raise startup_error(problem, server) from None
+        return {table.name: table for table in tables}
+
+
+def _check_tables(names: Sequence[str], declared: Mapping[str, str], on_truncate: OnTruncate) -> None:
+    if on_truncate not in ("stop", "dead_letter"):
+        raise DefinitionError(
+            "ON_TRUNCATE_UNKNOWN", f"on_truncate={on_truncate!r} is not known. Use 'stop' or 'dead_letter'."
+        )
+    if not names or len({full_name(table) for table in names}) < len(names) or not declared.keys() <= set(names):
+        raise DefinitionError(
+            "TABLES_INVALID",
+            f"read_postgres_changes: tables={list(names)!r} must name at least one table, each once, and schema= only "
+            "columns of these tables, as in schema={'orders': 'id BIGINT, ...'}.",
+        )
+
+
+def _source_name(name: str | None, table: str, *, alone: bool) -> str:
+    own = re.sub(r"\W", "_", split_name(table)[1])
+    return own if name is None else name if alone else f"{name}_{own}"

@@ -1,0 +1,132 @@
+"""The table that a sink writes to: its name, its columns, and whether the rows fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import psycopg
+from psycopg import sql
+
+from headrace.connectors.postgres.column_types import TargetColumn, sql_type, takes
+from headrace.errors import DefinitionError, HeadraceError
+
+_PART = r'(?:"(?:[^"\0]|"")+"|[^".\0]+)'
+_NAME = re.compile(rf"(?:({_PART})\.)?({_PART})")
+# PostgreSQL truncates longer names, so two different names could mean the same table.
+_MAX_NAME_BYTES = 63
+_COLUMNS = """
+select a.attname, format_type(b.oid, null), b.typcategory, format_type(a.atttypid, a.atttypmod),
+       a.attnotnull and not a.atthasdef and a.attidentity = ''
+from pg_attribute a
+join pg_type t on t.oid = a.atttypid
+join pg_type b on b.oid = case when t.typtype = 'd' then t.typbasetype else t.oid end
+where a.attrelid = to_regclass(%s) and a.attnum > 0 and not a.attisdropped
+"""
+_UNIQUE_INDEX = """
+select 1 from pg_index i
+where i.indrelid = to_regclass(%s) and i.indisunique and i.indimmediate and i.indisvalid
+  and i.indpred is null and i.indexprs is null
+  and (select array_agg(a.attname::text order by a.attname::text collate "C")
+       from unnest(i.indkey[:i.indnkeyatts - 1]) k
+       join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k) = %s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A table in a schema, or (None) wherever the search path finds it."""
+
+    schema: str | None
+    name: str
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        """The quoted name."""
+        return sql.Identifier(self.name) if self.schema is None else sql.Identifier(self.schema, self.name)
+
+
+def parse_table(text: str) -> TableName:
+    """A table from ``table`` or ``schema.table``; letter case counts, and in double quotes a part may hold a dot.
+
+    >>> parse_table("sales.spend"), parse_table('"odd.name"')
+    (TableName(schema='sales', name='spend'), TableName(schema=None, name='odd.name'))
+    """
+    found = _NAME.fullmatch(text)
+    if found is None:
+        raise DefinitionError(
+            "TABLE_NAME",
+            f"table {text!r} is not a name. Write 'table' or 'schema.table', special characters in double quotes.",
+        )
+    given = [part for part in found.groups() if part is not None]
+    parts = [part[1:-1].replace('""', '"') if part.startswith('"') else part for part in given]
+    for part in parts:
+        if len(part.encode()) > _MAX_NAME_BYTES:
+            raise DefinitionError(
+                "TABLE_NAME", f"{part!r} is longer than PostgreSQL's {_MAX_NAME_BYTES} bytes. Use a shorter name."
+            )
+    return TableName(parts[0] if len(parts) == 2 else None, parts[-1])
+
+
+def existing_columns(connection: psycopg.Connection[Any], table: TableName) -> dict[str, TargetColumn] | None:
+    """The columns of a table; None when there is no such table."""
+    name = table.identifier.as_string(connection)
+    if connection.execute("select to_regclass(%s)", [name]).fetchone() == (None,):
+        return None
+    return {column: TargetColumn(*rest) for column, *rest in connection.execute(_COLUMNS, [name])}
+
+
+def create_table(
+    connection: psycopg.Connection[Any], table: TableName, columns: Mapping[str, pl.DataType], key: Sequence[str]
+) -> None:
+    """Create the table, with the key as its primary key."""
+    parts = [
+        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(sql_type(kind, name))) for name, kind in columns.items()
+    ]
+    if key:
+        parts.append(sql.SQL("primary key ({})").format(sql.SQL(", ").join(map(sql.Identifier, key))))
+    statement = sql.SQL("create table if not exists {} ({})").format(table.identifier, sql.SQL(", ").join(parts))
+    with connection.transaction():
+        # Two sessions that create one table at the same moment would fail in spite of "if not exists".
+        connection.execute("select pg_advisory_xact_lock(hashtext(%s))", [table.name])
+        connection.execute(statement)
+
+
+def check_columns(existing: Mapping[str, TargetColumn], columns: Mapping[str, pl.DataType], place: str) -> None:
+    """Fail unless the table has a fitting column for each of ours and requires no others."""
+    for name, kind in columns.items():
+        column = existing.get(name)
+        if column is None:
+            raise HeadraceError(
+                "COLUMN_MISSING",
+                f"{place} has no column {name!r}. Add it, or drop it from the rows. Existing columns: "
+                f"{', '.join(existing)}.",
+            )
+        if not takes(column, kind):
+            raise HeadraceError(
+                "COLUMN_TYPE",
+                f"{place}: column {name!r} is {column.shown}, the rows have {kind}, which needs "
+                f"{sql_type(kind, name)}. Cast the rows or alter the column.",
+            )
+    for name, column in existing.items():
+        if column.required and name not in columns:
+            raise HeadraceError(
+                "COLUMN_MISSING",
+                f"{place}: column {name!r} is NOT NULL without a default, but the rows do not have it. Add it to the "
+                "rows, or give it a default.",
+            )
+
+
+def check_unique(connection: psycopg.Connection[Any], table: TableName, key: Sequence[str], place: str) -> None:
+    """Fail unless there is a unique index on exactly the key's columns, which ON CONFLICT needs."""
+    arguments = [table.identifier.as_string(connection), sorted(key, key=str.encode)]
+    if connection.execute(_UNIQUE_INDEX, arguments).fetchone() is None:
+        columns = ", ".join(key)
+        raise HeadraceError(
+            "UPSERT_WITHOUT_UNIQUE",
+            f"{place} has no unique index on ({columns}), so rows cannot be replaced by key. Create one: "
+            f"create unique index on ... ({columns}).",
+        )

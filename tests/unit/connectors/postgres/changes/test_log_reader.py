@@ -1,0 +1,150 @@
+"""The log as a stream of entries, and its entries as rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from headrace.connectors.base.caps import set_cap
+from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
+from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
+from headrace.connectors.postgres.changes.landing import LandingMetadata, clear_failure, write_failure
+from headrace.connectors.postgres.changes.log_reader import ChangeLogReader, ChangeLogStream, OnTruncate
+from headrace.connectors.postgres.changes.transactions import position, text_frame
+from headrace.errors import HeadraceError
+
+ID, NOTE, MORE = (
+    SourceColumn("id", 23, -1, "integer"),
+    SourceColumn("note", 25, -1, "text"),
+    SourceColumn("more", 25, -1, "text"),
+)
+
+
+def logged(
+    folder: Path, *pieces: tuple[tuple[SourceColumn, ...], list[tuple[bytes, ...]]], truncated: bool = False
+) -> None:
+    """A log with one entry: rows of a table that had these columns and then others."""
+    LandingMetadata("shop", "shop", "log", (SourceTable("public.orders", (ID,), ("id",), whole=False),)).write(folder)
+    log = ChangeLog(folder / "log")
+    log.create()
+    writer = LogWriter(log, 0)
+    for number, (columns, rows) in enumerate(pieces):
+        placed = [("insert", position(number, index), 0, 1, None, *row) for index, row in enumerate(rows)]
+        writer.write("public.orders", columns, text_frame(placed, len(columns)))
+    emptied = {"public.orders": position(9, 0)} if truncated else {}
+    added = [column.name for columns, _ in pieces for column in columns if column is not ID]
+    writer.publish(LogEntry(truncated=emptied, altered={"public.orders": added}, last=9, end=10))
+
+
+def found(folder: Path, on_truncate: OnTruncate = "dead_letter") -> tuple[list[Any], list[Any]]:
+    """Rows and dead letters of the entry, each with the place where it was read."""
+    reader = ChangeLogReader(folder, "public.orders", {"id": pl.Int32()}, on_truncate)
+    arrived = list(reader.read(pl.DataFrame({"first": [0], "until": [1]}), None))  # type: ignore[arg-type]
+    assert {each.origin for each in arrived} == {"public.orders entry 0"}
+    rows = pl.concat(each.decoded.rows for each in arrived)
+    dead = pl.concat(each.decoded.dead for each in arrived)
+    return rows.select("__position", "id").rows(), dead.select("position", "reason").rows()
+
+
+def test_rows_and_dead_letters_of_an_entry_all_have_places_of_their_own(tmp_path: Path) -> None:
+    logged(
+        tmp_path,
+        ((ID,), [(b"1",), (b"x",)]),
+        ((ID, NOTE), [(b"y", b""), (b"2", b""), (b"3", b"")]),
+        ((ID, NOTE, MORE), [(b"z", b"", b"")]),
+        truncated=True,
+    )
+    rows, dead = found(tmp_path)
+    assert rows == [(0, 1), (3, 2), (4, 3)]
+    assert sorted(dead) == [
+        (1, "WRONG_TYPE"),
+        (2, "WRONG_TYPE"),
+        (5, "WRONG_TYPE"),
+        (6, "COLUMN_ADDED"),
+        (7, "TABLE_TRUNCATED"),
+    ]
+
+
+def test_places_go_on_where_a_file_is_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.connectors.postgres.changes.log_reader.ROWS_AT_ONCE", 2)
+    logged(tmp_path, ((ID,), [(b"1",), (b"2",), (b"3",)]), ((ID, NOTE), [(b"4", b""), (b"5", b""), (b"6", b"")]))
+    assert found(tmp_path) == ([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6)], [(6, "COLUMN_ADDED")])
+
+
+def test_a_truncated_table_stops_the_flow_unless_the_author_wants_a_dead_letter(tmp_path: Path) -> None:
+    logged(tmp_path, ((ID,), [(b"1",)]), truncated=True)
+    assert found(tmp_path) == ([(0, 1)], [(1, "TABLE_TRUNCATED")])
+    with pytest.raises(HeadraceError, match=rf"\[TABLE_TRUNCATED\] .* at {position(9, 0)}, "):
+        found(tmp_path, "stop")
+
+
+def at_entry(number: int) -> dict[str, object]:
+    return {"source": "orders", "entry": number}
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> ChangeLogStream:
+    """Of a log with three entries, whose feed has given up."""
+    LandingMetadata("shop", "shop", "log", ()).write(tmp_path)
+    log = ChangeLog(tmp_path / "log")
+    log.create()
+    for number in range(3):
+        log.publish(number, LogEntry())
+    write_failure(tmp_path, HeadraceError("SLOT_LOST", "the slot is gone."))
+    return ChangeLogStream("orders", "public.orders", tmp_path, tmp_path / "caps")
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_what_was_logged_before_the_feed_gave_up_is_read_and_then_the_flow_is_told(
+    reader: ChangeLogStream, first: int
+) -> None:
+    assert reader.latestOffset(at_entry(first), None) == at_entry(3)  # type: ignore[arg-type]
+    with pytest.raises(HeadraceError, match=r"^\[SLOT_LOST\] the slot is gone\.$"):
+        reader.latestOffset(at_entry(3), None)  # type: ignore[arg-type]
+
+
+def test_the_flow_is_not_told_before_the_entries_that_it_takes_one_by_one(
+    reader: ChangeLogStream, tmp_path: Path
+) -> None:
+    (tmp_path / "caps").mkdir()
+    set_cap(tmp_path / "caps", "flow", 0)
+    for number in range(3):
+        assert reader.latestOffset(at_entry(number), None) == at_entry(number + 1)  # type: ignore[arg-type]
+    with pytest.raises(HeadraceError, match="SLOT_LOST"):
+        reader.latestOffset(at_entry(3), None)  # type: ignore[arg-type]
+
+
+def test_a_feed_that_goes_on_gives_no_more_than_there_is(reader: ChangeLogStream, tmp_path: Path) -> None:
+    clear_failure(tmp_path)
+    assert reader.latestOffset(at_entry(3), None) == at_entry(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "turn", [LogEntry(altered={"public.orders": ()}), LogEntry(truncated={"public.orders": "0/1"})]
+)
+def test_what_was_logged_before_a_table_was_altered_or_emptied_is_a_batch_of_its_own(
+    reader: ChangeLogStream, tmp_path: Path, turn: LogEntry
+) -> None:
+    clear_failure(tmp_path)
+    log = ChangeLog(tmp_path / "log")
+    for number, entry in enumerate([turn, LogEntry(), LogEntry(altered={"public.others": ()})], start=3):
+        log.publish(number, entry)
+    assert reader.latestOffset(at_entry(0), None) == at_entry(3)  # type: ignore[arg-type]
+    assert reader.latestOffset(at_entry(3), None) == at_entry(6)  # type: ignore[arg-type]
+
+
+def test_a_flow_that_comes_back_after_its_entries_were_removed_is_told_so(
+    reader: ChangeLogStream, tmp_path: Path
+) -> None:
+    """It was left out of the pipeline meanwhile, so retention did not wait for it."""
+    log = ChangeLog(tmp_path / "log")
+    log.remove(0)
+    log.remove(1)
+    with pytest.raises(HeadraceError, match=r"^\[LOG_SHORTENED\] .* entry 1, .*public\.orders"):
+        reader.latestOffset(at_entry(1), None)  # type: ignore[arg-type]
+    with pytest.raises(HeadraceError, match=r"^\[LOG_SHORTENED\] .* entry 1, .*public\.orders"):
+        reader.partitions(at_entry(1), at_entry(3))
+    assert reader.latestOffset(at_entry(2), None) == at_entry(3)  # type: ignore[arg-type]
