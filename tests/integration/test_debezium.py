@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import time
 import uuid
 from collections.abc import Iterator
@@ -87,6 +89,21 @@ class Followed:
         # The connector notes a transaction when a later one has come.
         later = f"with later as (update {self.name}.whole set owner = owner where id = {LAST - 1}) "
         self._wait(connection, later + slot + "confirmed_flush_lsn > %s", [self.name, known[0]])
+
+    def kill(self) -> None:
+        """Kill the worker, but not while it writes its file of offsets: half a file is none, and all begins anew."""
+        offsets = self.worker.folder / "data" / "offsets"
+        until = time.monotonic() + PATIENCE_SECONDS
+        assert self.worker.pid is not None
+        while True:
+            os.kill(self.worker.pid, signal.SIGSTOP)
+            # What Java has written whole ends with the end of a block.
+            if (written := offsets.read_bytes()).endswith(b"x") and self.name.encode() in written:
+                self.worker.kill()
+                return
+            os.kill(self.worker.pid, signal.SIGCONT)
+            assert time.monotonic() < until, f"{offsets} is never whole"
+            time.sleep(0.01)
 
     def forget(self, connection: psycopg.Connection[Any]) -> None:
         """Take the connector out and what it left in the database away."""
@@ -233,7 +250,7 @@ def test_the_last_state_of_followed_tables_equals_a_query_though_the_connector_i
         # A snapshot that was not finished is begun anew, and nobody would tell what was deleted meanwhile.
         followed.wait_until_noted(connection)
         life.go_on(200)
-        followed.worker.kill()
+        followed.kill()
         life.go_on(100)
         followed.worker.start()
         followed.follow(**plain)
