@@ -45,6 +45,7 @@ def drop_file(folder: Path, name: str, *rows: tuple[str, float, str]) -> None:
     unfinished.rename(folder / name)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_the_authors_own_code_changes_neither_time_nor_late_rows_nor_the_account(
     tmp_path: Path, spark: SparkSession

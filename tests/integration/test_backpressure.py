@@ -20,7 +20,7 @@ from headrace.runtime.pipeline import Pipeline
 from headrace.services.service import Service
 from tests.topics import create_topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 PARTITIONS = 2
 TICK = 0.1

@@ -20,7 +20,7 @@ from headrace.observe import history
 ROWS = 1_000_000
 PAYMENTS = Payments(seed=12, broken=0.1)
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 
 def _listed(root: Path) -> pl.DataFrame:

@@ -19,7 +19,7 @@ from tests.models import session as session_model
 from tests.models.fixed_windows import MINUTE, Answer, Covering
 from tests.models.rows import Event
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 
 def in_windows(covering: Covering) -> Callable[[list[Event]], Answer]:

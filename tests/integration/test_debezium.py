@@ -233,7 +233,7 @@ def _pipeline(followed: Followed, servers: str, root: Path) -> Any:
     return copied
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize("schemas", ["true", "false"], ids=["with a schema part", "without a schema part"])
 def test_the_last_state_of_followed_tables_equals_a_query_though_the_connector_is_killed(

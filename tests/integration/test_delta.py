@@ -77,6 +77,7 @@ def test_a_batch_is_appended_once_and_its_frame_runs_once_each_time(spark: Spark
     assert len(_rows(spark, path)) == 6
 
 
+@pytest.mark.full
 def test_the_last_change_of_a_key_is_merged_once(spark: SparkSession, tmp_path: Path) -> None:
     schema = "id BIGINT, place STRUCT<x: INT, y: STRING>, label STRING, change STRING"
     path = tmp_path / "merged `x`"
@@ -118,6 +119,7 @@ def test_the_last_change_of_a_key_is_merged_once(spark: SparkSession, tmp_path: 
     assert not [view.name for view in spark.catalog.listTables() if view.name.startswith("headrace_")]
 
 
+@pytest.mark.full
 def test_a_merge_that_another_driver_has_done_meanwhile_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     sink = to_delta(tmp_path / "t", upsert_on="id")
     frame = spark.createDataFrame([(1, 1)], "id BIGINT, n BIGINT")
@@ -128,6 +130,7 @@ def test_a_merge_that_another_driver_has_done_meanwhile_changes_nothing(spark: S
     assert _rows(spark, tmp_path / "t") == [(1, 1)]
 
 
+@pytest.mark.full
 def test_of_two_drivers_that_append_a_batch_at_the_same_time_one_is_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -185,6 +188,7 @@ def _windows(spark: SparkSession, path: Path) -> list[tuple[str, int, int]]:
     return sorted((row["account"], row["window"]["start"].hour, row["spent"]) for row in rows)
 
 
+@pytest.mark.full
 def test_a_table_runs_through_windows_into_a_table_until_its_rows_are_changed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -211,6 +215,7 @@ def test_a_table_runs_through_windows_into_a_table_until_its_rows_are_changed(
     assert "changes=True" in str(raised.value)
 
 
+@pytest.mark.full
 def test_what_a_table_was_given_comes_back_as_a_changelog(spark: SparkSession, tmp_path: Path) -> None:
     schema = "id BIGINT, n BIGINT, change STRING"
     empty = spark.createDataFrame([], "id BIGINT, n BIGINT").write.format("delta")

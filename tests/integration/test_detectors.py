@@ -12,7 +12,7 @@ from headrace.demo.detection import DETECTIONS, judge
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 
 @pytest.mark.parametrize("name", ["impossible-travel", "failed-logins", "card-testing"])

@@ -180,6 +180,7 @@ def test_a_driver_of_an_older_epoch_writes_nothing_even_before_the_first_mark(ka
     assert _ids(kafka, topic) == list(range(10))
 
 
+@pytest.mark.full
 def test_a_zombie_in_the_middle_of_its_transaction_cannot_commit(
     kafka: Service, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +202,7 @@ def test_a_zombie_in_the_middle_of_its_transaction_cannot_commit(
     assert len(messages(kafka.address, topic, "read_uncommitted")) == 20
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_frozen_worker_that_wakes_after_a_take_over_writes_nothing(kafka: Service, topic: str) -> None:
     sink = _sink(kafka, topic)
     with _worker(kafka, topic) as zombie:
@@ -230,6 +231,7 @@ def test_a_writer_that_moves_between_workers_writes_each_share_once(kafka: Servi
     assert _ids(kafka, topic) == list(range(8000))
 
 
+@pytest.mark.full
 def test_a_killed_worker_leaves_no_row_behind(kafka: Service, topic: str) -> None:
     _sink(kafka, topic)
     for pause in (0.9, 1.1, 1.3):
@@ -305,7 +307,7 @@ def test_an_unknown_topic_is_named_with_those_that_exist(kafka: Service, topic: 
     assert problem.value.id == "TOPIC_UNKNOWN"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_wrong_password_is_refused_and_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RIGHT", "correct-horse")
     monkeypatch.setenv("WRONG", "hunter2")
@@ -362,7 +364,7 @@ def test_a_worker_keeps_the_clients_of_a_few_writers_only(kafka: Service, topic:
     assert sink.deliver(_rows(0), writers[0].batch(0, 0, None)) == Delivered(0, already_marked=10)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_transaction_that_the_broker_gave_up_is_written_again(
     kafka: Service, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,7 +382,7 @@ def test_a_transaction_that_the_broker_gave_up_is_written_again(
     assert len(messages(kafka.address, topic, "read_uncommitted")) >= 20
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_broker_that_is_killed_and_comes_back_has_every_row_once(kafka: Service, topic: str) -> None:
     sink = _sink(kafka, topic)
     written: list[int] = []
@@ -404,7 +406,7 @@ def test_a_broker_that_is_killed_and_comes_back_has_every_row_once(kafka: Servic
     assert _ids(kafka, topic) == list(range(800_000))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_commit_whose_answer_is_lost_is_resolved_by_the_mark(
     kafka: Service, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

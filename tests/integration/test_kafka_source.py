@@ -103,6 +103,7 @@ def test_rows_come_once_and_bad_ones_are_dead_letters_with_topic_partition_and_o
     ]
 
 
+@pytest.mark.full
 def test_a_partition_that_lags_holds_the_watermark_so_that_its_rows_are_not_late(
     new_topic: Callable[..., Topic], tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -147,6 +148,7 @@ def test_a_new_flow_starts_where_it_is_told(
     assert _run(copied, tmp_path, spark)[-1]["id"] == "newest"
 
 
+@pytest.mark.full
 def test_a_partition_added_later_is_read_from_its_beginning_while_the_flow_runs(
     new_topic: Callable[..., Topic], tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -212,6 +214,7 @@ def test_a_pattern_reads_every_topic_that_matches(
     assert sorted(row["id"] for row in _run(copied, tmp_path, spark)) == ["p1", "p2"]
 
 
+@pytest.mark.full
 def test_rows_of_a_transaction_that_was_aborted_are_not_there_and_open_ones_are_waited_for(
     new_topic: Callable[..., Topic], tmp_path: Path, spark: SparkSession
 ) -> None:

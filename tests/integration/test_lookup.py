@@ -184,6 +184,7 @@ def test_what_a_query_cannot_answer_is_said_and_asked_again_only_where_that_may_
     assert made.seconds < 30
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_lookup_in_a_flow_is_counted_explained_and_can_be_taken_out_again(
     spark: SparkSession, redis_server: Service, tmp_path: Path, prefix: str

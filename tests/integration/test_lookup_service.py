@@ -16,7 +16,7 @@ import headrace as hr
 from headrace.observe import history
 from tests.bad_service import bad_service
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 ROWS, KEYS, IN_FLIGHT, TIMEOUT, RETRIES = 600, 60, 20, 5, 1
 

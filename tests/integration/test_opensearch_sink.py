@@ -114,6 +114,7 @@ def test_an_index_that_cannot_be_is_an_error_before_the_first_batch(opensearch: 
         _prepared(opensearch, "fine", rows.with_columns(_id=pl.lit("a")))
 
 
+@pytest.mark.full
 def test_an_index_that_takes_no_writes_is_waited_for(opensearch: Service, index: str) -> None:
     rows = pl.DataFrame({"account": ["a"]})
     sink = _prepared(opensearch, index, rows)

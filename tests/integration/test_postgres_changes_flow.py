@@ -36,6 +36,7 @@ def database(postgres: Service, name: str) -> Iterator[psycopg.Connection[Any]]:
         connection.execute(f"drop publication if exists {name}")
 
 
+@pytest.mark.full
 def test_tables_are_read_from_their_snapshot_on_by_every_flow_and_by_one_that_comes_later(
     postgres: Service, database: psycopg.Connection[Any], name: str, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -480,6 +480,7 @@ def test_at_least_once_leaves_no_mark_and_writes_again(
     assert _all(database, "select to_regclass('sinks.headrace_marks')") == [(None,)]
 
 
+@pytest.mark.full
 def test_a_table_that_another_has_locked_is_waited_for(
     postgres: Service, database: psycopg.Connection[Any], writer: Writer
 ) -> None:

@@ -304,6 +304,7 @@ def test_a_cluster_is_refused(tmp_path: Path, flow: str) -> None:
             process.kill()
 
 
+@pytest.mark.full
 def test_a_server_that_is_killed_and_comes_back_has_every_key(flow: str) -> None:
     with running("redis") as server:
         sink = _sink(server, flow, value="json")

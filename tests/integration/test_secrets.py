@@ -16,7 +16,7 @@ from psycopg import sql
 
 from headrace.services.service import Service
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 # A job of its own, so that all that it says can be searched; it runs well once and fails in every way it can.
 JOB = """

@@ -107,7 +107,7 @@ def read_opensearch(server: Service) -> object:
     return httpx.get(f"{server.url}/notes/_doc/1", timeout=60).json()["_source"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "write", "read", "kept"),
     [

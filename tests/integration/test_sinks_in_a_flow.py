@@ -263,6 +263,7 @@ def test_rows_that_a_sink_refuses_are_dead_letters_and_the_others_arrive(
     assert "MESSAGE_TOO_LARGE" in shown
 
 
+@pytest.mark.full
 def test_a_message_of_5_megabytes_is_a_dead_letter_of_its_source(
     place: Any, kafka: Service, new_topic: Callable[..., str], spark: SparkSession
 ) -> None:
@@ -288,6 +289,7 @@ def test_a_message_of_5_megabytes_is_a_dead_letter_of_its_source(
     assert entry["account"]["sources"]["payments"] == {"read": 3, "handed_on": 2, "dead": 1}
 
 
+@pytest.mark.full
 def test_a_restore_into_a_new_checkpoint_writes_again_under_a_new_generation(
     place: Any,
     name: str,
@@ -331,6 +333,7 @@ def test_a_restore_into_a_new_checkpoint_writes_again_under_a_new_generation(
     assert [row[0] for row in database.execute(ids)] == ["1", "1", "2", "2"]  # type: ignore[arg-type]
 
 
+@pytest.mark.full
 def test_a_kafka_mark_that_has_expired_stops_the_flow(
     place: Any, kafka: Service, new_topic: Callable[..., str], spark: SparkSession
 ) -> None:
@@ -351,6 +354,7 @@ def test_a_kafka_mark_that_has_expired_stops_the_flow(
     assert len(history.read(place.checkpoint / "copy")) == 1
 
 
+@pytest.mark.full
 def test_a_topic_that_was_made_anew_has_lost_its_marks(
     place: Any, kafka: Service, new_topic: Callable[..., str], spark: SparkSession
 ) -> None:
@@ -371,6 +375,7 @@ def test_a_topic_that_was_made_anew_has_lost_its_marks(
     assert _messages(kafka, topic) == []
 
 
+@pytest.mark.full
 def test_sinks_and_the_number_of_their_writers_may_change_from_start_to_start(
     place: Any,
     name: str,
@@ -404,6 +409,7 @@ def test_sinks_and_the_number_of_their_writers_may_change_from_start_to_start(
     assert kept == [f"{number}.{row}" for number in (1, 2, 3, 5) for row in range(5)]
 
 
+@pytest.mark.full
 def test_a_new_checkpoint_is_a_new_flow_that_writes_everything_again(
     place: Any,
     name: str,
@@ -426,6 +432,7 @@ def test_a_new_checkpoint_is_a_new_flow_that_writes_everything_again(
     assert database.execute(count.format(name)).fetchone() == (2, 1)  # type: ignore[arg-type]
 
 
+@pytest.mark.full
 def test_empty_batches_leave_no_mark_and_break_nothing(
     place: Any,
     name: str,

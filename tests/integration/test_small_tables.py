@@ -88,6 +88,7 @@ def test_a_postgresql_that_is_away_before_the_first_batch_is_an_error(joined: Ru
         joined(table)
 
 
+@pytest.mark.full
 def test_a_delta_table_is_joined_in_its_newest_version(joined: Run, spark: SparkSession, tmp_path: Path) -> None:
     place = str(tmp_path / "prices")
 

@@ -16,7 +16,7 @@ import headrace as hr
 from headrace.services.service import Service
 from tests.topics import create_topic, messages
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 KEY = "order_id"
 

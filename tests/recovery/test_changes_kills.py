@@ -15,7 +15,7 @@ from headrace.connectors.servers import running
 from headrace.observe import history
 from tests.topics import create_topic, messages
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(3600)]
 
 PARTITIONS = 3
 ORDERS = 40

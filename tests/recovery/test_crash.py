@@ -35,7 +35,7 @@ CRASHES = (
 )
 OUTPUTS = ("out/main", "out/late", "checkpoint/spend/dead_letters")
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(1800)]
 
 
 def _filled(job: Any) -> Any:

@@ -49,7 +49,7 @@ def _by_id(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.group_by("id").agg(pl.len().cast(pl.Int64).alias("times"))
 
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(900)]
 
 
 def test_every_broken_row_is_a_dead_letter_once(survived: tuple[Any, pl.DataFrame]) -> None:

@@ -13,7 +13,7 @@ from headrace.connectors.servers import running
 from headrace.observe import history
 from headrace.observe.status import statuses
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(600)]
 
 TOLD_WITHIN, EXACT_WITHIN = 20, 120
 """Twice what is promised, for a machine that does other things as well."""

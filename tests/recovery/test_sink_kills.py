@@ -20,7 +20,7 @@ from polars.testing import assert_frame_equal
 from headrace.connectors.servers import running
 from headrace.observe import history
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(7200)]
 
 SINKS = ("kafka", "delta", "postgres", "redis")
 

@@ -30,7 +30,7 @@ from headrace.services.service import Service
 from tests.recovery.shop import LAST, TABLES, VIEW, Shop, close
 from tests.recovery.view_job import CUSTOMER, ORDER
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(7200)]
 
 COLUMNS = (*ORDER, *CUSTOMER)
 SHOPS = 2

@@ -16,7 +16,7 @@ from headrace.connectors.servers import running
 from headrace.observe import history
 from headrace.runtime.checkpoint import EXPIRES_SECONDS
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(900)]
 
 MOST_ROUNDS = 5
 """``make recovery`` has as many; the usual run one for each kill of the other tests."""
