@@ -233,9 +233,14 @@ def _pipeline(followed: Followed, servers: str, root: Path) -> Any:
     return copied
 
 
-@pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.parametrize("schemas", ["true", "false"], ids=["with a schema part", "without a schema part"])
+@pytest.mark.parametrize(
+    "schemas",
+    [
+        pytest.param("true", id="with a schema part"),
+        pytest.param("false", id="without a schema part", marks=pytest.mark.full),
+    ],
+)
 def test_the_last_state_of_followed_tables_equals_a_query_though_the_connector_is_killed(
     schemas: str, followed: Followed, kafka: Service, postgres: Service, tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -36,7 +36,6 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Co
 
 
 @pytest.mark.spark
-@pytest.mark.full
 def test_the_demonstration_ends_with_an_account_that_adds_up(
     shown: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
@@ -54,7 +53,6 @@ def test_the_demonstration_ends_with_an_account_that_adds_up(
 
 
 @pytest.mark.spark
-@pytest.mark.full
 def test_every_window_holds_what_the_generator_knows(shown: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     folder, ended = shown
     read = number(EQUATION.findall(ended.stdout)[0][0])
