@@ -14,7 +14,6 @@ from headrace.connectors.kafka.librdkafka import Consumer, Messages, Wanted
 from headrace.services.service import Service
 from tests.topics import create_topic
 
-
 Sent = tuple[bytes | None, bytes | None]
 EVERYTHING = Wanted(keys=True, moments=True)
 SETTINGS = {
