@@ -11,8 +11,7 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.operators.key_order import KEY_NUMBER, in_key_order, with_key_numbers
-from headrace.operators.rows import Rows
+from headrace.operators.rows import KEY_NUMBER, Rows, in_key_order, with_key_numbers
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
@@ -68,7 +67,7 @@ class Deduplication:
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late rows aside, and drop those that have key and time of an earlier one in the frame."""
-        on_time, late = self.rows.parted(rows, bounds)
+        on_time, late = self.rows.split_late(rows, bounds)
         on_time = canonical(on_time, self.key).with_columns(self.rows.row_time.alias(TIME))
         firsts = on_time.unique([*self.key, TIME], keep="first", maintain_order=True)
         return Combined(

@@ -1,38 +1,45 @@
-"""The rows that come to a step: their key, their time, and which of them are late."""
+"""The rows of a step: their key and event time, which of them are late, and the orders that state keeps them in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
+from headrace.event_time.strategy import BEGINNING
 from headrace.event_time.strategy import END as END_OF_TIME
 
 RESERVED = "__"
 LATE_BY = "late_by"
+ARRIVAL = "__arrival"
+"""The number of a row among all that have come to its key group."""
+KEY_NUMBER = "__key"
+"""A number for each key of a frame: to sort and roll by it is several times faster than by the key itself."""
+_SAME = "__same"
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What every step asks of its rows."""
+    """The rows of one input of a step."""
 
     step: str
     key: tuple[str, ...]
     time: str
     schema: Mapping[str, pl.DataType]
-    """Columns of the rows that come in; the time is a timestamp or the window of an earlier step."""
+    """Columns of the input; the time is a timestamp or the window of an earlier step."""
 
     def __post_init__(self) -> None:
         taken = sorted(name for name in self.schema if name.startswith(RESERVED))
         if taken:
             raise DefinitionError(
                 "COLUMN_RESERVED",
-                f"step {self.step!r}: column {taken[0]!r} begins with {RESERVED!r}, as columns do that Headrace adds "
-                f"to its state. Rename it before the step, as in .withColumnRenamed({taken[0]!r}, "
+                f"step {self.step!r}: column {taken[0]!r} begins with {RESERVED!r}, which is reserved for columns "
+                f"that Headrace adds to its state. Rename it before the step, as in .withColumnRenamed({taken[0]!r}, "
                 f"{taken[0].lstrip('_')!r}).",
             )
 
@@ -59,23 +66,109 @@ class Rows:
             )
         return {**self.schema, LATE_BY: pl.Duration("us")}
 
-    def late(self, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
+    @property
+    def is_correction(self) -> pl.Expr:
+        """Whether a row is a correction by an earlier step, which is late for this step whatever its time.
+
+        The first result has been counted already, so an open window would count both.
+        """
+        follows_windows = isinstance(self.schema[self.time], pl.Struct) and "pane" in self.schema
+        return pl.col("pane").eq_missing("late") if follows_windows else pl.lit(False)
+
+    def is_late(self, bounds: TimeBounds, *, correctable: int = 0, closes: pl.Expr | None = None) -> pl.Expr:
+        """Whether a row comes too late even for a correction.
+
+        ``closes`` is when the last result that a row belongs to closes; without it that is right after the row itself.
+        """
+        return has_closed(self.row_time + 1 if closes is None else closes, bounds, correctable) | self.is_correction
+
+    def split_late(
+        self, rows: pl.DataFrame, bounds: TimeBounds, is_late: pl.Expr | None = None
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The rows that are taken, and the late ones (by ``is_late`` or by event time) with how late each was."""
+        late = rows.select(self.is_late(bounds) if is_late is None else is_late).to_series()
+        if not late.any():
+            return rows, self.with_late_by(rows.clear(), bounds)
+        return rows.filter(~late), self.with_late_by(rows.filter(late), bounds)
+
+    def with_late_by(self, late: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
         """Late rows with how late each was."""
         # At a drain the watermark is the end of time, from which no distance can be told.
         watermark = pl.lit(bounds.fire if bounds.fire < END_OF_TIME else bounds.late, pl.Int64)
-        return rows.with_columns((watermark - self.row_time).cast(pl.Duration("us")).alias(LATE_BY))
+        return late.with_columns((watermark - self.row_time).cast(pl.Duration("us")).alias(LATE_BY))
 
-    @property
-    def is_correction(self) -> pl.Expr:
-        """Whether a row is an earlier step's correction, which is late for this step whatever window it falls into.
 
-        The first result has been taken in already, so an open window would count both.
-        """
-        follows_windows = isinstance(self.schema[self.time], pl.Struct) and "pane" in self.schema
-        return pl.col("pane") == "late" if follows_windows else pl.lit(False)
+def has_closed(closes: pl.Expr, bounds: TimeBounds, correctable: int) -> pl.Expr:
+    """Whether a result that closes at a time takes no more rows: event time has passed it, and the time to correct it.
 
-    def parted(self, rows: pl.DataFrame, bounds: TimeBounds) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The rows on time, and those that event time has already passed, with how late each was."""
-        late = rows.select((self.row_time < bounds.late) | self.is_correction).to_series()
-        on_time = rows.filter(~late) if late.any() else rows
-        return on_time, self.late(rows.filter(late), bounds)
+    >>> ends = pl.DataFrame({"end": [10, 20, 30]})
+    >>> ends.select(has_closed(pl.col("end"), TimeBounds(late=25, fire=25), correctable=5))["end"].to_list()
+    [True, True, False]
+    """
+    return closes <= max(bounds.late - correctable, BEGINNING)
+
+
+def next_arrival(state: pl.DataFrame, first: int = 0) -> int:
+    """The number of the next row that comes.
+
+    >>> next_arrival(pl.DataFrame({ARRIVAL: [0, 2, 1]})), next_arrival(pl.DataFrame(schema={ARRIVAL: pl.Int64}))
+    (3, 0)
+    """
+    return first if state.is_empty() else int(state[ARRIVAL].max()) + 1  # type: ignore[arg-type]
+
+
+def in_order_of_arrival(state: pl.DataFrame) -> pl.DataFrame:
+    """The state as rows came, whether the worker remembers it or has read it: a row that was changed is stored last.
+
+    >>> in_order_of_arrival(pl.DataFrame({ARRIVAL: [0, 2, 1]}))[ARRIVAL].to_list()
+    [0, 1, 2]
+    """
+    return state if state[ARRIVAL].is_sorted() else state.sort(ARRIVAL)
+
+
+def with_key_numbers(rows: pl.DataFrame, key: Sequence[str], *, of: pl.DataFrame) -> pl.DataFrame:
+    """The rows of the keys that ``of`` holds, with the number of their key.
+
+    >>> rows = pl.DataFrame({"account": ["a", "b", "a"], "at": [3, 2, 1]})
+    >>> with_key_numbers(rows, ["account"], of=rows.head(1)).rows()
+    [('a', 3, 0), ('a', 1, 0)]
+    """
+    if not key:
+        return rows.with_columns(pl.lit(0, pl.UInt32).alias(KEY_NUMBER))
+    numbers = of.select(key).unique(maintain_order=True).with_row_index(KEY_NUMBER)
+    return join_by_key(rows, numbers, key, nulls_equal=True, maintain_order="left")
+
+
+def join_by_key(
+    rows: pl.DataFrame,
+    others: pl.DataFrame,
+    key: Sequence[str],
+    *,
+    how: Literal["inner", "left"] = "inner",
+    nulls_equal: bool = False,
+    maintain_order: Literal["none", "left", "left_right"] = "none",
+) -> pl.DataFrame:
+    """The rows with those of the others that have their key, which may be NaN.
+
+    >>> rows = pl.DataFrame({"level": [float("nan")]})
+    >>> join_by_key(rows, rows.with_columns(name=pl.lit("none")), ["level"]).rows()
+    [(nan, 'none')]
+    """
+    if len(key) > 1 or not rows.schema[key[0]].is_float():
+        return rows.join(others, on=key, how=how, nulls_equal=nulls_equal, maintain_order=maintain_order)
+    # Polars (2.1) finds no NaN when it joins by one column that it knows to be sorted; by two columns it does.
+    same = pl.lit(0).alias(_SAME)
+    left, right = rows.with_columns(same), others.with_columns(same)
+    joined = left.join(right, on=[*key, _SAME], how=how, nulls_equal=nulls_equal, maintain_order=maintain_order)
+    return joined.drop(_SAME)
+
+
+def in_key_order(numbered: pl.DataFrame, *order: str) -> pl.DataFrame:
+    """The rows of each key together, in an order.
+
+    >>> rows = pl.DataFrame({"__key": [1, 0, 1], "at": [3, 2, 1]})
+    >>> in_key_order(rows, "at").rows()
+    [(0, 2), (1, 1), (1, 3)]
+    """
+    # Two sorts, of which the second keeps the order of the first, are twice as fast as one over all columns.
+    return numbered.sort(*order, maintain_order=True).sort(KEY_NUMBER, maintain_order=True)

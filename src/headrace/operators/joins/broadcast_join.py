@@ -21,7 +21,7 @@ from headrace.operators.joins.join_columns import (
     join_key,
     joined_columns,
 )
-from headrace.operators.key_order import join_by_key
+from headrace.operators.rows import join_by_key
 from headrace.operators.step import LateRows, Step
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.stateless import Passed, Stateless

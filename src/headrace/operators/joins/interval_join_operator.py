@@ -10,9 +10,9 @@ import polars as pl
 
 from headrace.changelog import CHANGE
 from headrace.event_time.record import TimeBounds
-from headrace.operators.arrival import ARRIVAL, in_order_of_arrival
 from headrace.operators.joins.matching import CandidateRows, Int64Array, MatchStrategy, RowPairs, concat_pairs
 from headrace.operators.joins.stream_join_operator import RIGHT, TIME, StreamJoinOperator
+from headrace.operators.rows import ARRIVAL, in_order_of_arrival
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Due
 

@@ -14,12 +14,9 @@ import polars as pl
 from headrace.changelog import CHANGE, DELETE, INSERT
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.event_time.strategy import BEGINNING
-from headrace.operators.arrival import ARRIVAL, next_arrival
 from headrace.operators.joins.join_columns import JoinedColumns
 from headrace.operators.joins.matching import BoolArray, Int64Array, RowPairs
-from headrace.operators.key_order import KEY_NUMBER, with_key_numbers
-from headrace.operators.rows import Rows
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, Rows, next_arrival, with_key_numbers
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined
@@ -76,8 +73,7 @@ class JoinInput:
 
     def too_late(self, bounds: TimeBounds) -> pl.Expr:
         """Whether a row is too late even for a correction; an earlier step's correction always is."""
-        bound = max(bounds.late - self.lateness.correctable, BEGINNING)
-        return (self.rows.row_time < bound) | self.rows.is_correction
+        return self.rows.is_late(bounds, correctable=self.lateness.correctable)
 
     def partly_late(self, accepted: pl.DataFrame, bounds: TimeBounds) -> int:
         """How many accepted rows were too late for some of their windows."""
@@ -85,15 +81,13 @@ class JoinInput:
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late rows aside, and drop rows with a null key where they could not be emitted."""
-        late = rows.select(self.too_late(bounds)).to_series()
-        some_late = bool(late.any())
-        on_time = canonical(rows.filter(~late) if some_late else rows, self.key)
+        taken, late = self.rows.split_late(rows, bounds, self.too_late(bounds))
+        on_time = canonical(taken, self.key)
         accepted, partly_late = on_time.height, self.partly_late(on_time, bounds)
         if not self.emits_unmatched and any(on_time[name].null_count() for name in self.key):
             on_time = on_time.filter(~self.without_key)
         partials = on_time.select(*self.key, self.rows.row_time.alias(TIME), *self.payload)
-        aside = self.rows.late(rows.filter(late) if some_late else rows.clear(), bounds)
-        return Combined(partials, aside, accepted, partly_late)
+        return Combined(partials, late, accepted, partly_late)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Rows stay as they are, in the order of arrival."""

@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 
 from headrace.event_time.record import TimeBounds
-from headrace.operators.arrival import ARRIVAL, in_order_of_arrival, next_arrival
 from headrace.operators.joins.temporal_join_operator import (
     KIND,
     ROW,
@@ -20,7 +19,7 @@ from headrace.operators.joins.temporal_join_operator import (
     TemporalJoinOperator,
 )
 from headrace.operators.joins.versioned_table import ROW_NUMBER, fill_unsent, upserts
-from headrace.operators.key_order import KEY_NUMBER, with_key_numbers
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, in_order_of_arrival, next_arrival, with_key_numbers
 from headrace.wheel.operator import Applied, Combined, Due
 
 _IS_ROW = pl.col(KIND) == ROW
@@ -50,7 +49,7 @@ class TemporalJoinByArrival(TemporalJoinOperator):
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """No row is late."""
-        return self.accept(rows, self.layout.rows.late(rows.clear(), bounds))
+        return self.accept(rows, self.layout.rows.with_late_by(rows.clear(), bounds))
 
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds

@@ -10,7 +10,6 @@ import polars as pl
 from headrace.changelog import CHANGE, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.operators.arrival import ARRIVAL, in_order_of_arrival, next_arrival
 from headrace.operators.joins.matching import BoolArray, Int64Array
 from headrace.operators.joins.temporal_join_operator import (
     KIND,
@@ -20,10 +19,9 @@ from headrace.operators.joins.temporal_join_operator import (
     VERSION_POSITION,
     TemporalJoinOperator,
     earlier,
-    split_late,
 )
 from headrace.operators.joins.versioned_table import ROW_NUMBER, VersionedTable, fill_unsent, keyed_times, upserts
-from headrace.operators.key_order import with_key_numbers
+from headrace.operators.rows import ARRIVAL, in_order_of_arrival, next_arrival, with_key_numbers
 from headrace.wheel.operator import Applied, Combined, Due, Holding
 
 MAX_CHUNKS = 16
@@ -67,7 +65,8 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late rows aside."""
         given = self.layout.rows
-        return self.accept(*split_late(given, rows, self.lateness, bounds, refused=given.is_correction))
+        is_late = given.is_late(bounds, correctable=self.lateness.correctable)
+        return self.accept(*given.split_late(rows, bounds, is_late))
 
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds

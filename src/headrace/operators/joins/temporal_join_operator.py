@@ -12,9 +12,8 @@ from headrace.changelog import CHANGE, CHANGES, POSITION, UNCHANGED, is_setting
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
-from headrace.operators.arrival import ARRIVAL
 from headrace.operators.joins.join_columns import InnerOrLeft, JoinedColumns, JoinKey, joined_columns
-from headrace.operators.rows import Rows
+from headrace.operators.rows import ARRIVAL, Rows, has_closed
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined
 
@@ -31,14 +30,6 @@ def earlier(time: int, by: int) -> int:
     (7, True)
     """
     return max(time - by, BEGINNING)
-
-
-def split_late(
-    rows: Rows, given: pl.DataFrame, lateness: Lateness, bounds: TimeBounds, *, refused: pl.Expr
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Accepted rows, and rows that are refused or too late even for a correction, with how late they were."""
-    late = given.select((rows.row_time < earlier(bounds.late, lateness.correctable)) | refused).to_series()
-    return given.filter(~late) if late.any() else given, rows.late(given.filter(late), bounds)
 
 
 @dataclass(frozen=True)
@@ -165,11 +156,13 @@ class VersionInput:
         """Set late versions and unknown changes aside; drop versions with a null key, which match nothing."""
         versions = self.layout.versions
         if self.lateness is None:
-            on_time, late = rows, versions.late(rows.clear(), bounds)
+            on_time, late = rows, versions.with_late_by(rows.clear(), bounds)
         else:
             # A window's correction replaces its first result where late versions are accepted.
-            refused = pl.lit(False) if self.lateness.correctable else versions.is_correction
-            on_time, late = split_late(versions, rows, self.lateness, bounds, refused=refused)
+            correctable = self.lateness.correctable
+            too_late = has_closed(versions.row_time + 1, bounds, correctable)
+            is_late = too_late if correctable else versions.is_late(bounds)
+            on_time, late = versions.split_late(rows, bounds, is_late)
         failed = None
         if self.layout.is_changelog:
             known = on_time[CHANGE].is_in(CHANGES).fill_null(False)

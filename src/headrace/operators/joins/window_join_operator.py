@@ -10,10 +10,9 @@ import polars as pl
 
 from headrace.changelog import CHANGE
 from headrace.event_time.record import TimeBounds
-from headrace.operators.arrival import ARRIVAL
 from headrace.operators.joins.matching import AllMatches, BoolArray, CandidateRows, Int64Array, RowPairs, concat_pairs
 from headrace.operators.joins.stream_join_operator import RIGHT, ROW_NUMBER, TIME, JoinInput, StreamJoinOperator
-from headrace.operators.key_order import KEY_NUMBER, with_key_numbers
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, has_closed, with_key_numbers
 from headrace.operators.windows.aggregation import WINDOW
 from headrace.operators.windows.fixed.assigners import Windows
 from headrace.schemas import MOMENT
@@ -30,18 +29,15 @@ class WindowJoinInput(JoinInput):
 
     def too_late(self, bounds: TimeBounds) -> pl.Expr:
         """Whether a row is too late for all its windows."""
-        return (self._accepting_until(last=True) <= bounds.late) | self.rows.is_correction
+        closes = self.windows.last(self.windows.pane(self.rows.row_time))
+        return self.rows.is_late(bounds, correctable=self.lateness.correctable, closes=closes)
 
     def partly_late(self, accepted: pl.DataFrame, bounds: TimeBounds) -> int:
         """How many accepted rows were too late for some of their windows."""
         if not self.windows.overlapping:
             return 0
-        return int(accepted.select((self._accepting_until(last=False) <= bounds.late).sum()).item())
-
-    def _accepting_until(self, *, last: bool) -> pl.Expr:
-        """Until when the last or the first window of a row accepts rows."""
-        pane = self.windows.pane(self.rows.row_time)
-        return (self.windows.last(pane) if last else self.windows.first(pane)) + self.lateness.correctable
+        closes = self.windows.first(self.windows.pane(self.rows.row_time))
+        return int(accepted.select(has_closed(closes, bounds, self.lateness.correctable).sum()).item())
 
 
 @dataclass(frozen=True)
@@ -117,7 +113,7 @@ class WindowJoinOperator(StreamJoinOperator):
     def _assigned(self, rows: pl.DataFrame, known: int, bounds: TimeBounds) -> pl.DataFrame:
         """Every row in each of its windows that closes now, or that is closed and still accepts rows."""
         end, is_new = pl.col(END), pl.col(NEW)
-        accepts_rows = end + self.lateness.correctable > bounds.late
+        accepts_rows = ~has_closed(end, bounds, self.lateness.correctable)
         concerned = (end <= bounds.fire) & (accepts_rows | (~is_new & (end > bounds.before)))
         return (
             rows.lazy()

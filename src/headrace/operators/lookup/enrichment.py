@@ -12,12 +12,12 @@ from typing import Literal
 import polars as pl
 
 from headrace.errors import HeadraceError
-from headrace.operators.key_order import join_by_key
 from headrace.operators.lookup.breaker import Breaker
 from headrace.operators.lookup.cache import Cache, Remembered
 from headrace.operators.lookup.client import Desk, Piece, desk_of, leave
 from headrace.operators.lookup.requests import Terms
 from headrace.operators.lookup.service import LookupFailure, Service
+from headrace.operators.rows import join_by_key
 from headrace.shaping import json_rows
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.stateless import Passed

@@ -12,15 +12,13 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.operators.arrival import ARRIVAL, next_arrival
-from headrace.operators.key_order import KEY_NUMBER
 from headrace.operators.patterns.bound import BoundPattern
 from headrace.operators.patterns.collector import cycles_not_searched
 from headrace.operators.patterns.kept import KeptColumns, kept_schema, matches_of
 from headrace.operators.patterns.match_values import physical
 from headrace.operators.patterns.matcher import Found, KeyMatches
 from headrace.operators.patterns.useful import HITS, TIME, useful_rows
-from headrace.operators.rows import Rows
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, Rows, next_arrival
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due
@@ -104,7 +102,7 @@ class PatternMatching:
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Judge lateness, ask the conditions of whole columns, and drop rows that no step can use."""
-        accepted, late = self.rows.parted(rows, bounds)
+        accepted, late = self.rows.split_late(rows, bounds)
         asked = accepted.with_columns(self.pattern.hits.alias(HITS))
         if not self.pattern.definition.sees_every_row:
             asked = asked.filter(pl.col(HITS) != 0)

@@ -12,7 +12,6 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
-from headrace.operators.arrival import ARRIVAL
 from headrace.operators.patterns.by_pattern import (
     MATCHED_AT,
     TIMED_OUT,
@@ -27,7 +26,7 @@ from headrace.operators.patterns.rule_intake import (
     RulePlace,
     rule_matching,
 )
-from headrace.operators.rows import Rows
+from headrace.operators.rows import ARRIVAL, Rows
 from headrace.schemas import MOMENT
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.key_groups import canonical
@@ -107,7 +106,7 @@ class RuleMatching:
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Judge lateness."""
-        accepted, late = self._rows.parted(rows, bounds)
+        accepted, late = self._rows.split_late(rows, bounds)
         travelling = accepted.select(
             *self.key, self._rows.row_time.alias(TIME), pl.struct(dict(self.place.schema).keys()).alias(ROW)
         )

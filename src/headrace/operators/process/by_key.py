@@ -15,7 +15,6 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END
-from headrace.operators.key_order import KEY_NUMBER
 from headrace.operators.process.calls import Calls, Timed, key_values
 from headrace.operators.process.keyed_process import KeyedProcess, states_of
 from headrace.operators.process.layout import ARRIVAL, DUE, DUE_CLOCK, KEPT, ROW, Layout, is_empty
@@ -23,7 +22,7 @@ from headrace.operators.process.on_error import OnError
 from headrace.operators.process.outputs import OutputRows
 from headrace.operators.process.rows import python_columns, row_class
 from headrace.operators.process.rules import RuleHistory
-from headrace.operators.rows import Rows
+from headrace.operators.rows import KEY_NUMBER, Rows
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Holding
@@ -92,7 +91,7 @@ class Processing:
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late rows aside, unless they are delivered; the others travel one by one."""
-        late = rows.select(((self.rows.row_time < bounds.late) | self.rows.is_correction).alias(LATE)).to_series()
+        late = rows.select(self.rows.is_late(bounds).alias(LATE)).to_series()
         too_late = rows.clear()
         if not self._delivers and late.any():
             too_late, rows = rows.filter(late), rows.filter(~late)
@@ -102,7 +101,7 @@ class Processing:
             pl.struct(field.name for field in self._row.fields).alias(ROW),
             *([late] if self._delivers else []),
         )
-        return Combined(canonical(travelling, self.key), self.rows.late(too_late, bounds), rows.height)
+        return Combined(canonical(travelling, self.key), self.rows.with_late_by(too_late, bounds), rows.height)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Rows stay as they are, in the order of their arrival."""

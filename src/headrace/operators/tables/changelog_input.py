@@ -12,8 +12,7 @@ from headrace.changelog import CHANGE, CHANGELOG, CHANGES, POSITION, UNCHANGED, 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
-from headrace.operators.key_order import join_by_key
-from headrace.operators.rows import Rows
+from headrace.operators.rows import Rows, join_by_key
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined, Due
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import polars as pl
 
 from headrace.expressions.aggregates.sums import Average, Sum
-from headrace.operators.key_order import KEY_NUMBER
+from headrace.operators.rows import KEY_NUMBER
 from headrace.operators.tables.changelog_input import ORDERED
 from headrace.operators.tables.retractable_aggregates import (
     CHANGED,

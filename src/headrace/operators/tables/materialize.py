@@ -24,8 +24,7 @@ from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.graph import check_name
 from headrace.keys import key_columns, said_key
-from headrace.operators.key_order import join_by_key
-from headrace.operators.rows import Rows
+from headrace.operators.rows import Rows, join_by_key
 from headrace.operators.step import LateRows, Step, check_key
 from headrace.operators.tables.changelog_input import (
     ORDERED,

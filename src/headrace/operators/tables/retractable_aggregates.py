@@ -17,7 +17,7 @@ from headrace.expressions.aggregates.counts import Count, CountDistinct
 from headrace.expressions.aggregates.extremes import Extreme, extreme
 from headrace.expressions.aggregates.sums import Average, Sum
 from headrace.expressions.operands import is_float
-from headrace.operators.key_order import KEY_NUMBER
+from headrace.operators.rows import KEY_NUMBER
 from headrace.operators.tables.double_double import summed
 
 Schema = Mapping[str, pl.DataType]

@@ -9,7 +9,7 @@ import polars as pl
 
 from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UPDATE_AFTER, UPDATE_BEFORE, sortable
 from headrace.event_time.record import TimeBounds
-from headrace.operators.key_order import KEY_NUMBER, join_by_key, with_key_numbers
+from headrace.operators.rows import KEY_NUMBER, join_by_key, with_key_numbers
 from headrace.operators.tables.changelog_input import (
     ALONE,
     CHANGED_AT,

@@ -12,7 +12,7 @@ import polars as pl
 from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UPDATE_AFTER, UPDATE_BEFORE, sortable
 from headrace.event_time.record import TimeBounds
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey
-from headrace.operators.key_order import join_by_key
+from headrace.operators.rows import join_by_key
 from headrace.operators.tables.changelog_input import (
     ALONE,
     CHANGED_AT,

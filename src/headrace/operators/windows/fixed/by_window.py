@@ -9,6 +9,7 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
+from headrace.operators.rows import has_closed
 from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
 from headrace.operators.windows.emission import Emission
 from headrace.operators.windows.fixed.assigners import Windows
@@ -126,7 +127,7 @@ class WindowAggregation(Windowing):
     def _spread(self, panes: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
         """Every pane in each of its windows that still takes rows."""
         spread = panes.with_columns(self.windows.all(pl.col(END)).alias(END)).explode(END)
-        return self.merge(spread.filter(pl.col(END) + self.lateness.correctable > bounds.late))
+        return self.merge(spread.filter(~has_closed(pl.col(END), bounds, self.lateness.correctable)))
 
     def _take(
         self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds

@@ -57,10 +57,7 @@ class Gathering:
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Gather rows that are on time for certain; whether the others are late is for the state to tell."""
         aggregation = self.aggregation
-        taken, late = rows, rows.clear()
-        corrections = rows.select(aggregation.is_correction.fill_null(False)).to_series()
-        if corrections.any():
-            taken, late = rows.filter(~corrections), rows.filter(corrections)
+        taken, late = aggregation.split_late(rows, bounds, aggregation.is_correction)
         time = aggregation.row_time
         timed = taken.with_columns(time.alias(FIRST), self.gap.behind(time).alias(END), time.alias(ROOT))
         doubtful = timed.select(pl.col(FIRST) < bounds.late).to_series()
@@ -68,7 +65,7 @@ class Gathering:
             parts = self._together(timed)
         else:
             parts = pl.concat([self._together(timed.filter(~doubtful)), self._apart(timed.filter(doubtful), bounds)])
-        return Combined(parts, aggregation.late(late, bounds), taken.height)
+        return Combined(parts, late, taken.height)
 
     def merge(self, parts: pl.DataFrame) -> pl.DataFrame:
         """Parts of several frames; those with a row of their own stay as they are."""

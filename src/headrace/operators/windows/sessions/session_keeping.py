@@ -93,7 +93,7 @@ class Sessions(Windowing, ABC):
             late.append(self._gathering.rows_of(chains.filter(too_late)))
             # Without them, cuts behind them may be elsewhere.
             chains = self._chained(chains.filter(~too_late))
-        return others, chains, self.aggregation.late(pl.concat(late), bounds)
+        return others, chains, self.aggregation.with_late_by(pl.concat(late), bounds)
 
     def _of_keys(self, known: pl.DataFrame, parts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """What is known of other keys, and of the keys of these parts (perhaps of a few more)."""

@@ -10,7 +10,7 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.operators.arrival import ARRIVAL, next_arrival
+from headrace.operators.rows import ARRIVAL, next_arrival
 from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
 from headrace.operators.windows.emission import Emission
 from headrace.operators.windows.panes import Panes
@@ -94,11 +94,11 @@ class RowAggregation(Windowing):
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set rows aside that come too late; the others cannot be combined, because each is emitted."""
         aggregation = self.aggregation
-        over = aggregation.row_time + 1 + self.lateness.correctable <= bounds.late
-        too_late = rows.select(over | aggregation.is_correction).to_series()
-        accepted = canonical(rows.filter(~too_late), aggregation.key).select(aggregation.schema.keys())
+        is_late = aggregation.is_late(bounds, correctable=self.lateness.correctable)
+        taken, late = aggregation.split_late(rows, bounds, is_late)
+        accepted = canonical(taken, aggregation.key).select(aggregation.schema.keys())
         partials = accepted if self.shares is None else self.shares.dealt(accepted)
-        return Combined(partials, aggregation.late(rows.filter(too_late), bounds), accepted.height)
+        return Combined(partials, late, accepted.height)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Rows stay as they are, in the order of their arrival."""

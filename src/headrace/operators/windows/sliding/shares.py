@@ -15,8 +15,7 @@ from functools import cached_property
 
 import polars as pl
 
-from headrace.operators.arrival import ARRIVAL
-from headrace.operators.key_order import KEY_NUMBER, in_key_order, with_key_numbers
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, in_key_order, with_key_numbers
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.sliding.row_windows import CHANGED, NEW, REACHED, TIME
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.operators.arrival import ARRIVAL, next_arrival
+from headrace.operators.rows import ARRIVAL, next_arrival
 from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
 from headrace.operators.windows.emission import Trigger, When
 from headrace.operators.windows.panes import Panes
@@ -87,7 +87,7 @@ class TriggerAggregation(Windowing):
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Rows that event time has already passed are late; the others travel one by one."""
         aggregation = self.aggregation
-        accepted, late = aggregation.parted(rows, bounds)
+        accepted, late = aggregation.split_late(rows, bounds)
         asked = pl.lit(None, pl.Boolean)
         if isinstance(self.trigger, When):
             asked = self.trigger.condition.truth(aggregation.schema)

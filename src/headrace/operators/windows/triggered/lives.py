@@ -8,7 +8,7 @@ import polars as pl
 
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END as END_OF_TIME
-from headrace.operators.arrival import ARRIVAL
+from headrace.operators.rows import ARRIVAL
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import AfterRows, Every, Trigger, When
 

@@ -11,7 +11,7 @@ import headrace as hr
 from headrace.errors import HeadraceError
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.operators.arrival import ARRIVAL
+from headrace.operators.rows import ARRIVAL
 from headrace.operators.windows.sliding.by_row import RowAggregation
 from headrace.wheel.operator import Applied, Due
 
