@@ -37,9 +37,9 @@ from .operators.joins.broadcast_join import broadcast_join
 from .operators.joins.interval_join import interval_join
 from .operators.joins.temporal_join import temporal_join
 from .operators.joins.window_join import cumulating_window, hopping_window, tumbling_window, window_join
-from .operators.lookup.breaker import breaker
-from .operators.lookup.cache import cache
+from .operators.lookup.client import cache
 from .operators.lookup.lookup import lookup
+from .operators.lookup.requests import breaker
 from .operators.outbox import outbox
 from .operators.patterns import skip
 from .operators.patterns.chain import group

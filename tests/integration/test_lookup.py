@@ -21,9 +21,9 @@ import headrace as hr
 from headrace.connectors.postgres.lookup import postgres_lookup
 from headrace.connectors.redis.lookup import redis_lookup
 from headrace.observe import history
-from headrace.operators.lookup.breaker import breaker
-from headrace.operators.lookup.cache import cache
+from headrace.operators.lookup.client import cache
 from headrace.operators.lookup.lookup import lookup
+from headrace.operators.lookup.requests import breaker
 from headrace.operators.lookup.service import LARGEST_ANSWER
 from headrace.services.service import Service
 from tests.unit.conftest import Batches

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 import headrace as hr
-from headrace.operators.lookup.cache import cache
+from headrace.operators.lookup.client import cache
 from headrace.operators.lookup.lookup import Lookup, lookup
 from headrace.testing import at, batch, clock, crash, expect, play, row, timeline, watermark
 

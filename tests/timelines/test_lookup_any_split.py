@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.operators.lookup.cache import Cache, cache
+from headrace.operators.lookup.client import Cache, cache
 from headrace.operators.lookup.lookup import Lookup, lookup
 from headrace.testing import batch, play
 from tests.models import lookup as model

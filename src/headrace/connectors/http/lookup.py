@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,8 +13,7 @@ import polars as pl
 
 from headrace.connectors.http.client import Endpoint, parse_endpoint
 from headrace.errors import DefinitionError
-from headrace.operators.lookup.columns import check_named
-from headrace.operators.lookup.service import LARGEST_ANSWER, Answer, LookupFailure
+from headrace.operators.lookup.service import LARGEST_ANSWER, Answer, LookupFailure, check_key_named, json_object
 from headrace.secrets import Secret, revealed
 from headrace.template import Template, parse_template
 
@@ -29,15 +27,15 @@ class HttpLookup:
 
     endpoint: Endpoint
     url: Template
-    at_once: int = 1
-    together: int = 1000
-    in_text: bool = True
+    keys_per_call: int = 1
+    max_calls: int = 1000
+    as_text: bool = True
 
     def check(self, keys: Mapping[str, pl.DataType], *, step: str) -> None:
         """The address names the key's columns and no others."""
-        check_named(self.url, keys, step=step)
+        check_key_named(self.url, keys, step=step)
 
-    def questions(self, keys: pl.DataFrame) -> list[str]:
+    def requests(self, keys: pl.DataFrame) -> list[str]:
         """The address of each key; nothing in a value can lead to another path or host."""
         texts = [Template(("", ""), (name,)).render(keys).to_list() for name in self.url.columns]
         first, *others = self.url.texts
@@ -70,9 +68,9 @@ class HttpConnection:
 
     client: httpx.AsyncClient
 
-    async def ask(self, questions: Sequence[Any]) -> Sequence[Answer]:
+    async def fetch(self, requests: Sequence[Any]) -> Sequence[Answer]:
         """The objects at the addresses."""
-        return [await self._get(address) for address in questions]
+        return [await self._get(address) for address in requests]
 
     async def _get(self, address: str) -> Answer:
         async with self.client.stream("GET", address) as answer:
@@ -90,7 +88,7 @@ class HttpConnection:
         said = f"the service said {status} {answer.reason_phrase}"
         if status >= 500 or status in _PASSING:
             raise LookupFailure(f"HTTP_{status}", said)
-        return LookupFailure(f"HTTP_{status}", said, again=False)
+        return LookupFailure(f"HTTP_{status}", said, retryable=False)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -110,22 +108,6 @@ async def _body(answer: httpx.Response) -> bytes:
 def _quoted(value: str) -> str:
     """A value as a part of an address; one or two points alone would be another path."""
     return value.replace(".", "%2E") if value in (".", "..") else quote(value, safe="")
-
-
-def json_object(text: bytes) -> Answer:
-    """The object that JSON text holds; null is a key that is not known.
-
-    >>> json_object(b'{"tier": 3}')
-    {'tier': 3}
-    """
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        shown = text[:100].decode(errors="replace")
-        raise LookupFailure("ANSWER_NOT_JSON", f"the answer begins with {shown!r}") from None
-    if value is not None and not isinstance(value, dict):
-        raise LookupFailure("ANSWER_WRONG_TYPE", f"the answer is JSON, but no object: {str(value)[:100]}")
-    return value
 
 
 def http_lookup(url: str, *, headers: Mapping[str, str | Secret] | None = None) -> HttpLookup:

@@ -24,9 +24,9 @@ class PostgresLookup:
 
     server: PostgresServer
     query: str
-    at_once: int = 1000
-    together: int = 4
-    in_text: bool = False
+    keys_per_call: int = 1000
+    max_calls: int = 4
+    as_text: bool = False
 
     def check(self, keys: Mapping[str, pl.DataType], *, step: str) -> None:
         """The query has one parameter for each column of the key."""
@@ -39,7 +39,7 @@ class PostgresLookup:
                 "(select * from unnest(%s::bigint[], %s::text[]))'.",
             )
 
-    def questions(self, keys: pl.DataFrame) -> list[Any]:
+    def requests(self, keys: pl.DataFrame) -> list[Any]:
         """The values of each key, with the names of their columns."""
         return [(keys.columns, values) for values in keys.iter_rows()]
 
@@ -59,16 +59,16 @@ class PostgresLookupClient:
     query: str
     free: list[psycopg.AsyncConnection[Any]] = field(default_factory=list)
 
-    async def ask(self, questions: Sequence[Any]) -> Sequence[Answer]:
+    async def fetch(self, requests: Sequence[Any]) -> Sequence[Answer]:
         """The row of each key."""
-        names = questions[0][0]
-        keys = [_key(values) for _, values in questions]
+        names = requests[0][0]
+        keys = [_key(values) for _, values in requests]
         try:
             columns, rows = await self._query([list(values) for values in zip(*keys, strict=True)])
         except psycopg.Error as problem:
             # A refused connection concerns every key, so it counts for the circuit breaker as an outage does.
             again = is_transient(problem) or is_refused(problem)
-            raise LookupFailure("LOOKUP_FAILED", f"PostgreSQL says: {summary(problem)}", again=again) from None
+            raise LookupFailure("LOOKUP_FAILED", f"PostgreSQL says: {summary(problem)}", retryable=again) from None
         found = _by_key(rows, columns, names)
         unexpected = found.keys() - set(keys)
         if unexpected:
@@ -77,7 +77,7 @@ class PostgresLookupClient:
                 "ANSWER_NOT_ASKED",
                 f"the query returned {returned!r}, which was not asked for; its type must be that of the rows' column, "
                 "as in id::text",
-                again=False,
+                retryable=False,
             )
         return [found.get(key) for key in keys]
 
@@ -108,14 +108,14 @@ def _by_key(rows: Sequence[Sequence[Any]], columns: Sequence[str], names: Sequen
             "ANSWER_WITHOUT_KEY",
             f"the query returns {', '.join(columns)} but not {missing[0]}, so rows cannot be matched with keys; select "
             f"it, as in 'select {missing[0]}, ...'",
-            again=False,
+            retryable=False,
         )
     found: dict[Key, Answer] = {}
     for row in rows:
         answer = dict(zip(columns, row, strict=True))
         key = _key(answer[name] for name in names)
         if key in found:
-            found[key] = LookupFailure("ANSWER_TWICE", "the query returned several rows for the key", again=False)
+            found[key] = LookupFailure("ANSWER_TWICE", "the query returned several rows for the key", retryable=False)
         else:
             found[key] = answer
     return found

@@ -12,11 +12,9 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from headrace.connectors.http.lookup import json_object
 from headrace.connectors.redis.client import check_url
 from headrace.errors import DefinitionError
-from headrace.operators.lookup.columns import check_named
-from headrace.operators.lookup.service import LARGEST_ANSWER, Answer, LookupFailure
+from headrace.operators.lookup.service import LARGEST_ANSWER, Answer, LookupFailure, check_key_named, json_object
 from headrace.secrets import HIDDEN, Secret, revealed, without_password
 from headrace.template import Template, parse_template
 
@@ -31,15 +29,15 @@ class RedisLookup:
     key: Template
     value: Value
     password: str | Secret | None
-    at_once: int = 250
-    together: int = 8
-    in_text: bool = True
+    keys_per_call: int = 250
+    max_calls: int = 8
+    as_text: bool = True
 
     def check(self, keys: Mapping[str, pl.DataType], *, step: str) -> None:
         """The names are made of the key's columns and no others."""
-        check_named(self.key, keys, step=step)
+        check_key_named(self.key, keys, step=step)
 
-    def questions(self, keys: pl.DataFrame) -> list[Any]:
+    def requests(self, keys: pl.DataFrame) -> list[Any]:
         """The name of each key, as ``hr.to_redis`` writes it."""
         return self.key.render(keys).to_list()
 
@@ -64,10 +62,10 @@ class RedisConnection:
     client: Redis
     value: Value
 
-    async def ask(self, questions: Sequence[Any]) -> Sequence[Answer]:
+    async def fetch(self, requests: Sequence[Any]) -> Sequence[Answer]:
         """What the keys hold."""
         async with self.client.pipeline(transaction=False) as commands:
-            for name in questions:
+            for name in requests:
                 if self.value == "hash":
                     commands.hgetall(name)
                 else:
@@ -77,7 +75,7 @@ class RedisConnection:
 
     def _read(self, answer: Any) -> Answer:
         if isinstance(answer, redis.ResponseError):
-            return LookupFailure("ANSWER_WRONG_TYPE", f"Redis says: {answer}", again=False)
+            return LookupFailure("ANSWER_WRONG_TYPE", f"Redis says: {answer}", retryable=False)
         if isinstance(answer, Exception):
             raise answer
         if not answer:
@@ -86,12 +84,12 @@ class RedisConnection:
             return {_text(name): _text(value) for name, value in answer.items()}
         if len(answer) > LARGEST_ANSWER:
             detail = f"a value has more than {LARGEST_ANSWER} bytes"
-            return LookupFailure("ANSWER_TOO_LARGE", detail, again=False)
+            return LookupFailure("ANSWER_TOO_LARGE", detail, retryable=False)
         try:
             return json_object(answer)
         except LookupFailure as problem:
             # One bad value is not the failure of all that were asked for with it.
-            return LookupFailure(problem.reason, problem.detail, again=False)
+            return LookupFailure(problem.reason, problem.detail, retryable=False)
 
     async def close(self) -> None:
         """Close all connections."""

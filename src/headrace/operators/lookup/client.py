@@ -1,71 +1,198 @@
-"""What a process keeps for a lookup between batches: its connection, its breaker, and the answers it remembers."""
+"""The client of a lookup in one process: its event loop, connection, circuit breaker and cached answers."""
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import polars as pl
 
-from headrace.operators.lookup.answers import Outcome, reading
-from headrace.operators.lookup.breaker import Breaker, Circuit
-from headrace.operators.lookup.cache import Remembered
-from headrace.operators.lookup.event_loop import CLOSING_SECONDS, EventLoop, abandon, event_loop
-from headrace.operators.lookup.requests import Asking, Terms, count_failures
-from headrace.operators.lookup.service import Connection, LookupFailure, Service
+from headrace.durations import Duration, positive_microseconds, spoken
+from headrace.errors import DefinitionError
+from headrace.operators.lookup.requests import Breaker, Circuit, KeyRequests, RequestLimits, count_failures
+from headrace.operators.lookup.service import (
+    LookupConnection,
+    LookupFailure,
+    LookupService,
+    Outcome,
+    answer_reader,
+)
 
+_FETCHED, _USED = "__fetched", "__used"
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """How long an answer is valid, and how many are kept."""
+
+    ttl: int
+    size: int
+
+    def __repr__(self) -> str:
+        return f"hr.cache(ttl={spoken(self.ttl)!r}, size={self.size})"
+
+
+def cache(*, ttl: Duration, size: int = 100_000) -> Cache:
+    """Cache the answers of at most ``size`` keys in each worker, each for ``ttl`` of processing time.
+
+    >>> cache(ttl="10 minutes", size=5_000)
+    hr.cache(ttl='10 minutes', size=5000)
+    """
+    if size < 1:
+        raise DefinitionError("CACHE_INVALID", f"hr.cache(size={size}): size must be at least 1.")
+    return Cache(positive_microseconds(ttl, argument="ttl"), size)
+
+
+class AnswerCache:
+    """The cached answers in one process; the least recently used are evicted first."""
+
+    def __init__(self, cache: Cache, on: tuple[str, ...], answers: Mapping[str, pl.DataType]) -> None:
+        self._cache = cache
+        self._on = list(on)
+        self._columns = list(answers)
+        self._kept = pl.DataFrame(schema={**answers, _FETCHED: pl.Int64(), _USED: pl.Int64()})
+        self._turn = 0
+
+    @property
+    def size(self) -> int:
+        """The number of cached answers."""
+        return self._kept.height
+
+    def get(self, keys: pl.DataFrame, clock: int) -> pl.DataFrame:
+        """The cached ones of the keys, with their answers."""
+        self._turn += 1
+        # After the clock was set back, answers from the future are not valid.
+        age = clock - pl.col(_FETCHED)
+        self._kept = self._kept.filter(age.is_between(0, self._cache.ttl, closed="left"))
+        known = self._kept.join(keys, on=self._on, how="semi")
+        if not known.is_empty():
+            others = self._kept.join(keys, on=self._on, how="anti")
+            self._kept = pl.concat([others, known.with_columns(pl.lit(self._turn, pl.Int64).alias(_USED))])
+        return known.select(self._columns)
+
+    def put(self, answers: pl.DataFrame, clock: int) -> None:
+        """Cache new answers; the keys must not be cached yet."""
+        fresh = answers.select(self._columns).with_columns(
+            pl.lit(clock, pl.Int64).alias(_FETCHED), pl.lit(self._turn, pl.Int64).alias(_USED)
+        )
+        kept = pl.concat([self._kept, fresh])
+        if kept.height > self._cache.size:
+            kept = kept.sort(_USED, descending=True, maintain_order=True).head(self._cache.size)
+        self._kept = kept
+
+
+T = TypeVar("T")
+CLOSING_SECONDS = 2.0
 GRACE = 1.5
 """Seconds beyond the longest that calls may take, after which the event loop itself must be blocked."""
-MOST_DESKS = 32
-"""In one process; a pipeline that was defined again leaves its old ones behind."""
+MAX_CLIENTS = 32
+"""In one process; a pipeline that is defined again leaves its old clients behind."""
 PIECES = 8
-"""In about so many pieces do answers come: each costs a pass over all rows that need not keep their order."""
+"""Answers come in about so many pieces: each costs a pass over all rows that need not keep their order."""
 Piece = list[tuple[int, Outcome]]
 
 
-class Desk:
-    """Where a process asks for the keys of one lookup."""
+class EventLoop:
+    """An event loop in its own thread. All lookups of a process share one, between batches too."""
 
-    def __init__(self, service: Service, terms: Terms, breaker: Breaker | None, remembered: Remembered | None) -> None:
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="headrace-lookups", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine in the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def stop(self) -> None:
+        """Cancel what runs in the loop and stop it as soon as that ends."""
+        self._loop.call_soon_threadsafe(self._cancel_all)
+
+    def join(self) -> None:
+        """Wait for the end, at most CLOSING_SECONDS."""
+        self._thread.join(CLOSING_SECONDS)
+
+    def _cancel_all(self) -> None:
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        # The cancelled tasks get one round of the loop to end.
+        self._loop.call_soon(self._loop.stop)
+
+
+_running: EventLoop | None = None
+
+
+def event_loop() -> EventLoop:
+    """The loop of this process, started on first use."""
+    global _running
+    if _running is None:
+        _running = EventLoop()
+    return _running
+
+
+def abandon(loop: EventLoop) -> None:
+    """Give up a loop that a user's code blocks; the next call starts another."""
+    global _running
+    if _running is loop:
+        _running = None
+        loop.stop()
+
+
+class LookupClient:
+    """Requests the keys of one lookup in one process."""
+
+    def __init__(
+        self, service: LookupService, limits: RequestLimits, breaker: Breaker | None, cached: AnswerCache | None
+    ) -> None:
         self._service = service
-        self._terms = terms
+        self._limits = replace(limits, in_flight=min(limits.in_flight, service.max_calls))
         self._breaker = breaker
-        self.remembered = remembered
+        self.cached = cached
         self._loop: EventLoop | None = None
-        self._connection: Connection | None = None
+        self._connection: LookupConnection | None = None
         self.circuit = Circuit(breaker)
 
-    def ask(self, keys: pl.DataFrame, columns: Mapping[str, pl.DataType], numbers: Counter[str]) -> Generator[Piece]:
-        """What becomes of each key, by its place, in pieces as they come; it never takes longer than the terms say.
+    def fetch(self, keys: pl.DataFrame, columns: Mapping[str, pl.DataType], counters: Counter[str]) -> Generator[Piece]:
+        """The outcome of each key, by its position, in pieces as they arrive; never takes longer than the limits say.
 
-        Whoever wants no more pieces closes it, which ends the calls.
+        Closing the generator cancels the calls.
         """
-        questions = self._service.questions(keys)
-        size = self._service.at_once
-        calls = [(first, questions[first : first + size]) for first in range(0, len(questions), size)]
-        terms = Terms(min(self._terms.in_flight, self._service.together), self._terms.timeout, self._terms.retries)
-        loop, connection = self._connected(terms.in_flight)
-        read = reading(columns, in_text=self._service.in_text)
-        asking = Asking(connection, terms, self.circuit, read, numbers)
-        arrivals = Arrivals(len(questions))
-        deadline = time.monotonic() + terms.longest(len(calls)) + GRACE
-        working = loop.start(asking.ask_all(calls, arrivals.put))
+        requests = self._service.requests(keys)
+        size = self._service.keys_per_call
+        calls = [(first, requests[first : first + size]) for first in range(0, len(requests), size)]
+        loop, connection = self._connected()
+        read = answer_reader(columns, as_text=self._service.as_text)
+        key_requests = KeyRequests(connection, self._limits, self.circuit, read, counters)
+        arrivals = Arrivals(len(requests))
+        deadline = time.monotonic() + self._limits.longest(len(calls)) + GRACE
+        working = loop.start(key_requests.send_all(calls, arrivals.put))
         working.add_done_callback(lambda _: arrivals.enough.set())
-        unanswered = set(range(len(questions)))
+        unanswered = set(range(len(requests)))
         try:
             while unanswered:
-                # Whoever takes the pieces may take longer than the calls: what has come by then is answered.
+                # The task may take longer over a piece than the calls: what has arrived by then counts.
                 piece = arrivals.take(max(0.0, deadline - time.monotonic()))
                 if piece:
-                    count_failures(numbers, piece)
+                    count_failures(counters, piece)
                     unanswered.difference_update(place for place, _ in piece)
                     yield piece
                 elif working.done():
-                    working.result()  # a defect of the asking itself is raised here
+                    working.result()  # raises a defect in the requests' own code
                 elif time.monotonic() >= deadline:
                     break
         finally:
@@ -74,19 +201,19 @@ class Desk:
             abandon(loop)
             blocked = LookupFailure("LOOKUP_BLOCKED", "the event loop was blocked: a call waits without await")
             rest: Piece = [(place, blocked) for place in sorted(unanswered)]
-            count_failures(numbers, rest)
+            count_failures(counters, rest)
             yield rest
 
-    def _connected(self, in_flight: int) -> tuple[EventLoop, Connection]:
+    def _connected(self) -> tuple[EventLoop, LookupConnection]:
         loop = event_loop()
         if self._connection is None or self._loop is not loop:
-            # What belonged to another loop cannot be used or closed in this one.
-            self._loop, self._connection = loop, self._service.connect(in_flight)
+            # A connection of another loop can be neither used nor closed in this one.
+            self._loop, self._connection = loop, self._service.connect(self._limits.in_flight)
             self.circuit = Circuit(self._breaker)
         return loop, self._connection
 
     def close(self) -> None:
-        """Let go of the service."""
+        """Close the connection."""
         if self._connection is not None and self._loop is event_loop():
             with suppress(Exception):
                 self._loop.start(self._connection.close()).result(CLOSING_SECONDS)
@@ -94,47 +221,60 @@ class Desk:
 
 
 class Arrivals:
-    """Outcomes on their way from the event loop to the task, many at a time: every handing over stops both threads."""
+    """Outcomes on their way from the event loop to the task, many at a time: each hand-over stops both threads."""
 
     def __init__(self, expected: int) -> None:
         self.enough = threading.Event()
         self._expected = expected
-        self._told = 0
+        self._arrived = 0
         self._waiting: deque[tuple[int, Outcome]] = deque()
 
     def put(self, piece: Piece) -> None:
-        """In the loop: what has come."""
+        """In the loop: add outcomes."""
         self._waiting.extend(piece)
-        self._told += len(piece)
-        if len(self._waiting) * PIECES >= self._expected or self._told == self._expected:
+        self._arrived += len(piece)
+        if len(self._waiting) * PIECES >= self._expected or self._arrived == self._expected:
             self.enough.set()
 
     def take(self, seconds: float) -> Piece:
-        """In the task: what has come, once it is enough or the time is over."""
+        """In the task: what has arrived, once it is enough or the time is over."""
         self.enough.wait(seconds)
-        # Whatever comes after this rings again.
+        # Whatever arrives after this sets the event again.
         self.enough.clear()
         return [self._waiting.popleft() for _ in range(len(self._waiting))]
 
 
-_desks: dict[str, Desk] = {}
+_clients: dict[str, LookupClient] = {}
 
 
-def desk_of(id: str, made: Callable[[], Desk]) -> Desk:
-    """This process's desk of a lookup."""
-    desk = _desks.pop(id, None)
-    _desks[id] = desk if desk is not None else made()
-    while len(_desks) > MOST_DESKS:
-        _desks.pop(next(iter(_desks))).close()
-    return _desks[id]
+def lookup_client(id: str, create: Callable[[], LookupClient]) -> LookupClient:
+    """This process's client of a lookup."""
+    client = _clients.pop(id, None)
+    _clients[id] = client if client is not None else create()
+    while len(_clients) > MAX_CLIENTS:
+        _clients.pop(next(iter(_clients))).close()
+    return _clients[id]
 
 
-def leave(id: str) -> None:
-    """Close this process's desk of a lookup, if there is one."""
-    desk = _desks.pop(id, None)
-    if desk is not None:
-        desk.close()
+def close_client(id: str) -> None:
+    """Close this process's client of a lookup, if there is one."""
+    client = _clients.pop(id, None)
+    if client is not None:
+        client.close()
 
 
-# Sockets of a forked process are its parent's.
-os.register_at_fork(after_in_child=_desks.clear)
+@atexit.register
+def _stop() -> None:
+    if _running is not None:
+        _running.stop()
+        _running.join()
+
+
+def _forget() -> None:
+    global _running
+    _running = None
+    _clients.clear()
+
+
+# A thread does not survive a fork, and the sockets of a forked process are its parent's.
+os.register_at_fork(after_in_child=_forget)

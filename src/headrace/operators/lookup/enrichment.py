@@ -1,4 +1,4 @@
-"""A lookup at work in a task: distinct keys are asked for once, and every row gets its key's answer."""
+"""The operator of a lookup: requests each distinct key of a task once and joins the answers to the rows."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from typing import Literal
 import polars as pl
 
 from headrace.errors import HeadraceError
-from headrace.operators.lookup.breaker import Breaker
-from headrace.operators.lookup.cache import Cache, Remembered
-from headrace.operators.lookup.client import Desk, Piece, desk_of, leave
-from headrace.operators.lookup.requests import Terms
-from headrace.operators.lookup.service import LookupFailure, Service
+from headrace.operators.lookup.client import AnswerCache, Cache, LookupClient, Piece, close_client, lookup_client
+from headrace.operators.lookup.requests import Breaker, RequestLimits
+from headrace.operators.lookup.service import LookupFailure, LookupService
 from headrace.operators.rows import join_by_key
 from headrace.shaping import json_rows
 from headrace.wheel.key_groups import canonical
@@ -25,24 +23,24 @@ from headrace.wheel.task import Task
 
 Order = Literal["kept", "free"]
 OnFailure = Literal["null", "dead_letter", "stop"]
-NUMBERS = ("keys", "cache_hits", "calls", "retries", "timeouts", "failures", "refused", "breaker_open")
-"""What a lookup tells of every batch; ``breaker_open`` counts the tasks that ended with an open breaker."""
+COUNTERS = ("keys", "cache_hits", "calls", "retries", "timeouts", "failures", "refused", "breaker_open")
+"""The counters of a lookup; ``breaker_open`` counts the tasks that ended with an open breaker."""
 _REASON, _DETAIL = "__reason", "__detail"
 
 
 @dataclass(frozen=True)
 class Enrichment:
-    """The runtime form of a lookup."""
+    """The operator of a lookup."""
 
     id: str
-    """What a worker knows the lookup by from batch to batch."""
+    """Identifies the lookup in a worker from batch to batch."""
     name: str
     schema: Mapping[str, pl.DataType]
     on: tuple[str, ...]
     columns: Mapping[str, pl.DataType]
-    """What each answer brings."""
-    service: Service
-    terms: Terms
+    """The columns of an answer."""
+    service: LookupService
+    limits: RequestLimits
     breaker: Breaker | None
     cache: Cache | None
     order: Order
@@ -50,66 +48,68 @@ class Enrichment:
 
     @property
     def gathered_by(self) -> tuple[str, ...]:
-        """All rows of a key come to one task, so that a batch asks for it once."""
+        """All rows of a key come to one task, so that a batch requests it once."""
         return self.on
 
     @property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """The columns of the rows and of the answers; where failures are nulls, beside them why."""
+        """The columns of the rows and of the answers, and with ``on_failure='null'`` the reason of a failure."""
         why = {failure_column(self.name): pl.String()} if self.on_failure == "null" else {}
         return {**self.schema, **self.columns, **why}
 
     def passed(self, frames: Iterable[pl.DataFrame], task: Task) -> Iterator[Passed]:
-        """The rows with the answers to their keys; rows without a key are not asked for."""
+        """The rows with the answers for their keys; null keys are not requested."""
         given = [frame for frame in frames if not frame.is_empty()]
         if not given:
             return
         rows = pl.concat(given)
-        numbers = Counter(dict.fromkeys(NUMBERS, 0))
-        desk = desk_of(self.id, self._desk)
+        counters = Counter(dict.fromkeys(COUNTERS, 0))
+        client = lookup_client(self.id, self._client)
         keys = canonical(rows.select(self.on), self.on).unique(maintain_order=True).drop_nulls()
-        known = self._remembered(desk, keys, task.record.clock)
-        numbers.update(keys=keys.height, cache_hits=known.height)
+        known = self._cached(client, keys, task.record.clock)
+        counters.update(keys=keys.height, cache_hits=known.height)
         unknown = keys.join(known, on=self.on, how="anti", maintain_order="left")
-        with closing(self._asked(desk, unknown, task.record.clock, numbers)) as asked:
+        with closing(self._fetched(client, unknown, task.record.clock, counters)) as fetched:
             if self.order == "kept":
-                answers = pl.concat([known, *asked])
+                answers = pl.concat([known, *fetched])
                 yield self._joined(join_by_key(rows, answers, self.on, how="left", maintain_order="left"))
             else:
                 without_key = rows.filter(pl.any_horizontal(pl.col(self.on).is_null()))
                 yield self._joined(join_by_key(without_key, known, self.on, how="left"))
-                for answers in chain([known], asked) if known.height else asked:
+                for answers in chain([known], fetched) if known.height else fetched:
                     yield self._joined(join_by_key(rows, answers, self.on))
-        numbers.update(breaker_open=int(desk.circuit.is_open))
-        yield Passed(pl.DataFrame(schema=self.output_schema), 0, counters=numbers)
+        counters.update(breaker_open=int(client.circuit.is_open))
+        yield Passed(pl.DataFrame(schema=self.output_schema), 0, counters=counters)
 
     def close(self) -> None:
-        """Let go of the service, and of what it has answered."""
-        leave(self.id)
+        """Close the connection and forget the cached answers."""
+        close_client(self.id)
 
     @property
     def _answer_schema(self) -> dict[str, pl.DataType]:
         keys = {name: self.schema[name] for name in self.on}
         return {**keys, **self.columns, _REASON: pl.String(), _DETAIL: pl.String()}
 
-    def _desk(self) -> Desk:
-        remembered = None if self.cache is None else Remembered(self.cache, self.on, self._answer_schema)
-        return Desk(self.service, self.terms, self.breaker, remembered)
+    def _client(self) -> LookupClient:
+        cached = None if self.cache is None else AnswerCache(self.cache, self.on, self._answer_schema)
+        return LookupClient(self.service, self.limits, self.breaker, cached)
 
-    def _remembered(self, desk: Desk, keys: pl.DataFrame, clock: int) -> pl.DataFrame:
-        if desk.remembered is None:
+    def _cached(self, client: LookupClient, keys: pl.DataFrame, clock: int) -> pl.DataFrame:
+        if client.cached is None:
             return pl.DataFrame(schema=self._answer_schema)
-        return desk.remembered.known(keys, clock)
+        return client.cached.get(keys, clock)
 
-    def _asked(self, desk: Desk, keys: pl.DataFrame, clock: int, numbers: Counter[str]) -> Generator[pl.DataFrame]:
+    def _fetched(
+        self, client: LookupClient, keys: pl.DataFrame, clock: int, counters: Counter[str]
+    ) -> Generator[pl.DataFrame]:
         """Answers in pieces of many keys."""
         if keys.is_empty():
             return
-        with closing(desk.ask(keys, self.columns, numbers)) as pieces:
+        with closing(client.fetch(keys, self.columns, counters)) as pieces:
             for piece in pieces:
                 answers = self._answers(keys, piece)
-                if desk.remembered is not None:
-                    desk.remembered.remember(answers.filter(pl.col(_REASON).is_null()), clock)
+                if client.cached is not None:
+                    client.cached.put(answers.filter(pl.col(_REASON).is_null()), clock)
                 yield answers
 
     def _answers(self, keys: pl.DataFrame, piece: Piece) -> pl.DataFrame:
@@ -123,7 +123,7 @@ class Enrichment:
         return pl.concat([keys[[place for place, _ in piece]], values], how="horizontal")
 
     def _joined(self, rows: pl.DataFrame) -> Passed:
-        """Rows with their answers; those without go where the author said."""
+        """Rows with their answers; rows without go where ``on_failure`` says."""
         failing = pl.col(_REASON).is_not_null()
         if self.on_failure == "null":
             why = pl.concat_str(_REASON, pl.lit(": "), _DETAIL).alias(failure_column(self.name))
@@ -142,13 +142,13 @@ class Enrichment:
         return HeadraceError(
             "LOOKUP_FAILED",
             f"step {self.name!r}: {failed.height} rows got no answer, the first for {key}: {first[_REASON]}: "
-            f"{' '.join(first[_DETAIL].split())}. Nothing of the batch is committed; mend the service and start again, "
-            "or choose on_failure='dead_letter' or 'null'.",
+            f"{' '.join(first[_DETAIL].split())}. Nothing of the batch is committed; repair the service and start "
+            "again, or choose on_failure='dead_letter' or 'null'.",
         )
 
 
 def failure_column(step: str) -> str:
-    """The column that says why a row's answer is null.
+    """The column with the reason why a row has no answer.
 
     >>> failure_column("customer")
     'customer_failure'

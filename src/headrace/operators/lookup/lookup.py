@@ -1,4 +1,4 @@
-"""A lookup as an author says it."""
+"""The lookup step."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.graph import check_name
 from headrace.keys import key_columns, said_key
-from headrace.operators.lookup.breaker import Breaker, breaker
-from headrace.operators.lookup.cache import Cache
+from headrace.operators.lookup.client import Cache
 from headrace.operators.lookup.enrichment import Enrichment, OnFailure, Order, failure_column
-from headrace.operators.lookup.function import FunctionLookup
-from headrace.operators.lookup.requests import Terms
-from headrace.operators.lookup.service import Service
+from headrace.operators.lookup.requests import Breaker, RequestLimits, breaker
+from headrace.operators.lookup.service import FunctionLookup, LookupService
 from headrace.operators.step import LateRows, Step, check_key
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.wheel.stateless import Stateless
@@ -37,7 +35,7 @@ class Lookup(Step):
     stateless = True
     late_rows = LateRows(never="rows leave in the batch that brings them, so none is late")
 
-    how: Service
+    how: LookupService
     output: str
     in_flight: int
     timeout: int
@@ -48,7 +46,7 @@ class Lookup(Step):
     on_failure: OnFailure
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str | None) -> Stateless:
-        """What runs over rows of this schema."""
+        """The operator over rows of this schema."""
         check_key(self.name, self.key, schema)
         keys = {name: schema[name] for name in self.key}
         self.how.check(keys, step=self.name)
@@ -60,7 +58,7 @@ class Lookup(Step):
             if taken.count(column.lower()) > 1:
                 raise DefinitionError(
                     "COLUMN_EXISTS",
-                    f"step {self.name!r}: output column {column!r} would be there twice. The rows have the columns "
+                    f"step {self.name!r}: output column {column!r} would exist twice. The rows have the columns "
                     f"{', '.join(schema)}; rename one of them.",
                 )
         return Enrichment(
@@ -70,7 +68,7 @@ class Lookup(Step):
             on=self.key,
             columns=columns,
             service=self.how,
-            terms=Terms(self.in_flight, self.timeout / 1e6, self.retries),
+            limits=RequestLimits(self.in_flight, self.timeout / 1e6, self.retries),
             breaker=self.breaker,
             cache=self.cache,
             order=self.order,
@@ -83,11 +81,11 @@ class Lookup(Step):
 
     @property
     def state_description(self) -> str:
-        """What is kept, what cannot be repeated, and how long a batch may wait, in words."""
-        kept = "none" if self.cache is None else f"none; each worker remembers answers as {self.cache!r}"
+        """What is cached, that answers are not repeatable, and how long a task may wait."""
+        kept = "none" if self.cache is None else f"none; each worker caches answers as {self.cache!r}"
         longest = spoken(self.timeout * (self.retries + 1))
         return (
-            f"{kept}; answers are not repeatable: a batch that runs again asks again and may be told something else; "
+            f"{kept}; answers are not repeatable: a batch that runs again requests them again and may get others; "
             f"a task waits at most {longest} x ceil(its distinct keys / {self.in_flight}) + 2 seconds"
         )
 
@@ -109,7 +107,7 @@ class Lookup(Step):
 
 def lookup(
     name: str,
-    how: Service | Callable[[Any], Awaitable[Mapping[str, Any] | None]],
+    how: LookupService | Callable[[Any], Awaitable[Mapping[str, Any] | None]],
     *,
     on: str | Sequence[str],
     output: str,
@@ -121,10 +119,10 @@ def lookup(
     cache: Cache | None = None,
     order: Order = "kept",
 ) -> Lookup:
-    """Ask a service about the key of every row and add its answer to the row as the columns of ``output``.
+    """Look up the key of every row in a service and add the answer as the columns of ``output``.
 
     ``how`` is ``hr.redis_lookup(...)``, ``hr.postgres_lookup(...)``, ``hr.http_lookup(...)`` or an ``async def`` that
-    takes a key (several columns: a tuple) and returns a dictionary, or None for a key it does not know.
+    takes a key (a tuple for several columns) and returns a dictionary, or None for an unknown key.
 
     >>> async def customer(id):
     ...     return {"name": "Ann", "tier": 3}
@@ -134,7 +132,7 @@ def lookup(
     check_name("step", name)
     key = key_columns(on, argument="on")
     if not key:
-        raise DefinitionError("KEY_MISSING", f"step {name!r}: on= names no column. Name what the service is asked for.")
+        raise DefinitionError("KEY_MISSING", f"step {name!r}: on= names no column. Name the key columns.")
     for argument, value, known in (("on_failure", on_failure, OnFailure), ("order", order, Order)):
         if value not in get_args(known):
             choices = ", ".join(map(repr, get_args(known)))
@@ -145,13 +143,13 @@ def lookup(
         if type(number) is not int or not least <= number <= most:
             raise DefinitionError(
                 f"{argument.upper()}_INVALID",
-                f"step {name!r}: {argument}={number!r} must be a whole number, at least {least} and at most {most}.",
+                f"step {name!r}: {argument}={number!r} must be a whole number from {least} to {most}.",
             )
     for argument, given, kind in (("breaker", breaker, Breaker), ("cache", cache, Cache)):
         if given is not None and not isinstance(given, kind):
             raise DefinitionError(
                 f"{argument.upper()}_INVALID",
-                f"step {name!r}: {argument}={given!r} is none. Give hr.{argument}(...), or None for none at all.",
+                f"step {name!r}: {argument} must be hr.{argument}(...) or None, not {given!r}.",
             )
     parse_ddl(output)
     return Lookup(
@@ -169,13 +167,13 @@ def lookup(
     )
 
 
-def _service(how: Any, *, step: str) -> Service:
+def _service(how: Any, *, step: str) -> LookupService:
     if inspect.iscoroutinefunction(how):
         return FunctionLookup(how)
-    if not isinstance(how, Service):
+    if not isinstance(how, LookupService):
         raise DefinitionError(
             "LOOKUP_UNKNOWN",
-            f"step {step!r}: {how!r} cannot be asked. Give hr.redis_lookup(...), hr.postgres_lookup(...), "
-            "hr.http_lookup(...) or a function that begins with async def.",
+            f"step {step!r}: {how!r} is not a lookup service. Use hr.redis_lookup(...), hr.postgres_lookup(...), "
+            "hr.http_lookup(...) or an async def function.",
         )
     return how

@@ -1,4 +1,4 @@
-"""Many calls at the same time, each within its time: asked, tried again, given up."""
+"""Concurrent requests for keys: each with a timeout, retries and a circuit breaker."""
 
 from __future__ import annotations
 
@@ -8,20 +8,107 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
+from time import monotonic
 from typing import Any
 
-from headrace.operators.lookup.answers import Outcome
-from headrace.operators.lookup.breaker import BREAKER_OPEN, Circuit
-from headrace.operators.lookup.service import Answer, Connection, LookupFailure
+from headrace.durations import Duration, positive_microseconds, spoken
+from headrace.errors import DefinitionError
+from headrace.operators.lookup.service import Answer, LookupConnection, LookupFailure, Outcome
 
-FIRST_PAUSE = 0.05
-Told = Callable[[list[tuple[int, Outcome]]], None]
-"""Takes the places of keys with what became of them."""
+BREAKER_OPEN = "BREAKER_OPEN"
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """How many calls run at the same time, and how long and how often a key is asked for."""
+class Breaker:
+    """After how many failures in a row calls are refused, and for how long."""
+
+    after: int
+    pause: int
+
+    def __repr__(self) -> str:
+        return f"hr.breaker(after={self.after}, pause={spoken(self.pause)!r})"
+
+
+def breaker(*, after: int = 20, pause: Duration = "10 seconds") -> Breaker:
+    """Refuse calls for ``pause`` when ``after`` calls in a row have failed, then try the service with one call.
+
+    >>> breaker(after=5)
+    hr.breaker(after=5, pause='10 seconds')
+    """
+    if after < 1:
+        raise DefinitionError("BREAKER_INVALID", f"hr.breaker(after={after}): after must be at least 1.")
+    return Breaker(after, positive_microseconds(pause, argument="pause"))
+
+
+class Circuit:
+    """The state of a breaker in one process; all calls run in one event loop."""
+
+    def __init__(self, breaker: Breaker | None) -> None:
+        self._breaker = breaker
+        self._failures = 0
+        self._open_until: float | None = None
+        self._trial: asyncio.Future[None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls are refused, or the trial call has not succeeded yet."""
+        return self._open_until is not None
+
+    async def enter(self, until: float) -> None:
+        """Admit a call, or refuse it at once; during the trial call the others wait for it.
+
+        They wait no longer than ``until`` on the event loop's clock, because a call itself needs time.
+        """
+        while self._open_until is not None:
+            left = self._open_until - monotonic()
+            if left > 0:
+                raise LookupFailure(
+                    BREAKER_OPEN,
+                    f"{self._failures} calls in a row have failed; the service is tried again in {left:.1f} s",
+                    retryable=False,
+                )
+            if self._trial is None:
+                self._trial = asyncio.get_running_loop().create_future()
+                return
+            clock = asyncio.get_running_loop()
+            await asyncio.wait({self._trial}, timeout=until - clock.time())
+            if clock.time() >= until:
+                raise LookupFailure(
+                    BREAKER_OPEN,
+                    "another call was trying the service for as long as this one could wait",
+                    retryable=False,
+                )
+
+    def succeeded(self) -> None:
+        """The service has answered."""
+        self._failures, self._open_until = 0, None
+        self._end_trial()
+
+    def failed(self) -> None:
+        """A call has failed."""
+        self._failures += 1
+        if self._breaker is not None and (self._open_until is not None or self._failures >= self._breaker.after):
+            self._open_until = monotonic() + self._breaker.pause / 1e6
+        self._end_trial()
+
+    def given_up(self) -> None:
+        """A call was cancelled without an outcome; another one may try the service."""
+        self._end_trial()
+
+    def _end_trial(self) -> None:
+        if self._trial is not None and not self._trial.done():
+            self._trial.set_result(None)
+        self._trial = None
+
+
+FIRST_PAUSE = 0.05
+OnOutcomes = Callable[[list[tuple[int, Outcome]]], None]
+"""Takes the positions of keys with their outcomes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """How many calls run concurrently, and how long and how often a key is requested."""
 
     in_flight: int
     timeout: float
@@ -30,7 +117,7 @@ class Terms:
 
     @property
     def budget(self) -> float:
-        """Seconds that a key may take, all its calls and the pauses between them included."""
+        """Seconds that a key may take, with all its calls and the pauses between them."""
         return self.timeout * (self.retries + 1)
 
     def longest(self, calls: int) -> float:
@@ -39,67 +126,68 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """Asks for the keys of one task."""
+class KeyRequests:
+    """Requests for the keys of one task."""
 
-    connection: Connection
-    terms: Terms
+    connection: LookupConnection
+    limits: RequestLimits
     circuit: Circuit
     read: Callable[[Answer], Outcome]
-    numbers: Counter[str]
+    counters: Counter[str]
 
-    async def ask_all(self, calls: Sequence[tuple[int, Sequence[Any]]], tell: Told) -> None:
-        """Make all calls (the place of the first question, and the questions); tell what comes as soon as it comes."""
+    async def send_all(self, calls: Sequence[tuple[int, Sequence[Any]]], on_outcomes: OnOutcomes) -> None:
+        """Make all calls (the position of the first key, and the requests), passing on outcomes as they arrive."""
         remaining = iter(calls)
-        await asyncio.gather(*(self._work(remaining, tell) for _ in range(min(self.terms.in_flight, len(calls)))))
+        workers = min(self.limits.in_flight, len(calls))
+        await asyncio.gather(*(self._work(remaining, on_outcomes) for _ in range(workers)))
 
-    async def _work(self, remaining: Iterator[tuple[int, Sequence[Any]]], tell: Told) -> None:
-        for first, questions in remaining:
-            tell(list(enumerate(await self._outcomes(questions), first)))
+    async def _work(self, remaining: Iterator[tuple[int, Sequence[Any]]], on_outcomes: OnOutcomes) -> None:
+        for first, requests in remaining:
+            on_outcomes(list(enumerate(await self._outcomes(requests), first)))
 
-    async def _outcomes(self, questions: Sequence[Any]) -> list[Outcome]:
+    async def _outcomes(self, requests: Sequence[Any]) -> list[Outcome]:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.terms.budget
+        deadline = loop.time() + self.limits.budget
         outcomes: dict[int, Outcome] = {}
-        asked = list(range(len(questions)))
-        for attempt in range(self.terms.retries + 1):
-            partly = len(asked) < len(questions)
-            told = await self._attempt([questions[place] for place in asked], deadline, partly=partly)
-            outcomes.update(zip(asked, told, strict=True))
-            asked = [place for place, outcome in outcomes.items() if _to_ask_again(outcome)]
-            if not asked:
+        pending = list(range(len(requests)))
+        for attempt in range(self.limits.retries + 1):
+            partly = len(pending) < len(requests)
+            answered = await self._attempt([requests[place] for place in pending], deadline, partly=partly)
+            outcomes.update(zip(pending, answered, strict=True))
+            pending = [place for place, outcome in outcomes.items() if _retryable(outcome)]
+            if not pending:
                 break
             pause = self._pause(attempt)
-            if attempt == self.terms.retries or loop.time() + pause >= deadline:
+            if attempt == self.limits.retries or loop.time() + pause >= deadline:
                 break
             await asyncio.sleep(pause)
-            self.numbers["retries"] += 1
-        return [outcomes[place] for place in range(len(questions))]
+            self.counters["retries"] += 1
+        return [outcomes[place] for place in range(len(requests))]
 
     def _pause(self, attempt: int) -> float:
-        """Longer each time, never the same, and all of them together shorter than one call may take."""
-        first: float = min(FIRST_PAUSE, self.terms.timeout / 2 ** (self.terms.retries + 1))
+        """Exponential with jitter; all pauses together are shorter than the timeout of one call."""
+        first: float = min(FIRST_PAUSE, self.limits.timeout / 2 ** (self.limits.retries + 1))
         return first * float(2**attempt) * random.uniform(0.5, 1.5)
 
-    async def _attempt(self, questions: Sequence[Any], deadline: float, *, partly: bool) -> list[Outcome]:
-        """One call; a failure of the whole call is one of each of its keys.
+    async def _attempt(self, requests: Sequence[Any], deadline: float, *, partly: bool) -> list[Outcome]:
+        """One call; a failure of the whole call is a failure of each of its keys.
 
-        ``partly`` says that the service has answered other keys of the call: then it is there.
+        ``partly`` says that the service has answered other keys of the call, so that it is up.
         """
         try:
-            await self.circuit.enter(deadline - self.terms.timeout / 2)
+            await self.circuit.enter(deadline - self.limits.timeout / 2)
         except LookupFailure as refused:
-            return [refused] * len(questions)
-        seconds = min(self.terms.timeout, deadline - asyncio.get_running_loop().time())
-        self.numbers["calls"] += 1
+            return [refused] * len(requests)
+        seconds = min(self.limits.timeout, deadline - asyncio.get_running_loop().time())
+        self.counters["calls"] += 1
         try:
-            outcomes = [self.read(answer) for answer in await self._within(questions, seconds)]
-            if len(outcomes) != len(questions):
-                detail = f"{len(questions)} keys were asked for and {len(outcomes)} answers came"
+            outcomes = [self.read(answer) for answer in await self._within(requests, seconds)]
+            if len(outcomes) != len(requests):
+                detail = f"{len(requests)} keys were requested and {len(outcomes)} answers came"
                 raise LookupFailure("ANSWER_WRONG_TYPE", detail)
         except TimeoutError:
-            self.numbers["timeouts"] += 1
-            failure = LookupFailure("LOOKUP_TIMEOUT", f"no answer within {self.terms.timeout:g} s")
+            self.counters["timeouts"] += 1
+            failure = LookupFailure("LOOKUP_TIMEOUT", f"no answer within {self.limits.timeout:g} s")
         except LookupFailure as problem:
             failure = problem
         except Exception as problem:
@@ -108,22 +196,22 @@ class Asking:
             self.circuit.given_up()
             raise
         else:
-            well = partly or not all(map(_to_ask_again, outcomes))
+            well = partly or not all(map(_retryable, outcomes))
             (self.circuit.succeeded if well else self.circuit.failed)()
             return outcomes
-        # A service that refuses a key is there.
-        (self.circuit.failed if failure.again else self.circuit.succeeded)()
-        return [failure] * len(questions)
+        # A service that refuses a key is up.
+        (self.circuit.failed if failure.retryable else self.circuit.succeeded)()
+        return [failure] * len(requests)
 
-    async def _within(self, questions: Sequence[Any], seconds: float) -> Sequence[Answer]:
-        """The answers in time; a call that does not end when it is told to is left behind, not waited for."""
-        call = asyncio.ensure_future(self.connection.ask(questions))
+    async def _within(self, requests: Sequence[Any], seconds: float) -> Sequence[Answer]:
+        """The answers in time; a call that ignores its cancellation is abandoned."""
+        call = asyncio.ensure_future(self.connection.fetch(requests))
         try:
             done, _ = await asyncio.wait({call}, timeout=max(0.0, seconds))
         finally:
             if not call.done():
                 call.cancel()
-                call.add_done_callback(_end)
+                call.add_done_callback(_retrieve)
         if not done:
             raise TimeoutError
         if call.cancelled():
@@ -131,18 +219,18 @@ class Asking:
         return call.result()
 
 
-def _to_ask_again(outcome: Outcome) -> bool:
-    return isinstance(outcome, LookupFailure) and outcome.again
+def _retryable(outcome: Outcome) -> bool:
+    return isinstance(outcome, LookupFailure) and outcome.retryable
 
 
-def _end(call: asyncio.Future[Any]) -> None:
-    """Take what an abandoned call has to say, so that nobody complains that it was not heard."""
+def _retrieve(call: asyncio.Future[Any]) -> None:
+    """Retrieve the exception of an abandoned call, so that asyncio does not log it."""
     if not call.cancelled():
         call.exception()
 
 
-def count_failures(numbers: Counter[str], outcomes: Sequence[tuple[int, Outcome]]) -> None:
-    """Count the keys that got no answer, and those of them that were not even asked for."""
+def count_failures(counters: Counter[str], outcomes: Sequence[tuple[int, Outcome]]) -> None:
+    """Count the keys without an answer, and those of them that the breaker refused."""
     failures = [outcome for _, outcome in outcomes if isinstance(outcome, LookupFailure)]
-    numbers["failures"] += len(failures)
-    numbers["refused"] += sum(failure.reason == BREAKER_OPEN for failure in failures)
+    counters["failures"] += len(failures)
+    counters["refused"] += sum(failure.reason == BREAKER_OPEN for failure in failures)

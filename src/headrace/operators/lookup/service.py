@@ -1,62 +1,227 @@
-"""What a lookup asks of a service: questions for keys, and answers to many of them at once."""
+"""Services that a lookup calls: the protocol, a user's async def as a service, and answers as typed columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import base64
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from functools import partial
+from types import FunctionType, MethodType
 from typing import Any, Protocol, runtime_checkable
+from uuid import UUID
 
 import polars as pl
 
+from headrace.errors import DefinitionError
+from headrace.operators.process.fitting import Fit, fitting
+from headrace.template import Template
+
 
 class LookupFailure(Exception):
-    """A key without an answer: why, and whether asking again could help."""
+    """A key without an answer: why, and whether a retry could help."""
 
-    def __init__(self, reason: str, detail: str, *, again: bool = True) -> None:
+    def __init__(self, reason: str, detail: str, *, retryable: bool = True) -> None:
         # What a service says may be long, and need not be valid text.
         self.reason = reason
         self.detail = detail[:500].encode(errors="replace").decode()
         super().__init__(f"{reason}: {self.detail}")
-        self.again = again
+        self.retryable = retryable
 
 
 Answer = Mapping[str, Any] | LookupFailure | None
-"""The columns of one key by name, None when the service does not know it, or why there is no answer."""
+"""The columns of one key by name, None when the service does not know the key, or why there is no answer."""
 
 LARGEST_ANSWER = 1 << 20
-"""Bytes of one answer; a larger one is nonsense."""
+"""The most bytes of one answer."""
 
 
-class Connection(Protocol):
-    """A process's way to a service; it lives in one event loop."""
+class LookupConnection(Protocol):
+    """A process's connection to a service; it belongs to one event loop."""
 
-    async def ask(self, questions: Sequence[Any]) -> Sequence[Answer]:
-        """The answers in the order of the questions; raises when the whole call has failed."""
+    async def fetch(self, requests: Sequence[Any]) -> Sequence[Answer]:
+        """The answers in the order of the requests; raises when the whole call has failed."""
 
     async def close(self) -> None:
-        """Let go of the service."""
+        """Close the connection."""
 
 
 @runtime_checkable
-class Service(Protocol):
-    """A service as its author names it."""
+class LookupService(Protocol):
+    """A service as the user declares it."""
 
     @property
-    def at_once(self) -> int:
-        """How many keys one call asks for."""
+    def keys_per_call(self) -> int:
+        """How many keys one call requests."""
 
     @property
-    def together(self) -> int:
-        """How many calls the service itself allows at the same time."""
+    def max_calls(self) -> int:
+        """How many concurrent calls the service allows."""
 
     @property
-    def in_text(self) -> bool:
-        """Whether answers are text, in which numbers and times are written out."""
+    def as_text(self) -> bool:
+        """Whether answers are text, with numbers and times written out."""
 
     def check(self, keys: Mapping[str, pl.DataType], *, step: str) -> None:
-        """Fail when keys of these columns cannot be asked for."""
+        """Fail when keys of these columns cannot be requested."""
 
-    def questions(self, keys: pl.DataFrame) -> list[Any]:
-        """What is asked for each key."""
+    def requests(self, keys: pl.DataFrame) -> list[Any]:
+        """The request for each key."""
 
-    def connect(self, in_flight: int) -> Connection:
-        """A new way to the service, for at most so many calls at the same time."""
+    def connect(self, in_flight: int) -> LookupConnection:
+        """A new connection, for at most so many concurrent calls."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FunctionLookup:
+    """A user's function, which is called with one key at a time."""
+
+    function: Callable[[Any], Awaitable[Mapping[str, Any] | None]]
+    keys_per_call: int = 1
+    max_calls: int = 1000
+    as_text: bool = False
+
+    def check(self, keys: Mapping[str, pl.DataType], *, step: str) -> None:
+        """Any key can be handed to a function."""
+
+    def requests(self, keys: pl.DataFrame) -> list[Any]:
+        """The key itself; a tuple for several columns."""
+        return keys.to_series().to_list() if keys.width == 1 else keys.rows()
+
+    def connect(self, in_flight: int) -> FunctionCalls:
+        """The function keeps its own connections."""
+        return FunctionCalls(self.function)
+
+    def __repr__(self) -> str:
+        return self.function.__name__ if isinstance(self.function, FunctionType | MethodType) else repr(self.function)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCalls:
+    """Calls of a user's function."""
+
+    function: Callable[[Any], Awaitable[Mapping[str, Any] | None]]
+
+    async def fetch(self, requests: Sequence[Any]) -> Sequence[Answer]:
+        """What the function returns for each key."""
+        try:
+            return [await self.function(request) for request in requests]
+        except (SystemExit, KeyboardInterrupt) as error:
+            # It would stop the event loop that all lookups of this worker share.
+            raise LookupFailure("LOOKUP_FAILED", f"{type(error).__name__}: {error}") from error
+
+    async def close(self) -> None:
+        """Nothing is kept here."""
+
+
+def check_key_named(template: Template, keys: Mapping[str, pl.DataType], *, step: str) -> None:
+    """A template names all columns of the key and no others, so that a key is requested once."""
+    template.check(keys)
+    missing = [name for name in keys if name not in template.columns]
+    if missing:
+        raise DefinitionError(
+            "KEY_NOT_ASKED",
+            f"step {step!r}: {str(template)!r} does not name {missing[0]!r}, a column of on=, so rows that differ "
+            "in it would get the same answer. Name it, or leave it out of on=.",
+        )
+
+
+Values = tuple[Any, ...]
+"""The values of one key in the order of the declared columns."""
+Outcome = Values | LookupFailure
+
+
+def json_object(text: bytes) -> Answer:
+    """The object in JSON text; null stands for an unknown key.
+
+    >>> json_object(b'{"tier": 3}')
+    {'tier': 3}
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        shown = text[:100].decode(errors="replace")
+        raise LookupFailure("ANSWER_NOT_JSON", f"the answer begins with {shown!r}") from None
+    if value is not None and not isinstance(value, dict):
+        raise LookupFailure("ANSWER_WRONG_TYPE", f"the answer is JSON, but not an object: {str(value)[:100]}")
+    return value
+
+
+def answer_reader(columns: Mapping[str, pl.DataType], *, as_text: bool) -> Callable[[Answer], Outcome]:
+    """A function that converts an answer to the values of the declared columns; a missing column is null.
+
+    >>> read = answer_reader({"name": pl.String(), "tier": pl.Int32()}, as_text=True)
+    >>> read({"name": "Ann", "tier": "3"}), read(None)
+    (('Ann', 3), (None, None))
+    >>> read({"tier": "gold"})
+    LookupFailure("ANSWER_WRONG_TYPE: column tier: 'gold' is not INT")
+    """
+    fits = {name: _reader(dtype, as_text=as_text) for name, dtype in columns.items()}
+    unknown = (None,) * len(fits)
+
+    def read(answer: Answer) -> Outcome:
+        if answer is None:
+            return unknown
+        if isinstance(answer, LookupFailure):
+            return answer
+        if not isinstance(answer, Mapping):
+            detail = f"the answer is {_shown(answer)}, not an object with columns or nothing"
+            return LookupFailure("ANSWER_WRONG_TYPE", detail, retryable=False)
+        values = []
+        for name, fit in fits.items():
+            try:
+                values.append(fit(answer.get(name)))
+            except (ValueError, ArithmeticError) as problem:
+                return LookupFailure("ANSWER_WRONG_TYPE", f"column {name}: {problem}", retryable=False)
+        return tuple(values)
+
+    return read
+
+
+def _reader(dtype: pl.DataType, *, as_text: bool) -> Fit:
+    fit = fitting(dtype)
+    parse = _parser(dtype) if as_text else None
+
+    def read(value: Any) -> Any:
+        if parse is not None and isinstance(value, str):
+            # What cannot be parsed is refused below, unchanged.
+            with suppress(ValueError, InvalidOperation):
+                value = parse(value)
+        elif isinstance(value, Decimal) and dtype.is_float():
+            value = float(value)
+        elif isinstance(value, UUID) and dtype == pl.String():
+            value = str(value)
+        elif as_text and isinstance(value, float) and isinstance(dtype, pl.Decimal):
+            value = Decimal(str(value))
+        return fit(value)
+
+    return read
+
+
+def _parser(dtype: pl.DataType) -> Callable[[str], Any] | None:
+    """How a value of a type is parsed from text."""
+    if dtype.is_integer():
+        return int
+    if dtype.is_float():
+        return float
+    if isinstance(dtype, pl.Decimal):
+        return Decimal
+    if isinstance(dtype, pl.Datetime):
+        return datetime.fromisoformat
+    if dtype == pl.Date():
+        return date.fromisoformat
+    if dtype == pl.Binary():
+        return partial(base64.b64decode, validate=True)
+    return _truth if dtype == pl.Boolean() else None
+
+
+def _truth(text: str) -> Any:
+    return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def _shown(value: object) -> str:
+    said = repr(value)
+    return said if len(said) <= 100 else f"{said[:100]}..."

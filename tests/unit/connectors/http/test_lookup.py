@@ -13,9 +13,9 @@ import pytest
 
 from headrace.connectors.http.lookup import HttpConnection, http_lookup
 from headrace.errors import DefinitionError
-from headrace.operators.lookup import client as desk
-from headrace.operators.lookup.breaker import breaker
+from headrace.operators.lookup import client
 from headrace.operators.lookup.lookup import Lookup, lookup
+from headrace.operators.lookup.requests import breaker
 from headrace.operators.lookup.service import LARGEST_ANSWER, Answer
 from headrace.secrets import secret
 from tests.bad_service import BadService, bad_service
@@ -64,7 +64,7 @@ def test_no_more_requests_are_on_their_way_than_in_flight_says(service: BadServi
 def test_a_service_that_hangs_fails_every_row_within_the_bound(
     service: BadService, run: Batches, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
-    monkeypatch.setattr(desk, "GRACE", 60)
+    monkeypatch.setattr(client, "GRACE", 60)
 
     async def hanging(path: str) -> tuple[int, bytes]:
         await asyncio.sleep(60)
@@ -190,7 +190,7 @@ def test_a_key_is_unknown_by_the_status_alone_even_if_the_rest_cannot_be_read() 
     async def story() -> Sequence[Answer]:
         server = httpx.MockTransport(lambda request: httpx.Response(404, content=cut_off()))
         async with httpx.AsyncClient(transport=server) as client:
-            return await HttpConnection(client).ask(["http://host/users/1"])
+            return await HttpConnection(client).fetch(["http://host/users/1"])
 
     assert asyncio.run(story()) == [None]
 

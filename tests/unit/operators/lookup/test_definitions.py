@@ -10,9 +10,9 @@ import pytest
 from headrace.connectors.postgres.lookup import postgres_lookup
 from headrace.connectors.redis.lookup import redis_lookup
 from headrace.errors import DefinitionError
-from headrace.operators.lookup.breaker import breaker
-from headrace.operators.lookup.cache import cache
+from headrace.operators.lookup.client import cache
 from headrace.operators.lookup.lookup import lookup
+from headrace.operators.lookup.requests import breaker
 from headrace.secrets import secret
 
 SCHEMA = {"id": pl.Int64(), "Name": pl.String(), "tags": pl.List(pl.String())}
@@ -85,8 +85,8 @@ def test_a_lookup_prints_itself_as_the_code_that_makes_it() -> None:
 def test_explain_says_that_answers_are_not_repeatable_and_how_long_a_batch_may_wait() -> None:
     step = lookup("person", person, on="id", output="tier INT", on_failure="null", cache=cache(ttl="1 hour"))
     assert step.state_description == (
-        "none; each worker remembers answers as hr.cache(ttl='1 hour', size=100000); answers are not repeatable: a "
-        "batch that runs again asks again and may be told something else; a task waits at most 6 seconds x ceil(its "
+        "none; each worker caches answers as hr.cache(ttl='1 hour', size=100000); answers are not repeatable: a "
+        "batch that runs again requests them again and may get others; a task waits at most 6 seconds x ceil(its "
         "distinct keys / 100) + 2 seconds"
     )
 
