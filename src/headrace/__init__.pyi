@@ -45,18 +45,18 @@ from .operators.patterns import skip
 from .operators.patterns.chain import group
 from .operators.patterns.pattern import pattern
 from .operators.patterns.pattern_rules import pattern_rules
-from .operators.process.declarations import (
+from .operators.process.errors import retry
+from .operators.process.keyed_process import KeyedProcess
+from .operators.process.outputs import output
+from .operators.process.process import process
+from .operators.process.rules import rules
+from .operators.process.state_descriptors import (
     aggregating_state,
     list_state,
     map_state,
     reducing_state,
     value_state,
 )
-from .operators.process.keyed_process import KeyedProcess
-from .operators.process.on_error import retry
-from .operators.process.outputs import output
-from .operators.process.process import process
-from .operators.process.rules import rules
 from .operators.split import split
 from .operators.tables.materialize import materialize
 from .operators.tables.table_aggregate import table_aggregate

@@ -11,9 +11,9 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import side_output
 from headrace.operators.patterns import skip
 from headrace.operators.patterns.pattern import Pattern, pattern
-from headrace.operators.process.declarations import value_state
 from headrace.operators.process.keyed_process import KeyedProcess
 from headrace.operators.process.process import Process, process
+from headrace.operators.process.state_descriptors import value_state
 
 
 def check_one_column(step: str, key: Any) -> None:

@@ -78,7 +78,7 @@ PAGE_ROWS = 200_000
 REMOVED = "__removed"
 
 
-class MapState(Protocol):
+class SparkMapState(Protocol):
     """The part of Spark's map state that pages use; keys and values are tuples of one element."""
 
     def getValue(self, key: tuple[int]) -> tuple[bytes] | None:  # noqa: N802
@@ -126,7 +126,7 @@ class Directory:
 class Pages:
     """Loads and stores the state frame of one key group."""
 
-    def __init__(self, entries: MapState, operator: Keeper, cache: StateCache, place: Place) -> None:
+    def __init__(self, entries: SparkMapState, operator: Keeper, cache: StateCache, place: Place) -> None:
         self._entries = entries
         self._operator = operator
         self._cache = cache

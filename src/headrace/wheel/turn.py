@@ -10,13 +10,13 @@ import polars as pl
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import AnyOperator, Intake, Joined
 from headrace.wheel.pack import Blob
-from headrace.wheel.pages import MapState, Pages, StateCache
+from headrace.wheel.pages import Pages, SparkMapState, StateCache
 from headrace.wheel.side_rows import DEAD_LETTERS, failed_letters, write_side_rows
 from headrace.wheel.task import Task
 
 
 def turn(
-    operator: AnyOperator, entries: MapState, cache: StateCache, task: Task, blobs: Iterable[Blob]
+    operator: AnyOperator, entries: SparkMapState, cache: StateCache, task: Task, blobs: Iterable[Blob]
 ) -> bytes | None:
     """Apply a batch to one key group; the result rows as a blob, or None when there are none."""
     ordered = sorted(blobs, key=lambda blob: (blob.origin, blob.sequence))

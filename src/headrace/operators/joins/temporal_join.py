@@ -16,7 +16,7 @@ from headrace.operators.joins.join_columns import InnerOrLeft, JoinKey, OnColumn
 from headrace.operators.joins.temporal_join_by_arrival import TemporalJoinByArrival
 from headrace.operators.joins.temporal_join_by_event_time import TemporalJoinByEventTime
 from headrace.operators.joins.temporal_join_operator import TemporalLayout, VersionInput
-from headrace.operators.process.life import Life, life_of
+from headrace.operators.process.state import TtlConfig, ttl_config
 from headrace.operators.rows import Rows
 from headrace.operators.step import LateRows, Step
 from headrace.operators.tables.changelog_input import WEEK, TombstoneRetention, tombstone_retention
@@ -36,7 +36,7 @@ class TemporalJoin(Step):
     changelogs = (1,)
 
     on: JoinKey
-    life: Life
+    life: TtlConfig
     how: InnerOrLeft
     as_of: AsOfWhat
     versions_late: Lateness | None
@@ -183,7 +183,7 @@ def temporal_join(
             "LATE_WITHOUT_MEANING",
             f"step {name!r} joins as of arrival, where no version is late. Leave versions_late={versions_late!r} away.",
         )
-    life, deleted = life_of(ttl, keep_forever, "event", "write"), tombstone_retention(keep_deleted)
+    life, deleted = ttl_config(ttl, keep_forever, "event", "write"), tombstone_retention(keep_deleted)
     if deleted.arguments and not (as_of == "arrival" and keep_forever):
         raise DefinitionError(
             "KEEP_DELETED_WITHOUT_MEANING",

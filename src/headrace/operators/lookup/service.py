@@ -17,7 +17,7 @@ from uuid import UUID
 import polars as pl
 
 from headrace.errors import DefinitionError
-from headrace.operators.process.fitting import Fit, fitting
+from headrace.operators.process.value_types import Converter, converter_for
 from headrace.template import Template
 
 
@@ -181,8 +181,8 @@ def answer_reader(columns: Mapping[str, pl.DataType], *, as_text: bool) -> Calla
     return read
 
 
-def _reader(dtype: pl.DataType, *, as_text: bool) -> Fit:
-    fit = fitting(dtype)
+def _reader(dtype: pl.DataType, *, as_text: bool) -> Converter:
+    convert = converter_for(dtype)
     parse = _parser(dtype) if as_text else None
 
     def read(value: Any) -> Any:
@@ -196,7 +196,7 @@ def _reader(dtype: pl.DataType, *, as_text: bool) -> Fit:
             value = str(value)
         elif as_text and isinstance(value, float) and isinstance(dtype, pl.Decimal):
             value = Decimal(str(value))
-        return fit(value)
+        return convert(value)
 
     return read
 

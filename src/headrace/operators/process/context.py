@@ -1,127 +1,238 @@
-"""What an author's code knows of the call at hand: key, time, rules; and the timers of the key."""
+"""The context of a call: key, time, rules, and the timers of the key."""
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
+from heapq import heapify, heappop, heappush
+from types import MappingProxyType
 from typing import Any
 
 from headrace.durations import Duration, microseconds
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.operators.process.handles import Journal
-from headrace.operators.process.rows import microseconds_of, moment
-from headrace.operators.process.rules import RuleHistory
-from headrace.operators.process.timers import TimerError, Timers
+from headrace.operators.process.rows import InputRow, as_datetime, as_microseconds
+from headrace.operators.process.state import FOREVER, UndoLog
 
 MOST_IN_A_ROW = 10_000
-"""Timers for the past that the timers of one key may set in a batch before they are taken for an endless loop."""
+"""How many timers that are already due a key's timers may set in a batch before they count as an endless loop."""
 NOT_COUNTED = -(2**63)
 
 
+class TimerError(ValueError):
+    """A timer that cannot be set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A timer that fires."""
+
+    name: str
+    microseconds: int
+    json_payload: str | None
+    clock: bool
+
+    @property
+    def time(self) -> datetime:
+        """The time for which it was set."""
+        return as_datetime(self.microseconds)
+
+    @property
+    def payload(self) -> Any:
+        """The payload that was set with it."""
+        return None if self.json_payload is None else json.loads(self.json_payload)
+
+
+class TimerQueue:
+    """The timers of the current key in one time domain: by name, and a heap that never holds one too late.
+
+    A timer that is postponed keeps its old place in the heap and gets its new one when the old one comes up. So
+    postponing, which is what most timers are for, costs nothing.
+    """
+
+    __slots__ = ("_undo_log", "by_name", "heap")
+
+    def __init__(self, undo_log: UndoLog) -> None:
+        self._undo_log = undo_log
+        self.load({})
+
+    def load(self, by_name: dict[str, tuple[int, str | None]]) -> None:
+        """Load the timers of a key."""
+        self.by_name = by_name
+        self.heap = [(timer[0], name) for name, timer in by_name.items()]
+        heapify(self.heap)
+
+    def set(self, name: str, time: int, json_payload: str | None) -> None:
+        """Set a timer; it replaces the one with its name."""
+        known = self.by_name.get(name)
+        self._undo_log.append((self, name, known))
+        self.by_name[name] = (time, json_payload)
+        if known is None or time < known[0]:
+            heappush(self.heap, (time, name))
+
+    def cancel(self, name: str) -> None:
+        """Remove a timer, if it is set."""
+        known = self.by_name.pop(name, None)
+        if known is not None:
+            self._undo_log.append((self, name, known))
+
+    def undo(self, name: str, known: tuple[int, str | None] | None) -> None:
+        """Restore a timer."""
+        if known is None:
+            del self.by_name[name]
+        else:
+            self.by_name[name] = known
+
+    def pop_due(self, until: int) -> tuple[str, int, str | None] | None:
+        """Remove the earliest timer up to a time; of two at the same time the first by name."""
+        heap = self.heap
+        while heap and heap[0][0] <= until:
+            placed, name = heappop(heap)
+            timer = self.by_name.get(name)
+            if timer is None or timer[0] < placed:
+                continue
+            if timer[0] > placed:
+                heappush(heap, (timer[0], name))
+                continue
+            del self.by_name[name]
+            return name, *timer
+        return None
+
+    @property
+    def earliest(self) -> int:
+        """When the next one fires."""
+        return min((time for time, _ in self.by_name.values()), default=FOREVER)
+
+
+@dataclass(slots=True)
+class RuleHistory:
+    """The rules of a batch: those before it, and each change in it."""
+
+    current: Mapping[Any, InputRow]
+    version_before: int
+    """How many changes there were before."""
+    changes: list[tuple[int, Any, InputRow | None]]
+    """Time, key and rule of each change, in order; None removes the rule."""
+    _times: list[int] = field(init=False)
+    _versions: dict[int, Mapping[Any, InputRow]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._times = [time for time, _, _ in self.changes]
+
+    def at(self, time: int) -> Mapping[Any, InputRow]:
+        """The rules at a time, built when they are first read."""
+        changes = bisect_right(self._times, time)
+        if changes not in self._versions:
+            known = dict(self.current)
+            for _, key, rule in self.changes[:changes]:
+                known.pop(key, None)
+                if rule is not None:
+                    known[key] = rule
+            self._versions[changes] = MappingProxyType(known)
+        return self._versions[changes]
+
+    def version(self, time: int) -> int:
+        """How many changes there were up to a time."""
+        return self.version_before + bisect_right(self._times, time)
+
+
 class Context:
-    """The call at hand."""
+    """The current call: its key and time, the rules, and the timers of the key."""
 
-    __slots__ = (
-        "_bounds",
-        "_ended",
-        "_key",
-        "_rules",
-        "_time",
-        "_timeline",
-        "clock_timers",
-        "in_a_row",
-        "late",
-        "timers",
-    )
+    __slots__ = ("_bounds", "_ended", "_key", "_rules", "_time", "clock_timers", "in_a_row", "late", "timers")
 
-    def __init__(self, bounds: TimeBounds, journal: Journal, rules: RuleHistory | None = None) -> None:
+    def __init__(self, bounds: TimeBounds, undo_log: UndoLog, rules: RuleHistory | None = None) -> None:
         self._bounds = bounds
         self._ended = bounds.fire == END
         self._rules = rules
         self._key: Any = None
         self._time = 0
         self.late = False
-        self.timers = Timers(journal)
-        self.clock_timers = Timers(journal)
+        self.timers = TimerQueue(undo_log)
+        self.clock_timers = TimerQueue(undo_log)
         self.in_a_row = NOT_COUNTED
 
     @property
     def key(self) -> Any:
-        """The key: its value, or a tuple when there are several key columns."""
+        """The key: its value, or a tuple if there are several key columns."""
         return self._key
 
     @property
     def time(self) -> datetime:
-        """The time of the row or timer."""
-        return moment(self._time)
+        """The event time of the row or timer."""
+        return as_datetime(self._time)
 
     @property
     def watermark(self) -> datetime | None:
-        """How far event time has come in this batch; None before it is known."""
-        return None if self._bounds.fire == BEGINNING else moment(self._bounds.fire)
+        """The watermark of this batch; None before there is one."""
+        return None if self._bounds.fire == BEGINNING else as_datetime(self._bounds.fire)
 
     @property
     def now(self) -> datetime:
-        """The batch's processing time, which is the same when the batch runs again."""
-        return moment(self._bounds.clock)
+        """The processing time of the batch; it is the same when the batch runs again."""
+        return as_datetime(self._bounds.clock)
 
     @property
     def rules(self) -> Mapping[Any, Any]:
         """The rules by their key, as they were at the time of the call."""
         if self._rules is None:
             raise TimerError(
-                "[RULES_MISSING] this process has no rules. Give hr.process(..., rules=hr.rules(key=...))."
+                "[RULES_MISSING] this process has no rules. Declare them with hr.process(..., rules=hr.rules(key=...))."
             )
         return self._rules.at(self._time)
 
     def set_timer(
         self, name: str, *, at: datetime | None = None, after: Duration | None = None, payload: Any = None
     ) -> None:
-        """Call ``on_timer`` when event time reaches a moment, or so long after ``time``; the same name replaces."""
+        """Call ``on_timer`` when the watermark reaches a time, or ``after`` the time of this call.
+
+        A timer of the same name is replaced.
+        """
+        # Most rows of a process set a timer: the checks that pass are inline.
         if after is None:
-            time = _moment(name, at)
+            time = _time_given(name, at)
         elif at is None:
             time = self._time + _length(after)
         else:
             raise _two_times(name, at, after)
         if time <= self._time or self._ended:
-            self._count()
-        if type(name) is not str or not name.isascii():
-            _check_name(name)
-        if not BEGINNING < time < END:
-            raise _out_of_reach(name)
+            self._count_due()
+        if type(name) is not str or not name.isascii() or not BEGINNING < time < END:
+            _check(name, time)
         self.timers.set(name, time, None if payload is None else _as_json(name, payload))
 
     def cancel_timer(self, name: str) -> None:
-        """Take a timer of event time back; nothing happens if it is not set."""
+        """Cancel an event-time timer; nothing happens if it is not set."""
         self.timers.cancel(name)
 
     def set_clock_timer(
         self, name: str, *, at: datetime | None = None, after: Duration | None = None, payload: Any = None
     ) -> None:
-        """Call ``on_timer`` when the clock reaches a moment, or so long after ``now``; the same name replaces."""
+        """Call ``on_timer`` when processing time reaches a time, or ``after`` ``now``.
+
+        A timer of the same name is replaced.
+        """
         if after is None:
-            time = _moment(name, at)
+            time = _time_given(name, at)
         elif at is None:
             time = self._bounds.clock + _length(after)
         else:
             raise _two_times(name, at, after)
         if time <= self._bounds.clock:
-            self._count()
-        if type(name) is not str or not name.isascii():
-            _check_name(name)
-        if not BEGINNING < time < END:
-            raise _out_of_reach(name)
+            self._count_due()
+        if type(name) is not str or not name.isascii() or not BEGINNING < time < END:
+            _check(name, time)
         self.clock_timers.set(name, time, None if payload is None else _as_json(name, payload))
 
     def cancel_clock_timer(self, name: str) -> None:
-        """Take a timer of the clock back; nothing happens if it is not set."""
+        """Cancel a processing-time timer; nothing happens if it is not set."""
         self.clock_timers.cancel(name)
 
-    def _count(self) -> None:
+    def _count_due(self) -> None:
         self.in_a_row += 1
         if self.in_a_row > MOST_IN_A_ROW:
             raise TimerError(
@@ -130,29 +241,35 @@ class Context:
             )
 
 
-def _check_name(name: Any) -> None:
-    if type(name) is not str:
-        raise TimerError(f"[TIMER_NAME] a timer's name is text, not {name!r}.")
-    try:
-        name.encode()
-    except UnicodeEncodeError:
+def _time_given(name: str, at: datetime | None) -> int:
+    if not isinstance(at, datetime):
         raise TimerError(
-            f"[TIMER_NAME] a timer cannot be named {name!r}, which is no valid Unicode, so it could not be stored. "
-            "Take the lone surrogates out of it."
-        ) from None
+            f"[TIMER_TIME] timer {name!r}: at={at!r} is not a datetime. Write at=<datetime> or after='5 minutes'."
+        )
+    return as_microseconds(at)
 
 
 def _two_times(name: str, at: datetime, after: Duration) -> TimerError:
     return TimerError(
-        f"[TIMER_TIME] timer {name!r} has at={at!r} and after={after!r}, which are two times. Take one away."
+        f"[TIMER_TIME] timer {name!r} has at={at!r} and after={after!r}, which are two times. Remove one."
     )
 
 
-def _out_of_reach(name: str) -> TimerError:
-    return TimerError(
-        f"[TIMER_TIME] timer {name!r} would fire before the beginning or after the end of time, some 292,000 years "
-        "away. Give it a nearer time, or none at all."
-    )
+def _check(name: Any, time: int) -> None:
+    if type(name) is not str:
+        raise TimerError(f"[TIMER_NAME] a timer's name must be a string, not {name!r}.")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise TimerError(
+            f"[TIMER_NAME] a timer cannot be named {name!r}: it is not valid Unicode and cannot be stored. Remove its "
+            "lone surrogates."
+        ) from None
+    if not BEGINNING < time < END:
+        raise TimerError(
+            f"[TIMER_TIME] timer {name!r} would fire before the beginning or after the end of time, some 292,000 years "
+            "away. Set it for a nearer time, or not at all."
+        )
 
 
 def _as_json(name: str, payload: Any) -> str:
@@ -160,20 +277,13 @@ def _as_json(name: str, payload: Any) -> str:
         return json.dumps(payload)
     except (TypeError, ValueError, RecursionError) as error:
         raise TimerError(
-            f"[TIMER_PAYLOAD] timer {name!r}: {error}. It is stored as JSON: give text, numbers, lists or dicts."
+            f"[TIMER_PAYLOAD] timer {name!r}: {error}. The payload is stored as JSON: use strings, numbers, lists and "
+            "dicts."
         ) from error
-
-
-def _moment(name: str, at: datetime | None) -> int:
-    if not isinstance(at, datetime):
-        raise TimerError(
-            f"[TIMER_TIME] timer {name!r}: at={at!r} is no moment. Give at=<datetime> or after='5 minutes'."
-        )
-    return microseconds_of(at)
 
 
 @lru_cache(maxsize=1024)
 def _length(after: Duration) -> int:
     if not isinstance(after, str | timedelta):
-        raise TimerError(f"[TIMER_TIME] after={after!r} is no length of time. Give after='5 minutes' or a timedelta.")
+        raise TimerError(f"[TIMER_TIME] after={after!r} is not a duration. Write after='5 minutes' or a timedelta.")
     return microseconds(after, argument="after")

@@ -1,4 +1,4 @@
-"""Rows that an author's code emits: to the main output, or to a declared side output."""
+"""Rows that a process emits: to the main output, or to a declared side output."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.graph import check_name
-from headrace.operators.process.fitting import fitting
+from headrace.operators.process.value_types import converter_for
 
-TAKEN = ("main", "late", "side", "dead_letters", "waiting", "spark", "log", "tables")
-"""Names that outputs of every step have, or that a step's outputs have for something else."""
+RESERVED_OUTPUTS = ("main", "late", "side", "dead_letters", "waiting", "spark", "log", "tables")
+"""Names of outputs that every step has, and of other attributes of a step's outputs."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -36,63 +36,60 @@ def output(name: str, row: Mapping[str, Any]) -> OutputRow:
     return OutputRow(name, row)
 
 
-def declared_outputs(step: str, outputs: Mapping[str, str] | None) -> dict[str, str]:
-    """The side outputs that an author declares: a name and columns each.
+def check_outputs(step: str, outputs: Mapping[str, str] | None) -> dict[str, str]:
+    """Check the declared side outputs: their names and columns.
 
-    >>> declared_outputs("logins", {"suspects": "user STRING"})
+    >>> check_outputs("logins", {"suspects": "user STRING"})
     {'suspects': 'user STRING'}
     """
-    if outputs is not None and not isinstance(outputs, Mapping):
-        raise _no_outputs(step, outputs)
-    for name, columns in (outputs or {}).items():
-        if not (isinstance(name, str) and isinstance(columns, str)):
-            raise _no_outputs(step, outputs)
+    declared = {} if outputs is None else outputs
+    if not isinstance(declared, Mapping) or not all(
+        isinstance(name, str) and isinstance(columns, str) for name, columns in declared.items()
+    ):
+        raise DefinitionError(
+            "OUTPUTS_INVALID",
+            f"step {step!r}: outputs={outputs!r} must be a dict of names and columns, as in "
+            "outputs={'suspects': 'user STRING, failures INT'}.",
+        )
+    for name in declared:
         check_name("output", name)
-        if name in TAKEN:
+        if name in RESERVED_OUTPUTS:
             raise DefinitionError(
                 "OUTPUT_NAME_TAKEN", f"step {step!r}: an output cannot be named {name!r}. Choose another name."
             )
-    return dict(outputs or {})
-
-
-def _no_outputs(step: str, outputs: Any) -> DefinitionError:
-    return DefinitionError(
-        "OUTPUTS_INVALID",
-        f"step {step!r}: outputs={outputs!r} are no side outputs. Give a dict of names and columns, as in "
-        "outputs={'suspects': 'user STRING, failures INT'}.",
-    )
+    return dict(declared)
 
 
 class OutputError(ValueError):
-    """A row was emitted that its output does not have."""
+    """A row was emitted that does not fit its output."""
 
 
-class OutputRows:
-    """The rows of one output in a batch, as tuples of the declared columns and what every row carries."""
+class OutputBuffer:
+    """The rows of one output in a batch: tuples of the declared columns, the time, and perhaps the rules' version."""
 
     __slots__ = ("_columns", "_name", "_schema", "rows")
 
     def __init__(self, name: str, declared: Mapping[str, pl.DataType], schema: Mapping[str, pl.DataType]) -> None:
         self._name = name
-        self._columns = [(column, fitting(dtype)) for column, dtype in declared.items()]
+        self._columns = [(column, converter_for(dtype)) for column, dtype in declared.items()]
         self._schema = dict(schema)
         self.rows: list[tuple[Any, ...]] = []
 
-    def fitted(self, row: Any) -> list[Any]:
-        """The declared columns of a row; one that it does not name is null."""
+    def converted(self, row: Any) -> list[Any]:
+        """The declared columns of a row; a column that it omits is null."""
         if not isinstance(row, dict):
             raise OutputError(
                 f"[OUTPUT_NO_DICT] output {self._name!r} got {row!r}. Yield dicts with the declared columns, or return "
                 "a list of dicts."
             )
         known = 0
-        fitted = []
-        for column, fit in self._columns:
+        values = []
+        for column, convert in self._columns:
             value = row.get(column)
             if value is not None or column in row:
                 known += 1
             try:
-                fitted.append(fit(value))
+                values.append(convert(value))
             except ValueError as error:
                 raise OutputError(f"[OUTPUT_TYPE] output {self._name!r}, column {column!r}: {error}") from None
         if known < len(row):
@@ -102,7 +99,7 @@ class OutputRows:
                 f"[OUTPUT_COLUMN_UNKNOWN] output {self._name!r} has no column {unknown}. Its columns are "
                 f"{', '.join(names)}."
             )
-        return fitted
+        return values
 
     def frame(self) -> pl.DataFrame:
         """All rows."""
@@ -120,31 +117,31 @@ def _column(name: str, values: tuple[Any, ...], dtype: pl.DataType) -> pl.Series
     return pl.Series(name, values, dtype=dtype, strict=True)
 
 
-class Emission:
-    """Collects what one call gives until it is known to have succeeded."""
+class OutputCollector:
+    """Collects the rows of one call until it has succeeded."""
 
     __slots__ = ("_main", "_outputs", "staged")
 
-    def __init__(self, outputs: Mapping[str, OutputRows]) -> None:
+    def __init__(self, outputs: Mapping[str, OutputBuffer]) -> None:
         self._main = outputs["main"]
         self._outputs = outputs
-        self.staged: list[tuple[OutputRows, tuple[Any, ...]]] = []
+        self.staged: list[tuple[OutputBuffer, tuple[Any, ...]]] = []
 
-    def take(self, item: Any, carried: tuple[Any, ...]) -> None:
-        """A row that a call gives, with what every row carries."""
+    def collect(self, item: Any, added: tuple[Any, ...]) -> None:
+        """Stage a row, with the values of the columns that every row has."""
         output, row = (self._side(item.name), item.row) if type(item) is OutputRow else (self._main, item)
-        self.staged.append((output, (*output.fitted(row), *carried)))
+        self.staged.append((output, (*output.converted(row), *added)))
 
     def commit(self) -> None:
-        """The call has succeeded."""
+        """Append the staged rows: the call has succeeded."""
         for output, row in self.staged:
             output.rows.append(row)
         self.staged.clear()
 
-    def _side(self, name: str) -> OutputRows:
+    def _side(self, name: str) -> OutputBuffer:
         if name not in self._outputs:
             known = ", ".join(repr(each) for each in self._outputs)
-            if name in TAKEN:
+            if name in RESERVED_OUTPUTS:
                 raise OutputError(
                     f"[OUTPUT_UNKNOWN] output {name!r} is Headrace's own and takes no rows of a process; the outputs "
                     f"are {known}. Declare one of another name with hr.process(..., outputs={{...}})."

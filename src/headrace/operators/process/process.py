@@ -1,4 +1,4 @@
-"""A process as an author says it."""
+"""The process step: the user's own code for the rows and timers of each key."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from headrace.durations import spoken
 from headrace.errors import DefinitionError
 from headrace.graph import KeptState, check_name
 from headrace.keys import key_columns, said_key
-from headrace.operators.process.by_key import Processing
-from headrace.operators.process.by_rules import RULES_VERSION, RuledProcessing
-from headrace.operators.process.declared_types import columns_of
-from headrace.operators.process.keyed_process import KeyedProcess, states_of
-from headrace.operators.process.on_error import OnError, Then, on_error_of
-from headrace.operators.process.outputs import declared_outputs
-from headrace.operators.process.rules import DELETED, RuleIntake, Rules
+from headrace.operators.process.errors import OnError, Then, check_on_error
+from headrace.operators.process.keyed_process import KeyedProcess, declared_states
+from headrace.operators.process.operator import ProcessOperator
+from headrace.operators.process.outputs import check_outputs
+from headrace.operators.process.rules import RULES_VERSION, Rules, RulesInput, RulesProcessOperator
+from headrace.operators.process.value_types import parse_columns
 from headrace.operators.rows import Rows
 from headrace.operators.step import LateRows, Step, check_key
 from headrace.wheel.operator import AnyOperator
 
 EVENT_TIME = "event_time"
+_TIME_DOMAINS = {"event": "event time", "clock": "processing time"}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -38,7 +38,7 @@ class Process(Step):
         delivers=True,
     )
 
-    author: KeyedProcess
+    process: KeyedProcess
     output: str
     side_outputs: Mapping[str, str] = field(default_factory=dict)
     rules: Rules | None = None
@@ -55,42 +55,43 @@ class Process(Step):
         """The operator that runs over rows of this schema."""
         lateness = self._chosen_lateness()
         if (self.rules is None) != (rules_schema is None):
-            raise DefinitionError(
-                "RULES_MISMATCH",
-                f"step {self.name!r} "
-                + (
-                    "has rules=..., but got one frame. Call step(frame, rules_frame)."
-                    if self.rules
-                    else "got a second frame, but has no rules. Add rules=hr.rules(key=...)."
-                ),
+            mistake = (
+                "got a second frame, but has no rules. Add rules=hr.rules(key=...)."
+                if self.rules is None
+                else "has rules=..., but got one frame. Call step(frame, rules_frame)."
             )
+            raise DefinitionError("RULES_MISMATCH", f"step {self.name!r} {mistake}")
         check_key(self.name, self.key, schema)
         given = (
             self.name,
-            self.author,
+            self.process,
             Rows(self.name, self.key, time, dict(schema)),
-            {"main": columns_of(self.output), **{name: columns_of(ddl) for name, ddl in self.side_outputs.items()}},
+            self._output_columns,
             self._time_column(schema, time),
             self.ordered,
             self.on_error,
             lateness,
         )
         if self.rules is None or rules_schema is None or rules_time is None:
-            return Processing(*given)
-        _check_rules(self.name, self.rules, rules_schema)
+            return ProcessOperator(*given)
+        self.rules.check(self.name, rules_schema)
         rule_time = Rows(self.name, (), rules_time, dict(rules_schema)).row_time
-        return RuledProcessing(*given, RuleIntake("rules", dict(rules_schema), rule_time), self.rules.key)
+        return RulesProcessOperator(*given, RulesInput("rules", dict(rules_schema), rule_time), self.rules.key)
+
+    @property
+    def _output_columns(self) -> dict[str, dict[str, pl.DataType]]:
+        declared = {"main": self.output, **self.side_outputs}
+        return {name: parse_columns(ddl) for name, ddl in declared.items()}
 
     def _time_column(self, schema: Mapping[str, pl.DataType], time: str) -> str:
-        """The column in which an output row carries its time: named as that of the input, where the name is free."""
-        declared = {name for ddl in (self.output, *self.side_outputs.values()) for name in columns_of(ddl)}
-        taken = time in declared or isinstance(schema[time], pl.Struct)
-        column = EVENT_TIME if taken else time
+        """The time column of output rows: named as that of the input, unless an output declares that name."""
+        declared = {name for columns in self._output_columns.values() for name in columns}
+        column = EVENT_TIME if time in declared or isinstance(schema[time], pl.Struct) else time
         clashing = {column, *([RULES_VERSION] if self.rules else [])} & declared
         if clashing:
             raise DefinitionError(
                 "OUTPUT_NAME_TAKEN",
-                f"step {self.name!r}: an output declares {', '.join(sorted(clashing))}, which every row carries. "
+                f"step {self.name!r}: an output declares {', '.join(sorted(clashing))}, which every row has already. "
                 "Choose another name.",
             )
         return column
@@ -98,14 +99,13 @@ class Process(Step):
     @property
     def states(self) -> tuple[KeptState, ...]:
         """The declared states with their time to live."""
-        return tuple(
-            KeptState(name, declared.life.ttl, declared.life.time) for name, declared in states_of(self.author).items()
-        )
+        declared = declared_states(self.process)
+        return tuple(KeptState(name, each.ttl.ttl, each.ttl.time) for name, each in declared.items())
 
     @property
     def _identity(self) -> Mapping[str, object]:
         # Times to live may change.
-        states = {name: declared.text for name, declared in states_of(self.author).items()}
+        states = {name: declared.text for name, declared in declared_states(self.process).items()}
         rules = None if self.rules is None else self.rules.key
         return {"key": list(self.key), "states": states, "ordered": self.ordered, "rules": rules}
 
@@ -113,7 +113,8 @@ class Process(Step):
     def state_description(self) -> str:
         """What the state holds and how long, in words."""
         states = [
-            f"{each.name} " + ("for ever" if each.ttl is None else f"for {spoken(each.ttl)} of {_TIMES[each.time]}")
+            f"{each.name} "
+            + ("for ever" if each.ttl is None else f"for {spoken(each.ttl)} of {_TIME_DOMAINS[each.time]}")
             for each in self.states
         ]
         waiting = ["rows until event time has passed them"] if self.ordered else []
@@ -122,7 +123,8 @@ class Process(Step):
 
     @property
     def _positional(self) -> tuple[str, ...]:
-        return (_said(self.author),)
+        arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self.process).items())
+        return (f"{type(self.process).__name__}({arguments})",)
 
     @property
     def _arguments(self) -> Mapping[str, object]:
@@ -132,9 +134,6 @@ class Process(Step):
         given |= {} if self.ordered else {"ordered": False}
         given |= {} if self.on_error == OnError(0, "stop") else {"on_error": self.on_error}
         return given
-
-
-_TIMES = {"event": "event time", "clock": "processing time"}
 
 
 def process(
@@ -148,7 +147,7 @@ def process(
     ordered: bool = True,
     on_error: Then | OnError = "stop",
 ) -> Process:
-    """An author's own code for the rows and timers of each key, with state.
+    """Run your own code, with state and timers, for the rows of each key.
 
     >>> class Counts(KeyedProcess):
     ...     def on_row(self, row, context):
@@ -164,58 +163,40 @@ def process(
         )
     if not (rules is None or isinstance(rules, Rules)):
         raise DefinitionError(
-            "RULES_UNKNOWN", f"step {name!r}: rules={rules!r} are none. Give hr.rules(key=...), or nothing."
+            "RULES_UNKNOWN", f"step {name!r}: rules must be hr.rules(key=...) or None, not {rules!r}."
         )
-    side = declared_outputs(name, outputs)
+    side = check_outputs(name, outputs)
     for ddl in (output, *side.values()):
-        columns_of(ddl)
+        parse_columns(ddl)
     return Process(
         name=name,
-        author=_made(name, process),
+        process=_instance(name, process),
         key=columns,
         output=output,
         side_outputs=side,
         rules=rules,
         ordered=ordered,
-        on_error=on_error_of(on_error, step=name),
+        on_error=check_on_error(on_error, step=name),
     )
 
 
-def _made(name: str, given: Any) -> KeyedProcess:
-    """An instance of the author's class."""
+def _instance(name: str, given: Any) -> KeyedProcess:
     if isinstance(given, type) and issubclass(given, KeyedProcess):
         if given.on_row is KeyedProcess.on_row:
             raise DefinitionError(
-                "PROCESS_INCOMPLETE", f"step {name!r}: {given.__name__} has no on_row(self, row, context). Write it."
+                "PROCESS_INCOMPLETE", f"step {name!r}: {given.__name__} has no on_row(self, row, context). Define it."
             )
         try:
             given = given()
         except TypeError as error:
             raise DefinitionError(
                 "PROCESS_INCOMPLETE",
-                f"step {name!r}: {given.__name__} cannot be made without arguments ({error}). Give an instance, as in "
-                f"{given.__name__}(limit=5).",
+                f"step {name!r}: {given.__name__} cannot be created without arguments ({error}). Pass an instance, as "
+                f"in {given.__name__}(limit=5).",
             ) from error
     if not isinstance(given, KeyedProcess):
         raise DefinitionError(
-            "PROCESS_INCOMPLETE", f"step {name!r}: {given!r} is no hr.KeyedProcess. Give a class that extends it."
+            "PROCESS_INCOMPLETE",
+            f"step {name!r}: {given!r} is not an hr.KeyedProcess. Pass a class that extends it, or an instance.",
         )
     return given
-
-
-def _check_rules(name: str, rules: Rules, schema: Mapping[str, pl.DataType]) -> None:
-    if rules.key not in schema or schema[rules.key].is_nested():
-        raise DefinitionError(
-            "RULES_KEY",
-            f"step {name!r}: {rules!r} names no column of the rules that can be a key. Existing columns: "
-            f"{', '.join(schema)}.",
-        )
-    if schema.get(DELETED, pl.Boolean()) != pl.Boolean():
-        raise DefinitionError(
-            "RULES_DELETED", f"step {name!r}: column 'deleted' of the rules is {schema[DELETED]}. It must be BOOLEAN."
-        )
-
-
-def _said(author: KeyedProcess) -> str:
-    arguments = ", ".join(f"{name}={value!r}" for name, value in vars(author).items())
-    return f"{type(author).__name__}({arguments})"

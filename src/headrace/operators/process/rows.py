@@ -1,4 +1,4 @@
-"""Rows as an author's code sees them: tuples whose columns are attributes."""
+"""Rows as the user's code sees them: tuples whose columns are attributes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class Row(tuple[Any, ...]):
-    """A row; ``row.amount`` is the value of a column. Made for a schema by ``row_class``."""
+class InputRow(tuple[Any, ...]):
+    """A row; ``row.amount`` is the value of a column. ``row_class`` makes a subclass for a schema."""
 
     __slots__ = ()
     _columns: Mapping[str, Callable[[Any], Any]] = {}
@@ -32,13 +32,13 @@ class Row(tuple[Any, ...]):
         return f"Row({', '.join(f'{name}={value!r}' for name, value in as_dict(self).items())})"
 
 
-def as_dict(row: Row) -> dict[str, Any]:
+def as_dict(row: InputRow) -> dict[str, Any]:
     """The columns of a row by name."""
     return dict(zip(row._columns, row, strict=True))
 
 
-def row_class(schema: Mapping[str, pl.DataType]) -> type[Row]:
-    """A class for rows of a schema. Moments stay numbers until somebody reads them: most rows are never asked.
+def row_class(schema: Mapping[str, pl.DataType]) -> type[InputRow]:
+    """A class for rows of a schema. Timestamps become objects when they are read: most are never read.
 
     >>> Login = row_class({"user": pl.String(), "at": pl.Datetime("us", "UTC")})
     >>> row = Login(("ann", 1_000_000))
@@ -46,16 +46,16 @@ def row_class(schema: Mapping[str, pl.DataType]) -> type[Row]:
     ('ann', 1)
     """
     columns: dict[str, Any] = {
-        name: property(_moment_at(place)) if is_lazy(dtype) else stored
+        name: property(_timestamp_at(place)) if is_lazy(dtype) else stored
         for (name, dtype), (place, stored) in zip(schema.items(), enumerate(_places(len(schema))), strict=True)
     }
     getters = {name: column.__get__ for name, column in columns.items()}
-    return type("Row", (Row,), {**columns, "__slots__": (), "_columns": getters})
+    return type("Row", (InputRow,), {**columns, "__slots__": (), "_columns": getters})
 
 
 @cache
 def _places(width: int) -> list[Any]:
-    """What reads each place of a tuple: as those of a named tuple in C, past the row's own way to look at a place."""
+    """Getters of each place of a tuple: a named tuple's are in C, and bypass the row's own ``__getitem__``."""
     names = [f"place_{place}" for place in range(width)]
     named = namedtuple("Places", names)  # type: ignore[misc]
     return [vars(named)[name] for name in names]
@@ -71,10 +71,10 @@ def python_columns(columns: Iterable[pl.Series]) -> list[list[Any]]:
     return [(column.to_physical() if is_lazy(column.dtype) else column).to_list() for column in columns]
 
 
-def moment(time: int) -> datetime:
-    """Microseconds since the epoch as a moment; one beyond what Python can say is the last or first that it can.
+def as_datetime(time: int) -> datetime:
+    """Microseconds since the epoch as a datetime; out of Python's range, the last or first that there is.
 
-    >>> moment(1_000_000).isoformat()
+    >>> as_datetime(1_000_000).isoformat()
     '1970-01-01T00:00:01+00:00'
     """
     try:
@@ -83,18 +83,18 @@ def moment(time: int) -> datetime:
         return (datetime.max if time > 0 else datetime.min).replace(tzinfo=UTC)
 
 
-def microseconds_of(time: datetime) -> int:
-    """A moment as microseconds since the epoch; one without a zone is UTC.
+def as_microseconds(time: datetime) -> int:
+    """A datetime as microseconds since the epoch; one without a zone is UTC.
 
-    >>> microseconds_of(datetime(1970, 1, 1, 0, 0, 1))
+    >>> as_microseconds(datetime(1970, 1, 1, 0, 0, 1))
     1000000
     """
     return ((time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
 
 
-def _moment_at(place: int) -> Callable[[Any], Any]:
+def _timestamp_at(place: int) -> Callable[[Any], Any]:
     def get(row: tuple[Any, ...]) -> Any:
         time = tuple.__getitem__(row, place)
-        return None if time is None else moment(time)
+        return None if time is None else as_datetime(time)
 
     return get

@@ -1,51 +1,70 @@
-"""Rules: a small second input that every key can read, as it was at the time of each row."""
+"""Rules: a small broadcast input that every key can read, as it was at the time of each row."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
-from headrace.operators.process.rows import Row
-from headrace.wheel.operator import Combined
+from headrace.event_time.strategy import BEGINNING, END
+from headrace.operators.process.context import RuleHistory
+from headrace.operators.process.operator import ProcessOperator
+from headrace.operators.process.rows import InputRow, python_columns, row_class
+from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY
+from headrace.wheel.operator import Applied, Combined
 
 DELETED = "deleted"
-TIME, RULE = "__time", "__rule"
+TIME, RULE, VERSION = "__time", "__rule", "__version"
+VERSION_ROW = OF_KEY - 1
+"""The arrival number of the state row that counts the changes; those of rules are below it."""
+RULES_VERSION = "rules_version"
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How rules are told apart."""
+    """The declaration of a rules input."""
 
     key: str
+
+    def check(self, step: str, schema: Mapping[str, pl.DataType]) -> None:
+        """Check the columns of the rules."""
+        if self.key not in schema or schema[self.key].is_nested():
+            raise DefinitionError(
+                "RULES_KEY",
+                f"step {step!r}: {self!r} names no column of the rules that can be a key. Existing columns: "
+                f"{', '.join(schema)}.",
+            )
+        if schema.get(DELETED, pl.Boolean()) != pl.Boolean():
+            raise DefinitionError(
+                "RULES_DELETED",
+                f"step {step!r}: column 'deleted' of the rules is {schema[DELETED]}. It must be BOOLEAN.",
+            )
 
     def __repr__(self) -> str:
         return f"hr.rules(key={self.key!r})"
 
 
 def rules(*, key: str) -> Rules:
-    """Rules as rows of a second input: the last row of a key stands; a row with ``deleted`` true removes it.
+    """Rules as rows of a second input: the last row of a key is valid; a row with ``deleted`` true removes the rule.
 
     >>> rules(key="rule_id")
     hr.rules(key='rule_id')
     """
     if not isinstance(key, str):
         raise DefinitionError(
-            "RULES_KEY",
-            f"hr.rules(key={key!r}): rules are told apart by one column. Give its name, as in key='rule_id'.",
+            "RULES_KEY", f"hr.rules(key={key!r}): the key of rules is one column. Name it, as in key='rule_id'."
         )
     return Rules(key)
 
 
 @dataclass(frozen=True)
-class RuleIntake:
-    """How rule rows come to the key groups: all of them to each, none of them late."""
+class RulesInput:
+    """The broadcast input of rules: every key group gets all of them, and none is late."""
 
     name: str
     schema: Mapping[str, pl.DataType]
@@ -61,45 +80,96 @@ class RuleIntake:
         return {TIME: pl.Int64(), RULE: pl.Struct(dict(self.schema))}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Rules travel as they are; a late one counts from now on."""
+        """Rules are sent as they are; a late one is valid from now on."""
         partials = rows.select(self.time.alias(TIME), pl.struct(self.schema.keys()).alias(RULE))
         return Combined(partials, rows.clear(), rows.height)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rules stay as they are, in the order of their arrival."""
+        """Rules stay as they are, in the order of arrival."""
         return partials
 
 
-@dataclass(slots=True)
-class RuleHistory:
-    """The rules of a batch: those before it, and each change in it."""
+@dataclass(frozen=True)
+class RulesProcessOperator(ProcessOperator):
+    """Calls a process with the rules that were valid at the time of each row.
 
-    current: Mapping[Any, Row]
-    before: int
-    """How many changes there were before."""
-    changes: list[tuple[int, Any, Row | None]]
-    """Time, key and rule of each change, in order; None removes."""
-    _times: list[int] = field(init=False)
-    _versions: dict[int, Mapping[Any, Row]] = field(default_factory=dict)
+    Rules lie in the state of every key group, beside its keys. A rule ahead of the watermark waits like a row, so all
+    rows of a batch are older than what still waits, and of the valid rules only the last of each key is stored.
+    """
 
-    def __post_init__(self) -> None:
-        self._times = [time for time, _, _ in self.changes]
+    second: RulesInput
+    rules_key: str
 
-    def at(self, time: int) -> Mapping[Any, Row]:
-        """The rules at a time."""
-        return self._after(bisect_right(self._times, time))
+    @cached_property
+    def state_schema(self) -> dict[str, pl.DataType]:
+        """Keys, rows that wait, rules that are valid or wait, and the number of changes."""
+        return {**super().state_schema, RULE: self.second.partial_schema[RULE], VERSION: pl.Int64()}
 
-    def version(self, time: int) -> int:
-        """How many changes there were up to a time."""
-        return self.before + bisect_right(self._times, time)
+    @property
+    def _added(self) -> dict[str, pl.DataType]:
+        return {**super()._added, RULES_VERSION: pl.Int64()}
 
-    def _after(self, changes: int) -> Mapping[Any, Row]:
-        """The rules after so many changes, put together when somebody asks."""
-        if changes not in self._versions:
-            known = dict(self.current)
-            for _, key, rule in self.changes[:changes]:
-                known.pop(key, None)
-                if rule is not None:
-                    known[key] = rule
-            self._versions[changes] = MappingProxyType(known)
-        return self._versions[changes]
+    def apply_both(
+        self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
+    ) -> Applied:
+        """Apply rules first, then rows and timers."""
+        known = state.filter(pl.col(ARRIVAL) < OF_KEY)
+        version = int(known.filter(pl.col(ARRIVAL) == VERSION_ROW)[VERSION].sum())
+        stored = known.filter(pl.col(ARRIVAL) < VERSION_ROW)
+        following = VERSION_ROW - 1 if stored.is_empty() else int(stored.select(pl.col(ARRIVAL).min()).item()) - 1
+        numbers = range(following, following - second.height, -1)
+        arrived = self._rule_rows(numbers, {DUE: second[TIME] + 1, RULE: second[RULE]})
+        # A rule without a due time is valid; the others wait.
+        valid = stored.filter(pl.col(DUE) == END)
+        open_rules = pl.concat([stored.filter(pl.col(DUE) < END).sort(ARRIVAL, descending=True), arrived])
+        passed = pl.col(DUE) <= bounds.fire if self.ordered else pl.lit(True)
+        changes = open_rules.filter(passed).sort(DUE, maintain_order=True) if self.ordered else open_rules
+        history = self._history(valid, changes, version)
+        applied = self._processed(state.filter(pl.col(ARRIVAL) >= OF_KEY), partials, bounds, history)
+        total = version + changes.height
+        count = self._rule_rows([VERSION_ROW], {VERSION: pl.Series([total], dtype=pl.Int64)})
+        after = [self._still_valid(valid, changes), open_rules.filter(~passed), *([count] if total else [])]
+        return self._with_rules(applied, known, pl.concat(after))
+
+    def _rule_rows(self, numbers: Sequence[int], columns: Mapping[str, pl.Series]) -> pl.DataFrame:
+        """State rows that belong to no key."""
+        never = pl.Series([END] * len(numbers), dtype=pl.Int64)
+        arrival = pl.Series(numbers, dtype=pl.Int64)
+        return self._as_state({DUE: never, DUE_CLOCK: never, ARRIVAL: arrival, **columns})
+
+    def _history(self, valid: pl.DataFrame, changes: pl.DataFrame, version: int) -> RuleHistory:
+        times = (changes[DUE] - 1).to_list() if self.ordered else [BEGINNING] * changes.height
+        return RuleHistory(
+            {key: rule for key, rule in self._keyed(valid) if rule is not None},
+            version,
+            [(time, key, rule) for time, (key, rule) in zip(times, self._keyed(changes), strict=True)],
+        )
+
+    def _keyed(self, rules: pl.DataFrame) -> list[tuple[Any, InputRow | None]]:
+        """Each rule with its key; None for one that is deleted."""
+        columns: Mapping[str, pl.DataType] = self.second.schema
+        flat = rules[RULE].struct.unnest()
+        made = list(map(row_class(columns), zip(*python_columns(flat[name] for name in columns), strict=True)))
+        deleted = flat[DELETED].fill_null(False).to_list() if DELETED in columns else [False] * flat.height
+        keys = flat[self.rules_key].to_list()
+        return [(key, None if gone else rule) for key, rule, gone in zip(keys, made, deleted, strict=True)]
+
+    def _still_valid(self, valid: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
+        """The last rule of each key that is not deleted."""
+        rules = pl.concat([valid, changes.with_columns(pl.lit(END, pl.Int64).alias(DUE))])
+        key = pl.col(RULE).struct.field(self.rules_key).alias("__key")
+        last = rules.with_columns(key).unique("__key", keep="last", maintain_order=True).drop("__key")
+        if DELETED not in self.second.schema:
+            return last
+        return last.filter(~pl.col(RULE).struct.field(DELETED).fill_null(False))
+
+    def _with_rules(self, applied: Applied, before: pl.DataFrame, after: pl.DataFrame) -> Applied:
+        """What was applied, with the state rows of rules before and after it."""
+        changed = after.join(before, on=[ARRIVAL, DUE, VERSION], how="anti", nulls_equal=True)
+        gone = before.join(after, on=ARRIVAL, how="anti").select(self.identity)
+        return replace(
+            applied,
+            state=pl.concat([applied.state, after]),
+            upserts=pl.concat([applied.upserts, changed]),
+            removed=pl.concat([applied.removed, gone]),
+        )

@@ -10,7 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.graph import KeptState
-from headrace.operators.process.keyed_process import states_of
+from headrace.operators.process.keyed_process import declared_states
 
 SCHEMA: dict[str, pl.DataType] = {"user": pl.String(), "tags": pl.List(pl.String()), "at": pl.Datetime("us", "UTC")}
 
@@ -167,7 +167,7 @@ def test_states_are_ordered_by_name_because_a_class_that_travels_may_forget_thei
         first = hr.map_state("STRING", "INT", ttl="1 day")
         between = hr.list_state("INT", ttl="1 day")
 
-    assert list(states_of(Many())) == ["between", "first", "last", "seen"]
+    assert list(declared_states(Many())) == ["between", "first", "last", "seen"]
 
 
 def test_the_identity_of_a_process_is_its_key_its_states_and_its_order() -> None:

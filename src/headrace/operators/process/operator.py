@@ -1,4 +1,4 @@
-"""A process on the wheel: rows wait for their turn, keys with something to do become objects, changes go back."""
+"""The operator of a process: rows wait for the watermark, then the user's code runs for each key that has work."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END
-from headrace.operators.process.calls import Calls, Timed, key_values
-from headrace.operators.process.keyed_process import KeyedProcess, states_of
-from headrace.operators.process.layout import ARRIVAL, DUE, DUE_CLOCK, KEPT, ROW, Layout, is_empty
-from headrace.operators.process.on_error import OnError
-from headrace.operators.process.outputs import OutputRows
+from headrace.operators.process.context import RuleHistory
+from headrace.operators.process.errors import OnError
+from headrace.operators.process.keyed_process import KeyedProcess, declared_states
+from headrace.operators.process.outputs import OutputBuffer
 from headrace.operators.process.rows import python_columns, row_class
-from headrace.operators.process.rules import RuleHistory
+from headrace.operators.process.runner import Cells, ProcessRunner, RunOptions, TimedRow
+from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY, ROW, StateLayout, is_empty
 from headrace.operators.rows import KEY_NUMBER, Rows
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
@@ -29,18 +29,18 @@ from headrace.wheel.operator import Applied, Combined, Due, Holding
 
 LATE = "__late"
 MOST_CHUNKS = 8
-NONE = -1
-"""In the place of a number: the row belongs to no key that is touched."""
+NO_KEY = -1
+"""The key number of a row that belongs to no touched key."""
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 _FAILED = {"reason": pl.String(), "detail": pl.String(), "row": pl.String(), "is_timer": pl.Boolean()}
 
 
 @dataclass(frozen=True)
-class Processing:
-    """Calls an author's process for the rows and timers of each key.
+class ProcessOperator:
+    """Calls a process for the rows and timers of each key.
 
-    A state row is a key with its states, timers and the earliest time at which something of it is due, or a row that
+    A state row is a key with its states, its timers and the earliest time at which something is due; or a row that
     waits. Only keys with rows, or with something due, are touched.
     """
 
@@ -66,79 +66,80 @@ class Processing:
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Rows travel whole, with the time at which event time has passed them."""
+        """Whole rows, with the time at which the watermark has passed them."""
         late = {LATE: pl.Boolean()} if self._delivers else {}
         return {**self.rows.keys, DUE: pl.Int64(), ROW: self._row, **late}
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Keys with their states and timers; rows that wait."""
+        """Keys with their states and timers, and rows that wait."""
         waiting: dict[str, pl.DataType] = {ROW: self._row} if self.ordered else {}
         due = {ARRIVAL: pl.Int64(), DUE: pl.Int64(), DUE_CLOCK: pl.Int64()}
         return {**self.rows.keys, **due, **waiting, **self._layout.columns}
 
     @property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """The declared columns of the main output, and what every row carries."""
-        return self._carrying(self.outputs["main"])
+        """The declared columns of the main output, and the columns that every row has."""
+        return self._with_added(self.outputs["main"])
 
     @property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
         """The declared side outputs, and late rows where they are kept."""
         late = {"late": self.rows.late_schema} if self.lateness.keeps_rows else {}
-        declared = {name: self._carrying(columns) for name, columns in self.outputs.items() if name != "main"}
+        declared = {name: self._with_added(columns) for name, columns in self.outputs.items() if name != "main"}
         return {**late, **declared}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Set late rows aside, unless they are delivered; the others travel one by one."""
+        """Set late rows aside, unless they are delivered; the others are sent one by one."""
         late = rows.select(self.rows.is_late(bounds).alias(LATE)).to_series()
         too_late = rows.clear()
         if not self._delivers and late.any():
             too_late, rows = rows.filter(late), rows.filter(~late)
-        travelling = rows.select(
+        sent = rows.select(
             *self.key,
             (self.rows.row_time + 1).alias(DUE),
             pl.struct(field.name for field in self._row.fields).alias(ROW),
             *([late] if self._delivers else []),
         )
-        return Combined(canonical(travelling, self.key), self.rows.with_late_by(too_late, bounds), rows.height)
+        return Combined(canonical(sent, self.key), self.rows.with_late_by(too_late, bounds), rows.height)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows stay as they are, in the order of their arrival."""
+        """Rows stay as they are, in the order of arrival."""
         return partials
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Let rows wait, hand on those whose turn it is, and fire the timers that are due."""
-        return self._handled(state, partials, bounds, None)
+        """Store the rows ahead of the watermark, process the others, and fire the timers that are due."""
+        return self._processed(state, partials, bounds, None)
 
-    def _handled(
+    def _processed(
         self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds, rules: RuleHistory | None
     ) -> Applied:
         arrival = state[ARRIVAL].to_numpy()
         is_due = self._is_due(state, bounds)
-        waited = int((arrival > KEPT).sum())
-        taken = np.flatnonzero(is_due & (arrival > KEPT))
-        released, waiting = self._released(_at(state, taken), partials, int(arrival.max(initial=KEPT)) + 1, bounds)
-        woken = np.flatnonzero(is_due & (arrival == KEPT))
-        keys = self._keys(released, _at(state, woken))
+        waited = int((arrival > OF_KEY).sum())
+        taken = np.flatnonzero(is_due & (arrival > OF_KEY))
+        released, waiting = self._released(_at(state, taken), partials, int(arrival.max(initial=OF_KEY)) + 1, bounds)
+        due_keys = np.flatnonzero(is_due & (arrival == OF_KEY))
+        keys = self._keys(released, _at(state, due_keys))
         if not (keys.height or waiting.height):
             idle = Holding(waited, 0, waited)
-            return Applied(state, self._nothing, state.clear().select(self.identity), self._no_output, holding=idle)
-        # The keys among the state's rows, by their numbers; everything else has none.
-        numbers = self._numbers(state, keys) if keys.height else np.full(state.height, NONE)
-        touched = np.flatnonzero(numbers != NONE)
-        outputs = {name: OutputRows(name, each, self._carrying(each)) for name, each in self.outputs.items()}
-        calls = Calls(self.process, self.name, self.ordered, self.on_error, bounds, outputs, rules)
+            return Applied(state, self._no_state, state.clear().select(self.identity), self._no_output, holding=idle)
+        # The key numbers of the state's rows; a row of no touched key has none.
+        numbers = self._numbers(state, keys) if keys.height else np.full(state.height, NO_KEY)
+        touched = np.flatnonzero(numbers != NO_KEY)
+        outputs = {name: OutputBuffer(name, each, self._with_added(each)) for name, each in self.outputs.items()}
+        runner = ProcessRunner(self.process, RunOptions(self.name, self.ordered, self.on_error), bounds, outputs, rules)
         known = dict(zip(numbers[touched].tolist(), self._layout.cells(_at(state, touched)), strict=True))
-        changed = self._called(calls, keys, known, set(numbers[woken].tolist()), released)
-        kept = {number: cells for number, cells in changed.items() if not is_empty(cells)}
-        upserts = self._upserts(keys, kept)
-        leaves = np.zeros(state.height, bool)
-        leaves[taken] = True
-        leaves[touched] = np.isin(numbers[touched], list(changed))
-        gone = np.flatnonzero(leaves & ~np.isin(numbers, list(kept)))
-        remaining = [state.filter(~leaves) if leaves.any() else state, upserts, waiting]
-        failures = calls.failures
+        changed = self._run(runner, keys, known, set(numbers[due_keys].tolist()), released)
+        stored = {number: cells for number, cells in changed.items() if not is_empty(cells)}
+        upserts = self._upserts(keys, stored)
+        replaced = np.zeros(state.height, bool)
+        replaced[taken] = True
+        replaced[touched] = np.isin(numbers[touched], list(changed))
+        gone = np.flatnonzero(replaced & ~np.isin(numbers, list(stored)))
+        remaining = [state.filter(~replaced) if replaced.any() else state, upserts, waiting]
+        failures = runner.failures
+        processed = released.height - len(failures.letters) + failures.timers
         after = pl.concat([each for each in remaining if each.height] or [upserts])
         return Applied(
             after.rechunk() if after.n_chunks() > MOST_CHUNKS else after,
@@ -147,21 +148,17 @@ class Processing:
             outputs["main"].frame(),
             side={name: rows.frame() for name, rows in outputs.items() if name != "main"},
             failed=pl.DataFrame(failures.letters, _FAILED, orient="row") if failures.letters else None,
-            holding=Holding(
-                waited,
-                released.height - len(failures.letters) + failures.timers,
-                waited - len(taken) + waiting.height,
-            ),
+            holding=Holding(waited, processed, waited - len(taken) + waiting.height),
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest moment at which a row has its turn, a timer fires or a value is over."""
+        """The earliest time at which a waiting row is released, a timer fires or a value expires."""
         event, clock = (END if state.is_empty() else int(state[name].min()) for name in (DUE, DUE_CLOCK))  # type: ignore[arg-type]
         return Due(None if event == END else event, None if clock == END else clock)
 
     def _is_due(self, state: pl.DataFrame, bounds: TimeBounds) -> Mask:
         event, clock = state[DUE].to_numpy(), state[DUE_CLOCK].to_numpy()
-        # At the end of time everything is due but what has no due time at all.
+        # At the end of time everything with a due time is due.
         return ((event <= bounds.fire) & (event < END)) | (clock <= bounds.clock)
 
     @property
@@ -169,27 +166,27 @@ class Processing:
         return self.lateness.kind == "deliver"
 
     @cached_property
-    def _layout(self) -> Layout:
-        return Layout(states_of(self.process))
+    def _layout(self) -> StateLayout:
+        return StateLayout(declared_states(self.process))
 
     @cached_property
     def _row(self) -> pl.Struct:
-        """Everything of a row but its key, which stands beside it."""
+        """All columns of a row but its key."""
         return pl.Struct({name: dtype for name, dtype in self.rows.schema.items() if name not in self.key})
 
     @property
-    def _carried(self) -> dict[str, pl.DataType]:
+    def _added(self) -> dict[str, pl.DataType]:
         return {self.output_time: MOMENT}
 
-    def _carrying(self, columns: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
-        return {**columns, **self._carried}
+    def _with_added(self, columns: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
+        return {**columns, **self._added}
 
     def _released(
         self, taken: pl.DataFrame, partials: pl.DataFrame, following: int, bounds: TimeBounds
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The rows whose turn it is, in the order of arrival; and those that wait from now on, as state rows."""
+        """The rows that the watermark has passed, in the order of arrival; and those that wait, as state rows."""
         passed = partials[DUE].to_numpy() <= bounds.fire
-        arrived, waiting = partials, self._nothing
+        arrived, waiting = partials, self._no_state
         if self.ordered and not passed.all():
             arrived, early = partials.filter(passed), partials.filter(~passed)
             waiting = self._as_state(
@@ -205,73 +202,73 @@ class Processing:
         return pl.concat([waited, arrived]), waiting
 
     def _as_state(self, columns: Mapping[str, pl.Series]) -> pl.DataFrame:
-        """Rows with all columns of the state; those that are not given are null."""
+        """State rows; columns that are not given are null."""
         missing = [pl.lit(None, dtype).alias(name) for name, dtype in self.state_schema.items() if name not in columns]
         given = pl.DataFrame(dict(columns))
         return (given.with_columns(missing) if missing else given).select(self.state_schema.keys())
 
     @cached_property
-    def _nothing(self) -> pl.DataFrame:
+    def _no_state(self) -> pl.DataFrame:
         return pl.DataFrame(schema=self.state_schema)
 
     @cached_property
     def _no_output(self) -> pl.DataFrame:
         return pl.DataFrame(schema=self.output_schema)
 
-    def _keys(self, released: pl.DataFrame, woken: pl.DataFrame) -> pl.DataFrame:
-        """The keys that have rows or something due, numbered, with the arrival number of their state rows."""
+    def _keys(self, released: pl.DataFrame, due: pl.DataFrame) -> pl.DataFrame:
+        """The keys with rows or with something due, numbered, with the arrival number of their state rows."""
         keys = released.select(self.key)
-        if woken.height:
-            keys = pl.concat([keys, woken.select(self.key)])
+        if due.height:
+            keys = pl.concat([keys, due.select(self.key)])
         keys = keys.unique(maintain_order=True)
         numbers = pl.Series(KEY_NUMBER, np.arange(keys.height))
-        return keys.with_columns(pl.lit(KEPT, pl.Int64).alias(ARRIVAL), numbers)
+        return keys.with_columns(pl.lit(OF_KEY, pl.Int64).alias(ARRIVAL), numbers)
 
     def _numbers(self, rows: pl.DataFrame, keys: pl.DataFrame) -> Numbers:
-        """The number of each row's key. By two columns: by one, Polars (2.1) does not find NaN in a sorted one."""
+        """The number of each row's key. Joined by two columns: by a sorted one alone, Polars 2.1 does not find NaN."""
         identities = rows.select(self.identity)
         joined = identities.join(keys, on=list(self.identity), how="left", nulls_equal=True, maintain_order="left")
         numbers = joined[KEY_NUMBER].to_numpy()
-        # Where a number is missing they come as floats.
-        return numbers if numbers.dtype == np.int64 else np.nan_to_num(numbers, nan=NONE).astype(np.int64)
+        # With missing numbers the column is of floats.
+        return numbers if numbers.dtype == np.int64 else np.nan_to_num(numbers, nan=NO_KEY).astype(np.int64)
 
-    def _called(
+    def _run(
         self,
-        calls: Calls,
+        runner: ProcessRunner,
         keys: pl.DataFrame,
-        known: Mapping[int, tuple[Any, ...]],
-        woken: Set[int],
+        known: Mapping[int, Cells],
+        due: Set[int],
         released: pl.DataFrame,
-    ) -> dict[int, tuple[Any, ...]]:
-        """Call the author's code for every key that is touched; the cells of those that have changed."""
-        rows: Iterator[Timed] = iter(())
+    ) -> dict[int, Cells]:
+        """Run the process for every touched key; the cells of those that have changed."""
+        rows: Iterator[TimedRow] = iter(())
         counts = [0] * keys.height
         if released.height:
-            numbers = self._numbers(released.with_columns(pl.lit(KEPT, pl.Int64).alias(ARRIVAL)), keys)
+            numbers = self._numbers(released.with_columns(pl.lit(OF_KEY, pl.Int64).alias(ARRIVAL)), keys)
             counts = np.bincount(numbers, minlength=keys.height).tolist()
             order = (
                 np.lexsort((released[DUE].to_numpy(), numbers)) if self.ordered else np.argsort(numbers, stable=True)
             )
             rows = self._timed(released[order])
-        changed: dict[int, tuple[Any, ...]] = {}
-        for number, key in enumerate(key_values([keys[name].to_list() for name in self.key])):
-            cells = calls.key(key, known.get(number), islice(rows, counts[number]), woken=number in woken)
+        changed: dict[int, Cells] = {}
+        for number, key in enumerate(_key_values([keys[name].to_list() for name in self.key])):
+            cells = runner.run_key(key, known.get(number), islice(rows, counts[number]), is_due=number in due)
             if cells is not None:
                 changed[number] = cells
         return changed
 
-    def _timed(self, rows: pl.DataFrame) -> Iterator[Timed]:
-        """Rows as the author's code sees them, with their times."""
+    def _timed(self, rows: pl.DataFrame) -> Iterator[TimedRow]:
+        """Rows as the user's code sees them, with their times."""
         others = rows[ROW].struct.unnest()
         columns = python_columns([(rows if name in self.key else others)[name] for name in self.rows.schema])
         late = rows[LATE].to_list() if self._delivers else repeat(False, rows.height)
         return zip(map(row_class(self.rows.schema), zip(*columns, strict=True)), _times(rows), late, strict=True)
 
-    def _upserts(self, keys: pl.DataFrame, kept: Mapping[int, tuple[Any, ...]]) -> pl.DataFrame:
+    def _upserts(self, keys: pl.DataFrame, cells: Mapping[int, Cells]) -> pl.DataFrame:
         """The keys to store."""
-        stored = self._layout.series(list(kept.values()))
-        changed = keys[list(kept)]
-        return self._as_state({**{name: changed[name] for name in (*self.key, ARRIVAL)}, **stored})
+        changed = keys[list(cells)]
+        identities = {name: changed[name] for name in (*self.key, ARRIVAL)}
+        return self._as_state({**identities, **self._layout.series(list(cells.values()))})
 
 
 def _at(state: pl.DataFrame, places: Numbers) -> pl.DataFrame:
@@ -281,3 +278,8 @@ def _at(state: pl.DataFrame, places: Numbers) -> pl.DataFrame:
 def _times(rows: pl.DataFrame) -> list[int]:
     times: list[int] = (rows[DUE].to_numpy() - 1).tolist()
     return times
+
+
+def _key_values(columns: list[list[Any]]) -> Iterator[Any]:
+    """Keys as users see them: a value, or a tuple of several."""
+    return iter(columns[0]) if len(columns) == 1 else zip(*columns, strict=True)

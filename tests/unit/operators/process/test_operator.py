@@ -11,7 +11,7 @@ from pyspark import cloudpickle
 import headrace as hr
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.operators.process.layout import ARRIVAL, KEPT
+from headrace.operators.process.state_layout import ARRIVAL, OF_KEY
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import Applied, Due, Holding, Operator
 
@@ -88,7 +88,7 @@ class Group:
 
     @property
     def keys(self) -> int:
-        return self.state.filter(pl.col(ARRIVAL) == KEPT).height
+        return self.state.filter(pl.col(ARRIVAL) == OF_KEY).height
 
 
 def said(applied: Applied) -> list[str]:
@@ -117,7 +117,7 @@ def test_values_leave_the_state_exactly_when_event_time_is_so_far_and_the_key_wh
     assert group.state.select("state.count", "state.numbers").rows() == [(None, [{"value": 7, "written": SECOND}])]
     assert group.due == Due(21 * SECOND)
     applied = group.run(fire=21)
-    assert (group.state.height, applied.removed.rows()) == (0, [("a", KEPT)])
+    assert (group.state.height, applied.removed.rows()) == (0, [("a", OF_KEY)])
     assert group.due == Due()
 
 
@@ -149,7 +149,7 @@ def test_a_key_that_clears_everything_leaves_the_state() -> None:
     group = Group(bound())
     group.run(("a", 1, 1), ("b", 1, 1), fire=2)
     applied = group.run(("a", 3, 0), fire=4)
-    assert applied.removed.rows() == [("a", KEPT)]
+    assert applied.removed.rows() == [("a", OF_KEY)]
     assert group.state["user"].to_list() == ["b"]
     assert group.run(("c", 5, 0), fire=6).removed.height == 0
 
@@ -162,7 +162,7 @@ def test_rows_wait_with_numbers_and_are_counted() -> None:
     applied = group.run(("a", 4, 4), ("a", 9, 9), fire=5)
     assert said(applied) == ["1 [3]", "2 [3, 4]"]
     assert applied.holding == Holding(2, 2, 2)
-    assert sorted(group.state.filter(pl.col(ARRIVAL) > KEPT)[ARRIVAL].to_list()) == [1, 3]
+    assert sorted(group.state.filter(pl.col(ARRIVAL) > OF_KEY)[ARRIVAL].to_list()) == [1, 3]
     assert group.run(fire=float("inf")).holding == Holding(2, 2, 0)
 
 

@@ -1,0 +1,158 @@
+"""Failed calls: how often they are retried, and the dead letter that is left."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from types import FunctionType, GeneratorType, MethodType
+from typing import Any, Literal
+
+from headrace.errors import DefinitionError
+from headrace.operators.process.context import Timer
+from headrace.operators.process.rows import InputRow, as_dict
+
+Then = Literal["stop", "dead_letter"]
+FAILED = (Exception, SystemExit)
+"""What a call may raise. ``sys.exit()`` would end the worker with all its keys; a stop from outside is not caught."""
+MOST_ERROR_TEXT, MOST_TRACEBACK = 2_000, 20_000
+HEADRACE = f"{Path(__file__).parents[2]}{os.sep}"
+
+
+@dataclass(frozen=True, slots=True)
+class OnError:
+    """How often a failed call is retried, and what happens after the last failure."""
+
+    retries: int
+    then: Then
+
+    def __repr__(self) -> str:
+        return repr(self.then) if self.retries == 0 else f"hr.retry({self.retries}, then={self.then!r})"
+
+
+def retry(times: int, *, then: Then) -> OnError:
+    """Retry a failed call at most ``times`` times, from the state before the call; then stop or write a dead letter.
+
+    >>> retry(3, then="dead_letter")
+    hr.retry(3, then='dead_letter')
+    """
+    if type(times) is not int or times < 1 or then not in ("stop", "dead_letter"):
+        raise DefinitionError(
+            "ON_ERROR_UNKNOWN",
+            f"hr.retry({times!r}, then={then!r}) is not valid. times must be at least 1, and then is 'stop' or "
+            "'dead_letter'.",
+        )
+    return OnError(times, then)
+
+
+def check_on_error(given: Then | OnError, *, step: str) -> OnError:
+    """Check the argument ``on_error``.
+
+    >>> check_on_error("stop", step="logins")
+    'stop'
+    """
+    if isinstance(given, OnError):
+        return given
+    if given not in ("stop", "dead_letter"):
+        raise DefinitionError(
+            "ON_ERROR_UNKNOWN",
+            f"step {step!r}: on_error={given!r} is not known. Use 'stop', 'dead_letter' or "
+            "hr.retry(3, then='dead_letter').",
+        )
+    return OnError(0, given)
+
+
+@dataclass(slots=True)
+class Failures:
+    """Dead letters (reason, detail, row, and whether it was a timer), and how many of them were timers."""
+
+    letters: list[tuple[str, str, str, bool]] = field(default_factory=list)
+    timers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCall:
+    """A call that has failed for the last time."""
+
+    error: BaseException
+    method: Callable[..., Any]
+    """The user's method."""
+    emitted: Any
+    """What it returned before it failed, perhaps a generator."""
+
+    @property
+    def summary(self) -> str:
+        """The error, and the line of the user's code."""
+        whole = _error_text(self.error)
+        text = whole if len(whole) <= MOST_ERROR_TEXT else f"{whole[:MOST_ERROR_TEXT]}..."
+        named = text if text.startswith("[") else f"{type(self.error).__name__}: {text}"
+        file, line = self._line()
+        return f"{_valid(named)} (at {Path(file).name}:{line})"
+
+    @property
+    def traceback(self) -> str:
+        """The traceback, shortened in the middle if it is very long."""
+        text, half = self._whole_traceback(), MOST_TRACEBACK // 2
+        return _valid(text if len(text) <= MOST_TRACEBACK else f"{text[:half]}\n...\n{text[-half:]}")
+
+    @property
+    def cause(self) -> BaseException | None:
+        """The error itself, unless its text would keep a worker from reporting anything at all."""
+        return self.error if self._whole_traceback() == self.traceback else None
+
+    def _whole_traceback(self) -> str:
+        return "".join(traceback.format_exception(self.error))
+
+    def _line(self) -> tuple[str, int]:
+        """The innermost line of the user's code; for an emitted value that was refused, where it was yielded."""
+        function = self.method.__func__ if isinstance(self.method, MethodType) else self.method
+        code = function.__code__ if isinstance(function, FunctionType) else None
+        # A built-in detector lies in Headrace and yet is the user's code here.
+        own = None if code is None else code.co_filename
+        lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(self.error.__traceback__)]
+        for file, line in reversed(lines):
+            if file == own or not file.startswith(HEADRACE):
+                return file, line
+        if isinstance(self.emitted, GeneratorType) and self.emitted.gi_frame is not None:
+            return self.emitted.gi_frame.f_code.co_filename, self.emitted.gi_frame.f_lineno
+        return lines[-1] if code is None else (code.co_filename, code.co_firstlineno)
+
+
+def as_json(given: InputRow | Timer, key: Any) -> str:
+    """The row or timer of a failed call; numbers that JSON does not have are strings."""
+    if isinstance(given, Timer):
+        named = {"key": key, "timer": given.name, "time": given.time, "payload": given.payload}
+    else:
+        named = as_dict(given)
+    return json.dumps(_plain(named), allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, date):
+        return value.isoformat()
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _error_text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except FAILED:
+        return "an error whose text cannot be read"
+
+
+def _valid(text: str) -> str:
+    """Text that can be stored and sent, whatever characters an error holds."""
+    return text.encode(errors="backslashreplace").decode()

@@ -1,0 +1,241 @@
+"""State handles: the values of the current key, with their time to live.
+
+Every change leaves the old content in the undo log, so a failed call is rolled back without copies of the state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from headrace.durations import Duration, positive_microseconds, spoken
+from headrace.errors import DefinitionError
+from headrace.expressions.aggregates.accumulators import Accumulator
+from headrace.operators.process.value_types import Converter
+
+TimeDomain = Literal["event", "clock"]
+Refresh = Literal["write", "read_and_write"]
+FOREVER = 2**64
+"""Longer than any distance between two times."""
+UndoLog = list[tuple[Any, ...]]
+"""The changes of a call: the object that changed, and what it held before."""
+
+
+@dataclass(frozen=True, slots=True)
+class TtlConfig:
+    """The time to live of a value, in which time domain, and whether reading the value refreshes it."""
+
+    ttl: int | None
+    """In microseconds; None keeps values for ever."""
+    time: TimeDomain = "event"
+    refresh: Refresh = "write"
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """The arguments that declare it."""
+        if self.ttl is None:
+            return {"keep_forever": True}
+        time = {} if self.time == "event" else {"ttl_time": self.time}
+        refresh = {} if self.refresh == "write" else {"refresh": self.refresh}
+        return {"ttl": spoken(self.ttl), **time, **refresh}
+
+
+def ttl_config(ttl: Duration | None, keep_forever: bool, time: TimeDomain, refresh: Refresh) -> TtlConfig:
+    """Check the arguments of a declaration; a state needs a time to live or ``keep_forever``.
+
+    >>> ttl_config("1 day", False, "event", "write").arguments
+    {'ttl': '1 day'}
+    """
+    if ttl is None and not keep_forever:
+        raise DefinitionError(
+            "TTL_MISSING",
+            "a state without a time to live grows with every new key. Say how long a value is needed, as in "
+            "ttl='1 day', or keep_forever=True.",
+        )
+    if ttl is not None and keep_forever:
+        raise DefinitionError(
+            "TTL_TWICE", f"a state has ttl={ttl!r} and keep_forever=True, which contradict each other. Remove one."
+        )
+    if time not in ("event", "clock") or refresh not in ("write", "read_and_write"):
+        raise DefinitionError(
+            "TTL_UNKNOWN",
+            f"ttl_time={time!r}, refresh={refresh!r} is not known. ttl_time is 'event' or 'clock', refresh is 'write' "
+            "or 'read_and_write'.",
+        )
+    if not isinstance(ttl, str | timedelta | None):
+        raise DefinitionError(
+            "DURATION_UNREADABLE", f"ttl={ttl!r} is not a duration. Write a number and a unit, as in ttl='5 minutes'."
+        )
+    return TtlConfig(None if ttl is None else positive_microseconds(ttl, argument="ttl"), time, refresh)
+
+
+class CurrentTime:
+    """Event time, or the clock, as the current call sees it."""
+
+    __slots__ = ("now",)
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+
+
+@dataclass(frozen=True, slots=True)
+class StateBinding:
+    """What a handle needs besides the values of the key."""
+
+    name: str
+    time: CurrentTime
+    ttl: int
+    refreshes_on_read: bool
+    undo_log: UndoLog
+    convert: Converter
+    is_mutable: bool = False
+    """Whether values could be changed by the user's code, so that they are copied when they are read."""
+    convert_key: Converter | None = None
+    most: int = FOREVER
+
+
+class StateError(ValueError):
+    """A state was given a value that it cannot hold."""
+
+
+class KeyedState(ABC):
+    """What all kinds of state have in common."""
+
+    __slots__ = ("_convert", "_is_mutable", "_name", "_refreshes", "_time", "_ttl", "_undo_log")
+
+    def __init__(self, binding: StateBinding) -> None:
+        self._name = binding.name
+        self._time = binding.time
+        self._ttl = binding.ttl
+        self._refreshes = binding.refreshes_on_read
+        self._undo_log = binding.undo_log
+        self._is_mutable = binding.is_mutable
+        self._convert = binding.convert
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Remove everything from this state of the key."""
+
+    @abstractmethod
+    def load(self, cell: Any) -> None:
+        """Load the stored cell of a key; None is nothing."""
+
+    @abstractmethod
+    def expire(self, time: int) -> tuple[Any, int, bool]:
+        """The cell to store at a time (None: nothing), when the next value expires, and whether one has expired."""
+
+    @abstractmethod
+    def last_write(self) -> int | None:
+        """When it was last written, in its time domain; None if it is empty."""
+
+    @abstractmethod
+    def undo(self, *before: Any) -> None:
+        """Undo one change."""
+
+    def expires_by(self, time: CurrentTime) -> bool:
+        """Whether it has a time to live in this time domain."""
+        return self._time is time and self._ttl < FOREVER
+
+    def is_in(self, time: CurrentTime) -> bool:
+        """Whether this is its time domain."""
+        return self._time is time
+
+    def _converted(self, value: Any, convert: Converter | None = None) -> Any:
+        try:
+            return (convert or self._convert)(value)
+        except ValueError as error:
+            raise StateError(f"[STATE_TYPE] state {self._name!r}: {error}") from None
+
+
+class ValueState(KeyedState):
+    """One value of the key."""
+
+    __slots__ = ("_value", "_written")
+    _value: Any
+    _written: int
+
+    def load(self, cell: Any) -> None:
+        """Load a value and when it was written."""
+        self._value, self._written = (None, 0) if cell is None else cell
+
+    def get(self) -> Any:
+        """The value, or None if there is none or it has expired."""
+        value = self._value
+        if value is None or self._time.now - self._written >= self._ttl:
+            return None
+        if self._refreshes and self._time.now > self._written:
+            self._replace(value)
+        return self._convert(value) if self._is_mutable else value
+
+    def set(self, value: Any) -> None:
+        """Replace the value; None clears it."""
+        try:
+            converted = self._convert(value)
+        except ValueError as error:
+            raise StateError(f"[STATE_TYPE] state {self._name!r}: {error}") from None
+        self._undo_log.append((self, self._value, self._written))
+        self._value = converted
+        self._written = self._time.now
+
+    def clear(self) -> None:
+        """Remove the value."""
+        self._replace(None)
+
+    def _replace(self, value: Any) -> None:
+        self._undo_log.append((self, self._value, self._written))
+        self._value = value
+        self._written = self._time.now
+
+    def undo(self, *before: Any) -> None:
+        """Restore the value and its time."""
+        self._value, self._written = before
+
+    def last_write(self) -> int | None:
+        """When the value was written."""
+        return None if self._value is None else self._written
+
+    def expire(self, time: int) -> tuple[Any, int, bool]:
+        """The value, unless it has expired."""
+        if self._value is None:
+            return None, FOREVER, False
+        if time - self._written >= self._ttl:
+            return None, FOREVER, True
+        return (self._value, self._written), self._written + self._ttl, False
+
+
+class ReducingState(ValueState):
+    """One value of the key, combined with each added value by a function."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, binding: StateBinding, function: Callable[[Any, Any], Any]) -> None:
+        super().__init__(binding)
+        self._function = function
+
+    def add(self, value: Any) -> None:
+        """Combine a value with the one there is; the first is taken as it is."""
+        known = ValueState.get(self)
+        self.set(value if known is None else self._function(known, value))
+
+
+class AggregatingState(ValueState):
+    """The buffer of an accumulator over the values that were added."""
+
+    __slots__ = ("_accumulator",)
+
+    def __init__(self, binding: StateBinding, accumulator: Accumulator) -> None:
+        super().__init__(binding)
+        self._accumulator = accumulator
+
+    def add(self, value: Any) -> None:
+        """Add a value."""
+        buffer = ValueState.get(self)
+        self.set(self._accumulator.add(self._accumulator.start() if buffer is None else buffer, value))
+
+    def get(self) -> Any:
+        """The accumulator's result, or None if nothing was added."""
+        buffer = ValueState.get(self)
+        return None if buffer is None else self._accumulator.result(buffer)

@@ -1,0 +1,243 @@
+"""SQL types of outputs and states, and the conversion of Python values to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal
+from functools import cache
+from typing import Any, NoReturn
+
+import numpy as np
+import polars as pl
+from pyspark.sql import types as spark
+
+from headrace.errors import DefinitionError
+from headrace.expressions.operands import LARGEST_PRECISION
+from headrace.schemas import parse_ddl, polars_schema, spark_type
+
+Converter = Callable[[Any], Any]
+"""Gives the value as it is stored, a copy if it is mutable; raises ValueError if it does not fit the type."""
+
+_LARGEST_SINGLE = float(np.finfo(np.float32).max)
+_WHOLE: dict[pl.DataType, int] = {pl.Int8(): 7, pl.Int16(): 15, pl.Int32(): 31, pl.Int64(): 63}
+
+
+def parse_columns(ddl: Any) -> dict[str, pl.DataType]:
+    """Parse the columns of an output.
+
+    >>> parse_columns("user STRING, failures INT")
+    {'user': String, 'failures': Int32}
+    """
+    text = _as_text(ddl, "'user STRING, failures INT'")
+    return polars_schema(_parsed(text, text))
+
+
+def parse_type(sql: Any) -> pl.DataType:
+    """Parse the type of a state's values.
+
+    >>> parse_type("ARRAY<INT>")
+    List(Int32)
+    """
+    return _parse_type(_as_text(sql, "'INT'"))
+
+
+@cache
+def _parse_type(sql: str) -> pl.DataType:
+    columns = polars_schema(_parsed(f"value {sql}", sql))
+    if len(columns) > 1:
+        raise DefinitionError(
+            "SCHEMA_UNREADABLE",
+            f"a state has values of one type, but {sql!r} declares several. For values with fields write "
+            "'STRUCT<a: INT, b: STRING>'.",
+        )
+    return columns["value"]
+
+
+def _as_text(given: Any, example: str) -> str:
+    if not isinstance(given, str):
+        raise DefinitionError(
+            "SCHEMA_UNREADABLE", f"types must be SQL text, not {given!r}. Write them as in {example}."
+        )
+    return given
+
+
+def _parsed(ddl: str, shown: str) -> spark.StructType:
+    struct = parse_ddl(ddl)
+    if _has_not_null(struct):
+        raise DefinitionError(
+            "NULLS_UNCHECKED",
+            f"{shown!r} declares NOT NULL, which is not enforced here: a column that a row omits is null. Remove "
+            "it, and raise an error in on_row where a value is required.",
+        )
+    return struct
+
+
+def _has_not_null(dtype: spark.DataType) -> bool:
+    if isinstance(dtype, spark.StructType):
+        return any(not field.nullable or _has_not_null(field.dataType) for field in dtype.fields)
+    return isinstance(dtype, spark.ArrayType) and _has_not_null(dtype.elementType)
+
+
+def converter_for(dtype: pl.DataType) -> Converter:
+    """The converter of Python values to a type; None fits every type.
+
+    >>> converter_for(pl.Int8())(127)
+    127
+    >>> converter_for(pl.Int8())("7")
+    Traceback (most recent call last):
+    ValueError: '7' is not TINYINT
+    """
+    if dtype in _WHOLE:
+        return _whole(dtype, 2 ** _WHOLE[dtype])
+    if isinstance(dtype, pl.Decimal):
+        return _decimal(dtype)
+    if isinstance(dtype, pl.List):
+        return _list(dtype)
+    if isinstance(dtype, pl.Struct):
+        return _struct(dtype)
+    if isinstance(dtype, pl.Datetime):
+        return _timestamp(dtype)
+    if dtype.is_float():
+        return _float(dtype)
+    if dtype == pl.String():
+        return _string(dtype)
+    exact = {pl.Boolean(): (bool,), pl.Binary(): (bytes,), pl.Date(): (date,), pl.Duration("us"): (timedelta,)}
+    return _exact(dtype, exact[dtype])
+
+
+def canonical_nan(key: Any) -> Any:
+    """A key of a map; NaN is always the same object, because a dict finds it only by identity.
+
+    >>> canonical_nan(float("nan")) is canonical_nan(float("nan"))
+    True
+    """
+    return math.nan if key != key else key
+
+
+def _refuse(value: Any, dtype: pl.DataType, why: str = "") -> NoReturn:
+    text = repr(value)
+    shown = text if len(text) <= 100 else f"{text[:100]}..."
+    raise ValueError(f"{shown} is not {spark_type(dtype, 'value').simpleString().upper()}{why}")
+
+
+def _whole(dtype: pl.DataType, bound: int) -> Converter:
+    def convert(value: Any) -> Any:
+        if type(value) is int:
+            if -bound <= value < bound:
+                return value
+            _refuse(value, dtype, ": it is out of range")
+        if value is None:
+            return None
+        return convert(int(value)) if isinstance(value, np.integer) else _refuse(value, dtype)
+
+    return convert
+
+
+def _float(dtype: pl.DataType) -> Converter:
+    def convert(value: Any) -> Any:
+        if type(value) is float or value is None:
+            return value
+        if type(value) is int or isinstance(value, np.number):
+            return float(value)
+        return _refuse(value, dtype)
+
+    def convert_single(value: Any) -> Any:
+        given = convert(value)
+        if given is None:
+            return None
+        if _LARGEST_SINGLE < abs(given) < math.inf:
+            _refuse(value, dtype, ": it is out of range")
+        return float(np.float32(given))
+
+    return convert_single if dtype == pl.Float32() else convert
+
+
+def _string(dtype: pl.DataType) -> Converter:
+    def convert(value: Any) -> Any:
+        if value is None or (type(value) is str and value.isascii()):
+            return value
+        if not isinstance(value, str):
+            _refuse(value, dtype)
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            _refuse(value, dtype, ": it is not valid Unicode")
+        return value
+
+    return convert
+
+
+def _exact(dtype: pl.DataType, types: tuple[type, ...]) -> Converter:
+    def convert(value: Any) -> Any:
+        if value is None or type(value) in types:
+            return value
+        return value.item() if isinstance(value, np.bool_) and bool in types else _refuse(value, dtype)
+
+    return convert
+
+
+def _timestamp(dtype: pl.Datetime) -> Converter:
+    has_zone = dtype.time_zone is not None
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        if not isinstance(value, datetime) or (value.tzinfo is not None and not has_zone):
+            _refuse(value, dtype)
+        if not has_zone:
+            return value
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+    return convert
+
+
+def _decimal(dtype: pl.Decimal) -> Converter:
+    last_digit = Decimal(1).scaleb(-dtype.scale)
+    wide = Context(prec=2 * LARGEST_PRECISION)
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        if type(value) is int:
+            value = Decimal(value)
+        if not isinstance(value, Decimal) or not value.is_finite():
+            _refuse(value, dtype)
+        if value and value.adjusted() >= dtype.precision - dtype.scale:
+            _refuse(value, dtype, ": it has too many digits")
+        converted = value.quantize(last_digit, context=wide)
+        if converted != value:
+            _refuse(value, dtype, ": it has too many digits")
+        return converted
+
+    return convert
+
+
+def _list(dtype: pl.List) -> Converter:
+    inner = converter_for(_instance(dtype.inner))
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        return [inner(each) for each in value] if isinstance(value, list | tuple) else _refuse(value, dtype)
+
+    return convert
+
+
+def _struct(dtype: pl.Struct) -> Converter:
+    fields = {field.name: converter_for(_instance(field.dtype)) for field in dtype.fields}
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        if not isinstance(value, dict) or not value.keys() <= fields.keys():
+            _refuse(value, dtype)
+        return {name: inner(value.get(name)) for name, inner in fields.items()}
+
+    return convert
+
+
+def _instance(dtype: Any) -> pl.DataType:
+    made: pl.DataType = dtype() if isinstance(dtype, type) else dtype
+    return made
