@@ -1,9 +1,9 @@
-"""Where a change stands among all others of its table, as text that sorts, and when it was committed."""
+"""Change events as the rows of a changelog: their positions and times, one or two rows each, unchanged values."""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
@@ -13,27 +13,100 @@ from headrace.connectors.base.decoding import NOT_A_CHANGE, POSITION, TABLE_TRUN
 from headrace.connectors.debezium.changes import OnTruncate
 from headrace.errors import HeadraceError
 
-SOURCE = {
-    name: pl.String()
-    for name in (
-        "connector",
-        "ts_ms",
-        "lsn",
-        "sequence",
-        "file",
-        "pos",
-        "row",
-        "commit_lsn",
-        "change_lsn",
-        "event_serial_no",
-        "ord",
+_SOURCE_FIELDS = "connector ts_ms lsn sequence file pos row commit_lsn change_lsn event_serial_no ord"
+SOURCE: Mapping[str, pl.DataType] = {name: pl.String() for name in _SOURCE_FIELDS.split()}
+"""The fields of a message's ``source`` that give its position and time."""
+ORDER = "__order"
+"""Sorts the two rows of an update: the one before comes first."""
+_UPSERTS, _DELETE, _TRUNCATE, _MESSAGE = ("c", "r", "u"), "d", "t", "m"
+_op = pl.col("op")
+_PLACEHOLDER = "__debezium_unavailable_value"
+# As text, as bytes, as the text of a map, and as an array of numbers; arrays are joined to one text.
+_UNAVAILABLE = (
+    _PLACEHOLDER,
+    b64encode(_PLACEHOLDER.encode()).decode(),
+    f'{{"{_PLACEHOLDER}":"{_PLACEHOLDER}"}}',
+    ",".join(str(code) for code in _PLACEHOLDER.encode()),
+)
+
+
+def concerns_no_row() -> pl.Expr:
+    """Whether an event is a message that code in the database has put into the log (pg_logical_emit_message)."""
+    return (_op == _MESSAGE).fill_null(False)
+
+
+def refused_events(events: pl.DataFrame, on_truncate: OnTruncate) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The events that have rows, and the problems of the others."""
+    upsert, delete, truncate = _op.is_in(_UPSERTS), _op == _DELETE, _op == _TRUNCATE
+    lacks_row = upsert & pl.col("after").is_null() | delete & pl.col("before").is_null()
+    bad_change = lacks_row | ~(upsert | delete).fill_null(False)
+    reason = pl.when(truncate).then(pl.lit(TABLE_TRUNCATED)).when(bad_change).then(pl.lit(NOT_A_CHANGE))
+    detail = (
+        pl.when(truncate)
+        .then(pl.lit("the table was truncated"))
+        .when(upsert)
+        .then(pl.format("op {} has no row after it", _op))
+        .when(delete)
+        .then(pl.lit("op d has neither a row before it nor a key"))
+        .otherwise(pl.format("op {} is not known", _op.fill_null("null")))
     )
-}
-"""The fields of a message's ``source`` that tell."""
+    judged = events.with_columns(reason.alias("reason"))
+    bad = judged.filter(pl.col("reason").is_not_null())
+    truncated = bad.filter(pl.col("reason") == TABLE_TRUNCATED)
+    if on_truncate == "stop" and not truncated.is_empty():
+        raise HeadraceError(
+            TABLE_TRUNCATED,
+            f"the table was truncated at {truncated[PLACE][0]}, which a changelog cannot express. Empty what was made "
+            "from the table, then continue with on_truncate='dead_letter'.",
+        )
+    good = judged.filter(pl.col("reason").is_null()).drop("reason")
+    return good, bad.select(pl.col(POSITION).alias("position"), "reason", detail.alias("detail"))
+
+
+def changelog_rows(events: pl.DataFrame, key: Sequence[str], about: Sequence[str]) -> pl.DataFrame:
+    """The rows of events, their values as text; both rows of an update have the columns ``about``."""
+    before, after = pl.col("before").struct, pl.col("after").struct
+    moved = pl.any_horizontal(before.field(name).ne_missing(after.field(name)) for name in key)
+    both = (_op == "u") & pl.col("before").is_not_null()
+    judged = events.with_columns((both & moved).alias("moved"))
+    new, gone = _op.is_in(("c", "r")) | pl.col("moved"), (_op == _DELETE) | pl.col("moved")
+    upserts = judged.filter(_op.is_in(_UPSERTS)).select(
+        _kind(new, INSERT, UPDATE_AFTER), pl.lit(1).alias(ORDER), pl.col("after").alias("row"), *about, POSITION
+    )
+    deletes = judged.filter(both | (_op == _DELETE)).select(
+        _kind(gone, DELETE, UPDATE_BEFORE), pl.lit(0).alias(ORDER), pl.col("before").alias("row"), *about, POSITION
+    )
+    return pl.concat([deletes, upserts]).unnest("row")
+
+
+def _kind(whole: pl.Expr, one: str, other: str) -> pl.Expr:
+    return pl.when(whole).then(pl.lit(one)).otherwise(pl.lit(other)).alias(CHANGE)
+
+
+def with_unchanged(rows: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """Rows with null in place of each placeholder, and the names of these columns in ``unchanged``.
+
+    >>> rows = pl.DataFrame({"id": ["1", "2"], "note": ["short", "__debezium_unavailable_value"]})
+    >>> with_unchanged(rows, ["id", "note"]).rows()
+    [('1', 'short', []), ('2', None, ['note'])]
+    """
+    none = pl.lit(pl.Series([[]], dtype=pl.List(pl.String))).first()
+    names: list[pl.Expr] = []
+    for name in columns:
+        kind = rows.schema[name]
+        text = pl.col(name).list.join(",") if kind == pl.List(pl.String) else pl.col(name)
+        if not (kind == pl.String or kind == pl.List(pl.String)):
+            continue
+        held = rows.select(text.is_in(_UNAVAILABLE)).to_series()
+        if held.any():
+            rows = rows.with_columns(pl.when(~held).then(pl.col(name)).alias(name))
+            names.append(pl.when(held).then(pl.lit(name)))
+    named = pl.concat_list(names).list.drop_nulls() if names else none
+    return rows.with_columns(named.alias(UNCHANGED))
 
 
 def change_position(source: pl.Expr, place: pl.Expr) -> pl.Expr:
-    """The position that the connector knows, or else the message's place in its topic or file.
+    """The position of a change as text that sorts: the connector's, or else the message's place in its topic or file.
 
     PostgreSQL: the end of the transaction before and the change's own LSN, because changes are sent in the order of
     commits. MySQL: number of the binary log, place in it, row. SQL Server: LSNs of commit and change, serial number.
@@ -59,117 +132,18 @@ def change_position(source: pl.Expr, place: pl.Expr) -> pl.Expr:
     )
 
 
-def committed(source: pl.Expr, sent: pl.Expr, arrived: pl.Expr) -> pl.Expr:
-    """When the database committed the change, in microseconds; or when the connector or at last Kafka had it."""
+def committed_at(source: pl.Expr, sent: pl.Expr, arrived: pl.Expr) -> pl.Expr:
+    """When the database committed the change, in microseconds; else when the connector sent it or Kafka received it."""
     known = _plain(source.struct.field("ts_ms")).cast(pl.Int64, strict=False)
-    # Some snapshots have no time and say zero.
+    # Snapshots without a time have zero.
     taken = pl.when(known > 0).then(known)
     return pl.coalesce(taken * 1000, _plain(sent).cast(pl.Int64, strict=False) * 1000, arrived)
 
 
 def _plain(text: pl.Expr) -> pl.Expr:
-    """A field as it was sent: where a decimal column has its name, the number was marked with a space."""
+    """A field as it was sent, without the mark that it got if a decimal column has its name."""
     return text.str.strip_chars_start(" ")
 
 
 def _joined(*parts: pl.Expr) -> pl.Expr:
-    """Null where one of them is null."""
     return pl.concat_str(parts, separator=":")
-
-
-_PLACEHOLDER = "__debezium_unavailable_value"
-# As text, bytes, text of a map, array of texts (joined to one), array of numbers.
-_FORMS = (
-    _PLACEHOLDER,
-    b64encode(_PLACEHOLDER.encode()).decode(),
-    f'{{"{_PLACEHOLDER}":"{_PLACEHOLDER}"}}',
-    ",".join(str(code) for code in _PLACEHOLDER.encode()),
-)
-
-
-def with_unchanged(rows: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
-    """Rows with null instead of each placeholder, and a column that names the columns that had one.
-
-    >>> rows = pl.DataFrame({"id": ["1", "2"], "note": ["short", "__debezium_unavailable_value"]})
-    >>> with_unchanged(rows, ["id", "note"]).rows()
-    [('1', 'short', []), ('2', None, ['note'])]
-    """
-    none = pl.lit(pl.Series([[]], dtype=pl.List(pl.String))).first()
-    there: list[pl.Expr] = []
-    for name in columns:
-        kind = rows.schema[name]
-        text = pl.col(name).list.join(",") if kind == pl.List(pl.String) else pl.col(name)
-        if not (kind == pl.String or kind == pl.List(pl.String)):
-            continue
-        held = rows.select(text.is_in(_FORMS)).to_series()
-        if held.any():
-            rows = rows.with_columns(pl.when(~held).then(pl.col(name)).alias(name))
-            there.append(pl.when(held).then(pl.lit(name)))
-    named = pl.concat_list(there).list.drop_nulls() if there else none
-    return rows.with_columns(named.alias(UNCHANGED))
-
-
-ORDER = "__order"
-"""Of the two rows of an update, the one before comes first."""
-
-_SETTING = ("c", "r", "u")
-_MESSAGE = "m"
-_op = pl.col("op")
-
-
-def says_nothing() -> pl.Expr:
-    """Whether an event is none of the table: a message that the database's own code put into the log."""
-    return (_op == _MESSAGE).fill_null(False)
-
-
-def refused(events: pl.DataFrame, on_truncate: OnTruncate) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The events that give rows, and the problems of the others."""
-    setting, removing = _op.is_in(_SETTING), _op == "d"
-    reason = (
-        pl.when(_op == "t")
-        .then(pl.lit(TABLE_TRUNCATED))
-        .when(setting & pl.col("after").is_null() | removing & pl.col("before").is_null())
-        .then(pl.lit(NOT_A_CHANGE))
-        .when(~(setting | removing).fill_null(False))
-        .then(pl.lit(NOT_A_CHANGE))
-    )
-    detail = (
-        pl.when(_op == "t")
-        .then(pl.lit("the table was truncated"))
-        .when(setting)
-        .then(pl.format("op {} has no row after it", _op))
-        .when(removing)
-        .then(pl.lit("op d has neither a row before it nor a key"))
-        .otherwise(pl.format("op {} is not known", _op.fill_null("null")))
-    )
-    judged = events.with_columns(reason.alias("reason"))
-    bad = judged.filter(pl.col("reason").is_not_null())
-    truncated = bad.filter(pl.col("reason") == TABLE_TRUNCATED)
-    if on_truncate == "stop" and not truncated.is_empty():
-        raise HeadraceError(
-            TABLE_TRUNCATED,
-            f"the table was truncated at {truncated[PLACE][0]}, and no row of a changelog can say so. Empty what "
-            "follows it, then read on with on_truncate='dead_letter'.",
-        )
-    good = judged.filter(pl.col("reason").is_null()).drop("reason")
-    return good, bad.select(pl.col(POSITION).alias("position"), "reason", detail.alias("detail"))
-
-
-def changelog_rows(events: pl.DataFrame, key: Sequence[str], about: Sequence[str]) -> pl.DataFrame:
-    """The rows of good events, their values as text; ``about`` are columns that both rows of an update have."""
-    before, after = pl.col("before").struct, pl.col("after").struct
-    moved = pl.any_horizontal(before.field(name).ne_missing(after.field(name)) for name in key)
-    both = (_op == "u") & pl.col("before").is_not_null()
-    judged = events.with_columns((both & moved).alias("moved"))
-    new, gone = _op.is_in(("c", "r")) | pl.col("moved"), (_op == "d") | pl.col("moved")
-    put = judged.filter(_op.is_in(_SETTING)).select(
-        _kind(new, INSERT, UPDATE_AFTER), pl.lit(1).alias(ORDER), pl.col("after").alias("row"), *about, POSITION
-    )
-    taken = judged.filter(both | (_op == "d")).select(
-        _kind(gone, DELETE, UPDATE_BEFORE), pl.lit(0).alias(ORDER), pl.col("before").alias("row"), *about, POSITION
-    )
-    return pl.concat([taken, put]).unnest("row")
-
-
-def _kind(whole: pl.Expr, one: str, other: str) -> pl.Expr:
-    return pl.when(whole).then(pl.lit(one)).otherwise(pl.lit(other)).alias(CHANGE)

@@ -1,4 +1,4 @@
-"""``hr.debezium_changes``: messages of Debezium's connectors, read as a changelog."""
+"""``hr.debezium_changes``: the messages of Debezium's connectors as a changelog."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ADDED = (
     StructField(TRANSACTION, StringType()),
     StructField(UNCHANGED, ArrayType(StringType())),
 )
-"""What a changelog of Debezium's messages has beside the table's own columns."""
+"""The columns that a changelog has beside those of the table."""
 ADDED_TYPES = polars_schema(StructType(list(ADDED)))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DebeziumChanges:
-    """How the messages of a table's topic become rows; given to a source as its schema."""
+    """How the messages of a table become rows; a source takes it as its schema."""
 
     columns: str
     key: tuple[str, ...]
@@ -53,8 +53,8 @@ class DebeziumChanges:
         if taken:
             raise DefinitionError(
                 "COLUMN_EXISTS",
-                f"debezium_changes: the changelog has a column {taken[0]!r} of its own. Leave the table's column out, "
-                "or let the connector rename it (transform ReplaceField).",
+                f"debezium_changes: {taken[0]!r} is also a column of every changelog. Leave the table's column out, or "
+                "let the connector rename it (transform ReplaceField).",
             )
         self._check("on_truncate", self.on_truncate, get_args(OnTruncate))
         self._check("tombstones", self.tombstones, get_args(Tombstones))
@@ -69,7 +69,7 @@ class DebeziumChanges:
 
     @property
     def struct(self) -> StructType:
-        """The changelog's columns; all of them may be null, because a delete has its key alone."""
+        """The changelog's columns; all of them may be null, because a delete may have only its key."""
         table = [StructField(field.name, field.dataType) for field in parse_ddl(self.columns).fields]
         return StructType([*table, *ADDED])
 
@@ -90,17 +90,21 @@ def debezium_changes(
     decimals: Decimals = "base64",
     times: Times = "microseconds",
 ) -> DebeziumChanges:
-    """What ``schema=`` of a source takes to read Debezium's messages of one table as a changelog.
+    """The ``schema=`` of a source that reads Debezium's messages of one table as a changelog.
 
-    ``columns`` are the table's columns that are wanted, ``key`` its primary key. Added are ``change``, ``position``,
-    ``committed_at``, ``transaction`` and ``unchanged`` (columns whose large value the database did not send because
-    it stayed the same). Messages may have a schema part or not, and be whole envelopes or unwrapped rows.
-    ``tombstones="delete"`` is for unwrapped rows whose deletes come as tombstones only. ``decimals`` and ``times`` say
-    how numbers without a schema part are written: exact decimals as Debezium's base 64 or as text, timestamps in which
-    unit. A truncated table is a dead letter, or stops the flow with ``on_truncate="stop"``.
+    ``columns`` are the wanted columns of the table, ``key`` is its primary key. Added are ``change``, ``position``,
+    ``committed_at``, ``transaction`` and ``unchanged`` (columns whose large, unchanged values the database did not
+    send). Messages may have a schema part or not, and be whole envelopes or unwrapped rows. ``tombstones="delete"`` is
+    for unwrapped rows whose deletes come only as tombstones. ``decimals`` and ``times`` say how values without a schema
+    part are written: decimals in base 64 or as text, and the unit of timestamps. A truncated table is a dead letter,
+    or stops the flow with ``on_truncate="stop"``.
 
-    >>> changes = debezium_changes("id BIGINT, name STRING", key="id")
-    >>> changes.struct.fieldNames()
-    ['id', 'name', 'change', 'position', 'committed_at', 'transaction', 'unchanged']
+    >>> import headrace as hr
+    >>> orders = hr.debezium_changes("id BIGINT, total DECIMAL(10,2)", key="id")
+    >>> orders.struct.fieldNames()
+    ['id', 'total', 'change', 'position', 'committed_at', 'transaction', 'unchanged']
+    >>> @hr.pipeline
+    ... def shop(spark):
+    ...     hr.read_kafka(spark, "shop.public.orders", servers="broker:9092", schema=orders)
     """
     return DebeziumChanges(columns, key_columns(key), on_truncate, tombstones, decimals, times)

@@ -1,4 +1,4 @@
-"""Decodes Debezium's messages by the thousand, from topics with keys and times, or from recorded files."""
+"""Decodes Debezium's messages, thousands at a time, from topics with keys and times or from recorded files."""
 
 from __future__ import annotations
 
@@ -7,14 +7,32 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from headrace.changelog import POSITION as PLACE
 from headrace.changelog import sortable
+from headrace.connectors.base.conversion import PROBLEM_SCHEMA, settle
 from headrace.connectors.base.decoding import NOT_UTF8, POSITION, RAW_BYTES, TOO_LARGE, Columns, Decoded, unreadable
 from headrace.connectors.base.lines import MAX_ROW_BYTES, Integers, read_lines
 from headrace.connectors.base.messages import Payloads, as_lines
-from headrace.connectors.debezium.changes import ADDED_TYPES, DebeziumChanges
-from headrace.connectors.debezium.chunk import Chunk
+from headrace.connectors.debezium.changelog_rows import (
+    ORDER,
+    SOURCE,
+    change_position,
+    changelog_rows,
+    committed_at,
+    concerns_no_row,
+    refused_events,
+    with_unchanged,
+)
+from headrace.connectors.debezium.changes import ADDED_TYPES, COMMITTED_AT, TRANSACTION, DebeziumChanges
+from headrace.connectors.debezium.events import MONGODB, TextColumns, as_text, read_events, with_keys
+from headrace.connectors.debezium.message_layout import MessageForm, message_layout, seen_form, split_messages
+from headrace.connectors.debezium.values import ValueEncodings, mark_plain_decimals
 from headrace.errors import DefinitionError
+from headrace.schemas import MOMENT
 from headrace.storage import open_binary
+
+Part = tuple[str | None, MessageForm, pl.DataFrame]
+"""Messages or events that are read together: of one schema part and one form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +41,18 @@ class DebeziumMessages:
 
     changes: DebeziumChanges
     columns: Columns
-    """The table's own."""
+    """The table's own columns."""
 
     def decode(self, payloads: Payloads, folder: str = "") -> Decoded:
-        """Rows of messages of which only the values are known."""
+        """Rows of messages whose keys and times are not known."""
         return self.decode_keyed(payloads, [None] * len(payloads.positions), None, folder)
 
     def decode_keyed(
         self, payloads: Payloads, keys: Sequence[bytes | None], arrived: Integers | None, folder: str = ""
     ) -> Decoded:
-        """Rows of messages with their keys and when they came (microseconds); ``folder`` begins their places."""
+        """Rows of messages with their keys and arrival times (microseconds); ``folder`` begins their positions."""
         given, positions = payloads.listed(), payloads.positions
-        values, unreadable_values = _texts(given, positions)
+        values, broken = _texts(given, positions)
         messages = pl.DataFrame(
             {
                 POSITION: pl.Series(positions, dtype=pl.Int64),
@@ -43,25 +61,115 @@ class DebeziumMessages:
                 "arrived": pl.Series([None] * len(values) if arrived is None else arrived, dtype=pl.Int64),
             }
         ).with_columns(pl.concat_str(pl.lit(folder), sortable(pl.col(POSITION))).alias("place"))
-        there = messages.filter(~pl.col(POSITION).is_in(unreadable_values["position"].implode()))
-        found = Chunk(self.changes, self.columns).found(there)
-        dead = pl.concat([unreadable_values, *found.dead]).unique("position", keep="first").sort("position")
+        readable = messages.filter(~pl.col(POSITION).is_in(broken["position"].implode()))
+        rows, problems, skipped = self._changelog(readable)
+        dead = pl.concat([broken, *problems]).unique("position", keep="first").sort("position")
         lines = as_lines([payload or b"" for payload in given], positions)
-        return Decoded(found.rows, dead.with_columns(lines.raw_at(dead["position"], RAW_BYTES)), lines, found.skipped)
+        return Decoded(rows, dead.with_columns(lines.raw_at(dead["position"], RAW_BYTES)), lines, skipped)
+
+    def _changelog(self, messages: pl.DataFrame) -> tuple[pl.DataFrame, list[pl.DataFrame], int]:
+        """The rows of messages, the problems of those without rows, and how many were skipped."""
+        pieces = messages.hstack(split_messages(messages["value"]))
+        pieces = pieces.with_columns(mark_plain_decimals(pieces["payload"], self.columns.types))
+        empty = pieces["payload"].is_null() | (pieces["payload"] == "null")
+        tombstones = pieces.filter(empty)
+        keep_tombstones = self.changes.tombstones == "delete"
+        key_only = [self._tombstone_deletes(tombstones)] if keep_tombstones else []
+        skipped = 0 if keep_tombstones else tombstones.height
+        parts: list[Part] = []
+        dead: list[pl.DataFrame] = []
+        for schema, form, part in _parts(pieces.filter(~empty)):
+            events, bad = read_events(form, part, self._text_columns)
+            skipped += events.filter(concerns_no_row()).height
+            placed = self._placed(events.filter(~concerns_no_row()), part)
+            has_key_only = (pl.col("op") == "d") & pl.col("before").is_null() & pl.col("key").is_not_null()
+            key_only.append(placed.filter(has_key_only))
+            parts.append((schema, form, placed.filter(~has_key_only.fill_null(False))))
+            dead.append(bad.select(*PROBLEM_SCHEMA))
+        rows = [pl.DataFrame(schema={**self.columns.types, **ADDED_TYPES, POSITION: pl.Int64(), ORDER: pl.Int32()})]
+        for schema, form, events in [*parts, *self._key_deletes(key_only)]:
+            good, problems = self._rows(events, self._encodings(schema, form))
+            rows.append(good)
+            dead.append(problems)
+        return pl.concat(rows).sort(POSITION, ORDER, maintain_order=True).drop(ORDER), dead, skipped
+
+    @property
+    def _text_columns(self) -> TextColumns:
+        return {name: as_text(kind) for name, kind in self.columns.types.items()}
+
+    def _encodings(self, schema: str | None, form: MessageForm) -> ValueEncodings:
+        if form == "documents":
+            return ValueEncodings("text", "milliseconds", extended=True)
+        return ValueEncodings(self.changes.decimals, self.changes.times, message_layout(schema).encodings)
+
+    def _tombstone_deletes(self, tombstones: pl.DataFrame) -> pl.DataFrame:
+        row = pl.Struct(self._text_columns)
+        unknown = {"before": row, "after": row, "source": pl.Struct(SOURCE), "sent": pl.String()}
+        nulls = [pl.lit(None, kind).alias(name) for name, kind in {**unknown, TRANSACTION: pl.String()}.items()]
+        return self._placed(tombstones.select(POSITION, pl.lit("d").alias("op"), *nulls), tombstones)
+
+    def _placed(self, events: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
+        """Events with position, time and key."""
+        about = messages.select(POSITION, "key", "arrived", "place")
+        source, place = pl.col("source"), pl.col("place")
+        # A tombstone knows only its place in the topic, so the messages around it must be ordered by theirs too.
+        position = place if self.changes.tombstones == "delete" else change_position(source, place)
+        return events.join(about, on=POSITION, how="left", maintain_order="left").select(
+            "op",
+            "before",
+            "after",
+            "key",
+            source.struct.field("connector").alias("connector"),
+            position.alias(PLACE),
+            committed_at(source, pl.col("sent"), pl.col("arrived")).cast(MOMENT).alias(COMMITTED_AT),
+            TRANSACTION,
+            POSITION,
+        )
+
+    def _key_deletes(self, key_only: Sequence[pl.DataFrame]) -> Iterator[Part]:
+        """Deletes of which only the message's key is known, with rows made of the keys."""
+        deletes = pl.concat(key_only) if key_only else pl.DataFrame()
+        if deletes.is_empty():
+            return
+        keys = mark_plain_decimals(deletes["key"], self.columns.types)
+        found = with_keys(deletes.with_columns(keys), self.changes.key, self._text_columns)
+        for (schema, connector), part in found.partition_by("schema", "connector", as_dict=True).items():
+            yield schema, "documents" if connector == MONGODB else "flat", part.drop("schema")
+
+    def _rows(self, events: pl.DataFrame, encodings: ValueEncodings) -> tuple[pl.DataFrame, pl.DataFrame]:
+        good, bad = refused_events(events, self.changes.on_truncate)
+        rows = changelog_rows(good, self.changes.key, (PLACE, COMMITTED_AT, TRANSACTION))
+        rows = with_unchanged(rows, self.columns.names)
+        required = Columns(self.columns.types, frozenset(self.changes.key))
+        settled, problems = settle(rows.select(*self.columns.names, POSITION), required, encodings.read)
+        kept = rows.filter(~pl.col(POSITION).is_in(problems["position"].implode()))
+        whole = settled.drop(POSITION).hstack(kept.select(*ADDED_TYPES, POSITION, ORDER))
+        return whole, pl.concat([bad, problems])
+
+
+def _parts(pieces: pl.DataFrame) -> Iterator[Part]:
+    for (schema,), part in pieces.partition_by("schema", as_dict=True, maintain_order=True).items():
+        form = message_layout(schema).form
+        if form is not None:
+            yield schema, form, part
+            continue
+        seen = part.with_columns(seen_form(part["payload"]).alias("form"))
+        for (each,), same in seen.partition_by("form", as_dict=True, maintain_order=True).items():
+            yield schema, each, same
 
 
 def debezium_messages(changes: DebeziumChanges, declared: Mapping[str, pl.DataType], format: str) -> DebeziumMessages:
-    """The decoder of a source whose messages have the declared columns, those of the changelog among them."""
+    """The decoder of a source with the declared columns, which include those of the changelog."""
     if format != "json":
         raise DefinitionError(
             "FORMAT_UNKNOWN", f"format={format!r}: Debezium's messages are read as JSON. Use format='json'."
         )
     table = {name: kind for name, kind in declared.items() if name not in ADDED_TYPES}
-    strange = [name for name in changes.key if name not in table]
-    if strange:
+    unknown = [name for name in changes.key if name not in table]
+    if unknown:
         raise DefinitionError(
             "COLUMN_UNKNOWN",
-            f"debezium_changes: key column {strange[0]!r} is filled by the source and is none of the table's. "
+            f"debezium_changes: key column {unknown[0]!r} is filled by the source and is not a column of the table. "
             f"Name the table's primary key out of: {', '.join(table)}.",
         )
     return DebeziumMessages(changes, Columns(table))
@@ -74,7 +182,7 @@ class DebeziumFiles:
     messages: DebeziumMessages
 
     def decode(self, path: str) -> Iterator[Decoded]:
-        """Chunks of rows; where a message does not say its position, that of its line counts, file by file."""
+        """Chunks of rows; a message without a position of its own gets that of its line and file."""
         name = path.rstrip("/").rpartition("/")[2]
         try:
             with open_binary(path) as stream:
@@ -85,7 +193,7 @@ class DebeziumFiles:
 
 
 def _texts(payloads: Sequence[bytes | None], positions: Integers) -> tuple[pl.Series, pl.DataFrame]:
-    """Payloads as text, null where there is none; and the problems of those that are no text or too long."""
+    """Payloads as text, null where there is none; and the problems of those that are not UTF-8 or too long."""
     given = pl.Series(payloads, dtype=pl.Binary)
     where = pl.Series("position", positions, dtype=pl.Int64)
     too_long = (given.bin.size() > MAX_ROW_BYTES).fill_null(False)

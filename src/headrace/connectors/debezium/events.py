@@ -1,4 +1,4 @@
-"""Change events out of messages of any form: what happened, the row before and after it, and where and when."""
+"""Change events out of messages of any form: the operation, the row before and after it, and where it comes from."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Columns, De
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.messages import as_lines
 from headrace.connectors.debezium.changelog_rows import SOURCE
-from headrace.connectors.debezium.message_layout import Form, split
+from headrace.connectors.debezium.message_layout import MessageForm, split_messages
 
-Table = Mapping[str, pl.DataType]
+TextColumns = Mapping[str, pl.DataType]
 """The wanted columns of a table, every plain value as text."""
 
+MONGODB = "mongodb"
+"""The connector whose keys hold JSON as text, under the name ``id``."""
 _ABOUT = {"op": pl.String(), "source": pl.Struct(SOURCE), "ts_ms": pl.String()}
 _TRANSACTION = pl.Struct({"id": pl.String()})
-# What the transform that unwraps rows may add: fields of the source with or without the name of the block.
+# Fields that the transform which unwraps rows may add, with or without the prefix ``source``.
 _FLAT_SOURCE = {
     name: (f"__source_{name}",) if name == "ts_ms" else (f"__source_{name}", f"__{name}") for name in SOURCE
 }
@@ -39,31 +41,27 @@ def as_text(declared: pl.DataType) -> pl.DataType:
             return pl.String()
 
 
-def read_events(form: Form, pieces: pl.DataFrame, table: Table) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Events (op, before, after, source, sent, transaction) of messages of one form, and dead rows."""
-    match form:
-        case "envelope":
-            row = pl.Struct(table)
-            types = {**_ABOUT, "before": row, "after": row, "transaction": _TRANSACTION}
-            decoded = read_objects(pieces, types)
-            return _told(decoded.rows), decoded.dead
-        case "documents":
-            types = {**_ABOUT, "before": pl.String(), "after": pl.String(), "transaction": _TRANSACTION}
-            return _with_documents(read_objects(pieces, types), table)
-        case "flat":
-            added = [name for names in _FLAT_SOURCE.values() for name in names]
-            decoded = read_objects(pieces, {**table, **dict.fromkeys((*added, *_FLAT_ABOUT), pl.String())})
-            return _flat(decoded.rows, table), decoded.dead
+def read_events(form: MessageForm, pieces: pl.DataFrame, table: TextColumns) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Events (op, before, after, source, sent, transaction) of messages of one form, and dead letters."""
+    if form == "flat":
+        added = [name for names in _FLAT_SOURCE.values() for name in names]
+        decoded = _read_objects(pieces, {**table, **dict.fromkeys((*added, *_FLAT_ABOUT), pl.String())})
+        return _flat_events(decoded.rows, table), decoded.dead
+    row = pl.Struct(table) if form == "envelope" else pl.String()
+    decoded = _read_objects(pieces, {**_ABOUT, "before": row, "after": row, "transaction": _TRANSACTION})
+    if form == "documents":
+        return _document_events(decoded, table)
+    return _envelope_events(decoded.rows), decoded.dead
 
 
-def read_objects(pieces: pl.DataFrame, types: Mapping[str, pl.DataType]) -> Decoded:
+def _read_objects(pieces: pl.DataFrame, types: Mapping[str, pl.DataType]) -> Decoded:
     """The wanted fields of JSON objects, one in each text of ``payload``."""
-    # Outside of text, where JSON forbids it, a line break means no more than a space.
+    # JSON allows line breaks only between tokens, where a space means the same.
     texts = pieces["payload"].str.replace_all("\n", " ", literal=True).cast(pl.Binary).to_list()
     return JsonLines(Columns(types)).decode_lines(as_lines(texts, pieces[POSITION].to_numpy()))
 
 
-def _told(rows: pl.DataFrame) -> pl.DataFrame:
+def _envelope_events(rows: pl.DataFrame) -> pl.DataFrame:
     transaction = pl.col("transaction").struct.field("id")
     postgres = pl.col("source").struct.field("connector") == "postgresql"
     return rows.select(
@@ -72,18 +70,18 @@ def _told(rows: pl.DataFrame) -> pl.DataFrame:
         "after",
         "source",
         pl.col("ts_ms").alias("sent"),
-        # PostgreSQL's connector adds each change's own LSN, and then no two changes were of one transaction.
+        # PostgreSQL's connector appends the LSN of each change, which would make every change a transaction.
         pl.when(postgres).then(transaction.str.extract("^([^:]*)")).otherwise(transaction).alias("transaction"),
         POSITION,
     )
 
 
-def _flat(rows: pl.DataFrame, table: Table) -> pl.DataFrame:
+def _flat_events(rows: pl.DataFrame, table: TextColumns) -> pl.DataFrame:
     deleted = (pl.col("__deleted") == "true").fill_null(False) | (pl.col("__op") == "d").fill_null(False)
     row = pl.struct(*table)
     source = [pl.coalesce(*names).alias(name) for name, names in _FLAT_SOURCE.items()]
     return rows.select(
-        # A row that does not say what happened to it may be new or changed: both put it in place.
+        # A row without an operation is new or updated: an upsert either way.
         pl.when(deleted).then(pl.lit("d")).otherwise(pl.coalesce("__op", pl.lit("u"))).alias("op"),
         pl.when(deleted).then(row).alias("before"),
         pl.when(~deleted).then(row).alias("after"),
@@ -94,32 +92,28 @@ def _flat(rows: pl.DataFrame, table: Table) -> pl.DataFrame:
     )
 
 
-def _with_documents(decoded: Decoded, table: Table) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _document_events(decoded: Decoded, table: TextColumns) -> tuple[pl.DataFrame, pl.DataFrame]:
     events, dead = decoded.rows, [decoded.dead]
     for side in ("before", "after"):
         given = events.filter(pl.col(side).is_not_null()).select(POSITION, payload=side)
-        documents = read_objects(given, table)
+        documents = _read_objects(given, table)
         dead.append(documents.dead)
         rows = documents.rows.select(POSITION, pl.struct(*table).alias(side))
         events = events.drop(side).join(rows, on=POSITION, how="left", maintain_order="left")
-    bad = pl.concat(dead).unique("position", keep="first") if any(each.height for each in dead) else None
-    if bad is None:
-        return _told(events), pl.DataFrame(schema=DEAD_SCHEMA)
-    return _told(events.filter(~pl.col(POSITION).is_in(bad["position"].implode()))), bad
+    if not any(each.height for each in dead):
+        return _envelope_events(events), pl.DataFrame(schema=DEAD_SCHEMA)
+    bad = pl.concat(dead).unique("position", keep="first")
+    return _envelope_events(events.filter(~pl.col(POSITION).is_in(bad["position"].implode()))), bad
 
 
-DOCUMENTS = "mongodb"
-"""The connector whose keys hold JSON once more as text, under the name ``id``."""
-
-
-def keyed(deletes: pl.DataFrame, key: Sequence[str], table: Table) -> pl.DataFrame:
+def with_keys(deletes: pl.DataFrame, key: Sequence[str], table: TextColumns) -> pl.DataFrame:
     """Deletes with ``before`` made of their ``key``, null where that cannot be read, and the key's ``schema``."""
-    pieces = deletes.select(POSITION, "connector").hstack(split(deletes["key"]))
-    documents = pl.col("connector").eq_missing(pl.lit(DOCUMENTS))
-    inside = read_objects(pieces.filter(documents & pl.col("payload").is_not_null()), {"id": pl.String()}).rows
+    pieces = deletes.select(POSITION, "connector").hstack(split_messages(deletes["key"]))
+    documents = pl.col("connector").eq_missing(pl.lit(MONGODB))
+    inside = _read_objects(pieces.filter(documents & pl.col("payload").is_not_null()), {"id": pl.String()}).rows
     named = inside.drop_nulls().select(POSITION, payload=pl.concat_str(pl.lit(f'{{"{key[0]}": '), "id", pl.lit("}")))
     plain = pieces.filter(~documents & pl.col("payload").is_not_null()).select(POSITION, "payload")
-    rows = read_objects(pl.concat([plain, named]).sort(POSITION), {name: table[name] for name in key}).rows
+    rows = _read_objects(pl.concat([plain, named]).sort(POSITION), {name: table[name] for name in key}).rows
     row = pl.struct(*(name if name in key else pl.lit(None, kind).alias(name) for name, kind in table.items()))
     found = rows.select(POSITION, row.alias("before"))
     known = deletes.drop("before").with_columns(pieces["schema"])

@@ -1,4 +1,4 @@
-"""What stands at the outermost level of JSON objects, so that a name in a row is not taken for one of the message."""
+"""The layout of a message: its schema part, which is split off, and the form of its payload."""
 
 from __future__ import annotations
 
@@ -14,14 +14,170 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.connectors.base.lines import Integers
-from headrace.connectors.debezium.encodings import Encoding, named_encodings
+from headrace.connectors.debezium.values import ValueEncoding, encodings_by_path
+
+MessageForm = Literal["envelope", "documents", "flat"]
+"""A change with the row before and after it; the same with MongoDB's documents as text; a row alone."""
+
+_OPENING, _MIDDLE = '{"schema":', ',"payload":'
+_PERHAPS_SPLIT = r'^\s*\{\s*"(?:schema|payload)"\s*:'
+# Of an outermost level without texts: a second opening brace would be that of a second object.
+_ONE_OBJECT = r"^(?:\{[^{]*\}|null)$"
+
+_OPERATION = r'"op"\s*:\s*"[a-z]"'
+_SOURCE = r'"source"\s*:\s*\{[^{}]*"connector"\s*:'
+# Connectors write the sides first; then nothing else needs to be looked at.
+_ROW_FIRST = r'^\{\s*"before"\s*:\s*(?:\{|null\s*,\s*"after"\s*:\s*(?:null|\{))'
+_TEXT_FIRST = r'^\{\s*(?:"before"\s*:\s*null\s*,\s*)?"(?:before|after)"\s*:\s*"'
+_SIDE = r'"(?:before|after)"\s*:\s*'
+_ENVELOPE_NAME = r'"(?:before|after|source|op|transaction|ts_[mun]s|updateDescription|message)"\s*:'
+_ANY_NAME = r'"\s*:'
+_text = pl.col("text")
 
 _QUOTE, _BEGIN, _END = 1, 2, 3
 _MARKS = bytes({34: _QUOTE, 91: _BEGIN, 123: _BEGIN, 93: _END, 125: _END}.get(code, 0) for code in range(256))
 
 
+@dataclass(frozen=True, slots=True)
+class MessageLayout:
+    """What a schema part says of its messages."""
+
+    form: MessageForm | None
+    """None where it is not said, and the message itself must be looked at."""
+    encodings: Mapping[str, ValueEncoding] = field(default_factory=dict)
+
+
+@lru_cache(maxsize=256)
+def message_layout(schema: str | None) -> MessageLayout:
+    """The layout that a schema part describes; an empty one where it is not Kafka Connect's."""
+    try:
+        given = None if schema is None else json.loads(schema)
+        if given is None:
+            return MessageLayout(None)
+        fields = {each["field"]: each for each in given["fields"]}
+        row = fields.get("after", fields.get("before"))
+        if "op" not in fields or row is None:
+            return MessageLayout(None if "op" in fields else "flat", encodings_by_path(given))
+        if row["type"] == "struct":
+            return MessageLayout("envelope", encodings_by_path(row))
+        # A table may have columns named before and after.
+        if fields.get("source", {}).get("type") == "struct" and row["type"] == "string":
+            return MessageLayout("documents")
+        return MessageLayout("flat", encodings_by_path(given))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return MessageLayout(None)
+
+
+def split_messages(text: pl.Series) -> pl.DataFrame:
+    """Messages as ``schema`` (null where they have none) and ``payload``.
+
+    The schema part is most of a message and almost always the same, so it is split off before anything is parsed.
+
+    >>> split_messages(pl.Series(['{"schema":{"type":"int32"},"payload":{"id":1}}', '{"id":2}'])).rows()
+    [('{"type":"int32"}', '{"id":1}'), (None, '{"id":2}')]
+    """
+    frame = text.to_frame("text").with_columns(_text.str.strip_chars())
+    perhaps = frame["text"].str.contains(_PERHAPS_SPLIT).fill_null(False)
+    if not perhaps.any():
+        return frame.select(pl.lit(None, pl.String).alias("schema"), payload="text")
+    parts = frame["text"].str.splitn(_MIDDLE, 2).struct.unnest()
+    opened = frame["text"].str.starts_with(_OPENING) & parts["field_1"].is_not_null()
+    schema = parts["field_0"].str.strip_prefix(_OPENING).set(~opened.fill_null(False), None)
+    payload = parts["field_1"].str.head(-1)
+    quick = _are_parts(schema, payload)
+    pieces = pl.DataFrame({"schema": schema, "payload": payload, "text": frame["text"]}).select(
+        schema=pl.when(quick).then("schema"), payload=pl.when(quick).then("payload").otherwise("text")
+    )
+    slow = perhaps & ~quick
+    if not slow.any():
+        return pieces
+    parsed = [_split_parsed(one) for one in frame["text"].filter(slow)]
+    rows = slow.arg_true()
+    return pieces.with_columns(
+        pieces["schema"].scatter(rows, pl.Series([schema for schema, _ in parsed], dtype=pl.String)),
+        pieces["payload"].scatter(rows, pl.Series([payload for _, payload in parsed], dtype=pl.String)),
+    )
+
+
+def _are_parts(schema: pl.Series, payload: pl.Series) -> pl.Series:
+    """Whether these are the two parts of a message, and not columns with their names in a row."""
+    kinds = {known: _schema_kind(known) for known in schema.unique().drop_nulls()}
+    likely = (payload == "null") | (payload.str.starts_with("{") & payload.str.ends_with("}"))
+    sure = schema.is_in([known for known, kind in kinds.items() if kind == "schema"]) & likely
+    unsure = (schema.is_in([known for known, kind in kinds.items() if kind == "perhaps"]) & likely).fill_null(False)
+    if not unsure.any():
+        return sure.fill_null(False)
+    bare = outermost(payload.filter(unsure)).str.replace_all('"[^"]*"', "")
+    return sure.fill_null(False).scatter(unsure.arg_true(), bare.str.contains(_ONE_OBJECT))
+
+
+def _schema_kind(schema: str) -> Literal["schema", "perhaps", "none"]:
+    try:
+        given = json.loads(schema)
+    except (ValueError, RecursionError):
+        return "none"
+    if isinstance(given, dict) and isinstance(given.get("fields"), list):
+        return "schema"
+    return "perhaps" if given is None or isinstance(given, dict) else "none"
+
+
+def _split_parsed(text: str) -> tuple[str | None, str]:
+    """Split one message that is not written as Kafka Connect does: other order, white space."""
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError):
+        return None, text
+    if not isinstance(whole, dict) or set(whole) != {"schema", "payload"}:
+        return None, text
+    schema, payload = whole["schema"], whole["payload"]
+    if not (isinstance(schema, dict) or isinstance(payload, dict) or schema is payload is None):
+        return None, text
+    return json.dumps(schema), json.dumps(payload, ensure_ascii=False)
+
+
+def seen_form(payload: pl.Series) -> pl.Series:
+    """The form of messages whose schema part does not say it.
+
+    >>> row, audit = '{"id": 1, "before": "x"}', '{"id": 1, "op": "u", "before": "x", "after": "y"}'
+    >>> seen_form(pl.Series([f'{{"op": "c", "after": {row}}}', row, audit])).to_list()
+    ['envelope', 'flat', 'flat']
+    """
+    # Quotes within texts are escaped, so these patterns match names, though perhaps those of an inner object.
+    seen = payload.to_frame("text").with_columns(
+        source=_text.str.contains(_SOURCE), operation=_text.str.contains(_OPERATION)
+    )
+    usual = pl.col("operation") & pl.col("source")
+    form = seen.select(
+        pl.when(usual & _text.str.contains(_ROW_FIRST))
+        .then(pl.lit("envelope"))
+        .when(usual & _text.str.contains(_TEXT_FIRST))
+        .then(pl.lit("documents"))
+        .when(~pl.col("operation"))
+        .then(pl.lit("flat"))
+    ).to_series()
+    unsure = form.is_null()
+    return form.scatter(unsure.arg_true(), _outermost_form(seen.filter(unsure))) if unsure.any() else form
+
+
+def _outermost_form(seen: pl.DataFrame) -> pl.Series:
+    row, document = _text.str.contains(_SIDE + r"\}"), _text.str.contains(_SIDE + '"')
+    # An event without a row, such as a truncate, may have neither side; its source block then shows the form.
+    source = pl.col("source") & _text.str.contains(r'"source"\s*:\s*\}')
+    # A table may have columns named before and after, but not only those.
+    alone = _text.str.contains(_SIDE) & ~_text.str.replace_all(_ENVELOPE_NAME, "").str.contains(_ANY_NAME)
+    envelope = _text.str.contains(_OPERATION) & (source | row | alone)
+    form = (
+        pl.when(envelope & document & ~row)
+        .then(pl.lit("documents"))
+        .when(envelope)
+        .then(pl.lit("envelope"))
+        .otherwise(pl.lit("flat"))
+    )
+    return seen.with_columns(outermost(seen["text"])).select(form).to_series()
+
+
 def outermost(objects: pl.Series) -> pl.Series:
-    """JSON objects without what their own objects and lists hold; of each of these only its end is left.
+    """The outermost level of JSON objects; of each object and list within them only the closing bracket is left.
 
     >>> outermost(pl.Series(['{"op": "c", "after": {"op": "{", "n": [1]}, "tags": []}'])).to_list()
     ['{"op": "c", "after": }, "tags": ]}']
@@ -34,9 +190,9 @@ def outermost(objects: pl.Series) -> pl.Series:
     places = np.flatnonzero(marks)
     found = marks[places]
     counts = np.diff(np.searchsorted(places, bounds))
-    outside = _counted(found == _QUOTE, counts) % 2 == 0
-    depth = _counted(((found == _BEGIN) & outside).astype(np.int8) - ((found == _END) & outside), counts)
-    # What comes before the first mark is kept, what comes after a mark is as deep as that.
+    outside = _running_sums(found == _QUOTE, counts) % 2 == 0
+    depth = _running_sums(((found == _BEGIN) & outside).astype(np.int8) - ((found == _END) & outside), counts)
+    # What comes before the first mark is kept; what comes after a mark has its depth.
     gaps = np.diff(np.concatenate(([0], places, [len(whole)])))
     kept = np.repeat(np.concatenate(([True], depth <= 1)), gaps)
     offsets = np.concatenate(([0], np.cumsum(kept, dtype=np.int64)))[bounds]
@@ -47,165 +203,8 @@ def outermost(objects: pl.Series) -> pl.Series:
     return series.alias(objects.name)
 
 
-def _counted(steps: npt.NDArray[np.bool_] | npt.NDArray[np.int8], counts: Integers) -> Integers:
-    """Running sums that begin anew with each text, which has so many steps."""
+def _running_sums(steps: npt.NDArray[np.bool_] | npt.NDArray[np.int8], counts: Integers) -> Integers:
+    """Running sums that start again with each text; ``counts`` says how many steps each text has."""
     totals = np.concatenate(([0], np.cumsum(steps, dtype=np.int64)))
-    counted: Integers = totals[1:] - np.repeat(totals[np.cumsum(counts) - counts], counts)
-    return counted
-
-
-Form = Literal["envelope", "documents", "flat"]
-"""A change with the row before and after it; the same with MongoDB's documents as text; a row alone."""
-
-_OPERATION = r'"op"\s*:\s*"[a-z]"'
-_SOURCE = r'"source"\s*:\s*\{[^{}]*"connector"\s*:'
-# Connectors write the sides first, and then nothing else needs to be looked at.
-_ROW_FIRST = r'^\{\s*"before"\s*:\s*(?:\{|null\s*,\s*"after"\s*:\s*(?:null|\{))'
-_TEXT_FIRST = r'^\{\s*(?:"before"\s*:\s*null\s*,\s*)?"(?:before|after)"\s*:\s*"'
-_SIDE = r'"(?:before|after)"\s*:\s*'
-_OWN_NAME = r'"(?:before|after|source|op|transaction|ts_[mun]s|updateDescription|message)"\s*:'
-_ANY_NAME = r'"\s*:'
-
-_text = pl.col("text")
-
-
-def seen_form(payload: pl.Series) -> pl.Series:
-    """The form of each message.
-
-    >>> row, audit = '{"id": 1, "before": "x"}', '{"id": 1, "op": "u", "before": "x", "after": "y"}'
-    >>> seen_form(pl.Series([f'{{"op": "c", "after": {row}}}', row, audit])).to_list()
-    ['envelope', 'flat', 'flat']
-    """
-    # Quotes inside of text are escaped, so these are names, but perhaps not the message's own.
-    told = _text.str.contains(_OPERATION)
-    seen = payload.to_frame("text").with_columns(source=_text.str.contains(_SOURCE), told=told)
-    usual = pl.col("told") & pl.col("source")
-    form = seen.select(
-        pl.when(usual & _text.str.contains(_ROW_FIRST))
-        .then(pl.lit("envelope"))
-        .when(usual & _text.str.contains(_TEXT_FIRST))
-        .then(pl.lit("documents"))
-        .when(~pl.col("told"))
-        .then(pl.lit("flat"))
-    ).to_series()
-    unsure = form.is_null()
-    return form.scatter(unsure.arg_true(), _looked_into(seen.filter(unsure))) if unsure.any() else form
-
-
-def _looked_into(seen: pl.DataFrame) -> pl.Series:
-    row, document = _text.str.contains(_SIDE + r"\}"), _text.str.contains(_SIDE + '"')
-    # What concerns no row, as a truncate, may have neither side; then the block that says where it comes from tells.
-    source = pl.col("source") & _text.str.contains(r'"source"\s*:\s*\}')
-    # A table may have columns with the names of the sides, but not those alone.
-    alone = _text.str.contains(_SIDE) & ~_text.str.replace_all(_OWN_NAME, "").str.contains(_ANY_NAME)
-    envelope = _text.str.contains(_OPERATION) & (source | row | alone)
-    form = (
-        pl.when(envelope & document & ~row)
-        .then(pl.lit("documents"))
-        .when(envelope)
-        .then(pl.lit("envelope"))
-        .otherwise(pl.lit("flat"))
-    )
-    return seen.with_columns(outermost(seen["text"])).select(form).to_series()
-
-
-_OPENING, _MIDDLE = '{"schema":', ',"payload":'
-# Once texts are left out and of inner objects all but the end, a second beginning is that of a second object.
-_ONE_OBJECT = r"^(?:\{[^{]*\}|null)$"
-_PERHAPS = r'^\s*\{\s*"(?:schema|payload)"\s*:'
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What a schema part says: the form of the message and how its values are written."""
-
-    form: Form | None
-    """None where the schema, if there is one, does not tell, and the message itself must be looked at."""
-    named: Mapping[str, Encoding] = field(default_factory=dict)
-
-
-def split(text: pl.Series) -> pl.DataFrame:
-    """Messages as ``schema`` (null where they have none) and ``payload``.
-
-    >>> split(pl.Series(['{"schema":{"type":"int32"},"payload":{"id":1}}', '{"id":2}'])).rows()
-    [('{"type":"int32"}', '{"id":1}'), (None, '{"id":2}')]
-    """
-    frame = text.to_frame("text").with_columns(pl.col("text").str.strip_chars())
-    perhaps = frame["text"].str.contains(_PERHAPS).fill_null(False)
-    if not perhaps.any():
-        return frame.select(pl.lit(None, pl.String).alias("schema"), payload="text")
-    parts = frame["text"].str.splitn(_MIDDLE, 2).struct.unnest()
-    opened = frame["text"].str.starts_with(_OPENING) & parts["field_1"].is_not_null()
-    schema = parts["field_0"].str.strip_prefix(_OPENING).set(~opened.fill_null(False), None)
-    payload = parts["field_1"].str.head(-1)
-    quick = _are_parts(schema, payload)
-    pieces = pl.DataFrame({"schema": schema, "payload": payload, "text": frame["text"]})
-    told = pieces.select(
-        schema=pl.when(quick).then("schema"),
-        payload=pl.when(quick).then("payload").otherwise("text"),
-    )
-    slow = perhaps & ~quick
-    if not slow.any():
-        return told
-    apart = [_apart(one) for one in frame["text"].filter(slow)]
-    rows = slow.arg_true()
-    return told.with_columns(
-        told["schema"].scatter(rows, pl.Series([schema for schema, _ in apart], dtype=pl.String)),
-        told["payload"].scatter(rows, pl.Series([payload for _, payload in apart], dtype=pl.String)),
-    )
-
-
-@lru_cache(maxsize=256)
-def layout(schema: str | None) -> Layout:
-    """What a schema part says; nothing where it is none of Kafka Connect's."""
-    try:
-        given = None if schema is None else json.loads(schema)
-        if given is None:
-            return Layout(None)
-        fields = {each["field"]: each for each in given["fields"]}
-        row = fields.get("after", fields.get("before"))
-        if "op" not in fields or row is None:
-            return Layout(None if "op" in fields else "flat", named_encodings(given))
-        if row["type"] == "struct":
-            return Layout("envelope", named_encodings(row))
-        # A table may have columns with the names of the sides.
-        source = fields.get("source", {}).get("type") == "struct"
-        return Layout("documents") if source and row["type"] == "string" else Layout("flat", named_encodings(given))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return Layout(None)
-
-
-def _are_parts(schema: pl.Series, payload: pl.Series) -> pl.Series:
-    """Whether a message is these two parts and no row of a table with columns of their names."""
-    kinds = {known: _kind(known) for known in schema.unique().drop_nulls()}
-    likely = (payload == "null") | (payload.str.starts_with("{") & payload.str.ends_with("}"))
-    sure = schema.is_in([known for known, kind in kinds.items() if kind == "schema"]) & likely
-    unsure = (schema.is_in([known for known, kind in kinds.items() if kind == "perhaps"]) & likely).fill_null(False)
-    if not unsure.any():
-        return sure.fill_null(False)
-    bare = outermost(payload.filter(unsure)).str.replace_all('"[^"]*"', "")
-    return sure.fill_null(False).scatter(unsure.arg_true(), bare.str.contains(_ONE_OBJECT))
-
-
-def _kind(schema: str) -> Literal["schema", "perhaps", "none"]:
-    try:
-        given = json.loads(schema)
-    except (ValueError, RecursionError):
-        return "none"
-    if isinstance(given, dict) and isinstance(given.get("fields"), list):
-        return "schema"
-    return "perhaps" if given is None or isinstance(given, dict) else "none"
-
-
-def _apart(text: str) -> tuple[str | None, str]:
-    """One message that is not written as Kafka Connect writes it: other order, white space."""
-    try:
-        whole = json.loads(text)
-    except (ValueError, RecursionError):
-        return None, text
-    if not isinstance(whole, dict) or set(whole) != {"schema", "payload"}:
-        return None, text
-    schema, payload = whole["schema"], whole["payload"]
-    if not (isinstance(schema, dict) or isinstance(payload, dict) or schema is payload is None):
-        return None, text
-    return json.dumps(schema), json.dumps(payload, ensure_ascii=False)
+    sums: Integers = totals[1:] - np.repeat(totals[np.cumsum(counts) - counts], counts)
+    return sums

@@ -21,7 +21,7 @@ COLUMNS = "id BIGINT, name STRING"
     [
         (COLUMNS, {"key": "number"}, r"\[COLUMN_UNKNOWN\] .* key column 'number' .* out of: id, name"),
         (COLUMNS, {"key": []}, r"\[COLUMN_UNKNOWN\] .* key=\[\] names no column"),
-        ("id BIGINT, position INT", {"key": "id"}, r"\[COLUMN_EXISTS\] .* column 'position' of its own"),
+        ("id BIGINT, position INT", {"key": "id"}, r"\[COLUMN_EXISTS\] .*'position' is also a column"),
         (COLUMNS, {"key": "id", "on_truncate": "skip"}, r"\[OPTION_UNKNOWN\] .* Use 'dead_letter' or 'stop'"),
         (COLUMNS, {"key": "id", "tombstones": "keep"}, r"\[OPTION_UNKNOWN\] .* Use 'skip' or 'delete'"),
         (COLUMNS, {"key": "id", "decimals": "double"}, r"\[OPTION_UNKNOWN\] .* Use 'base64' or 'text'"),

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connectors.debezium.base64_decimals import decimals
 from headrace.connectors.debezium.changes import debezium_changes
+from headrace.connectors.debezium.values import base64_decimals
 from headrace.connectors.postgres.changes.text_values import FIRST_MOMENT, LAST_MOMENT
 from tests.models.examples import examples
 from tests.unit.connectors.debezium.recorded import COMMITTED, change, dead, decoded, rows, with_schema
@@ -195,4 +195,4 @@ def test_a_value_that_does_not_fit_makes_the_whole_message_a_dead_letter(
 def test_base64_decimals_are_exact(numbers: list[int | None], scale: int) -> None:
     text = pl.Series([None if number is None else _encoded(number) for number in numbers], dtype=pl.String)
     expected = [None if number is None else Decimal(f"{number}E-{scale}") for number in numbers]
-    assert decimals(text, scale).to_list() == expected
+    assert base64_decimals(text, scale).to_list() == expected
