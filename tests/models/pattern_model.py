@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.operators.patterns.element import Element
+from headrace.operators.patterns.definition import Element
 from headrace.operators.patterns.skip import Skip
 
 INNER = {"relaxed": "followed_by", "consecutive": "next", "combinations": "followed_by_any"}

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.operators.patterns import skip
 from headrace.operators.patterns.chain import Group, group
-from headrace.operators.patterns.compiler import conditions_of
-from headrace.operators.patterns.element import Element
+from headrace.operators.patterns.definition import Element, conditions_of
 from headrace.operators.patterns.pattern import Pattern, pattern
 from headrace.testing import at, play
 from headrace.testing.elements import At

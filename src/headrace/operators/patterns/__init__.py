@@ -1,4 +1,4 @@
-"""Patterns of events: what an author says, the automaton it becomes, and the matcher that runs it."""
+"""Patterns of rows: the builder, the automaton it is compiled to, and the matcher that runs it."""
 
 from headrace.operators.patterns import skip
 

@@ -1,49 +1,116 @@
-"""The automaton of a pattern: states with edges that take a row, ignore it, or proceed to another state with it."""
+"""The automaton of a pattern: states whose transitions take a row, ignore it, or proceed to another state with it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
 from typing import Literal
-
-from headrace.operators.patterns.requirement import Requirement, spoken
 
 FINAL = -1
 """Where a match is complete."""
 START = 0
+IGNORE = -1
+"""In place of a step in a move: no step takes the row."""
+
+Guard = tuple[tuple[int, int], ...]
+"""When a transition applies: alternatives, each (conditions that must hold, conditions that must not) as masks."""
+Move = tuple[int, int, bool]
+"""(step that takes the row or ``IGNORE``, state afterwards or ``FINAL``, whether a match is complete)."""
+Outcome = tuple[Move, ...] | None
+"""All that becomes of a partial match; None: it stays as it is."""
+
+ALWAYS: Guard = ((0, 0),)
+NEVER: Guard = ()
+
+
+def allows(guard: Guard, hits: int) -> bool:
+    """Whether a guard lets a row through that meets the conditions ``hits``.
+
+    >>> allows(((0b01, 0b10),), 0b01), allows(((0b01, 0b10),), 0b11)
+    (True, False)
+    """
+    return any(hits & wanted == wanted and not hits & unwanted for wanted, unwanted in guard)
+
+
+def both(left: Guard, right: Guard) -> Guard:
+    """Both guards.
+
+    >>> both(((1, 0),), ((0, 2), (0, 1)))
+    ((1, 2),)
+    """
+    pairs = ((a | c, b | d) for (a, b), (c, d) in product(left, right))
+    return tuple(dict.fromkeys(pair for pair in pairs if not pair[0] & pair[1]))
+
+
+def negated(guard: Guard) -> Guard:
+    """The opposite of a guard.
+
+    >>> negated(((1, 2),))
+    ((0, 1), (2, 0))
+    """
+    result = ALWAYS
+    for wanted, unwanted in guard:
+        result = both(result, (*((0, bit) for bit in bits(wanted)), *((bit, 0) for bit in bits(unwanted))))
+    return result
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The single bits of a mask.
+
+    >>> list(bits(0b101))
+    [1, 4]
+    """
+    while mask:
+        lowest = mask & -mask
+        yield lowest
+        mask ^= lowest
+
+
+def _guard_text(guard: Guard, names: Sequence[str]) -> str:
+    alternatives = [
+        " and ".join(("" if bit & wanted else "not ") + names[bit.bit_length() - 1] for bit in bits(wanted | unwanted))
+        for wanted, unwanted in guard
+    ]
+    return " or ".join(alternatives) if guard else "never"
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
-    """What happens to a partial match in a state when a row fulfils a requirement."""
+class Transition:
+    """What happens to a partial match in a state when a row passes the guard."""
 
     action: Literal["take", "ignore", "proceed"]
     target: int
-    when: Requirement
+    guard: Guard
     only_takes: bool = False
     """Whether proceeding counts only for what takes the row, because the state left can itself ignore it."""
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class AutomatonState:
     """What a partial match waits for."""
 
     step: str
     """The step that would take a row here."""
-    edges: tuple[Edge, ...]
+    transitions: tuple[Transition, ...]
     stops: int = 0
     """Negated conditions: a row that meets one discards the partial match."""
     kind: Literal["step", "not_next", "pending", "junction"] = "step"
     """``pending`` is a match once its time is over; ``not_next`` looks at one row; a ``junction`` only proceeds."""
 
+    @property
+    def onward(self) -> list[int]:
+        """The states that it proceeds to."""
+        return [each.target for each in self.transitions if each.action == "proceed"]
+
 
 @dataclass(frozen=True, slots=True)
 class Automaton:
-    """States by number, the first of which waits for the row that begins a match."""
+    """States by number; the first waits for the row that begins a match."""
 
-    states: tuple[State, ...]
+    states: tuple[AutomatonState, ...]
     names: tuple[str, ...]
-    """What each condition is called."""
+    """The name of each condition."""
     steps: tuple[str, ...]
     """The steps that take rows, in the order of the pattern."""
     takes: tuple[int, ...]
@@ -61,14 +128,12 @@ class Automaton:
             seen.add(number)
             yield number
             if over_next or self.states[number].kind != "not_next":
-                waiting += [edge.target for edge in self.states[number].edges if edge.action == "proceed"]
+                waiting += self.states[number].onward
 
     def looks_last(self, state: int) -> bool:
         """Whether it looks at one more row, and the match can be complete with that."""
         return self.states[state].kind == "not_next" and any(
-            edge.target == FINAL and edge.action == "proceed"
-            for reached in self.proceeds(state, over_next=True)
-            for edge in self.states[reached].edges
+            FINAL in self.states[reached].onward for reached in self.proceeds(state, over_next=True)
         )
 
     def waits_for(self, state: int) -> str | None:
@@ -79,7 +144,7 @@ class Automaton:
         seen = set()
         while state not in seen:
             seen.add(state)
-            onward = [edge.target for edge in self.states[state].edges if edge.action == "proceed"]
+            onward = self.states[state].onward
             if not onward or onward[-1] == FINAL:
                 break
             state = onward[-1]
@@ -88,30 +153,87 @@ class Automaton:
     def __str__(self) -> str:
         lines = []
         for number, state in enumerate(self.states):
-            lines.append(f"{number} {self._shown(state)}")
-            lines += [f"    {self._said(edge)} -> {_number(edge.target)}" for edge in state.edges]
+            lines.append(f"{number} {self._state_text(state)}")
+            for each in state.transitions:
+                lines.append(f"    {self._text(each)} -> {'match' if each.target == FINAL else each.target}")
         return "\n".join(lines)
 
     def draw(self) -> str:
         """The automaton as Mermaid text."""
         lines = ["stateDiagram-v2", f"    [*] --> s{START}"]
         for number, state in enumerate(self.states):
-            lines.append(f'    state "{number}: {self._shown(state)}" as s{number}')
-            for edge in state.edges:
-                target = "[*]" if edge.target == FINAL else f"s{edge.target}"
-                lines.append(f"    s{number} --> {target} : {self._said(edge)}")
+            lines.append(f'    state "{number}: {self._state_text(state)}" as s{number}')
+            for each in state.transitions:
+                target = "[*]" if each.target == FINAL else f"s{each.target}"
+                lines.append(f"    s{number} --> {target} : {self._text(each)}")
             if state.kind == "pending":
                 lines.append(f"    s{number} --> [*] : when its time is over")
         return "\n".join(lines)
 
-    def _shown(self, state: State) -> str:
+    def _state_text(self, state: AutomatonState) -> str:
         stops = "".join(f", never {name}" for bit, name in enumerate(self.names) if state.stops >> bit & 1)
         return f"{state.step}{'' if state.kind == 'step' else f' ({state.kind})'}{stops}"
 
-    def _said(self, edge: Edge) -> str:
-        when = spoken(edge.when, self.names)
-        return f"{edge.action} if {when}" if when else edge.action
+    def _text(self, transition: Transition) -> str:
+        guard = _guard_text(transition.guard, self.names)
+        return f"{transition.action} if {guard}" if guard else transition.action
 
 
-def _number(state: int) -> str:
-    return "match" if state == FINAL else str(state)
+@dataclass(slots=True)
+class TransitionTable:
+    """What a row does to a partial match, by state and the conditions that the row meets; filled on demand."""
+
+    automaton: Automaton
+    relevant: list[int] = field(init=False)
+    """The conditions that a state, or one it proceeds to, asks about."""
+    outcomes: list[dict[int, Outcome]] = field(init=False)
+    _completes: list[bool] = field(init=False)
+
+    def __post_init__(self) -> None:
+        states = self.automaton.states
+        self.outcomes = [{} for _ in states]
+        self.relevant = [0] * len(states)
+        self._completes = [False] * len(states)
+        for number in range(len(states)):
+            for reached in self.automaton.proceeds(number, over_next=True):
+                self.relevant[number] |= states[reached].stops
+                for each in states[reached].transitions:
+                    for wanted, unwanted in each.guard:
+                        self.relevant[number] |= wanted | unwanted
+            self._completes[number] = any(
+                FINAL in states[reached].onward
+                for reached in self.automaton.proceeds(number)
+                if states[reached].kind != "not_next"
+            )
+
+    def compute(self, state: int, hits: int) -> Outcome:
+        """The outcome in a state for a row that meets the conditions ``hits``; the table keeps it."""
+        moves: list[Move] = []
+        stopped = False
+        waiting, seen = [(state, False, False)], set()
+        while waiting:
+            number, only_takes, looked = waiting.pop()
+            if number in seen:
+                continue
+            seen.add(number)
+            reached = self.automaton.states[number]
+            stopped |= bool(hits & reached.stops)
+            looked_here = looked or reached.kind == "not_next"
+            for each in reached.transitions:
+                if not allows(each.guard, hits):
+                    continue
+                if each.action == "take":
+                    completes = each.target == FINAL or self._completes[each.target]
+                    moves.append((self.automaton.steps.index(reached.step), each.target, completes))
+                elif each.action == "ignore" and state != START and not only_takes:
+                    moves.append((IGNORE, each.target, False))
+                elif each.action == "proceed" and each.target != FINAL:
+                    waiting.append((each.target, only_takes or each.only_takes, looked_here))
+                elif each.action == "proceed" and looked_here:
+                    # Only behind a look at one row is a match not complete with the row taken before it.
+                    moves.append((IGNORE, FINAL, True))
+        if stopped:
+            moves = [(step, FINAL, True) for step, _, completes in moves if completes]
+        outcome = None if moves == [(IGNORE, state, False)] else tuple(moves)
+        self.outcomes[state][hits] = outcome
+        return outcome

@@ -1,13 +1,23 @@
-"""From the elements of a pattern to its automaton."""
+"""Compiles the elements of a pattern to its automaton."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from headrace.operators.patterns.automaton import FINAL, START, Automaton, Edge, State
-from headrace.operators.patterns.element import Contiguity, Element, Inner
-from headrace.operators.patterns.requirement import ALWAYS, NEVER, Requirement, both, negated
+from headrace.operators.patterns.automaton import (
+    ALWAYS,
+    FINAL,
+    NEVER,
+    START,
+    Automaton,
+    AutomatonState,
+    Guard,
+    Transition,
+    both,
+    negated,
+)
+from headrace.operators.patterns.definition import Contiguity, Element, Inner, conditions_of
 
 _Entry = Callable[[int, int], int]
 _INNER: dict[Inner, Contiguity] = {
@@ -17,23 +27,10 @@ _INNER: dict[Inner, Contiguity] = {
 }
 
 
-def conditions_of(elements: Sequence[Element]) -> list[tuple[str, str | None]]:
-    """Every condition by the name of its step, in the automaton's order.
-
-    ``until b`` is the end of a loop over ``b``, ``until group b`` that of a loop over a group that begins with it.
-    """
-    found: list[tuple[str, str | None]] = []
-    for element in elements:
-        if element.quantifier.until is not None:
-            found.append((_until(element), element.quantifier.until))
-        found += conditions_of(element.group) if element.group else [(str(element.step), element.where)]
-    return found
-
-
-def automaton_of(elements: tuple[Element, ...]) -> Automaton:
+def compile_automaton(elements: tuple[Element, ...]) -> Automaton:
     """Compile a pattern's elements.
 
-    >>> print(automaton_of((Element("begin", "a"), Element("followed_by", "b"))))
+    >>> print(compile_automaton((Element("begin", "a"), Element("followed_by", "b"))))
     0 a
         take if a -> 1
     1 b
@@ -58,7 +55,7 @@ class _Place:
     """Negations behind the element, which count as soon as it has a row."""
     gate: int
     """Ends of the loops around the element: a row that meets one goes nowhere inside."""
-    following: Requirement
+    following: Guard
     """What takes a row behind the element."""
     leaving: Contiguity
     """How that follows."""
@@ -67,67 +64,67 @@ class _Place:
 @dataclass(slots=True)
 class _Compiler:
     elements: tuple[Element, ...]
-    states: list[State] = field(default_factory=list)
+    states: list[AutomatonState] = field(default_factory=list)
+    masks: dict[str, int] = field(init=False)
+    """The bit of each condition, by its name."""
+
+    def __post_init__(self) -> None:
+        self.masks = {name: 1 << number for number, (name, _) in enumerate(conditions_of(self.elements))}
 
     def compiled(self) -> Automaton:
-        names = [name for name, _ in conditions_of(self.elements)]
-        taking = [step for element in self.elements for step in element.steps() if not step.negated]
+        steps = [step for element in self.elements for step in element.steps()]
+        taking = [step for step in steps if not step.negated]
         whole = _Place(
             dict.fromkeys(self._left_open(self.elements), FINAL), None, "begin", 0, 0, 0, NEVER, "followed_by_any"
         )
         entry = self._sequence(self.elements, whole)
-        states = self._reordered(entry)
-        limits = [
-            (self._mask(step), step.since_previous)
-            for element in self.elements
-            for step in element.steps()
-            if step.since_previous is not None
-        ]
         return Automaton(
-            states,
-            tuple(names),
+            self._reordered(entry),
+            tuple(self.masks),
             tuple(str(step.step) for step in taking),
-            tuple(self._mask(step) for step in taking),
-            tuple(limits),
+            tuple(map(self._mask, taking)),
+            tuple((self._mask(step), step.since_previous) for step in steps if step.since_previous is not None),
         )
 
-    def _reordered(self, entry: int) -> tuple[State, ...]:
+    def _reordered(self, entry: int) -> tuple[AutomatonState, ...]:
         """States numbered from the entry on, in the order in which a match reaches them."""
         order, seen = [entry], {entry, FINAL}
         for number in order:
-            for edge in self.states[number].edges:
-                if edge.target not in seen:
-                    seen.add(edge.target)
-                    order.append(edge.target)
+            for each in self.states[number].transitions:
+                if each.target not in seen:
+                    seen.add(each.target)
+                    order.append(each.target)
         numbers = {old: new for new, old in enumerate(order, START)} | {FINAL: FINAL}
         return tuple(
             replace(
                 self.states[old],
-                edges=tuple(replace(edge, target=numbers[edge.target]) for edge in self.states[old].edges),
+                transitions=tuple(replace(each, target=numbers[each.target]) for each in self.states[old].transitions),
             )
             for old in order
         )
 
-    def _new(self, state: State) -> int:
+    def _new(self, state: AutomatonState) -> int:
         self.states.append(state)
         return len(self.states) - 1
 
-    def _mask(self, element: Element, *, until: bool = False) -> int:
-        wanted = _until(element) if until else str(element.step)
-        names = [name for name, _ in conditions_of(self.elements)]
-        return 1 << names.index(wanted)
+    def _connect(self, state: int, *transitions: Transition) -> int:
+        self.states[state] = replace(self.states[state], transitions=(*self.states[state].transitions, *transitions))
+        return state
+
+    def _mask(self, element: Element) -> int:
+        return self.masks[str(element.step)]
 
     def _until(self, element: Element) -> int:
-        return 0 if element.quantifier.until is None else self._mask(element, until=True)
+        return 0 if element.quantifier.until is None else self.masks[element.until_name]
 
-    def _take(self, element: Element, gate: int) -> Requirement:
+    def _take(self, element: Element, gate: int) -> Guard:
         """When the element's first step takes a row."""
         while element.group:
             gate |= self._until(element)
             element = element.group[0]
         return ((self._mask(element), gate | self._until(element)),)
 
-    def _following(self, elements: tuple[Element, ...], gate: int, behind: Requirement) -> Requirement:
+    def _following(self, elements: tuple[Element, ...], gate: int, behind: Guard) -> Guard:
         """What may take a row at the beginning of some elements, or behind them."""
         if not elements:
             return behind
@@ -157,13 +154,12 @@ class _Compiler:
             mask = self._mask(element)
             if rest:
                 return entry(number + 1, stops | mask)
-            pending = self._new(State(name, (), stops | mask, "pending"))
-            self.states[pending] = replace(self.states[pending], edges=(Edge("ignore", pending, ((0, mask),)),))
-            return pending
+            pending = self._new(AutomatonState(name, (), stops | mask, "pending"))
+            return self._connect(pending, Transition("ignore", pending, ((0, mask),)))
         if element.contiguity == "not_next":
             mask = self._mask(element)
-            onward = Edge("proceed", entry(number + 1, stops), ((0, mask),))
-            return self._new(State(name, (onward,), mask, "not_next"))
+            onward = Transition("proceed", entry(number + 1, stops), ((0, mask),))
+            return self._new(AutomatonState(name, (onward,), mask, "not_next"))
         first = number == 0
         inside = 0
         for following in rest:
@@ -191,12 +187,7 @@ class _Compiler:
     def _element(self, element: Element, place: _Place) -> int:
         """An element as often as its quantifier says, built from its last time back to its first."""
         quantifier = element.quantifier
-        again = replace(
-            place,
-            contiguity=_INNER[quantifier.inner],
-            stops=place.stops_inside,
-            skip=None,
-        )
+        again = replace(place, contiguity=_INNER[quantifier.inner], stops=place.stops_inside, skip=None)
         once_more = self._take(element, place.gate) if element.group else NEVER
         sinks, following = place.sinks, place.following
         if quantifier.most is None:
@@ -221,10 +212,10 @@ class _Compiler:
     def _loop(self, element: Element, place: _Place, leaving: Mapping[int, int]) -> dict[int, int]:
         """An element whose end leads to its own beginning."""
         name = str(element.first.step)
-        junctions = {left: self._new(State(name, (), kind="junction")) for left in leaving}
+        junctions = {left: self._new(AutomatonState(name, (), kind="junction")) for left in leaving}
         heads = self._again(element, replace(place, sinks=junctions), leaving)
         for left, junction in junctions.items():
-            self.states[junction] = replace(self.states[junction], edges=(Edge("proceed", heads[left], ALWAYS),))
+            self._connect(junction, Transition("proceed", heads[left], ALWAYS))
         return junctions
 
     def _left_open(self, elements: tuple[Element, ...]) -> set[int]:
@@ -243,58 +234,46 @@ class _Compiler:
         if element.group:
             return self._sequence(element.group, replace(place, gate=place.gate | self._until(element)))
         mask, until = self._mask(element), self._until(element)
-        take: Requirement = ((mask, until | place.gate),)
+        take: Guard = ((mask, until | place.gate),)
         blocked = place.gate | (0 if first else until)
-        ignores: dict[Contiguity, Requirement] = {
+        ignores: dict[Contiguity, Guard] = {
             "followed_by": ((0, mask | blocked),),
             "followed_by_any": ((0, blocked),),
         }
         ignore = ignores.get(place.contiguity, NEVER)
         greedy = element.quantifier.greedy
-        taking = Edge("take", place.sinks[0], take)
+        taking = Transition("take", place.sinks[0], take)
         onward = () if place.skip is None else self._onward(place, take, ignore, greedy=greedy)
         name = str(element.step)
-        state = self._new(State(name, (taking, *onward), place.stops))
+        state = self._new(AutomatonState(name, (taking, *onward), place.stops))
         if ignore == NEVER:
             return state
         if not onward:
-            return self._ignoring(state, Edge("ignore", state, ignore))
+            return self._connect(state, Transition("ignore", state, ignore))
         # Whoever has ignored a row here may still take one, but the way past the step was gone with that row.
-        closed = self._new(State(name, (taking,), place.stops))
-        self._ignoring(closed, Edge("ignore", closed, ignore))
+        closed = self._new(AutomatonState(name, (taking,), place.stops))
+        self._connect(closed, Transition("ignore", closed, ignore))
         staying = both(both(negated(take), ignore), self._staying(place)) if greedy else NEVER
-        return self._ignoring(
+        return self._connect(
             state,
-            *(() if staying == NEVER else (Edge("ignore", state, staying),)),
-            Edge("ignore", closed, both(ignore, negated(staying))),
+            *(() if staying == NEVER else (Transition("ignore", state, staying),)),
+            Transition("ignore", closed, both(ignore, negated(staying))),
         )
 
-    def _ignoring(self, state: int, *edges: Edge) -> int:
-        self.states[state] = replace(self.states[state], edges=(*self.states[state].edges, *edges))
-        return state
-
     @staticmethod
-    def _staying(place: _Place) -> Requirement:
+    def _staying(place: _Place) -> Guard:
         """When the way past a greedy step stays open though a row is ignored, since it leaves only with a row."""
         if place.leaving == "next":
             return NEVER
         return ALWAYS if place.leaving == "followed_by_any" else negated(place.following)
 
-    def _onward(self, place: _Place, take: Requirement, ignore: Requirement, *, greedy: bool) -> tuple[Edge, ...]:
+    def _onward(self, place: _Place, take: Guard, ignore: Guard, *, greedy: bool) -> tuple[Transition, ...]:
         """The way past a step: open, or for a greedy one only with a row that it cannot take itself."""
         assert place.skip is not None  # for the type checker: the caller has looked
         if not greedy:
-            return (Edge("proceed", place.skip, ALWAYS),)
+            return (Transition("proceed", place.skip, ALWAYS),)
         untaken = negated(take)
         passing = both(both(untaken, ignore), place.following)
         leaving = both(untaken, negated(ignore))
-        edges = (Edge("proceed", place.skip, passing, only_takes=True), Edge("proceed", place.skip, leaving))
-        return tuple(edge for edge in edges if edge.when != NEVER) or (Edge("proceed", place.skip, NEVER),)
-
-
-def _until(element: Element) -> str:
-    """The name of the condition that ends a loop."""
-    levels, inner = 0, element
-    while inner.group:
-        levels, inner = levels + 1, inner.group[0]
-    return f"until {'group ' * levels}{inner.step}"
+        ways = (Transition("proceed", place.skip, passing, only_takes=True), Transition("proceed", place.skip, leaving))
+        return tuple(each for each in ways if each.guard != NEVER) or (Transition("proceed", place.skip, NEVER),)

@@ -1,29 +1,135 @@
-"""A pattern without its place in a pipeline: elements, time, skipping and measures, checked as a whole."""
+"""What a pattern matches: its elements, time, skip strategy and measures, and the checks of them as a whole."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Literal
 
 from headrace.durations import spoken
 from headrace.errors import DefinitionError
-from headrace.operators.patterns.compiler import conditions_of
-from headrace.operators.patterns.element import Element
 from headrace.operators.patterns.match_conditions import StepCondition, parse_step_condition
 from headrace.operators.patterns.skip import Skip
-from headrace.operators.patterns.written import elements_of, length_of, measures_of, parts, skip_of
 
+Contiguity = Literal["begin", "next", "followed_by", "followed_by_any", "not_next", "not_followed_by"]
+Inner = Literal["relaxed", "consecutive", "combinations"]
 MOST_CONDITIONS = 62
 MOST_STATES = 10_000
-_WRITTEN = ("elements", "within", "skip", "measures")
 _Wrong = Callable[[str, str], DefinitionError]
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
-    """What is matched and what a match says."""
+class Quantifier:
+    """How often an element comes: from ``least`` to ``most`` times (None: without an end), or perhaps not at all."""
+
+    least: int = 1
+    most: int | None = 1
+    given: bool = False
+    """Whether the user has given a number, even if it is one."""
+    optional: bool = False
+    greedy: bool = False
+    inner: Inner = "relaxed"
+    until: str | None = None
+
+    @property
+    def loops(self) -> bool:
+        """Whether the element comes without an end."""
+        return self.most is None
+
+    def __repr__(self) -> str:
+        calls = ""
+        if self.given and self.most is None:
+            calls = ".one_or_more()" if self.least == 1 else f".times_or_more({self.least})"
+        elif self.given:
+            calls = f".times({self.least})" if self.least == self.most else f".times({self.least}, {self.most})"
+        calls += {"relaxed": "", "consecutive": ".consecutive()", "combinations": ".allow_combinations()"}[self.inner]
+        calls += "" if self.until is None else f".until({self.until!r})"
+        return calls + (".optional()" if self.optional else "") + (".greedy()" if self.greedy else "")
+
+
+ONCE = Quantifier()
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """A step with its condition or a group of elements, how it follows the element before, and how often it comes."""
+
+    contiguity: Contiguity
+    step: str | None = None
+    where: str | None = None
+    group: tuple[Element, ...] = ()
+    quantifier: Quantifier = field(default=ONCE)
+    since_previous: int | None = None
+    """The row must come less than this many microseconds behind the row before it in the match."""
+
+    @property
+    def negated(self) -> bool:
+        """Whether the element says what must not come."""
+        return self.contiguity.startswith("not_")
+
+    @property
+    def shortest(self) -> int:
+        """The least number of rows that the element takes."""
+        if self.negated or self.quantifier.optional:
+            return 0
+        return self.quantifier.least * (sum(element.shortest for element in self.group) if self.group else 1)
+
+    @property
+    def states(self) -> int:
+        """About how many states the element becomes: those of one time for each time it may come."""
+        quantifier = self.quantifier
+        times = quantifier.least + 1 if quantifier.most is None else quantifier.most
+        return times * (sum(element.states for element in self.group) if self.group else 1)
+
+    @property
+    def first(self) -> Element:
+        """The element itself, or the first step of the group."""
+        return self.group[0].first if self.group else self
+
+    @property
+    def last(self) -> Element:
+        """The element itself, or the last step of the group."""
+        return self.group[-1].last if self.group else self
+
+    @property
+    def sees_every_row(self) -> bool:
+        """Whether something in it must follow directly, so that rows that meet no condition matter."""
+        strict = self.contiguity in ("next", "not_next") or self.quantifier.inner == "consecutive"
+        return strict or any(element.sees_every_row for element in self.group)
+
+    @property
+    def until_name(self) -> str:
+        """The name of the condition that ends the loop: ``until b``, or ``until group b`` of a group that begins so."""
+        return f"until {self.step}" if not self.group else f"until group {self.group[0].until_name[6:]}"
+
+    def steps(self) -> Iterator[Element]:
+        """The element itself, or the steps of the group and of the groups in it."""
+        if not self.group:
+            yield self
+        for element in self.group:
+            yield from element.steps()
+
+    def __repr__(self) -> str:
+        what = repr(self.step) if not self.group else f"hr.group(){''.join(map(repr, self.group))}"
+        where = "" if self.where is None else f", {self.where!r}"
+        within = "" if self.since_previous is None else f".within({spoken(self.since_previous)!r}, since='previous')"
+        return f".{self.contiguity}({what}{where}){self.quantifier!r}{within}"
+
+
+def conditions_of(elements: Sequence[Element]) -> list[tuple[str, str | None]]:
+    """Every condition by the name of its step, in the automaton's order."""
+    found: list[tuple[str, str | None]] = []
+    for element in elements:
+        if element.quantifier.until is not None:
+            found.append((element.until_name, element.quantifier.until))
+        found += conditions_of(element.group) if element.group else [(str(element.step), element.where)]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class PatternDefinition:
+    """What is matched and what a match says; the same for a pattern in code and for one that comes as a rule."""
 
     elements: tuple[Element, ...]
     within: int | None
@@ -35,16 +141,6 @@ class Definition:
         """The steps that take rows, in the order of the pattern."""
         return tuple(str(step.step) for step in self._all_steps() if not step.negated)
 
-    def _all_steps(self) -> Iterator[Element]:
-        return (step for element in self.elements for step in element.steps())
-
-    def _all_elements(self) -> Iterator[Element]:
-        waiting = list(self.elements)
-        while waiting:
-            element = waiting.pop(0)
-            yield element
-            waiting += element.group
-
     def conditions(self) -> list[StepCondition]:
         """The conditions in the automaton's order."""
         return [parse_step_condition(text, self.steps) for _, text in conditions_of(self.elements)]
@@ -52,37 +148,13 @@ class Definition:
     @property
     def sees_every_row(self) -> bool:
         """Whether rows that meet no condition matter, because something must follow directly."""
-        return any(_is_strict(element) for element in self.elements)
+        return any(element.sees_every_row for element in self.elements)
 
-    def to_json(self) -> str:
-        """The definition as one line of JSON, which a rule of ``hr.pattern_rules`` holds."""
-        skip = {"kind": self.skip.kind, **({} if self.skip.step is None else {"step": self.skip.step})}
-        elements = [element.to_json() for element in self.elements]
-        return json.dumps({"elements": elements, "within": self.within, "skip": skip, "measures": dict(self.measures)})
-
-    @classmethod
-    def from_json(cls, text: str) -> Definition:
-        """The definition from its JSON; what is wrong with it is a definition error."""
-        try:
-            raw = parts(json.loads(text), "the pattern", _WRITTEN)
-            json.dumps(raw, ensure_ascii=False).encode()  # half a character, which JSON can write, is in no text
-            return cls(
-                elements_of(raw.get("elements")),
-                length_of(raw.get("within"), "within"),
-                skip_of(raw.get("skip", {"kind": "none"})),
-                measures_of(raw.get("measures")),
-            )
-        except (ValueError, RecursionError) as error:
-            raise DefinitionError(
-                "PATTERN_UNREADABLE",
-                f"not the JSON of a pattern ({type(error).__name__}: {error}). Make it with hr.pattern(...).to_json().",
-            ) from error
-
-    def check(self, called: str) -> None:
-        """Refuse what means nothing as a whole; what a single method can tell has been refused there."""
+    def check(self, label: str) -> None:
+        """Refuse what means nothing as a whole; what a single method can see has been refused there."""
 
         def wrong(id: str, message: str) -> DefinitionError:
-            return DefinitionError(id, f"{called}: {message}")
+            return DefinitionError(id, f"{label}: {message}")
 
         if not self.elements:
             raise wrong("PATTERN_NOT_BEGUN", "it has no steps. Add .begin(...).")
@@ -95,22 +167,22 @@ class Definition:
         if sum(element.states for element in self.elements) > MOST_STATES:
             raise wrong(
                 "PATTERN_TOO_LONG",
-                f"its steps come so often that it has more than {MOST_STATES} states. Use smaller numbers, or "
-                ".one_or_more() and a condition as in 'count(a.*) >= 20000' of the next step.",
+                f"its steps are repeated so often that it has more than {MOST_STATES} states. Use smaller numbers, or "
+                ".one_or_more() and a condition as in 'count(a.*) >= 20000' on the next step.",
             )
         last = self.elements[-1]
         if last.contiguity == "not_followed_by" and self.within is None and last.since_previous is None:
-            raise wrong(
-                "NEGATION_WITHOUT_END",
-                f"nothing tells how long {last.step!r} must not come. Add .within(...).",
-            )
+            raise wrong("NEGATION_WITHOUT_END", f"it is open how long {last.step!r} must not come. Add .within(...).")
         self._check_greedy(wrong)
         self._check_times(wrong)
         self._check_skip(wrong)
         self._check_references(wrong)
 
+    def _all_steps(self) -> Iterator[Element]:
+        return (step for element in self.elements for step in element.steps())
+
     def _check_greedy(self, wrong: _Wrong) -> None:
-        """A greedy step is left with the row that the next step takes, so one must come next."""
+        """A greedy step ends with the row that the next step takes, so one must come next."""
         if self.elements[-1].last.quantifier.greedy:
             raise wrong(
                 "GREEDY_LAST",
@@ -124,7 +196,9 @@ class Definition:
                     f"step {following.step!r} looks at the row behind the greedy step {element.last.step!r}, which "
                     "ends only with a row of the next step. Use .not_followed_by, or leave out .greedy().",
                 )
-        for element in self._all_elements():
+        waiting = list(self.elements)
+        for element in waiting:
+            waiting += element.group
             if element.quantifier.given and element.group and element.last.quantifier.greedy:
                 raise wrong(
                     "GREEDY_ENDS_GROUP",
@@ -143,17 +217,15 @@ class Definition:
                 raise wrong(
                     "WITHIN_TOO_LONG",
                     f"step {step.step!r} may come {spoken(limit)} behind the row before it, but the whole match may "
-                    f"take only {spoken(self.within)}. Use a shorter one.",
+                    f"take only {spoken(self.within)}. Use a shorter time for the step.",
                 )
 
     def _check_skip(self, wrong: _Wrong) -> None:
         if self.skip.step is None:
             return
         if self.skip.step not in self.steps:
-            raise wrong(
-                "STEP_UNKNOWN",
-                f"{self.skip!r}: no step of this name takes rows. Steps: {', '.join(self.steps)}.",
-            )
+            steps = ", ".join(self.steps)
+            raise wrong("STEP_UNKNOWN", f"{self.skip!r}: no step of this name takes rows. Steps: {steps}.")
         first = self.elements[0]
         if first.step == self.skip.step and not first.quantifier.optional and first.quantifier.most == 1:
             raise wrong(
@@ -165,16 +237,12 @@ class Definition:
     def _check_references(self, wrong: _Wrong) -> None:
         """A condition reads steps that may have rows by then: its own, earlier ones, and those of its group."""
         order = {name: number for number, name in enumerate(self.steps)}
-        names = [name for name, _ in conditions_of(self.elements)]
-        negated = {step.step for step in self._all_steps() if step.negated}
-        for name, condition in zip(names, self.conditions(), strict=True):
+        everything = [str(step.step) for step in self._all_steps()]
+        for (name, _), condition in zip(conditions_of(self.elements), self.conditions(), strict=True):
             own = name.rsplit(" ")[-1]
-            if own in negated:
-                before = [step.step for step in self._all_steps()]
-                limit = max((order[str(each)] for each in before[: before.index(own)] if each in order), default=-1)
-            else:
-                limit = order[own]
-            together = self._together(own)
+            before = everything[: everything.index(own) + 1]
+            limit = max((order[each] for each in before if each in order), default=-1)
+            together = self._same_group(own)
             for step in sorted(condition.steps()):
                 if order[step] > limit and step not in together:
                     raise wrong(
@@ -183,8 +251,7 @@ class Definition:
                         f"then. Move the condition to {step!r}.",
                     )
 
-    def _together(self, step: str) -> set[str]:
-        """The steps that share a group with a step."""
+    def _same_group(self, step: str) -> set[str]:
         for element in self.elements:
             names = {str(each.step) for each in element.steps()}
             if element.group and step in names:
@@ -197,8 +264,3 @@ def _neighbours(elements: tuple[Element, ...]) -> Iterator[tuple[Element, Elemen
     yield from pairwise(elements)
     for element in elements:
         yield from _neighbours(element.group)
-
-
-def _is_strict(element: Element) -> bool:
-    strict = element.contiguity in ("next", "not_next") or element.quantifier.inner == "consecutive"
-    return strict or any(map(_is_strict, element.group))

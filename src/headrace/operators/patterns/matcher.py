@@ -1,4 +1,4 @@
-"""Stepping one key's partial matches through its rows; knows nothing of frames or batches."""
+"""Runs the automaton over the rows of one key; knows nothing of frames or batches."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.operators.patterns.automaton import FINAL, START, Automaton
-from headrace.operators.patterns.moves import Moves
-from headrace.operators.patterns.requirement import bits
+from headrace.operators.patterns.automaton import FINAL, START, Automaton, TransitionTable, bits
 from headrace.operators.patterns.skip import Skip
 
 Row = tuple[Any, ...]
@@ -29,8 +27,8 @@ TIME, NUMBER, VALUES = 0, 1, 2
 
 
 @dataclass(slots=True)
-class Found:
-    """What came out of a key's rows."""
+class MatchResults:
+    """What came out of the rows."""
 
     matches: list[Match] = field(default_factory=list)
     timed_out: list[TimedOut] = field(default_factory=list)
@@ -49,7 +47,7 @@ class KeyMatches:
 
 
 class Matcher:
-    """The automaton of a pattern with everything that is looked up for each row prepared."""
+    """The automaton of a pattern, with all that is looked up for each row prepared."""
 
     def __init__(
         self,
@@ -60,7 +58,7 @@ class Matcher:
         most: int = 1_000,
         conditions: Mapping[int, Condition] | None = None,
     ) -> None:
-        self._moves = Moves(automaton)
+        self._table = TransitionTable(automaton)
         self._within = within
         self._most = most
         self._conditions = dict(conditions or {})
@@ -75,10 +73,10 @@ class Matcher:
             for state in range(len(states))
         ]
         self._limits = dict(automaton.limits)
-        self._patience = [self._patience_of(automaton, state) for state in range(len(states))]
+        self._patience = [self._patience_in(automaton, state) for state in range(len(states))]
         self._has_limits = bool(automaton.limits)
 
-    def _patience_of(self, automaton: Automaton, state: int) -> int | None:
+    def _patience_in(self, automaton: Automaton, state: int) -> int | None:
         """How long behind its last row a partial match can still go on; None: as long as the whole may last."""
         reached = list(automaton.proceeds(state, over_next=True))
         ahead = [automaton.states[each] for each in reached]
@@ -93,9 +91,9 @@ class Matcher:
             return None
         return max((self._limits[take] for take in takes), default=0)
 
-    def take(self, key: KeyMatches, rows: Sequence[tuple[int, int, Row]], found: Found) -> None:
+    def take(self, key: KeyMatches, rows: Sequence[tuple[int, int, Row]], found: MatchResults) -> None:
         """Take rows, each (time, conditions it meets, values), in their order."""
-        outcomes, relevant, work_out = self._moves.outcomes, self._moves.relevant, self._moves.work_out
+        outcomes, relevant, compute = self._table.outcomes, self._table.relevant, self._table.compute
         starts, starts_with = outcomes[START], relevant[START]
         asked, within, skips = self._asked, self._within, self._skip.kind != "none"
         partials = key.partials
@@ -120,7 +118,7 @@ class Matcher:
                 try:
                     outcome = outcomes[state][met]
                 except KeyError:
-                    outcome = work_out(state, met)
+                    outcome = compute(state, met)
                 if outcome is None:
                     after.append(partial)
                     continue
@@ -136,7 +134,7 @@ class Matcher:
                 try:
                     outcome = starts[starting]
                 except KeyError:
-                    outcome = work_out(START, starting)
+                    outcome = compute(START, starting)
                 for step, target, completes in outcome or ():
                     reached = (row, step, None)
                     if target != FINAL:
@@ -158,8 +156,8 @@ class Matcher:
                 found.overflow += len(partials) - self._most
                 key.partials = partials = _fewer(partials, len(partials), len(partials) - self._most)
 
-    def _decide(self, key: KeyMatches, time: int, found: Found) -> None:
-        """Where a key has too much with the matches that are held back, drop what began first and holds them back."""
+    def _decide(self, key: KeyMatches, time: int, found: MatchResults) -> None:
+        """Where a key has too many with the matches that are held back, drop the earliest, which hold them back."""
         while key.held and (excess := len(key.partials) + len(key.held) - self._most) > 0:
             first = _began(key.partials[0])
             ahead = sum(_began(partial) == first for partial in key.partials)
@@ -167,8 +165,8 @@ class Matcher:
             key.partials = _fewer(key.partials, ahead, min(ahead, excess))
             self._release(key, time, found)
 
-    def expire(self, key: KeyMatches, until: int, found: Found) -> None:
-        """Let time pass: partial matches that cannot be completed before ``until`` leave, the first to end first."""
+    def expire(self, key: KeyMatches, until: int, found: MatchResults) -> None:
+        """Let time pass: partial matches that cannot be completed before ``until`` time out, the first to end first."""
         while key.partials:
             end = self.due(key)
             if end is None or end > until:
@@ -176,13 +174,13 @@ class Matcher:
             over = self._leaving(key, end)
             matched = [partial for partial in over if self._pending[partial[0]]]
             key.held += [(FINAL, start, node) for _, start, node in matched]
-            # However many ways it might have gone on, what was matched is told once.
+            # However many ways it might have gone on, what was matched times out once.
             known = {id(node) for _, _, node in (*key.partials, *matched)}
-            told: dict[int, TimedOut] = {}
+            reported: dict[int, TimedOut] = {}
             for state, _, node in over:
                 if id(node) not in known:
-                    told[id(node)] = (node, end, self._waits_for[state])
-            found.timed_out += told.values()
+                    reported[id(node)] = (node, end, self._waits_for[state])
+            found.timed_out += reported.values()
             self._release(key, end, found)
 
     def _leaving(self, key: KeyMatches, end: int) -> list[Partial]:
@@ -227,7 +225,7 @@ class Matcher:
                 met ^= bit
         return met
 
-    def _release(self, key: KeyMatches, time: int, found: Found) -> None:
+    def _release(self, key: KeyMatches, time: int, found: MatchResults) -> None:
         """Emit the matches that no earlier partial match can forestall, and discard what they skip."""
         if self._skip.kind == "none":
             found.matches += [(node, time) for _, _, node in key.held]
@@ -265,7 +263,7 @@ def path(node: Node | None) -> list[tuple[Row, int]]:
 
 
 def _fewer(partials: list[Partial], among: int, fewer: int) -> list[Partial]:
-    """So many fewer of the first ones: those leave that have waited longest, and of equals the last to begin.
+    """Drop ``fewer`` of the first ones: those that have waited longest, and of equals the last to begin.
 
     So a loop that goes on stays whole, while the many places at which it might have ended are forgotten.
     """
@@ -278,6 +276,6 @@ def _began(partial: Partial) -> int:
 
 
 def _waiting(partial: Partial) -> tuple[int, int]:
-    """The number of its last row, then the greater the earlier it began."""
+    # By the last row, then the latest to begin first.
     _, start, (last, _, _) = partial
     return int(last[NUMBER]), -int(start[NUMBER])

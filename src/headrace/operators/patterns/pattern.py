@@ -1,4 +1,4 @@
-"""A pattern as an author says it."""
+"""The pattern step."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from headrace.errors import DefinitionError
 from headrace.graph import check_name
 from headrace.keys import Key, key_columns, said_key
 from headrace.operators.patterns.automaton import Automaton
-from headrace.operators.patterns.bound import BoundPattern
-from headrace.operators.patterns.by_pattern import TAKEN, PatternMatching
 from headrace.operators.patterns.chain import Chain
-from headrace.operators.patterns.compiler import automaton_of
-from headrace.operators.patterns.definition import Definition
+from headrace.operators.patterns.compiled_pattern import CompiledPattern
+from headrace.operators.patterns.compiler import compile_automaton
+from headrace.operators.patterns.definition import PatternDefinition
 from headrace.operators.patterns.match_values import CarriedColumns
+from headrace.operators.patterns.pattern_json import pattern_to_json
+from headrace.operators.patterns.pattern_operator import RESULT_COLUMNS, PatternOperator
 from headrace.operators.patterns.skip import Skip
 from headrace.operators.rows import Rows
 from headrace.operators.step import FINAL, LateRows, Step, check_key
@@ -46,26 +47,28 @@ class Pattern(Chain, Step):
         if since != "first":
             return super().within(duration, since=since)
         if self.length is not None:
-            raise self._wrong("WITHIN_TWICE", f".within({spoken(self.length)!r}) has been said already. Say it once.")
+            raise self._wrong(
+                "WITHIN_TWICE", f"it has .within({spoken(self.length)!r}) already. Leave out one of them."
+            )
         return replace(self, length=positive_microseconds(duration, argument="within"))
 
     def after_match(self, skip: Skip) -> Self:
-        """Choose what becomes of matches that overlap one; ``hr.skip.none()`` unless said otherwise."""
+        """Choose what becomes of matches that overlap one; the default is ``hr.skip.none()``."""
         if not isinstance(skip, Skip):
             raise self._wrong(
                 "SKIP_UNKNOWN",
-                f".after_match({skip!r}) is no skip strategy. Use one of hr.skip, as in hr.skip.past_last().",
+                f".after_match({skip!r}) is not a skip strategy. Use one of hr.skip, as in hr.skip.past_last().",
             )
         return replace(self, skip=skip)
 
     def select(self, **measures: str) -> Self:
-        """Name what a match says, with SQL text over its steps as in ``total="sum(b.amount)"``."""
+        """The measures of a match, as SQL text over its steps: ``total="sum(b.amount)"``."""
         for name in measures:
-            if name in (*TAKEN, *self.key):
+            if name in (*RESULT_COLUMNS, *self.key):
                 raise self._wrong(
                     "RESULT_NAME_TAKEN",
-                    f"measure {name!r} has the name of a key or of a column every pattern has ({', '.join(TAKEN)}). "
-                    "Choose another name.",
+                    f"measure {name!r} has the name of a key or of a column that every match has "
+                    f"({', '.join(RESULT_COLUMNS)}). Choose another name.",
                 )
         return replace(self, measures=tuple(measures.items()))
 
@@ -74,32 +77,32 @@ class Pattern(Chain, Step):
         lateness = self._chosen_lateness()
         self.definition.check(self._label)
         if not self.measures:
-            raise self._wrong("MEASURES_MISSING", "a match says nothing. Add .select(...), as in n='count(a.*)'.")
+            raise self._wrong("MEASURES_MISSING", "it has no measures. Add .select(...), as in n='count(a.*)'.")
         check_key(self.name, self.key, schema)
-        bound = BoundPattern(self.definition, self.most, CarriedColumns(dict(schema)))
-        operator = PatternMatching(self.name, Rows(self.name, self.key, time, dict(schema)), bound, lateness)
+        compiled = CompiledPattern(self.definition, self.most, CarriedColumns(dict(schema)))
+        operator = PatternOperator(self.name, Rows(self.name, self.key, time, dict(schema)), compiled, lateness)
         _ = operator.state_schema, operator.output_schema  # all types are checked here, before any data is read
         return operator
 
     @property
-    def definition(self) -> Definition:
+    def definition(self) -> PatternDefinition:
         """The pattern without its place in a pipeline."""
-        return Definition(self.elements, self.length, self.skip, self.measures)
+        return PatternDefinition(self.elements, self.length, self.skip, self.measures)
 
     @property
     def automaton(self) -> Automaton:
         """The compiled pattern: ``print`` it, or ``draw()`` it as Mermaid text."""
         self.definition.check(self._label)
-        return automaton_of(self.elements)
+        return compile_automaton(self.elements)
 
     def to_json(self) -> str:
         """The pattern as text for a rule of ``hr.pattern_rules``."""
         self.definition.check(self._label)
-        return self.definition.to_json()
+        return pattern_to_json(self.definition)
 
     @property
     def _identity(self) -> Mapping[str, object]:
-        return {"key": list(self.key), "pattern": self.definition.to_json()}
+        return {"key": list(self.key), "pattern": pattern_to_json(self.definition)}
 
     @property
     def horizon(self) -> int:
@@ -129,28 +132,28 @@ class Pattern(Chain, Step):
 
 
 def pattern(name: str, *, key: Key, most: int = MOST) -> Pattern:
-    """Rows of a key in an order that means something; ``most`` is how many partial matches a key may have.
+    """A sequence of rows of a key to look for; ``most`` is how many partial matches a key may have.
 
     >>> pattern("guessed", key="user").begin("fail", "NOT ok").times(3).next("hit", "ok").within("1 minute")
     hr.pattern('guessed', key='user').begin('fail', 'NOT ok').times(3).next('hit', 'ok').within('1 minute')
     """
     check_name("step", name)
     made = Pattern(name=name, key=key_columns(key), most=most)
-    check_place(f"pattern {name!r}", made.key, TAKEN, most)
+    check_arguments(f"pattern {name!r}", made.key, RESULT_COLUMNS, most)
     return made
 
 
-def check_place(called: str, key: tuple[str, ...], taken: tuple[str, ...], most: int) -> None:
-    """Refuse keys with the name of a result column, and a number of partial matches that is none."""
+def check_arguments(label: str, key: tuple[str, ...], taken: tuple[str, ...], most: int) -> None:
+    """Refuse a key with the name of a result column, and ``most`` below 1."""
     if not isinstance(most, int) or isinstance(most, bool) or most < 1:
         raise DefinitionError(
             "MOST_TOO_SMALL",
-            f"{called}: most={most!r} is not a number of partial matches. Use a whole number of at least 1.",
+            f"{label}: most={most!r} must be a whole number of at least 1, the partial matches a key may have.",
         )
     for name in key:
         if name in taken:
             raise DefinitionError(
                 "RESULT_NAME_TAKEN",
-                f"{called}: key column {name!r} has the name of a column that results have ({', '.join(taken)}). "
+                f"{label}: key column {name!r} has the name of a column that results have ({', '.join(taken)}). "
                 f"Rename it before the step, as in .withColumnRenamed({name!r}, 'key_{name}').",
             )

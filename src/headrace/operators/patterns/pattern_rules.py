@@ -1,4 +1,4 @@
-"""Patterns read from a second input, as an author says it."""
+"""The pattern rules step: patterns that come from a second input."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import polars as pl
 from headrace.errors import DefinitionError
 from headrace.graph import check_name
 from headrace.keys import Key, key_columns, said_key
-from headrace.operators.patterns.by_pattern import TAKEN
-from headrace.operators.patterns.by_rules import RuleMatching
-from headrace.operators.patterns.pattern import LATE_ROWS, MOST, check_place
-from headrace.operators.patterns.rule_intake import RULE, PatternRuleIntake, RulePlace
+from headrace.operators.patterns.pattern import LATE_ROWS, MOST, check_arguments
+from headrace.operators.patterns.pattern_operator import RESULT_COLUMNS
+from headrace.operators.patterns.rules_operator import RULE, PatternRulesOperator, RuleContext, RuleInput
 from headrace.operators.process.rules import DELETED, Rules
 from headrace.operators.rows import Rows
 from headrace.operators.step import Step, check_key
@@ -55,21 +54,21 @@ class PatternRules(Step):
                 "RULES_DELETED",
                 f"step {self.name!r}: column 'deleted' of the rules is {rules_schema[DELETED]}. It must be BOOLEAN.",
             )
-        shared = RulePlace(self.name, self.key, time, tuple(schema.items()), tuple(self._output.items()), self.most)
-        _ = shared.rows  # its columns are checked here, before any data is read
+        context = RuleContext(self.name, self.key, time, tuple(schema.items()), tuple(self._output.items()), self.most)
+        _ = context.rows  # its columns are checked here, before any data is read
         rule_time = Rows(self.name, (), rules_time, dict(rules_schema)).row_time
-        intake = PatternRuleIntake(shared, self.rules.key, DELETED in rules_schema, rule_time)
-        return RuleMatching(self.name, shared, intake, lateness)
+        second = RuleInput(context, self.rules.key, DELETED in rules_schema, rule_time)
+        return PatternRulesOperator(self.name, context, second, lateness)
 
     @property
     def _output(self) -> dict[str, pl.DataType]:
         output = polars_schema(parse_ddl(self.output))
         for name in output:
-            if name in (RULE, *TAKEN, *self.key):
+            if name in (RULE, *RESULT_COLUMNS, *self.key):
                 raise DefinitionError(
                     "RESULT_NAME_TAKEN",
-                    f"step {self.name!r}: output column {name!r} has the name of a key or of a column every match has "
-                    f"({', '.join((RULE, *TAKEN))}). Choose another name.",
+                    f"step {self.name!r}: output column {name!r} has the name of a key or of a column of every match "
+                    f"({', '.join((RULE, *RESULT_COLUMNS))}). Choose another name.",
                 )
         return output
 
@@ -100,6 +99,6 @@ def pattern_rules(name: str, *, key: Key, output: str, rules: Rules, most: int =
     """
     check_name("step", name)
     made = PatternRules(name=name, key=key_columns(key), output=output, rules=rules, most=most)
-    check_place(f"step {name!r}", made.key, (RULE, *TAKEN), most)
+    check_arguments(f"step {name!r}", made.key, (RULE, *RESULT_COLUMNS), most)
     _ = made._output
     return made

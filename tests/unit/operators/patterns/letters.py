@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace.operators.patterns.chain import Chain
-from headrace.operators.patterns.compiler import automaton_of, conditions_of
-from headrace.operators.patterns.matcher import Found, KeyMatches, Matcher, Node, path
+from headrace.operators.patterns.compiler import compile_automaton
+from headrace.operators.patterns.definition import conditions_of
+from headrace.operators.patterns.matcher import KeyMatches, Matcher, MatchResults, Node, path
 from headrace.operators.patterns.skip import Skip
 from tests.models.pattern_model import Event, Model
 
@@ -20,11 +21,11 @@ class Letters:
     skip: Skip = field(default_factory=lambda: Skip("none"))
     most: int = 1_000
 
-    def play(self, rows: str, until: int | None = None) -> Found:
+    def play(self, rows: str, until: int | None = None) -> MatchResults:
         """Step through rows such as ``a1 b2``, then let time run."""
-        matcher = Matcher(automaton_of(self.chain.elements), within=self.within, skip=self.skip, most=self.most)
+        matcher = Matcher(compile_automaton(self.chain.elements), within=self.within, skip=self.skip, most=self.most)
         conditions = [text or name for name, text in conditions_of(self.chain.elements)]
-        key, found = KeyMatches(), Found()
+        key, found = KeyMatches(), MatchResults()
         matcher.take(
             key,
             [

@@ -1,4 +1,4 @@
-"""What an author may say of a pattern, what is refused, and how a pattern prints itself."""
+"""What may be said of a pattern, what is refused, and how a pattern prints itself."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.operators.patterns import skip
 from headrace.operators.patterns.chain import group
-from headrace.operators.patterns.definition import Definition
 from headrace.operators.patterns.pattern import Pattern, pattern
+from headrace.operators.patterns.pattern_json import pattern_from_json, pattern_to_json
 from headrace.operators.patterns.pattern_rules import pattern_rules
 
 SCHEMA = {
@@ -109,7 +109,7 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
         lambda: begun().one_or_more().greedy().not_followed_by("n").followed_by("b").times(0, 2),
     ],
     "UNTIL_WITHOUT_LOOP": [
-        lambda: Definition.from_json(
+        lambda: pattern_from_json(
             '{"elements": [{"contiguity": "begin", "step": "a", "quantifier": {"until": "n > 1"}}], "measures": {}}'
         ),
         lambda: begun().until("n > 1"),
@@ -222,13 +222,13 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
     ],
     "PATTERN_TOO_LONG": [lambda: bound(_long())],
     "PATTERN_UNREADABLE": [
-        lambda: Definition.from_json("{}"),
-        lambda: Definition.from_json("no"),
-        lambda: Definition.from_json('{"elements": [{"contiguity": "late", "step": "a"}], "measures": {}}'),
-        lambda: Definition.from_json('{"elements": [{"contiguity": "begin"}], "measures": {}}'),
-        lambda: Definition.from_json('{"elements": [], "measures": {}, "skip": {"kind": "far"}}'),
-        lambda: Definition.from_json('{"elements": [], "measures": {}, "skip": {"kind": "to_last"}}'),
-        lambda: Definition.from_json('{"elements": [], "measures": {}, "within": "long"}'),
+        lambda: pattern_from_json("{}"),
+        lambda: pattern_from_json("no"),
+        lambda: pattern_from_json('{"elements": [{"contiguity": "late", "step": "a"}], "measures": {}}'),
+        lambda: pattern_from_json('{"elements": [{"contiguity": "begin"}], "measures": {}}'),
+        lambda: pattern_from_json('{"elements": [], "measures": {}, "skip": {"kind": "far"}}'),
+        lambda: pattern_from_json('{"elements": [], "measures": {}, "skip": {"kind": "to_last"}}'),
+        lambda: pattern_from_json('{"elements": [], "measures": {}, "within": "long"}'),
     ],
 }
 
@@ -295,7 +295,7 @@ def _made(code: str, names: dict[str, object]) -> object:
 def test_a_definition_is_read_from_its_json_as_it_was() -> None:
     changed = FULL.select(n="count(a.*)", d="d.at")
     ready = changed.definition
-    assert Definition.from_json(ready.to_json()) == ready
+    assert pattern_from_json(pattern_to_json(ready)) == ready
 
 
 def test_every_method_leaves_the_value_before_it_as_it_was() -> None:

@@ -1,4 +1,4 @@
-"""Patterns written as JSON: any text is a pattern or is refused with the reason, and nothing wrong is taken."""
+"""Patterns as JSON: any text is a pattern or is refused with the reason, and nothing wrong is accepted."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from headrace.errors import DefinitionError
 from headrace.operators.patterns import skip
 from headrace.operators.patterns.chain import group
-from headrace.operators.patterns.definition import Definition
 from headrace.operators.patterns.pattern import pattern
+from headrace.operators.patterns.pattern_json import pattern_from_json, pattern_to_json
 
 WRITTEN = (
     pattern("p", key="k")
@@ -90,7 +90,7 @@ UNREADABLE = {
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE.keys())
 def test_what_is_not_the_json_of_a_pattern_is_refused(text: str) -> None:
     with pytest.raises(DefinitionError) as refused:
-        Definition.from_json(text)
+        pattern_from_json(text)
     assert refused.value.id == "PATTERN_UNREADABLE"
     str(refused.value).encode()
 
@@ -104,9 +104,9 @@ def test_what_is_not_the_json_of_a_pattern_is_refused(text: str) -> None:
         ("GROUP_EMPTY", first(step=None, where=None, group=[])),
     ],
 )
-def test_what_an_author_could_not_say_is_refused_of_json_too(id: str, text: str) -> None:
+def test_what_the_builder_refuses_is_refused_of_json_too(id: str, text: str) -> None:
     with pytest.raises(DefinitionError) as refused:
-        Definition.from_json(text).check("the rule")
+        pattern_from_json(text).check("the rule")
     assert refused.value.id == id
 
 
@@ -148,12 +148,12 @@ def nearly_patterns(draw: st.DrawFn) -> str:
 @given(text=anything.map(json.dumps) | nearly_patterns() | st.text())
 def test_any_text_is_a_pattern_or_is_refused(text: str) -> None:
     try:
-        read = Definition.from_json(text)
+        read = pattern_from_json(text)
     except DefinitionError:
         return
-    assert Definition.from_json(read.to_json()) == read
+    assert pattern_from_json(pattern_to_json(read)) == read
     assume('"least": 0' not in text)  # is read as one time, optional
-    assert json.dumps(said(json.loads(read.to_json())), sort_keys=True) == json.dumps(
+    assert json.dumps(said(json.loads(pattern_to_json(read))), sort_keys=True) == json.dumps(
         said(json.loads(text)), sort_keys=True
     )
 

@@ -1,4 +1,4 @@
-"""What is kept of a key between batches: the rows of its partial matches once, and how the matches share them."""
+"""Partial matches as state columns: the rows of a key once, and how its partial matches share them."""
 
 from __future__ import annotations
 
@@ -20,29 +20,21 @@ _PARENT, _STEP, _PLACE = 40, 32, (1 << 32) - 1
 _STEPS = (1 << (_PARENT - _STEP)) - 1
 
 
-def row_value(number: int) -> str:
-    """The column that holds a value of the kept rows."""
-    return f"__row_value_{number}"
+def partial_match_schema(types: Sequence[pl.DataType]) -> dict[str, pl.List]:
+    """The columns of a key's partial matches, given the types of the values that its rows carry."""
+    values = {f"__row_value_{number}": pl.List(dtype) for number, dtype in enumerate(types)}
+    return {**dict.fromkeys((NODES, PARTIALS, ROW_TIME), pl.List(pl.Int64())), **values}
 
 
-def kept_schema(types: Sequence[pl.DataType]) -> dict[str, pl.List]:
-    """The columns of what is kept of a key, given the types of the values of its rows."""
-    numbers = pl.List(pl.Int64())
-    return {
-        **dict.fromkeys((NODES, PARTIALS, ROW_TIME), numbers),
-        **{row_value(number): pl.List(dtype) for number, dtype in enumerate(types)},
-    }
-
-
-def matches_of(kept: pl.DataFrame, values: int) -> list[KeyMatches]:
+def decode_partial_matches(state: pl.DataFrame, types: Sequence[pl.DataType]) -> list[KeyMatches]:
     """The partial matches of each key of a frame."""
-    if kept.is_empty():
+    if state.is_empty():
         return []
-    names = [NODES, PARTIALS, ROW_TIME, *map(row_value, range(values))]
-    return [_matches(*lists) for lists in zip(*(kept[name].to_list() for name in names), strict=True)]
+    columns = (state[name].to_list() for name in partial_match_schema(types))
+    return [_decoded(*lists) for lists in zip(*columns, strict=True)]
 
 
-def _matches(packed: list[int], partials: list[int], times: list[int], *values: list[Any]) -> KeyMatches:
+def _decoded(packed: list[int], partials: list[int], times: list[int], *values: list[Any]) -> KeyMatches:
     rows: list[Row] = list(zip(times, range(len(times)), *values, strict=True))
     nodes: list[Node] = []
     starts: list[Row] = []
@@ -62,8 +54,8 @@ def _matches(packed: list[int], partials: list[int], times: list[int], *values: 
 
 
 @dataclass(slots=True)
-class KeptColumns:
-    """Collects the partial matches of keys as columns: the values of all keys in a row, and where each key ends."""
+class PartialMatchEncoder:
+    """Collects the partial matches of keys as columns: the values of all keys one after the other, and their ends."""
 
     types: Sequence[pl.DataType]
     nodes: list[int] = field(default_factory=list)
@@ -72,7 +64,7 @@ class KeptColumns:
     ends: list[tuple[int, int, int]] = field(default_factory=lambda: [(0, 0, 0)])
 
     def add(self, key: KeyMatches) -> None:
-        """A key with its partial matches; only rows that one of them holds are kept."""
+        """Add a key with its partial matches; rows that none of them holds are dropped."""
         partials: list[Partial] = key.partials + key.held
         rows: dict[int, Row] = {}
         numbers: dict[int, int] = {}
@@ -99,7 +91,7 @@ class KeptColumns:
     def frame(self) -> pl.DataFrame:
         """All keys, in the order in which they were added."""
         if not self.partials:
-            return pl.DataFrame(schema=dict(kept_schema(self.types)))
+            return pl.DataFrame(schema=dict(partial_match_schema(self.types)))
         times, _, *values = zip(*self.rows, strict=True)
         node_ends, partial_ends, row_ends = (pa.array(ends, pa.int64()) for ends in zip(*self.ends, strict=True))
         numbers = pa.int64()
@@ -112,10 +104,10 @@ class KeptColumns:
                 for each, dtype in zip(values, self.types, strict=True)
             ),
         ]
-        made = pl.from_arrow(pa.Table.from_arrays(columns, list(kept_schema(self.types))))
+        made = pl.from_arrow(pa.Table.from_arrays(columns, list(partial_match_schema(self.types))))
         assert isinstance(made, pl.DataFrame)  # for the type checker: a table always becomes a frame
         return made
 
 
-# A column of lists from the values of all of them in a row: many times faster than from a list of lists.
+# A column of lists from one flat array of their values: many times faster than from a list of lists.
 _lists = pa.LargeListArray.from_arrays

@@ -1,0 +1,161 @@
+"""Patterns as JSON, for rules: written from a definition, and read back part by part with the checks of the builder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import timedelta
+from reprlib import repr as shown
+from typing import Any, get_args
+
+from headrace.durations import LONGEST, positive_microseconds
+from headrace.errors import DefinitionError
+from headrace.operators.patterns.chain import Group
+from headrace.operators.patterns.definition import ONCE, Contiguity, Element, PatternDefinition
+from headrace.operators.patterns.skip import KINDS, Skip
+
+_PATTERN = ("elements", "within", "skip", "measures")
+_ELEMENT = ("contiguity", "step", "where", "group", "quantifier", "since_previous")
+_ONCE = asdict(ONCE)
+
+
+def pattern_to_json(definition: PatternDefinition) -> str:
+    """The definition as one line of JSON, which a rule of ``hr.pattern_rules`` holds."""
+    skip = {"kind": definition.skip.kind, **({} if definition.skip.step is None else {"step": definition.skip.step})}
+    elements = [_element(element) for element in definition.elements]
+    measures = dict(definition.measures)
+    return json.dumps({"elements": elements, "within": definition.within, "skip": skip, "measures": measures})
+
+
+def _element(element: Element) -> dict[str, Any]:
+    """An element without the parts that have their default."""
+    quantifier = {name: value for name, value in asdict(element.quantifier).items() if value != _ONCE[name]}
+    parts = {
+        "contiguity": element.contiguity,
+        "step": element.step,
+        "where": element.where,
+        "group": list(map(_element, element.group)) or None,
+        "quantifier": quantifier or None,
+        "since_previous": element.since_previous,
+    }
+    return {name: value for name, value in parts.items() if value is not None}
+
+
+def pattern_from_json(text: str) -> PatternDefinition:
+    """The definition in a JSON text, or a definition error that says what is wrong with it."""
+    try:
+        raw = _parts(json.loads(text), "the pattern", _PATTERN)
+        json.dumps(raw, ensure_ascii=False).encode()  # JSON can hold half a character, which no text can
+        return PatternDefinition(
+            _elements(raw.get("elements")),
+            _length(raw.get("within"), "within"),
+            _skip(raw.get("skip", {"kind": "none"})),
+            tuple(
+                (name, _text(measure, f"measure {shown(name)}"))
+                for name, measure in _object(raw.get("measures"), "measures").items()
+            ),
+        )
+    except (ValueError, RecursionError) as error:
+        raise DefinitionError(
+            "PATTERN_UNREADABLE",
+            f"not the JSON of a pattern ({type(error).__name__}: {error}). Make it with hr.pattern(...).to_json().",
+        ) from error
+
+
+def _elements(raw: object) -> tuple[Element, ...]:
+    """Elements, built with the methods of patterns, so that what those refuse is refused here too."""
+    chain = Group()
+    for each in _list(raw, "elements"):
+        parts = _parts(each, "an element", _ELEMENT)
+        contiguity: Any = _text(parts.get("contiguity"), "contiguity")
+        if contiguity not in get_args(Contiguity):
+            raise ValueError(f"there is no contiguity {shown(contiguity)}")
+        if parts.get("group") is None:
+            step: str | Group = _text(parts.get("step"), "step")
+        elif parts.get("step") is None:
+            step = Group(elements=_elements(_list(parts["group"], "group")))
+        else:
+            raise ValueError(f"an element is step {shown(parts['step'])} and a group at once")
+        where = None if parts.get("where") is None else _text(parts["where"], "where")
+        chain = chain.add(contiguity, step, where)
+        chain = _quantified(chain, _parts(parts.get("quantifier", {}), "quantifier", tuple(_ONCE)))
+        since = _length(parts.get("since_previous"), "since_previous")
+        if since is not None:
+            chain = chain.within(timedelta(microseconds=since), since="previous")
+    return chain.elements
+
+
+def _quantified(chain: Group, parts: Mapping[str, Any]) -> Group:
+    given, optional, greedy = (_flag(parts.get(name, False), name) for name in ("given", "optional", "greedy"))
+    if given:
+        least, most = _whole(parts.get("least", 1), "least"), parts.get("most", 1)
+        chain = chain.times_or_more(least) if most is None else chain.times(least, _whole(most, "most"))
+    elif parts.keys() & {"least", "most"}:
+        raise ValueError("least and most count only with given true")
+    inner = parts.get("inner", "relaxed")
+    if inner not in ("relaxed", "consecutive", "combinations"):
+        raise ValueError(f"there is no inner {shown(inner)}")
+    if inner != "relaxed":
+        chain = chain.consecutive() if inner == "consecutive" else chain.allow_combinations()
+    if parts.get("until") is not None:
+        chain = chain.until(_text(parts["until"], "until"))
+    chain = chain.optional() if optional else chain
+    return chain.greedy() if greedy else chain
+
+
+def _skip(raw: object) -> Skip:
+    parts = _parts(raw, "skip", ("kind", "step"))
+    kind: Any = _text(parts.get("kind"), "kind")
+    step = parts.get("step")
+    if kind not in KINDS or (step is None) == (kind in ("to_first", "to_last")):
+        raise ValueError(f"there is no skip {shown(parts)}")
+    return Skip(kind, None if step is None else _text(step, "step"))
+
+
+def _length(raw: object, name: str) -> int | None:
+    if raw is None:
+        return None
+    length = _whole(raw, name)
+    if abs(length) > LONGEST:
+        raise ValueError(f"{name} is longer than the calendar, {shown(length)}")
+    return positive_microseconds(timedelta(microseconds=length), argument=name)
+
+
+def _parts(raw: object, name: str, known: tuple[str, ...]) -> Mapping[str, Any]:
+    """A JSON object that has only known parts."""
+    parts = _object(raw, name)
+    for part in parts:
+        if part not in known:
+            raise ValueError(f"{name} has {shown(part)}, which is none of {', '.join(known)}")
+    return parts
+
+
+def _object(raw: object, name: str) -> Mapping[str, Any]:
+    if not isinstance(raw, dict):
+        raise ValueError(f"{name} is {shown(raw)}, not an object")
+    return raw
+
+
+def _list(raw: object, name: str) -> list[Any]:
+    if not isinstance(raw, list):
+        raise ValueError(f"{name} is {shown(raw)}, not a list")
+    return raw
+
+
+def _text(raw: object, name: str) -> str:
+    if not isinstance(raw, str):
+        raise ValueError(f"{name} is {shown(raw)}, not text")
+    return raw
+
+
+def _whole(raw: object, name: str) -> int:
+    if not isinstance(raw, int) or isinstance(raw, bool):
+        raise ValueError(f"{name} is {shown(raw)}, not a whole number")
+    return raw
+
+
+def _flag(raw: object, name: str) -> bool:
+    if not isinstance(raw, bool):
+        raise ValueError(f"{name} is {shown(raw)}, neither true nor false")
+    return raw

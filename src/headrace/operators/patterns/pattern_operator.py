@@ -1,0 +1,266 @@
+"""The operator of a pattern: rows wait until event time has passed them, then step through the automaton."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import repeat
+
+import numpy as np
+import polars as pl
+
+from headrace.event_time.lateness import Lateness
+from headrace.event_time.record import TimeBounds
+from headrace.operators.patterns.compiled_pattern import CompiledPattern
+from headrace.operators.patterns.matcher import KeyMatches, MatchResults
+from headrace.operators.patterns.partial_match_codec import (
+    PartialMatchEncoder,
+    decode_partial_matches,
+    partial_match_schema,
+)
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, Rows, next_arrival
+from headrace.schemas import MOMENT
+from headrace.wheel.key_groups import canonical
+from headrace.wheel.operator import Applied, Combined, Due
+
+TIME, HITS = "__time", "__hits"
+"""A row's time, and the conditions it meets by itself."""
+KEY_STATE = -1
+"""In place of a waiting row's arrival number, for the partial matches of a key; their ``TIME`` is when they are due."""
+MATCHED_AT, TIMED_OUT_AT, WAITED_FOR = "matched_at", "timed_out_at", "waited_for"
+TIMED_OUT = "timed_out"
+RESULT_COLUMNS = (MATCHED_AT, TIMED_OUT_AT, WAITED_FOR)
+
+
+@dataclass(frozen=True)
+class PatternOperator:
+    """Finds the matches of a pattern among the rows of each key.
+
+    A state row is a waiting row, or a key with its partial matches and the rows they share.
+    """
+
+    name: str
+    rows: Rows
+    pattern: CompiledPattern
+    lateness: Lateness
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns."""
+        return self.rows.key
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """A key, or one of its waiting rows."""
+        return (*self.key, ARRIVAL)
+
+    @property
+    def output_time(self) -> str:
+        """A match's time is that of the row, or the time-out, that completed it."""
+        return MATCHED_AT
+
+    @cached_property
+    def _types(self) -> list[pl.DataType]:
+        return list(self.pattern.carried.values())
+
+    @cached_property
+    def _read(self) -> list[pl.Expr]:
+        """The carried columns; a row that meets no condition is never read, so it carries nulls."""
+        expressions = zip(self.pattern.carried.items(), self.pattern.columns.expressions.values(), strict=True)
+        return [
+            pl.when(pl.col(HITS) != 0).then(each.to_polars(self.rows.schema).cast(dtype)).alias(name)
+            for (name, dtype), each in expressions
+        ]
+
+    @cached_property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        """Key, time, the conditions that the row meets, and the carried columns."""
+        return {**self.rows.keys, TIME: pl.Int64(), HITS: pl.Int64(), **self.pattern.carried}
+
+    @cached_property
+    def state_schema(self) -> dict[str, pl.DataType]:
+        """Waiting rows, and keys with their partial matches."""
+        return {**self.partial_schema, ARRIVAL: pl.Int64(), **partial_match_schema(self._types)}
+
+    @cached_property
+    def output_schema(self) -> dict[str, pl.DataType]:
+        """Key, measures, and when the match was complete."""
+        return {**self.rows.keys, **self.pattern.measures.schema, MATCHED_AT: MOMENT}
+
+    @cached_property
+    def side_schemas(self) -> Mapping[str, Mapping[str, pl.DataType]]:
+        """Late rows, and partial matches that timed out."""
+        late = {"late": self.rows.late_schema} if self.lateness.keeps_rows else {}
+        if self.pattern.definition.within is None and not self.pattern.automaton.limits:
+            return late
+        ended = {WAITED_FOR: pl.String(), TIMED_OUT_AT: MOMENT}
+        return {**late, TIMED_OUT: {**self.rows.keys, **self.pattern.measures.schema, **ended}}
+
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
+        """Divide off late rows, compute the conditions on whole columns, and drop rows that no step can use."""
+        accepted, late = self.rows.split_late(rows, bounds)
+        asked = accepted.with_columns(self.pattern.hits.alias(HITS))
+        if not self.pattern.definition.sees_every_row:
+            asked = asked.filter(pl.col(HITS) != 0)
+        partials = asked.select(*self.key, self.rows.row_time.alias(TIME), HITS, *self._read)
+        return Combined(canonical(partials, self.key), late, accepted.height)
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Rows stay as they are, in the order of their arrival."""
+        return partials
+
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
+        """Let rows wait, step through those that event time has passed, and let partial matches time out."""
+        arrived = self._numbered(state, partials)
+        is_key = pl.col(ARRIVAL) == KEY_STATE
+        keys, waiting = state.filter(is_key), state.filter(~is_key)
+        passed = pl.col(TIME) < bounds.fire
+        taken, still_waiting = waiting.filter(passed), arrived.filter(~passed)
+        released = pl.concat([taken.select(arrived.columns), arrived.filter(passed)])
+        due = keys.filter(pl.col(TIME) <= bounds.fire)
+        fresh = self._as_state(still_waiting)
+        if released.is_empty() and due.is_empty():
+            # The usual batch of a quiet watermark: nothing is taken and nothing is due.
+            return Applied(pl.concat([state, fresh]), fresh, state.clear().select(self.identity), self._no_output)
+        numbers = self._key_numbers(pl.concat([released.select(self.key), due.select(self.key)]))
+        touched = keys.join(numbers, on=self.identity, nulls_equal=True)
+        matches: list[KeyMatches | None] = [None] * numbers.height
+        with _without_cyclic_gc():
+            decoded = decode_partial_matches(touched, self._types)
+            for number, key in zip(touched[KEY_NUMBER].to_list(), decoded, strict=True):
+                matches[number] = key
+            results = self._stepped(self._pruned(released, numbers, matches), matches, bounds)
+            living = self._encoded(matches, numbers)
+            matched, timed_out = self._matched(results, numbers), self._timed_out(results, numbers)
+            overflow = results.overflow
+            del matches, decoded, results
+        gone = touched.join(living, on=self.identity, how="anti", nulls_equal=True)
+        untouched = keys.join(numbers, on=self.identity, how="anti", nulls_equal=True)
+        return Applied(
+            pl.concat([untouched, living, waiting.filter(~passed), fresh]),
+            pl.concat([living, fresh]),
+            pl.concat([gone.select(self.identity), taken.select(self.identity)]),
+            matched,
+            side=timed_out,
+            counters={"overflow": overflow} if overflow else {},
+        )
+
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
+        """The earliest moment at which a row is taken or a partial match times out."""
+        if state.is_empty():
+            return Due()
+        when = pl.when(pl.col(ARRIVAL) == KEY_STATE).then(pl.col(TIME)).otherwise(pl.col(TIME) + 1)
+        return Due(state.select(when.min()).item())
+
+    @cached_property
+    def _no_output(self) -> pl.DataFrame:
+        return pl.DataFrame(schema=self.output_schema)
+
+    def _numbered(self, state: pl.DataFrame, partials: pl.DataFrame) -> pl.DataFrame:
+        """Rows that arrive, numbered behind those that wait already."""
+        following = next_arrival(state)
+        return partials.with_columns(pl.int_range(following, following + pl.len(), dtype=pl.Int64).alias(ARRIVAL))
+
+    def _as_state(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Waiting rows or keys in the state's columns; those that only the others have are null."""
+        return rows.select(pl.col(name) if name in rows.columns else self._nulls[name] for name in self.state_schema)
+
+    @cached_property
+    def _nulls(self) -> dict[str, pl.Expr]:
+        return {name: pl.lit(None, dtype).alias(name) for name, dtype in self.state_schema.items()}
+
+    def _key_numbers(self, keys: pl.DataFrame) -> pl.DataFrame:
+        """The keys that something happens to, each with a number."""
+        # In their own order, so that a batch that runs again gives its rows in the order that it gave them in.
+        distinct = keys.unique().sort(self.key) if self.key else pl.DataFrame(height=1)
+        return distinct.with_columns(pl.lit(KEY_STATE, pl.Int64).alias(ARRIVAL)).with_row_index(KEY_NUMBER)
+
+    def _pruned(self, released: pl.DataFrame, numbers: pl.DataFrame, matches: list[KeyMatches | None]) -> pl.DataFrame:
+        """Rows that can matter, with the numbers of their keys, those of a key together in the order of event time."""
+        # Joined by two columns at least: by one that is sorted, Polars (2.1) finds no NaN.
+        keys = released.select(self.identity).with_columns(pl.lit(KEY_STATE, pl.Int64).alias(ARRIVAL))
+        numbered = keys.join(numbers, on=self.identity, nulls_equal=True, maintain_order="left")[KEY_NUMBER]
+        number, time, hits = numbered.to_numpy(), released[TIME].to_numpy(), released[HITS].to_numpy()
+        order = np.lexsort((released[ARRIVAL].to_numpy(), time, number))
+        living = np.array([key is not None for key in matches], dtype=np.bool_)
+        needed = self.pattern.pruning.needed(number[order], time[order], hits[order], living)
+        return released.select(numbered, TIME, HITS, *self.pattern.carried)[order[needed]]
+
+    def _stepped(self, rows: pl.DataFrame, matches: list[KeyMatches | None], bounds: TimeBounds) -> _KeyedResults:
+        """Step every key through its rows and let its time run up to the watermark; ``matches`` is changed."""
+        columns = [rows[name].to_list() for name in self.pattern.carried]
+        values = zip(*columns, strict=True) if columns else repeat((), rows.height)
+        given = list(zip(rows[TIME].to_list(), rows[HITS].to_list(), values, strict=True))
+        ends = np.searchsorted(rows[KEY_NUMBER].to_numpy(), np.arange(len(matches)), side="right").tolist()
+        matcher, results = self.pattern.matcher, _KeyedResults()
+        begin = 0
+        for number, end in enumerate(ends):
+            key = matches[number]
+            if key is None:
+                if begin == end:
+                    continue
+                key = KeyMatches()
+            matcher.take(key, given[begin:end], results)
+            matcher.expire(key, bounds.fire, results)
+            results.assign(number)
+            matches[number] = key if key.partials else None
+            begin = end
+        return results
+
+    def _encoded(self, matches: list[KeyMatches | None], numbers: pl.DataFrame) -> pl.DataFrame:
+        """The keys that have partial matches, as state rows."""
+        encoder = PartialMatchEncoder(self._types)
+        alive: list[int] = []
+        due: list[int | None] = []
+        for number, key in enumerate(matches):
+            if key is not None:
+                alive.append(number)
+                due.append(self.pattern.matcher.due(key))
+                encoder.add(key)
+        keys = numbers[alive].select(*self.key, ARRIVAL, pl.Series(TIME, due, pl.Int64))
+        return self._as_state(pl.concat([keys, encoder.frame()], how="horizontal"))
+
+    def _matched(self, results: _KeyedResults, numbers: pl.DataFrame) -> pl.DataFrame:
+        if not results.matches:
+            return self._no_output
+        measures = self.pattern.measures.of([node for node, _ in results.matches])
+        at = pl.Series(MATCHED_AT, [time for _, time in results.matches], pl.Int64).cast(MOMENT)
+        keys = numbers[results.match_keys].select(self.key)
+        return pl.concat([keys, measures, at.to_frame()], how="horizontal").select(self.output_schema.keys())
+
+    def _timed_out(self, results: _KeyedResults, numbers: pl.DataFrame) -> dict[str, pl.DataFrame]:
+        if not results.timed_out:
+            return {}
+        measures = self.pattern.measures.of([node for node, _, _ in results.timed_out])
+        waited = pl.Series(WAITED_FOR, [step for _, _, step in results.timed_out], pl.String)
+        at = pl.Series(TIMED_OUT_AT, [time for _, time, _ in results.timed_out], pl.Int64).cast(MOMENT)
+        keys = numbers[results.timed_out_keys].select(self.key)
+        return {TIMED_OUT: pl.concat([keys, measures, waited.to_frame(), at.to_frame()], how="horizontal")}
+
+
+@dataclass(slots=True)
+class _KeyedResults(MatchResults):
+    """The results of several keys, and the number of the key that each is of."""
+
+    match_keys: list[int] = field(default_factory=list)
+    timed_out_keys: list[int] = field(default_factory=list)
+
+    def assign(self, key: int) -> None:
+        """All results since the last call are of this key."""
+        self.match_keys += [key] * (len(self.matches) - len(self.match_keys))
+        self.timed_out_keys += [key] * (len(self.timed_out) - len(self.timed_out_keys))
+
+
+@contextmanager
+def _without_cyclic_gc() -> Iterator[None]:
+    """Matching makes many tuples and no cycle: the collector would look through all of them and find nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
