@@ -111,7 +111,7 @@ def test_a_row_that_does_not_say_what_it_changes_is_a_dead_letter() -> None:
     assert [(each["reason"], each["detail"]) for each in played.dead_letters] == [
         ("CHANGE_UNKNOWN", "change is INSERT, not one of insert, update_after, delete, update_before"),
         ("CHANGE_UNKNOWN", "change is null, not one of insert, update_after, delete, update_before"),
-        ("POSITION_NULL", "position is null, so the change has no place among the others of its key"),
+        ("POSITION_NULL", "position is null, so the order of the change is unknown"),
     ]
 
 

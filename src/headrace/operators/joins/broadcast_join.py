@@ -1,4 +1,4 @@
-"""A join with a small table: every task reads the version that its batch names, and joins its own rows."""
+"""The broadcast join: rows with a small table that every task reads whole."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from headrace.operators.joins.join_columns import (
     JoinedColumns,
     JoinKey,
     OnColumns,
+    check_inner_or_left,
     join_key,
     joined_columns,
 )
@@ -27,76 +28,19 @@ from headrace.wheel.key_groups import canonical
 from headrace.wheel.stateless import Passed, Stateless
 from headrace.wheel.task import Task
 
-_READ: dict[str, tuple[tuple[str, int, int], pl.DataFrame]] = {}
-"""The version that a worker has read last of each table, by the folder of its versions."""
-
-
-@dataclass(frozen=True)
-class BroadcastJoinOperator:
-    """Joins rows with one version of a table."""
-
-    name: str
-    on: JoinKey
-    columns: JoinedColumns
-    how: InnerOrLeft
-    version_column: str
-
-    @property
-    def gathered_by(self) -> tuple[str, ...]:
-        """Rows stay in the tasks where they are."""
-        return ()
-
-    @property
-    def output_schema(self) -> dict[str, pl.DataType]:
-        """The row, what the table says of it, and the table's version."""
-        return {**self.columns.schema, self.version_column: pl.Int64()}
-
-    def passed(self, frames: Iterable[pl.DataFrame], task: Task) -> Iterator[Passed]:
-        """The rows, each with those of the table that have its key."""
-        version = task.record.tables[self.name]
-        table = self._table(task)
-        key = [*self.columns.key]
-        names = self.columns.left
-        for frame in frames:
-            rows = canonical(frame, key).select(*key, *(pl.col(name).alias(new) for name, new in names.items()))
-            joined = join_by_key(rows, table, key, how=self.how, maintain_order="left_right")
-            told = joined.with_columns(pl.lit(version, pl.Int64).alias(self.version_column))
-            yield Passed(told.select(self.output_schema.keys()), frame.height)
-
-    def close(self) -> None:
-        """Forget the tables."""
-        _READ.clear()
-
-    def _table(self, task: Task) -> pl.DataFrame:
-        """The batch's version of the table, in the columns of a joined row."""
-        table = canonical(_read(task.table_file(self.name)), self.on.right)
-        payload = (
-            (pl.col(name) if name in table.columns else pl.lit(None)).cast(self.columns.right_schema[new]).alias(new)
-            for name, new in self.columns.right.items()
-        )
-        key = (pl.col(right).alias(left) for left, right in self.on.pairs)
-        return table.select(*key, *payload)
-
-
-def _read(file: str) -> pl.DataFrame:
-    """A version; another checkpoint in the same place has its own, under the same names."""
-    folder, told = os.path.dirname(file), os.stat(file)
-    version = (file, told.st_ino, told.st_mtime_ns)
-    known = _READ.get(folder)
-    if known is None or known[0] != version:
-        known = _READ[folder] = (version, pl.read_parquet(file))
-    return known[1]
+_LAST_READ: dict[str, tuple[tuple[str, int, int], pl.DataFrame]] = {}
+"""The version of each table that a worker read last, by the folder of its versions."""
 
 
 @runtime_checkable
 class SmallTable(Protocol):
-    """A table that is read whole, again and again, where the flow is driven."""
+    """A table that the driver reads whole, again and again."""
 
     def columns(self) -> Mapping[str, pl.DataType]:
-        """Its columns, found while the pipeline is defined."""
+        """Its columns, when the pipeline is defined."""
 
     def read(self) -> pl.DataFrame:
-        """All its rows as they are now."""
+        """All its current rows."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -114,22 +58,22 @@ class BroadcastJoin(Step):
 
     @property
     def version_column(self) -> str:
-        """The column that says with which version of the table a row was joined."""
+        """The column with the version of the table that a row was joined with."""
         return f"{self.name}_version"
 
     @cached_property
     def table_columns(self) -> dict[str, pl.DataType]:
-        """The table's columns when the pipeline was defined; later ones must have them too."""
+        """The table's columns when the pipeline was defined; later versions must have them too."""
         return dict(self.table.columns())
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str | None) -> Stateless:
-        """What runs over rows of this schema."""
+        """The operator for rows of this schema."""
         self.on.check(self.name, schema, self.table_columns)
         columns = joined_columns(self.name, self.on, schema, self.table_columns, own=(self.version_column,))
         if time is not None and columns.left.get(time, time) != time:
             raise DefinitionError(
                 "OUTPUT_NAME_TAKEN",
-                f"step {self.name!r}: the event time {time!r} has the name of the column that tells the table's "
+                f"step {self.name!r}: the event time column {time!r} has the name of the column for the table's "
                 "version. Rename the step.",
             )
         return BroadcastJoinOperator(self.name, self.on, columns, self.how, self.version_column)
@@ -160,10 +104,10 @@ class BroadcastJoin(Step):
 def broadcast_join(
     name: str, table: SmallTable, *, on: OnColumns, refresh: Duration = "1 minute", how: InnerOrLeft = "inner"
 ) -> BroadcastJoin:
-    """Each row with the rows of a small table that have its key, as the table was when it was last read.
+    """Join each row with the rows of a small table that have its key, as the table was when it was last read.
 
     ``table`` is ``hr.file_table(...)``, ``hr.delta_table(...)``, ``hr.postgres_table(...)`` or any value with
-    ``columns()`` and ``read()``.
+    ``columns()`` and ``read()``. It is read again every ``refresh``.
 
     >>> class Rates:
     ...     def columns(self):
@@ -176,18 +120,69 @@ def broadcast_join(
     hr.broadcast_join('rates', Rates(), on='currency', refresh='1 minute', how='left')
     """
     check_name("step", name)
-    if how not in ("inner", "left"):
-        raise DefinitionError(
-            "HOW_UNKNOWN",
-            f"step {name!r}: how={how!r} is not known. Use 'inner' (rows that the table does not know do not leave) or "
-            "'left' (they leave with nulls).",
-        )
+    check_inner_or_left(name, how, unmatched="rows whose key is not in the table")
     if not isinstance(table, SmallTable):
         raise DefinitionError(
             "TABLE_UNKNOWN",
-            f"step {name!r}: {table!r} cannot be read as a small table. Give hr.file_table(...), hr.delta_table(...) "
-            "or hr.postgres_table(...); for a frame that changes while the flow runs use hr.temporal_join.",
+            f"step {name!r}: {table!r} is not a small table. Give hr.file_table(...), hr.delta_table(...) or "
+            "hr.postgres_table(...); for a frame that changes while the flow runs use hr.temporal_join.",
         )
-    length = positive_microseconds(refresh, argument="refresh")
-    columns = join_key(on, step=name)
-    return BroadcastJoin(name=name, key=columns.left, table=table, on=columns, refresh=length, how=how)
+    length, key = positive_microseconds(refresh, argument="refresh"), join_key(on, step=name)
+    return BroadcastJoin(name=name, key=key.left, table=table, on=key, refresh=length, how=how)
+
+
+@dataclass(frozen=True)
+class BroadcastJoinOperator:
+    """Joins the rows of a task with the version of the table that its batch names."""
+
+    name: str
+    on: JoinKey
+    columns: JoinedColumns
+    how: InnerOrLeft
+    version_column: str
+
+    @property
+    def gathered_by(self) -> tuple[str, ...]:
+        """Rows stay in their tasks."""
+        return ()
+
+    @property
+    def output_schema(self) -> dict[str, pl.DataType]:
+        """The row, the table's columns, and the table's version."""
+        return {**self.columns.schema, self.version_column: pl.Int64()}
+
+    def passed(self, frames: Iterable[pl.DataFrame], task: Task) -> Iterator[Passed]:
+        """The rows, each with those of the table that have its key."""
+        version = task.record.tables[self.name]
+        table = self._table(task)
+        key = [*self.columns.key]
+        for frame in frames:
+            left = (pl.col(name).alias(joined) for name, joined in self.columns.left.items())
+            rows = canonical(frame, key).select(*key, *left)
+            joined = join_by_key(rows, table, key, how=self.how, maintain_order="left_right")
+            joined = joined.with_columns(pl.lit(version, pl.Int64).alias(self.version_column))
+            yield Passed(joined.select(self.output_schema.keys()), frame.height)
+
+    def close(self) -> None:
+        """Free the tables."""
+        _LAST_READ.clear()
+
+    def _table(self, task: Task) -> pl.DataFrame:
+        """The batch's version of the table, in the columns of a joined row."""
+        table = canonical(_read(task.table_file(self.name)), self.on.right)
+        payload = (
+            (pl.col(name) if name in table.columns else pl.lit(None)).cast(self.columns.right_schema[new]).alias(new)
+            for name, new in self.columns.right.items()
+        )
+        key = (pl.col(right).alias(left) for left, right in self.on.pairs)
+        return table.select(*key, *payload)
+
+
+def _read(file: str) -> pl.DataFrame:
+    """A version of a table; inode and time tell it from another checkpoint's file of the same name."""
+    folder, status = os.path.dirname(file), os.stat(file)
+    version = (file, status.st_ino, status.st_mtime_ns)
+    last = _LAST_READ.get(folder)
+    if last is None or last[0] != version:
+        last = _LAST_READ[folder] = (version, pl.read_parquet(file))
+    return last[1]

@@ -1,10 +1,10 @@
-"""A join of rows that are near each other in time, as an author says it."""
+"""The interval join step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from headrace.durations import Duration, microseconds, not_too_long, spoken
 from headrace.errors import DefinitionError
@@ -13,11 +13,11 @@ from headrace.graph import check_name
 from headrace.operators.joins.interval_join_operator import EVENT_TIME, IntervalJoinOperator
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
 from headrace.operators.joins.matching import AllMatches, JoinHow, SingleMatch
-from headrace.operators.joins.stream_join import StreamJoin
+from headrace.operators.joins.stream_join import StreamJoin, check_choice
 from headrace.operators.joins.stream_join_operator import LATE, LATE_RIGHT, JoinInput
 from headrace.operators.rows import Rows
 
-Bounds = Literal["[]", "[)", "(]", "()"]
+IntervalBounds = Literal["[]", "[)", "(]", "()"]
 Match = Literal["all", "first", "last"]
 
 
@@ -28,12 +28,12 @@ class IntervalJoin(StreamJoin):
     kind = "interval_join"
 
     between: tuple[int, int]
-    bounds: Bounds
+    bounds: IntervalBounds
     match: Match
 
-    def _joining(self, left: Rows, right: Rows, columns: JoinedColumns, lateness: Lateness) -> IntervalJoinOperator:
-        alone_left, alone_right = self._leave_alone
-        low, high = self._closed
+    def _operator(self, left: Rows, right: Rows, columns: JoinedColumns, lateness: Lateness) -> IntervalJoinOperator:
+        emits_left, emits_right = self._emits_unmatched
+        low, high = self._closed_interval
         strategy = (
             AllMatches(self.how, low, high, lateness.correctable)
             if self.match == "all"
@@ -41,8 +41,8 @@ class IntervalJoin(StreamJoin):
         )
         return IntervalJoinOperator(
             self.name,
-            JoinInput(self.name, left, columns.left, lateness, alone_left, LATE),
-            JoinInput("right", right, columns.right, lateness, alone_right, LATE_RIGHT),
+            JoinInput(self.name, left, columns.left, lateness, emits_left, LATE),
+            JoinInput("right", right, columns.right, lateness, emits_right, LATE_RIGHT),
             columns,
             lateness,
             self.retracts,
@@ -52,33 +52,33 @@ class IntervalJoin(StreamJoin):
         )
 
     @property
-    def _own(self) -> tuple[str, ...]:
+    def _own_columns(self) -> tuple[str, ...]:
         return () if self._only_left else (EVENT_TIME,)
 
     @property
-    def _closed(self) -> tuple[int, int]:
-        """The bounds, both of which belong to the interval: an open one is a microsecond further in."""
+    def _closed_interval(self) -> tuple[int, int]:
+        """The same interval with both bounds included: an open bound is one microsecond further in."""
         low, high = self.between
         return low + (self.bounds[0] == "("), high - (self.bounds[1] == ")")
 
     @property
     def _kept(self) -> tuple[int, int]:
-        """JoinHow long after its time a left and a right row are of use; negative when that is over before."""
-        low, high = self._closed
-        # One of several is chosen when the last of them may have come; all must be there until then.
+        """How long after its time a left and a right row can match; negative when all matches came before."""
+        low, high = self._closed_interval
+        # A single match is chosen when the last candidate may have come; all must be buffered until then.
         return high, -low + (max(high, 0) if self.match != "all" else 0)
 
     @property
     def retracts(self) -> bool:
-        """Whether a row may be retracted because a late one belongs to it, so that rows carry a ``change``."""
+        """Whether late rows may retract results, so that rows carry a ``change``."""
         return self.retention > 0 and (self.how in ("left", "right", "full", "anti") or self.match != "all")
 
     @property
     def holdback(self) -> int:
-        """JoinHow far behind its input's time a row may leave: those that wait for others keep their time."""
-        low, high = self._closed
-        waits_left = self.how in ("left", "full", "semi", "anti") or self.match != "all"
-        return max(high if waits_left else 0, -low if self.how in ("right", "full") else 0, 0)
+        """How far behind its input's event time a result may leave: rows that wait for a match keep their time."""
+        low, high = self._closed_interval
+        left_waits = self.how in ("left", "full", "semi", "anti") or self.match != "all"
+        return max(high if left_waits else 0, -low if self.how in ("right", "full") else 0, 0)
 
     @property
     def _identity(self) -> Mapping[str, object]:
@@ -92,7 +92,7 @@ class IntervalJoin(StreamJoin):
 
     @property
     def horizon(self) -> int:
-        """JoinHow far apart in event time two rows may be that meet."""
+        """How far apart in event time two matching rows may be."""
         return max(abs(bound) for bound in self.between)
 
     @property
@@ -120,46 +120,43 @@ def interval_join(
     *,
     on: OnColumns,
     between: tuple[Duration, Duration],
-    bounds: Bounds = "[]",
+    bounds: IntervalBounds = "[]",
     how: JoinHow = "inner",
     match: Match = "all",
 ) -> IntervalJoin:
-    """Rows of two frames with equal ``on`` and near times: ``right.time - left.time`` lies ``between`` two bounds.
+    """Join rows of two frames with equal ``on`` whose times are near: ``right.time - left.time`` is in ``between``.
+
+    ``bounds`` says which ends of the interval belong to it. ``match="first"`` or ``"last"`` gives each left row one
+    right row instead of all.
 
     >>> interval_join("paid", on="order_id", between=("0 seconds", "1 hour"))
     hr.interval_join('paid', on='order_id', between=('0 seconds', '1 hour'), how='inner')
     """
     check_name("step", name)
-    for argument, given, known in (("bounds", bounds, Bounds), ("how", how, JoinHow), ("match", match, Match)):
-        if given not in get_args(known):
-            choices = ", ".join(map(repr, get_args(known)))
-            raise DefinitionError(
-                "JOIN_ARGUMENT", f"step {name!r}: {argument}={given!r} is not known. Use one of {choices}."
-            )
+    for argument, given, known in (("bounds", bounds, IntervalBounds), ("how", how, JoinHow), ("match", match, Match)):
+        check_choice(name, argument, given, known)
     if match != "all" and how not in ("inner", "left"):
         raise DefinitionError(
             "JOIN_MATCH_HOW",
-            f"step {name!r}: match={match!r} chooses one right row for each left row, which says nothing for "
+            f"step {name!r}: match={match!r} chooses one right row for each left row, which has no meaning with "
             f"how={how!r}. Use how='inner' or how='left', or leave match out.",
         )
     if isinstance(between, str) or len(between) != 2:
         raise DefinitionError(
             "INTERVAL_BOUNDS",
-            f"step {name!r}: between={between!r} is not two bounds. Write the least and the greatest that right.time - "
-            "left.time may be, as in between=('0 seconds', '1 hour').",
+            f"step {name!r}: between={between!r} is not two bounds. Write the least and the greatest value of "
+            "right.time - left.time, as in between=('0 seconds', '1 hour').",
         )
     low, high = (microseconds(bound, argument="between") for bound in between)
-    for length, said in zip((low, high), between, strict=True):
-        not_too_long(abs(length), said, argument="between")
-    columns = join_key(on, step=name)
-    step = IntervalJoin(
-        name=name, key=columns.left, on=columns, between=(low, high), bounds=bounds, how=how, match=match
-    )
-    first, last = step._closed
+    for length, written in zip((low, high), between, strict=True):
+        not_too_long(abs(length), written, argument="between")
+    key = join_key(on, step=name)
+    step = IntervalJoin(name=name, key=key.left, on=key, between=(low, high), bounds=bounds, how=how, match=match)
+    first, last = step._closed_interval
     if first > last:
         raise DefinitionError(
             "INTERVAL_EMPTY",
-            f"step {name!r}: between={tuple(between)!r} with bounds={bounds!r} holds no time, so no rows would meet. "
-            "Give the lower bound first; right.time - left.time lies between the two.",
+            f"step {name!r}: between={tuple(between)!r} with bounds={bounds!r} is empty, so no rows would match. "
+            "Give the lower bound of right.time - left.time first.",
         )
     return step

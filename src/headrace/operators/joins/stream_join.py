@@ -1,10 +1,11 @@
-"""What joins by time have in common as an author says them."""
+"""What the steps of interval and window joins share."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 import polars as pl
 
@@ -20,7 +21,7 @@ from headrace.wheel.operator import AnyOperator
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StreamJoin(Step):
-    """A join of two inputs by event time; its late rows leave by ``late`` and ``late_right``."""
+    """A join of two streams by event time; late rows go to the outputs ``late`` and ``late_right``."""
 
     on: JoinKey
     how: JoinHow
@@ -32,32 +33,32 @@ class StreamJoin(Step):
         right_schema: Mapping[str, pl.DataType] | None = None,
         right_time: str | None = None,
     ) -> AnyOperator:
-        """The operator that runs over rows of these schemas."""
+        """The operator for inputs of these schemas."""
         lateness = self._chosen_lateness()
         if right_schema is None or right_time is None:
             raise DefinitionError(
                 "JOIN_NEEDS_TWO", f"step {self.name!r} joins two frames, but got one. Call step(left, right)."
             )
         self.on.check(self.name, schema, right_schema)
-        known = {name: right_schema[name] for name in self.on.right} if self._only_left else right_schema
-        own = [*self._own, *([CHANGE] if self.retracts else [])]
-        columns = joined_columns(self.name, self.on, schema, known, own=own)
+        used = {name: right_schema[name] for name in self.on.right} if self._only_left else right_schema
+        own = [*self._own_columns, *([CHANGE] if self.retracts else [])]
+        columns = joined_columns(self.name, self.on, schema, used, own=own)
         left = Rows(self.name, self.on.left, time, dict(schema))
         right = Rows(self.name, self.on.right, right_time, dict(right_schema))
-        return self._joining(left, right, columns, lateness)
+        return self._operator(left, right, columns, lateness)
 
     @abstractmethod
-    def _joining(self, left: Rows, right: Rows, columns: JoinedColumns, lateness: Lateness) -> AnyOperator:
-        """The operator over the rows of both sides."""
+    def _operator(self, left: Rows, right: Rows, columns: JoinedColumns, lateness: Lateness) -> AnyOperator:
+        """The operator over the rows of both inputs."""
 
     @property
     @abstractmethod
-    def _own(self) -> tuple[str, ...]:
-        """The columns that the join adds, beside the change."""
+    def _own_columns(self) -> tuple[str, ...]:
+        """The columns that the join adds, beside ``change``."""
 
     @property
     def previews(self) -> bool:
-        """Whether rows are emitted that a later one takes back."""
+        """Retractions replace results that were emitted before."""
         return self.retracts
 
     @property
@@ -65,6 +66,15 @@ class StreamJoin(Step):
         return self.how in ("semi", "anti")
 
     @property
-    def _leave_alone(self) -> tuple[bool, bool]:
-        """Whether left and right rows that meet none leave too."""
+    def _emits_unmatched(self) -> tuple[bool, bool]:
+        """Whether left and right rows without a match are emitted."""
         return self.how in ("left", "full", "anti"), self.how in ("right", "full")
+
+
+def check_choice(step: str, argument: str, given: object, known: object) -> None:
+    """An argument has one of the values of a literal type."""
+    if given not in get_args(known):
+        choices = ", ".join(map(repr, get_args(known)))
+        raise DefinitionError(
+            "JOIN_ARGUMENT", f"step {step!r}: {argument}={given!r} is not known. Use one of {choices}."
+        )

@@ -1,4 +1,4 @@
-"""A temporal join as an author says it."""
+"""The temporal join step: rows of one input with versions from another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.durations import Duration, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
-from headrace.operators.joins.join_columns import InnerOrLeft, JoinKey, OnColumns, join_key
+from headrace.operators.joins.join_columns import InnerOrLeft, JoinKey, OnColumns, check_inner_or_left, join_key
 from headrace.operators.joins.temporal_join_by_arrival import TemporalJoinByArrival
 from headrace.operators.joins.temporal_join_by_event_time import TemporalJoinByEventTime
 from headrace.operators.joins.temporal_join_operator import TemporalLayout, VersionInput
@@ -22,32 +22,31 @@ from headrace.operators.step import LateRows, Step
 from headrace.operators.tables.changelog_input import WEEK, TombstoneRetention, tombstone_retention
 from headrace.wheel.operator import Joined
 
-AsOfWhat = Literal["event_time", "arrival"]
+AsOf = Literal["event_time", "arrival"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TemporalJoin(Step):
     """A join with the versions of a second input; as of event time call ``.late()`` before use.
 
-    Late rows leave by ``late``, late versions by ``late_right``.
+    Late rows go to the output ``late``, late versions to ``late_right``.
     """
 
     kind = "temporal_join"
     changelogs = (1,)
 
     on: JoinKey
-    life: TtlConfig
+    ttl_config: TtlConfig
     how: InnerOrLeft
-    as_of: AsOfWhat
+    as_of: AsOf
     versions_late: Lateness | None
-    deleted: TombstoneRetention
+    tombstones: TombstoneRetention
 
     def late(self, lateness: Lateness) -> Self:
         """Choose what happens to late rows; there is no default."""
         if self.as_of == "arrival":
-            LateRows(never="a join as of arrival, unlike one as of event time, has no late rows").check(
-                self._label, lateness
-            )
+            never = "a join as of arrival, unlike one as of event time, has no late rows"
+            LateRows(never=never).check(self._label, lateness)
         return super().late(lateness)
 
     def bind(
@@ -57,7 +56,7 @@ class TemporalJoin(Step):
         version_schema: Mapping[str, pl.DataType] | None = None,
         version_time: str | None = None,
     ) -> Joined:
-        """The operator that runs over rows and versions of these schemas."""
+        """The operator for rows and versions of these schemas."""
         if version_schema is None or version_time is None:
             raise DefinitionError(
                 "INPUT_MISSING", f"step {self.name!r} joins two frames, but got one. Call step(rows, versions)."
@@ -69,35 +68,34 @@ class TemporalJoin(Step):
             Rows(self.name, self.on.right, version_time, dict(version_schema)),
             retracts=self.retracts,
         )
-        second = VersionInput(layout, self.versions_late)
+        second, ttl = VersionInput(layout, self.versions_late), self.ttl_config.ttl
         operator: TemporalJoinByArrival | TemporalJoinByEventTime
         if self.as_of == "arrival":
-            remembers = self._remembered.kept if layout.has_positions else 0
-            operator = TemporalJoinByArrival(self.name, layout, self.how, self.life.ttl, second, remembers)
+            kept = self._arrival_tombstones.kept if layout.has_positions else 0
+            operator = TemporalJoinByArrival(self.name, layout, self.how, ttl, second, kept)
         else:
-            operator = TemporalJoinByEventTime(
-                self.name, layout, self.how, self.life.ttl, second, self._chosen_lateness(), self._corrects
-            )
-        _ = operator.output_schema  # names are checked here, before any data is read
+            lateness = self._chosen_lateness()
+            operator = TemporalJoinByEventTime(self.name, layout, self.how, ttl, second, lateness, self._corrects_for)
+        _ = operator.output_schema  # checks the column names before any data is read
         return operator
 
     @property
-    def _remembered(self) -> TombstoneRetention:
-        """As of arrival: a deletion is of use as long as a version before it could be."""
-        return self.deleted if self.life.ttl is None else TombstoneRetention(self.life.ttl)
+    def _arrival_tombstones(self) -> TombstoneRetention:
+        """As of arrival a tombstone is needed as long as an older version could be valid."""
+        return self.tombstones if self.ttl_config.ttl is None else TombstoneRetention(self.ttl_config.ttl)
 
     @property
-    def _corrects(self) -> int:
+    def _corrects_for(self) -> int:
         return 0 if self.versions_late is None else self.versions_late.correctable
 
     @property
     def retracts(self) -> bool:
-        """Whether a late version may retract what a row was joined with, so that rows carry a ``change``."""
-        return self._corrects > 0
+        """Whether late versions may retract results, so that rows carry a ``change``."""
+        return self._corrects_for > 0
 
     @property
     def previews(self) -> bool:
-        """Whether rows are emitted that later ones replace."""
+        """Retractions replace results that were emitted before."""
         return self.retracts
 
     @property
@@ -107,25 +105,26 @@ class TemporalJoin(Step):
 
     @property
     def retention(self) -> int:
-        """InnerOrLeft long rows and versions are kept for corrections after time has passed them."""
-        return max(self._corrects, super().retention)
+        """How long rows and versions are kept for corrections."""
+        return max(self._corrects_for, super().retention)
 
     @property
     def state_description(self) -> str:
         """What the state holds and how long, in words and as a bound."""
-        life = "for ever" if self.life.ttl is None else f"for {spoken(self.life.ttl)} of event time"
-        keys = "keys" if self.life.ttl is None else f"keys with a version in {spoken(self.life.ttl)}"
+        life = "for ever" if self.ttl_config.ttl is None else f"for {spoken(self.ttl_config.ttl)} of event time"
+        keys = "keys" if self.ttl_config.ttl is None else f"keys with a version in {spoken(self.ttl_config.ttl)}"
         if self.as_of == "arrival":
             return (
-                f"the latest version of each key, {life}; with positions also {self._remembered}; at most {keys}, "
-                "deleted ones among them, 1,000,000 rows for a million; by arrival, so results may depend on batches"
+                f"the latest version of each key, {life}; with positions also {self._arrival_tombstones}; at most "
+                f"{keys}, deleted ones among them, 1,000,000 rows for a million; by arrival, so results may depend on "
+                "batches"
             )
-        back = f", and {spoken(self.retention)} longer for what comes late" if self.retention else ""
+        longer = f", and {spoken(self.retention)} longer for late rows and versions" if self.retention else ""
         lag = 10_000_000
-        example = 1_000_000 + (1_000 * (self._corrects + lag) + 100 * (self.retention + lag)) // 1_000_000
+        example = 1_000_000 + (1_000 * (self._corrects_for + lag) + 100 * (self.retention + lag)) // 1_000_000
         return (
-            "rows until event time has passed them on both sides; of each key the version that is valid where event "
-            f"time is and all later ones, each {life}{back}; at most {keys} + row rate x ({spoken(self._corrects)} + "
+            "rows until event time has passed them on both sides; of each key the version that is valid at event time "
+            f"and all later ones, each {life}{longer}; at most {keys} + row rate x ({spoken(self._corrects_for)} + "
             f"lag) + version rate x ({spoken(self.retention)} + lag) rows, where lag is how far the slower input's "
             "watermark is behind the newest row; with a million keys, 1,000 rows/s, 100 versions/s and 10 seconds of "
             f"lag {example:,} rows"
@@ -135,8 +134,8 @@ class TemporalJoin(Step):
     def _arguments(self) -> Mapping[str, object]:
         how = {} if self.how == "inner" else {"how": self.how}
         versions = {} if self.versions_late is None else {"versions_late": self.versions_late}
-        as_of = {} if self.as_of == "event_time" else {"as_of": self.as_of, **self.deleted.arguments}
-        return {"on": self.on.as_written, **self.life.arguments, **how, **versions, **as_of}
+        as_of = {} if self.as_of == "event_time" else {"as_of": self.as_of, **self.tombstones.arguments}
+        return {"on": self.on.as_written, **self.ttl_config.arguments, **how, **versions, **as_of}
 
 
 def temporal_join(
@@ -147,57 +146,57 @@ def temporal_join(
     keep_forever: bool = False,
     how: InnerOrLeft = "inner",
     versions_late: Lateness | None = None,
-    as_of: AsOfWhat = "event_time",
+    as_of: AsOf = "event_time",
     keep_deleted: Duration | None = WEEK,
 ) -> TemporalJoin:
-    """Each row with the version of its key that was valid at the row's event time.
+    """Join each row with the version of its key that was valid at the row's event time.
 
-    As of arrival a deleted key is remembered for ``ttl``, or with ``keep_forever`` for ``keep_deleted`` of event time
-    (None: for ever), so that a change from before its deletion does not bring it back.
+    As of arrival it is the latest version that is known when the row arrives. A deleted key is then remembered for
+    ``ttl``, or with ``keep_forever`` for ``keep_deleted`` of event time (None: for ever), so that an older change does
+    not bring it back.
 
     >>> from headrace.event_time.lateness import drop, side_output
     >>> temporal_join("priced", on="item", ttl="30 days", versions_late=side_output()).late(drop())
     hr.temporal_join('priced', on='item', ttl='30 days', versions_late=hr.side_output()).late(hr.drop())
     """
     check_name("step", name)
-    if how not in ("inner", "left"):
+    check_inner_or_left(name, how, unmatched="rows without a version")
+    _check_as_of(name, as_of, versions_late)
+    lifetime, tombstones = ttl_config(ttl, keep_forever, "event", "write"), tombstone_retention(keep_deleted)
+    if tombstones.arguments and not (as_of == "arrival" and keep_forever):
         raise DefinitionError(
-            "HOW_UNKNOWN",
-            f"step {name!r}: how={how!r} is not known. Use 'inner' (rows without a version do not leave) or 'left' "
-            "(they leave with nulls).",
+            "KEEP_DELETED_WITHOUT_MEANING",
+            f"step {name!r}: keep_deleted={keep_deleted!r} needs as_of='arrival' and keep_forever=True; otherwise a "
+            "deleted key is remembered until event time has passed its deletion, or for ttl=. Leave it out.",
         )
+    key = join_key(on, step=name)
+    return TemporalJoin(
+        name=name,
+        key=key.left,
+        on=key,
+        ttl_config=lifetime,
+        how=how,
+        as_of=as_of,
+        versions_late=versions_late,
+        tombstones=tombstones,
+    )
+
+
+def _check_as_of(name: str, as_of: AsOf, versions_late: Lateness | None) -> None:
     if as_of not in ("event_time", "arrival"):
         raise DefinitionError(
             "AS_OF_UNKNOWN",
             f"step {name!r}: as_of={as_of!r} is not known. Use 'event_time' (the version that was valid at the row's "
-            "time) or 'arrival' (the latest one known when the row comes).",
+            "time) or 'arrival' (the latest version when the row arrives).",
         )
     if as_of == "event_time" and versions_late is None:
         raise DefinitionError(
             "VERSIONS_LATE_NOT_CHOSEN",
-            f"step {name!r} does not say what happens to a version that comes after rows of its time have left. Add "
-            "versions_late=hr.drop(), hr.side_output() or hr.update_for('1 hour').",
+            f"step {name!r} does not say what happens to a version that arrives after rows of its time were emitted. "
+            "Add versions_late=hr.drop(), hr.side_output() or hr.update_for('1 hour').",
         )
     if as_of == "arrival" and versions_late is not None:
         raise DefinitionError(
             "LATE_WITHOUT_MEANING",
-            f"step {name!r} joins as of arrival, where no version is late. Leave versions_late={versions_late!r} away.",
+            f"step {name!r} joins as of arrival, where no version is late. Leave out versions_late={versions_late!r}.",
         )
-    life, deleted = ttl_config(ttl, keep_forever, "event", "write"), tombstone_retention(keep_deleted)
-    if deleted.arguments and not (as_of == "arrival" and keep_forever):
-        raise DefinitionError(
-            "KEEP_DELETED_WITHOUT_MEANING",
-            f"step {name!r}: keep_deleted={keep_deleted!r} is for as_of='arrival' with keep_forever=True; otherwise a "
-            "deletion is of use until event time has passed it, or as long as ttl= says. Leave it away.",
-        )
-    columns = join_key(on, step=name)
-    return TemporalJoin(
-        name=name,
-        key=columns.left,
-        on=columns,
-        life=life,
-        how=how,
-        as_of=as_of,
-        versions_late=versions_late,
-        deleted=deleted,
-    )

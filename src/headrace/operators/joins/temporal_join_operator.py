@@ -14,6 +14,7 @@ from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.operators.joins.join_columns import InnerOrLeft, JoinedColumns, JoinKey, joined_columns
 from headrace.operators.rows import ARRIVAL, Rows, has_closed
+from headrace.operators.tables.changelog_input import dead_letters, unknown_change
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined
 
@@ -166,7 +167,8 @@ class VersionInput:
         failed = None
         if self.layout.is_changelog:
             known = on_time[CHANGE].is_in(CHANGES).fill_null(False)
-            failed = _unknown_changes(on_time.filter(~known)) if not known.all() else None
+            if not known.all():
+                failed = dead_letters(on_time.filter(~known), pl.lit("CHANGE_UNKNOWN"), unknown_change())
             on_time = on_time.filter(known)
         accepted = on_time.drop_nulls(self.key)
         return Combined(
@@ -180,16 +182,6 @@ class VersionInput:
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Versions stay as they are, in the order of arrival."""
         return partials
-
-
-def _unknown_changes(rows: pl.DataFrame) -> pl.DataFrame:
-    """Dead letters of rows whose ``change`` is unknown."""
-    detail = pl.format("change is {}, not one of {}", pl.col(CHANGE).fill_null("null"), pl.lit(", ".join(CHANGES)))
-    return rows.select(
-        pl.lit("CHANGE_UNKNOWN").alias("reason"),
-        detail.alias("detail"),
-        pl.struct(pl.all()).struct.json_encode().alias("row"),
-    )
 
 
 @dataclass(frozen=True)

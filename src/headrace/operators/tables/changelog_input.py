@@ -1,4 +1,4 @@
-"""Changes on their way to a key group: the table's columns, and beside them when and what each change does."""
+"""How steps take in a changelog: checks, the order of changes, stale and repeated ones, and tombstones."""
 
 from __future__ import annotations
 
@@ -10,92 +10,27 @@ import polars as pl
 
 from headrace.changelog import CHANGE, CHANGELOG, CHANGES, POSITION, UNCHANGED, UPDATE_AFTER, UPDATE_BEFORE, is_setting
 from headrace.durations import Duration, positive_microseconds, spoken
+from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.operators.rows import Rows, join_by_key
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined, Due
 
-PLACE, SETS, TIME = "__position", "__sets", "__time"
-ORDERED: Mapping[str, pl.DataType] = {PLACE: pl.String(), SETS: pl.Boolean(), TIME: pl.Int64()}
-"""A change's position, whether it sets its row or takes it away, and its event time."""
+ROW_POSITION, IS_UPSERT, TIME = "__position", "__sets", "__time"
+LAST_CHANGE: Mapping[str, pl.DataType] = {ROW_POSITION: pl.String(), IS_UPSERT: pl.Boolean(), TIME: pl.Int64()}
+"""A change's position, whether it sets its row or removes it, and its event time."""
+LACKS_BEFORE = "__alone"
+"""Whether a change is an update that came without its before image."""
 CHANGED_AT = "changed_at"
-OWN = (*CHANGELOG, CHANGED_AT)
-"""The columns that a changelog has beside those of its table, and the event time of one that a step makes."""
-ALONE = "__alone"
-"""Whether a change is an update that came without the old row."""
-
-
-@dataclass(frozen=True)
-class ChangelogInput:
-    """How a changelog comes to the key groups; its rows are never late, whatever their event time."""
-
-    rows: Rows
-    row_key: tuple[str, ...]
-    """The table's primary key."""
-    columns: Mapping[str, pl.DataType]
-    """The table's columns that travel; all that the step needs."""
-    name: str = "changes"
-    broadcast: bool = False
-    late_output: str = "late_right"
-
-    @cached_property
-    def needs_old_rows(self) -> bool:
-        """Whether an update needs the old row: it may take a row to another key, or rows are not told apart at all."""
-        return not self.row_key or not set(self.key) <= set(self.row_key)
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The columns by which changes are spread over key groups."""
-        return self.rows.key
-
-    @cached_property
-    def partial_schema(self) -> dict[str, pl.DataType]:
-        """The table's columns, then position, what the change does, and when."""
-        return {**self.columns, **ORDERED, ALONE: pl.Boolean()}
-
-    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Changes travel one by one; a row that does not say what it changes, or when, is a dead letter."""
-        unknown = ~pl.col(CHANGE).is_in(CHANGES).fill_null(False)
-        unplaced = self._position.is_null()
-        bad = rows.select(unknown | unplaced).to_series()
-        good = rows.filter(~bad) if bad.any() else rows
-        partials = canonical(good, tuple(dict.fromkeys((*self.key, *self.row_key)))).select(
-            *self.columns,
-            self._position.alias(PLACE),
-            is_setting().alias(SETS),
-            self.rows.row_time.alias(TIME),
-            self._alone.alias(ALONE),
-        )
-        failed = rows.filter(bad).select(
-            pl.when(unknown).then(pl.lit("CHANGE_UNKNOWN")).otherwise(pl.lit("POSITION_NULL")).alias("reason"),
-            pl.when(unknown)
-            .then(pl.format(f"change is {{}}, not one of {', '.join(CHANGES)}", pl.col(CHANGE).fill_null("null")))
-            .otherwise(pl.lit("position is null, so the change has no place among the others of its key"))
-            .alias("detail"),
-            pl.struct(pl.all()).struct.json_encode().alias("row"),
-        )
-        return Combined(partials, rows.clear(), good.height, failed=failed)
-
-    @property
-    def _position(self) -> pl.Expr:
-        """Changes of an earlier step have none: they come once, in their order."""
-        return pl.col(POSITION) if POSITION in self.rows.schema else pl.lit("")
-
-    @property
-    def _alone(self) -> pl.Expr:
-        if not self.needs_old_rows or POSITION not in self.rows.schema:
-            return pl.lit(False)
-        told = (pl.col(CHANGE) == UPDATE_BEFORE).any().over([*self.row_key, POSITION])
-        return (pl.col(CHANGE) == UPDATE_AFTER) & ~told
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Changes stay as they are, in the order of their arrival."""
-        return partials
+CHANGELOG_COLUMNS = (*CHANGELOG, CHANGED_AT)
+"""The columns that a step's changelog has beside those of its table."""
+WEEK = "1 week"
+_KNOWN, _KNOWN_UPSERT = "__known_position", "__known_sets"
 
 
 def table_columns(schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
-    """The columns of the table that a changelog is about, its event time among them.
+    """The columns of the table behind a changelog, its event time among them.
 
     >>> list(table_columns({"id": pl.Int64(), "change": pl.String(), "position": pl.String()}))
     ['id']
@@ -103,22 +38,120 @@ def table_columns(schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
     return {name: dtype for name, dtype in schema.items() if name not in (*CHANGELOG, UNCHANGED)}
 
 
-_KNOWN, _KNOWN_SETS = "__known_position", "__known_sets"
+def check_primary_key(step: str, key: Sequence[str]) -> None:
+    """A primary key has columns, and none of them belongs to the changelog."""
+    if not key:
+        raise DefinitionError(
+            "KEY_MISSING", f"step {step!r}: the rows of a table need a primary key. Name its columns."
+        )
+    own = [name for name in key if name in (*CHANGELOG, UNCHANGED)]
+    if own:
+        raise DefinitionError(
+            "COLUMN_RESERVED",
+            f"step {step!r}: column {own[0]!r} belongs to the changelog and not to its table, so it cannot be a key. "
+            "Use a column of the table.",
+        )
+
+
+def check_all_values_sent(step: str, schema: Mapping[str, pl.DataType], *, side: str = "the rows") -> None:
+    """The rows of the changelog have all their values."""
+    if UNCHANGED in schema:
+        raise DefinitionError(
+            "VALUES_NOT_SENT",
+            f"step {step!r}: {side} have a column {UNCHANGED!r}, which names values that the database did not send. "
+            "Put hr.materialize(..., before_images=True) before the step, which fills them in; if every value is sent, "
+            f"drop the column with .drop({UNCHANGED!r}).",
+        )
+
+
+def dead_letters(rows: pl.DataFrame, reason: pl.Expr, detail: pl.Expr) -> pl.DataFrame:
+    """Rows that cannot be used, as dead letters."""
+    whole_row = pl.struct(pl.all()).struct.json_encode()
+    return rows.select(reason.alias("reason"), detail.alias("detail"), whole_row.alias("row"))
+
+
+def unknown_change() -> pl.Expr:
+    """Why a row whose ``change`` is unknown cannot be used."""
+    return pl.format(f"change is {{}}, not one of {', '.join(CHANGES)}", pl.col(CHANGE).fill_null("null"))
+
+
+@dataclass(frozen=True)
+class ChangelogInput:
+    """One changelog input of a step. Its rows are never late, because positions order them."""
+
+    rows: Rows
+    row_key: tuple[str, ...]
+    """The table's primary key."""
+    columns: Mapping[str, pl.DataType]
+    """The table's columns that the step needs."""
+    name: str = "changes"
+    broadcast: bool = False
+    late_output: str = "late_right"
+
+    @cached_property
+    def needs_before_images(self) -> bool:
+        """Whether an update needs its before image: it may move a row to another key, or rows have no identity."""
+        return not self.row_key or not set(self.key) <= set(self.row_key)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that changes are partitioned by."""
+        return self.rows.key
+
+    @cached_property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        """The table's columns, and what the change does and when."""
+        return {**self.columns, **LAST_CHANGE, LACKS_BEFORE: pl.Boolean()}
+
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
+        """Rows without a known ``change`` or without a position become dead letters."""
+        unknown = ~pl.col(CHANGE).is_in(CHANGES).fill_null(False)
+        bad = rows.select(unknown | self._position.is_null()).to_series()
+        good = rows.filter(~bad) if bad.any() else rows
+        partials = canonical(good, tuple(dict.fromkeys((*self.key, *self.row_key)))).select(
+            *self.columns,
+            self._position.alias(ROW_POSITION),
+            is_setting().alias(IS_UPSERT),
+            self.rows.row_time.alias(TIME),
+            self._lacks_before.alias(LACKS_BEFORE),
+        )
+        no_position = pl.lit("position is null, so the order of the change is unknown")
+        failed = dead_letters(
+            rows.filter(bad),
+            pl.when(unknown).then(pl.lit("CHANGE_UNKNOWN")).otherwise(pl.lit("POSITION_NULL")),
+            pl.when(unknown).then(unknown_change()).otherwise(no_position),
+        )
+        return Combined(partials, rows.clear(), good.height, failed=failed)
+
+    @property
+    def _position(self) -> pl.Expr:
+        # Changes of an earlier step have no position: they come exactly once, in order.
+        return pl.col(POSITION) if POSITION in self.rows.schema else pl.lit("")
+
+    @property
+    def _lacks_before(self) -> pl.Expr:
+        if not self.needs_before_images or POSITION not in self.rows.schema:
+            return pl.lit(False)
+        has_before = (pl.col(CHANGE) == UPDATE_BEFORE).any().over([*self.row_key, POSITION])
+        return (pl.col(CHANGE) == UPDATE_AFTER) & ~has_before
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Changes stay as they are, in the order of arrival."""
+        return partials
 
 
 @dataclass(frozen=True, slots=True)
 class OrderedChanges:
-    """The changes of a batch that count, in the order of their positions, and how many do not."""
+    """The changes of a batch in the order of their positions, and how many were stale or repeated."""
 
     changes: pl.DataFrame
     stale: int
-    """Changes before the last that was taken of their key."""
+    """Changes that are older than the last known one of their key."""
     duplicates: int
-    """Changes that were taken already."""
 
     @property
     def dropped(self) -> int:
-        """Changes that do not count."""
+        """Stale and repeated changes."""
         return self.stale + self.duplicates
 
     def last(self, key: Sequence[str]) -> pl.DataFrame:
@@ -127,47 +160,47 @@ class OrderedChanges:
 
 
 def ordered_changes(changes: pl.DataFrame, known: pl.DataFrame, key: Sequence[str]) -> OrderedChanges:
-    """The changes that come after what is known of their key; of one position, what removes comes before what sets.
+    """The changes that are newer than what is known of their key; at one position, removals come first.
 
-    An update's two rows may come in any order, because the place of each among a key's changes is in the row itself.
+    The two rows of an update may therefore arrive in any order.
 
     >>> def rows(*given): return pl.DataFrame(given, schema=["id", "__position", "__sets"], orient="row")
     >>> found = ordered_changes(rows((1, "5", True), (1, "3", True), (1, "5", False)), rows((1, "4", True)), ["id"])
     >>> found.changes.rows(), found.stale, found.duplicates
     ([(1, '5', False), (1, '5', True)], 1, 0)
     """
-    last = known.select(*key, pl.col(PLACE).alias(_KNOWN), pl.col(SETS).alias(_KNOWN_SETS))
+    last = known.select(*key, pl.col(ROW_POSITION).alias(_KNOWN), pl.col(IS_UPSERT).alias(_KNOWN_UPSERT))
     beside = join_by_key(changes, last, key, how="left", nulls_equal=True, maintain_order="left")
-    same_place = pl.col(PLACE) == pl.col(_KNOWN)
-    stale = (pl.col(PLACE) < pl.col(_KNOWN)) | (same_place & ~pl.col(SETS) & pl.col(_KNOWN_SETS))
-    repeated = same_place & (pl.col(SETS) == pl.col(_KNOWN_SETS))
+    same_position = pl.col(ROW_POSITION) == pl.col(_KNOWN)
+    stale = (pl.col(ROW_POSITION) < pl.col(_KNOWN)) | (same_position & ~pl.col(IS_UPSERT) & pl.col(_KNOWN_UPSERT))
+    repeated = same_position & (pl.col(IS_UPSERT) == pl.col(_KNOWN_UPSERT))
     judged = beside.select(stale.fill_null(False).alias("stale"), repeated.fill_null(False).alias("repeated"))
-    counting = beside.drop(_KNOWN, _KNOWN_SETS).filter(~(judged["stale"] | judged["repeated"]))
-    placed = counting.sort(PLACE, SETS, maintain_order=True)
-    fresh = placed.unique([*key, PLACE, SETS], keep="first", maintain_order=True)
-    repeats = int(judged["repeated"].sum()) + placed.height - fresh.height
-    return OrderedChanges(fresh, int(judged["stale"].sum()), repeats)
-
-
-WEEK = "1 week"
+    newer = beside.drop(_KNOWN, _KNOWN_UPSERT).filter(~(judged["stale"] | judged["repeated"]))
+    in_order = newer.sort(ROW_POSITION, IS_UPSERT, maintain_order=True)
+    unique = in_order.unique([*key, ROW_POSITION, IS_UPSERT], keep="first", maintain_order=True)
+    duplicates = int(judged["repeated"].sum()) + in_order.height - unique.height
+    return OrderedChanges(unique, int(judged["stale"].sum()), duplicates)
 
 
 @dataclass(frozen=True, slots=True)
 class TombstoneRetention:
-    """Deleted keys stay known for ``kept`` microseconds of event time, or for ever."""
+    """How long a deleted key is remembered, so that an older change does not bring it back.
+
+    ``kept`` is in microseconds of event time; None means for ever.
+    """
 
     kept: int | None
 
-    def over(self, bounds: TimeBounds) -> pl.Expr:
-        """Whether a row of state is a deleted key that has been known long enough."""
+    def expired(self, bounds: TimeBounds) -> pl.Expr:
+        """Whether a state row is a tombstone that has been kept long enough."""
         passed = pl.lit(False) if self.kept is None else pl.col(TIME) <= max(bounds.fire - self.kept, BEGINNING)
-        return ~pl.col(SETS) & passed
+        return ~pl.col(IS_UPSERT) & passed
 
     def due(self, state: pl.DataFrame) -> Due:
-        """When the first deleted key is forgotten."""
+        """When the first tombstone expires."""
         if self.kept is None:
             return Due()
-        first = state.select(pl.col(TIME).filter(~pl.col(SETS)).min()).item()
+        first = state.select(pl.col(TIME).filter(~pl.col(IS_UPSERT)).min()).item()
         return Due(None if first is None else int(first) + self.kept)
 
     def __str__(self) -> str:
@@ -175,10 +208,10 @@ class TombstoneRetention:
             return "the last position of each deleted key, for ever"
         return f"the last position of each deleted key, until event time is {spoken(self.kept)} behind its deletion"
 
-    def most(self, *, tables: int, moving: bool = False) -> str:
-        """How many rows a step holds at the most that keeps whole tables, as a formula and with numbers.
+    def upper_bound(self, *, tables: int, moving: bool = False) -> str:
+        """The most rows that a step holds which keeps whole tables, as a formula and with numbers.
 
-        Where rows may move to another place, the one that they have left is remembered as if they had been deleted.
+        Where rows may move to another key, they leave a tombstone under the old one.
         """
         rows, a_second = tables * 1_000_000, 1_000_000
         here = f"{rows:,} rows in the table" + "s" * (tables > 1)
@@ -193,16 +226,18 @@ class TombstoneRetention:
 
     @property
     def arguments(self) -> dict[str, object]:
-        """The argument that makes it; none where it is the default."""
+        """``keep_deleted=`` for printing a step; nothing for the default."""
         if self == tombstone_retention(WEEK):
             return {}
         return {"keep_deleted": None if self.kept is None else spoken(self.kept)}
 
 
-def tombstone_retention(duration: Duration | None) -> TombstoneRetention:
-    """What ``keep_deleted=`` says.
+def tombstone_retention(keep_deleted: Duration | None) -> TombstoneRetention:
+    """The retention that ``keep_deleted=`` describes.
 
     >>> str(tombstone_retention("1 week"))
     'the last position of each deleted key, until event time is 1 week behind its deletion'
     """
-    return TombstoneRetention(None if duration is None else positive_microseconds(duration, argument="keep_deleted"))
+    return TombstoneRetention(
+        None if keep_deleted is None else positive_microseconds(keep_deleted, argument="keep_deleted")
+    )

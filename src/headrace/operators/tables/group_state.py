@@ -1,4 +1,4 @@
-"""How the groups of a table lie in the state: a row for each group, each counted value, and each row of the table."""
+"""The state of a table aggregate: a row for each group, each counted value, and each row of the table."""
 
 from __future__ import annotations
 
@@ -10,88 +10,90 @@ import polars as pl
 
 from headrace.expressions.aggregates.sums import Average, Sum
 from headrace.operators.rows import KEY_NUMBER
-from headrace.operators.tables.changelog_input import ORDERED
+from headrace.operators.tables.changelog_input import LAST_CHANGE
 from headrace.operators.tables.retractable_aggregates import (
     CHANGED,
     TIMES,
     WEIGHT,
     RunningTotal,
     ValueCounts,
-    is_counted,
-    kept_for,
+    needs_value_counts,
     result_of,
+    running_totals,
     value_counts,
 )
 from headrace.operators.windows.aggregation import Aggregation
 
 KIND, OF, ROWS = "__kind", "__of", "__rows"
 GROUP, VALUE, ROW = 0, 1, 2
+"""The kinds of state rows."""
 
 
 @dataclass(frozen=True)
 class GroupState:
-    """The columns of the state, and what is kept of each group in them."""
+    """The columns of the state, and how rows change them."""
 
     aggregation: Aggregation
     rows: Mapping[str, pl.DataType]
-    """Columns of the table that are kept of every row; none where rows are not told apart."""
+    """The table's columns that are stored of every row; none without a primary key."""
     row_key: tuple[str, ...]
 
     @cached_property
-    def kept(self) -> tuple[RunningTotal, ...]:
-        """What is kept of a group as numbers."""
-        plain = [each for each in self.aggregation.aggregates if not is_counted(each)]
-        return tuple(kept for each in plain for kept in kept_for(each, self.aggregation.schema))
+    def running_totals(self) -> tuple[RunningTotal, ...]:
+        """The running totals of a group."""
+        plain = [each for each in self.aggregation.aggregates if not needs_value_counts(each)]
+        return tuple(total for each in plain for total in running_totals(each, self.aggregation.schema))
 
     @cached_property
-    def counted(self) -> tuple[ValueCounts, ...]:
-        """What is kept of a group as values."""
-        return value_counts([each for each in self.aggregation.aggregates if is_counted(each)], self.aggregation.schema)
+    def value_counts(self) -> tuple[ValueCounts, ...]:
+        """The value counts of a group."""
+        counted = [each for each in self.aggregation.aggregates if needs_value_counts(each)]
+        return value_counts(counted, self.aggregation.schema)
 
     @cached_property
     def parts(self) -> dict[str, pl.DataType]:
-        """The columns of what is kept as numbers."""
-        return {name: dtype for kept in self.kept for name, dtype in kept.parts.items()}
+        """The columns of the running totals."""
+        return {name: dtype for total in self.running_totals for name, dtype in total.parts.items()}
 
     @cached_property
     def results(self) -> dict[str, pl.DataType]:
-        """The columns of what was said of a group last, in the order of the aggregates."""
+        """The columns of a group's last results, in the order of the aggregates."""
         return {f"__result.{name}": dtype for name, dtype in self.aggregation.results.items()}
 
     @cached_property
     def row_columns(self) -> dict[str, str]:
-        """The columns of the table's rows in the state, by their own names; the group's key is there anyway."""
+        """The state columns of the table's rows, by their own names; the group's key has its own columns."""
         return {name: f"__row.{name}" for name in self.rows if name not in self.aggregation.key}
 
     @cached_property
     def identity(self) -> tuple[str, ...]:
         """Which group, value or row."""
-        values = [each.column for each in self.counted]
+        values = [each.column for each in self.value_counts]
         rows = [self.row_columns[name] for name in self.row_key if name not in self.aggregation.key]
         return (KIND, *self.aggregation.key, OF, *values, *rows)
 
     @cached_property
     def schema(self) -> dict[str, pl.DataType]:
         """All columns of the state."""
-        values = {each.column: each.dtype for each in self.counted}
+        values = {each.column: each.dtype for each in self.value_counts}
         rows = {state: self.rows[name] for name, state in self.row_columns.items()}
         which = {KIND: pl.Int8(), **self.aggregation.keys, OF: pl.Int16()}
         group = {ROWS: pl.Int64(), **self.parts, **self.results}
-        return {**which, **group, **values, TIMES: pl.Int64(), **rows, **ORDERED}
+        return {**which, **group, **values, TIMES: pl.Int64(), **rows, **LAST_CHANGE}
 
     @cached_property
     def is_empty(self) -> pl.Expr:
-        """Whether a row of state is a group without rows, or a value that is not there any more."""
-        # No rows is not enough: where a row goes before it has come, something is still owed. Nothing is left of
-        # doubles either when all have gone, unless their sum went beyond all doubles.
+        """Whether a state row is a group without rows, or a value with count zero."""
+        # The number of rows is not enough: where a row is retracted before it is added, something is still owed. Totals
+        # of doubles are zero too when all rows are gone, unless the sum overflowed.
         doubles = [pl.col(name) for name, dtype in self.parts.items() if dtype.is_float()]
-        exact = [pl.col(name) == 0 for name, dtype in {ROWS: pl.Int64(), **self.parts}.items() if not dtype.is_float()]
-        exact += [(value == 0) | ~value.is_finite() for value in doubles]
-        group = (pl.col(KIND) == GROUP) & pl.all_horizontal(exact)
+        zero = [pl.col(name) == 0 for name, dtype in {ROWS: pl.Int64(), **self.parts}.items() if not dtype.is_float()]
+        zero += [(value == 0) | ~value.is_finite() for value in doubles]
+        group = (pl.col(KIND) == GROUP) & pl.all_horizontal(zero)
         return (group | ((pl.col(KIND) == VALUE) & (pl.col(TIMES) == 0))).fill_null(False)
 
     def state_rows(self, kind: int, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows as state of a kind, null in the columns that they do not have."""
+        """Rows as state rows of a kind, with nulls in the columns that they lack."""
         known = rows.select(name for name in rows.columns if name in self.schema)
         absent = {name: dtype for name, dtype in self.schema.items() if name not in known.columns and name != KIND}
         nulls = [pl.lit(None, dtype).alias(name) for name, dtype in absent.items()]
@@ -100,28 +102,30 @@ class GroupState:
     def totals(
         self, keys: pl.DataFrame, touched: pl.DataFrame, rows: pl.DataFrame
     ) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
-        """What is kept of each numbered group after rows have come and gone, its results, and values that changed."""
+        """The totals and results of each numbered group after weighted rows, and the value counts that changed."""
         groups = touched.filter(pl.col(KIND) == GROUP)
         counts = [groups.select(KEY_NUMBER, ROWS), rows.select(KEY_NUMBER, pl.col(WEIGHT).alias(ROWS))]
         totals = keys.join(pl.concat(counts).group_by(KEY_NUMBER).agg(pl.col(ROWS).sum()), on=KEY_NUMBER)
-        for kept in self.kept:
-            totals = totals.join(kept.total(groups, rows), on=KEY_NUMBER, how="left")
+        for each in self.running_totals:
+            totals = totals.join(each.total(groups, rows), on=KEY_NUMBER, how="left")
         values = []
-        for each in self.counted:
-            known = touched.filter((pl.col(KIND) == VALUE) & (pl.col(OF) == each.number))
-            found = each.total(known, rows)
-            totals = totals.join(each.results(found), on=KEY_NUMBER, how="left")
-            values.append(found.filter(CHANGED).with_columns(pl.lit(each.number, pl.Int16).alias(OF)))
+        for counted in self.value_counts:
+            known = touched.filter((pl.col(KIND) == VALUE) & (pl.col(OF) == counted.number))
+            found = counted.total(known, rows)
+            totals = totals.join(counted.results(found), on=KEY_NUMBER, how="left")
+            values.append(found.filter(CHANGED).with_columns(pl.lit(counted.number, pl.Int16).alias(OF)))
         totals = totals.with_columns(pl.col(name).fill_null(0) for name in self.parts)
         return totals.with_columns(self._results(totals)), values
 
     def _results(self, totals: pl.DataFrame) -> list[pl.Expr]:
-        """The results of groups, once every sum and average is known to fit its type."""
+        """The results of groups, after a check that every sum and average fits its type."""
         sums = tuple(each for each in self.aggregation.aggregates if isinstance(each.function, Sum | Average))
         replace(self.aggregation, aggregates=sums).result(totals)
-        schema, named = self.aggregation.schema, {each.name: each for each in self.aggregation.aggregates}
-        counted = {name: group for group in self.counted for name in (each.name for each in group.aggregates)}
-        return [
-            (counted[name].result(each) if name in counted else result_of(each, schema)).alias(f"__result.{name}")
-            for name, each in named.items()
-        ]
+        counted = {each.name: counts for counts in self.value_counts for each in counts.aggregates}
+        results = {
+            each.name: counted[each.name].result(each)
+            if each.name in counted
+            else result_of(each, self.aggregation.schema)
+            for each in self.aggregation.aggregates
+        }
+        return [result.alias(f"__result.{name}") for name, result in results.items()]

@@ -1,4 +1,4 @@
-"""A table in groups: aggregates of a changelog that follow every change of a row."""
+"""The table aggregate at run time: groups of a table whose aggregates follow every change of a row."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UPDA
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import KEY_NUMBER, join_by_key, with_key_numbers
 from headrace.operators.tables.changelog_input import (
-    ALONE,
     CHANGED_AT,
-    ORDERED,
-    SETS,
+    IS_UPSERT,
+    LACKS_BEFORE,
+    LAST_CHANGE,
     TIME,
     ChangelogInput,
     OrderedChanges,
@@ -26,31 +26,31 @@ from headrace.operators.tables.retractable_aggregates import WEIGHT
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Combined, Due
 
-_PLACE = "__place"
+_ROW_NUMBER = "__place"
 
 
 @dataclass(frozen=True)
 class TableAggregateOperator:
-    """Takes rows out of their groups and puts rows in, as the changes of the table say."""
+    """Retracts rows from their groups and adds rows to them, as the changes of the table say."""
 
     name: str
     layout: GroupState
-    intake: ChangelogInput
-    deleted: TombstoneRetention
+    changelog: ChangelogInput
+    tombstones: TombstoneRetention
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that make a group."""
-        return self.intake.key
+        """The grouping columns."""
+        return self.changelog.key
 
     @property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Changes travel one by one."""
-        return self.intake.partial_schema
+        """Changes, one by one."""
+        return self.changelog.partial_schema
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """A group, a value of one, or a row of one."""
+        """A group, one of its values, or one of its rows."""
         return self.layout.identity
 
     @property
@@ -75,86 +75,84 @@ class TableAggregateOperator:
         return {}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Changes travel one by one."""
-        return self.intake.combine(rows, bounds)
+        """Changes, one by one."""
+        return self.changelog.combine(rows, bounds)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Changes stay as they are."""
-        return self.intake.merge(partials)
+        return self.changelog.merge(partials)
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Follow the changes, say which groups became others, and forget old deletions."""
-        touched, changes = self._numbered(state, partials.drop(ALONE))
-        ordered = self._ordered(touched, changes)
+        """Apply the changes, emit the groups that changed, and drop expired tombstones."""
+        touched, changes = self._with_group_numbers(state, partials.drop(LACKS_BEFORE))
+        ordered = None
+        if self.changelog.row_key:
+            ordered = ordered_changes(changes, self._stored_rows(touched), self._row_identity)
         rows = self._weighted(touched, changes, ordered)
         keys = changes.select(KEY_NUMBER, *self.key).unique(KEY_NUMBER, maintain_order=True)
-        groups = touched.filter(pl.col(KIND) == GROUP)
         totals, values = self.layout.totals(keys, touched, rows)
-        found = [self.layout.state_rows(GROUP, totals)]
-        found += [self.layout.state_rows(VALUE, each.join(keys, on=KEY_NUMBER)) for each in values]
+        changed = [self.layout.state_rows(GROUP, totals)]
+        changed += [self.layout.state_rows(VALUE, each.join(keys, on=KEY_NUMBER)) for each in values]
         if ordered is not None:
             last = ordered.last(self._row_identity).rename(self.layout.row_columns)
-            found.append(self.layout.state_rows(ROW, last))
-        news = pl.concat(found)
+            changed.append(self.layout.state_rows(ROW, last))
+        news = pl.concat(changed)
         rest = state.join(news, on=list(self.identity), how="anti", nulls_equal=True)
-        over = self.layout.is_empty | self._is_forgotten(bounds)
+        over = self.layout.is_empty | self._is_expired_tombstone(bounds)
         upserts = news.filter(~over)
         return Applied(
             pl.concat([rest.filter(~over), upserts]),
             upserts,
             pl.concat([news.filter(over), rest.filter(over)]).select(self.identity),
-            self._output(groups, totals, rows, bounds),
+            self._output(touched.filter(pl.col(KIND) == GROUP), totals, rows, bounds),
             dropped=0 if ordered is None else ordered.dropped,
             counters={
                 **({} if ordered is None else {"stale": ordered.stale, "duplicates": ordered.duplicates}),
-                "updates_without_before": int(partials[ALONE].sum()),
+                "updates_without_before": int(partials[LACKS_BEFORE].sum()),
             },
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest moment at which a deletion is forgotten."""
-        return self.deleted.due(state) if self.intake.row_key else Due()
+        """The earliest moment at which a tombstone expires."""
+        return self.tombstones.due(state) if self.changelog.row_key else Due()
 
-    def _is_forgotten(self, bounds: TimeBounds) -> pl.Expr:
-        return self.deleted.over(bounds).fill_null(False) if self.intake.row_key else pl.lit(False)
+    def _is_expired_tombstone(self, bounds: TimeBounds) -> pl.Expr:
+        return self.tombstones.expired(bounds).fill_null(False) if self.changelog.row_key else pl.lit(False)
 
     @cached_property
     def _row_identity(self) -> list[str]:
-        return [KEY_NUMBER, *(name for name in self.intake.row_key if name not in self.key)]
+        return [KEY_NUMBER, *(name for name in self.changelog.row_key if name not in self.key)]
 
-    def _numbered(self, state: pl.DataFrame, partials: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The state of the groups that changes touch, and the changes, both with the number of their group."""
-        places = pl.int_range(state.height + partials.height, eager=True, dtype=pl.UInt32).alias(_PLACE)
-        keys = pl.concat([state.select(self.key), partials.select(self.key)])
-        numbers = with_key_numbers(keys.with_columns(places) if self.key else places.to_frame(), self.key, of=partials)
-        known = numbers.filter(pl.col(_PLACE) < state.height)
-        brought = numbers.filter(pl.col(_PLACE) >= state.height).sort(_PLACE)
-        return state[known[_PLACE]].with_columns(known[KEY_NUMBER]), partials.with_columns(brought[KEY_NUMBER])
+    def _with_group_numbers(self, state: pl.DataFrame, changes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The state of the groups that changes touch, and the changes, both with group numbers."""
+        row_numbers = pl.int_range(state.height + changes.height, eager=True, dtype=pl.UInt32).alias(_ROW_NUMBER)
+        keys = pl.concat([state.select(self.key), changes.select(self.key)])
+        rows = keys.with_columns(row_numbers) if self.key else row_numbers.to_frame()
+        numbered = with_key_numbers(rows, self.key, of=changes)
+        stored = numbered.filter(pl.col(_ROW_NUMBER) < state.height)
+        new = numbered.filter(pl.col(_ROW_NUMBER) >= state.height).sort(_ROW_NUMBER)
+        return state[stored[_ROW_NUMBER]].with_columns(stored[KEY_NUMBER]), changes.with_columns(new[KEY_NUMBER])
 
-    def _ordered(self, touched: pl.DataFrame, changes: pl.DataFrame) -> OrderedChanges | None:
-        """The changes that count, where rows are told apart."""
-        if not self.intake.row_key:
-            return None
-        return ordered_changes(changes, self._known_rows(touched), self._row_identity)
-
-    def _known_rows(self, touched: pl.DataFrame) -> pl.DataFrame:
-        named = {state: name for name, state in self.layout.row_columns.items()}
-        return touched.filter(pl.col(KIND) == ROW).rename(named).select(*self.intake.columns, *ORDERED, KEY_NUMBER)
+    def _stored_rows(self, touched: pl.DataFrame) -> pl.DataFrame:
+        """The stored rows of the table, under their own column names."""
+        names = {state: name for name, state in self.layout.row_columns.items()}
+        rows = touched.filter(pl.col(KIND) == ROW).rename(names)
+        return rows.select(*self.changelog.columns, *LAST_CHANGE, KEY_NUMBER)
 
     def _weighted(self, touched: pl.DataFrame, changes: pl.DataFrame, ordered: OrderedChanges | None) -> pl.DataFrame:
-        """Rows that come and rows that go."""
+        """Rows to add and rows to retract."""
         if ordered is None:
-            return changes.with_columns(pl.when(SETS).then(1).otherwise(-1).cast(pl.Int64).alias(WEIGHT))
+            return changes.with_columns(pl.when(IS_UPSERT).then(1).otherwise(-1).cast(pl.Int64).alias(WEIGHT))
         by, last = self._row_identity, ordered.last(self._row_identity)
-        there = self._known_rows(touched).filter(SETS).drop(TIME)
-        gone = join_by_key(there, last.select(*by, TIME), by, nulls_equal=True).select(last.columns)
-        weights = ((gone, -1), (last.filter(SETS), 1))
+        live = self._stored_rows(touched).filter(IS_UPSERT).drop(TIME)
+        retracted = join_by_key(live, last.select(*by, TIME), by, nulls_equal=True).select(last.columns)
+        weights = ((retracted, -1), (last.filter(IS_UPSERT), 1))
         return pl.concat([rows.with_columns(pl.lit(weight, pl.Int64).alias(WEIGHT)) for rows, weight in weights])
 
     def _output(
         self, groups: pl.DataFrame, totals: pl.DataFrame, rows: pl.DataFrame, bounds: TimeBounds
     ) -> pl.DataFrame:
-        """The changes of groups: what was said before it is taken back first."""
+        """The changes of groups, all retractions first."""
         results = self.layout.results
         before = groups.filter(pl.col(ROWS) > 0).select(KEY_NUMBER, *self.key, *results)
         after = totals.filter(pl.col(ROWS) > 0).select(KEY_NUMBER, *self.key, *results)
@@ -162,23 +160,21 @@ class TableAggregateOperator:
         different = pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"{name}.new")) for name in results)
         same = both.filter(~different).select(KEY_NUMBER)
         time = rows.group_by(KEY_NUMBER).agg(pl.col(TIME).max())
-        said = []
-        for ours, others, updated, otherwise in (
+        changes = []
+        for ours, others, update, otherwise in (
             (before, after, UPDATE_BEFORE, DELETE),
             (after, before, UPDATE_AFTER, INSERT),
         ):
-            known = others.select(KEY_NUMBER, pl.lit(updated).alias(CHANGE))
-            changed = ours.join(same, on=KEY_NUMBER, how="anti").join(known, on=KEY_NUMBER, how="left")
-            said.append(changed.with_columns(pl.col(CHANGE).fill_null(otherwise)).sort(KEY_NUMBER))
-        plain = [
-            pl.col(state).alias(name) for state, name in zip(results, self.layout.aggregation.results, strict=True)
-        ]
+            updated = others.select(KEY_NUMBER, pl.lit(update).alias(CHANGE))
+            changed = ours.join(same, on=KEY_NUMBER, how="anti").join(updated, on=KEY_NUMBER, how="left")
+            changes.append(changed.with_columns(pl.col(CHANGE).fill_null(otherwise)).sort(KEY_NUMBER))
+        names = zip(results, self.layout.aggregation.results, strict=True)
         return (
-            pl.concat(said)
+            pl.concat(changes)
             .join(time, on=KEY_NUMBER, maintain_order="left")
             .select(
                 *self.key,
-                *plain,
+                *(pl.col(state).alias(name) for state, name in names),
                 CHANGE,
                 sortable(pl.lit(bounds.batch)).alias(POSITION),
                 pl.col(TIME).cast(MOMENT).alias(CHANGED_AT),

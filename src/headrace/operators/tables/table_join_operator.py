@@ -1,4 +1,4 @@
-"""One side of a join of tables in a batch: which rows changed, what they were, and what they are."""
+"""The table join at run time: two tables in the state, and the changes that a batch makes to their joined view."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from headrace.event_time.record import TimeBounds
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey
 from headrace.operators.rows import join_by_key
 from headrace.operators.tables.changelog_input import (
-    ALONE,
     CHANGED_AT,
-    ORDERED,
-    SETS,
+    IS_UPSERT,
+    LACKS_BEFORE,
+    LAST_CHANGE,
     TIME,
     ChangelogInput,
     OrderedChanges,
@@ -28,152 +28,144 @@ from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import key_hash
 from headrace.wheel.operator import Applied, Combined, Due
 
-_CHANGED_AT = "__changed_at"
+TableJoinHow = Literal["inner", "left", "full"]
+RIGHT, HASH = "__right", "__hash"
+MAX_CHUNKS = 16
+_CHANGED_AT, _OTHER_TIME = "__changed_at", "__other_time"
 
 
 @dataclass(frozen=True, slots=True)
 class TableDelta:
-    """Rows of the join keys that a batch touches; only live ones, except in ``last``."""
+    """What a batch does to one table, in the join keys that it touches; only live rows, except in ``last``."""
 
-    still: pl.DataFrame
-    """Rows that the batch left alone."""
+    unchanged: pl.DataFrame
+    """Rows that the batch did not change."""
     old: pl.DataFrame
-    """Rows that it changed, as they were; their time is that of the change."""
+    """Changed rows as they were; their time is that of the change."""
     new: pl.DataFrame
-    """Rows that it changed or brought, as they are."""
+    """Changed and inserted rows as they are now."""
     last: pl.DataFrame
-    """The last change of every row that has one."""
+    """The last change of every changed row."""
     ordered: OrderedChanges
-    unknown: int
-    """Rows that were taken away though they were not there."""
+    removed_unknown: int
+    """Removals of rows that were not there."""
 
     @property
     def before(self) -> pl.DataFrame:
-        """All rows as they were."""
-        return pl.concat([self.still, self.old])
+        """All rows before the batch."""
+        return pl.concat([self.unchanged, self.old])
 
     @property
     def after(self) -> pl.DataFrame:
-        """All rows as they are."""
-        return pl.concat([self.still, self.new])
+        """All rows after the batch."""
+        return pl.concat([self.unchanged, self.new])
 
 
-def table_delta(known: pl.DataFrame, changes: pl.DataFrame, identity: Sequence[str]) -> TableDelta:
-    """What changes do to the rows that are known; both have the same columns.
+def table_delta(stored: pl.DataFrame, changes: pl.DataFrame, identity: Sequence[str]) -> TableDelta:
+    """What changes do to stored rows; both have the same columns.
 
     >>> columns = ["id", "__position", "__sets", "__time"]
     >>> def rows(*given): return pl.DataFrame(given, schema=columns, orient="row")
-    >>> side = table_delta(rows((1, "1", True, 10), (2, "2", True, 10)), rows((1, "3", False, 20)), ["id"])
-    >>> side.still["id"].to_list(), side.old.rows(), side.new.rows()
+    >>> delta = table_delta(rows((1, "1", True, 10), (2, "2", True, 10)), rows((1, "3", False, 20)), ["id"])
+    >>> delta.unchanged["id"].to_list(), delta.old.rows(), delta.new.rows()
     ([2], [(1, '1', True, 20)], [])
     """
     by = list(identity)
+    live = stored.filter(IS_UPSERT)
     if changes.is_empty():
-        return TableDelta(known.filter(SETS), changes, changes, changes, OrderedChanges(changes, 0, 0), 0)
-    ordered = ordered_changes(changes, known, by)
+        return TableDelta(live, changes, changes, changes, OrderedChanges(changes, 0, 0), 0)
+    ordered = ordered_changes(changes, stored, by)
     last = ordered.last(by)
-    live = known.filter(SETS)
-    when = last.select(*by, pl.col(TIME).alias(_CHANGED_AT))
-    old = join_by_key(live, when, by, nulls_equal=True, maintain_order="left")
-    removals = ordered.changes.unique(by, keep="first", maintain_order=True).filter(~pl.col(SETS))
+    changed_at = last.select(*by, pl.col(TIME).alias(_CHANGED_AT))
+    old = join_by_key(live, changed_at, by, nulls_equal=True, maintain_order="left")
+    removals = ordered.changes.unique(by, keep="first", maintain_order=True).filter(~pl.col(IS_UPSERT))
     return TableDelta(
-        live.join(when, on=by, how="anti", nulls_equal=True, maintain_order="left"),
+        live.join(changed_at, on=by, how="anti", nulls_equal=True, maintain_order="left"),
         old.with_columns(pl.col(_CHANGED_AT).alias(TIME)).drop(_CHANGED_AT),
-        last.filter(SETS),
+        last.filter(IS_UPSERT),
         last,
         ordered,
-        removals.join(known, on=by, how="anti", nulls_equal=True).height,
+        removals.join(stored, on=by, how="anti", nulls_equal=True).height,
     )
-
-
-How = Literal["inner", "left", "full"]
-_OTHER_TIME = "__other_time"
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedView:
-    """Rows of the left table beside those of the right that have the same key; null equals nothing."""
+    """The join of two tables; only rows that involve a changed row are computed. Null equals nothing."""
 
     on: tuple[str, ...]
     left: tuple[str, ...]
     """Columns of the left table, without the key."""
     right: tuple[str, ...]
-    how: How
+    how: TableJoinHow
 
-    def taken(self, left: TableDelta, right: TableDelta) -> pl.DataFrame:
-        """Rows of the view before the batch that may not be there any more, or have changed."""
-        pairs = [(left.old, right.before), (left.still, right.old)]
-        return pl.concat([self._nothing(left), *self._pairs(pairs), *self._alone(left, right, after=False)])
+    def removed(self, left: TableDelta, right: TableDelta) -> pl.DataFrame:
+        """Rows of the view before the batch that may be gone or different."""
+        pairs = [(left.old, right.before), (left.unchanged, right.old)]
+        return pl.concat([self._empty(left), *self._matches(pairs), *self._unmatched(left, right, after=False)])
 
-    def brought(self, left: TableDelta, right: TableDelta) -> pl.DataFrame:
-        """Rows of the view after the batch that may not have been there before, or have changed."""
-        pairs = [(left.new, right.after), (left.still, right.new)]
-        return pl.concat([self._nothing(left), *self._pairs(pairs), *self._alone(left, right, after=True)])
+    def added(self, left: TableDelta, right: TableDelta) -> pl.DataFrame:
+        """Rows of the view after the batch that may be new or different."""
+        pairs = [(left.new, right.after), (left.unchanged, right.new)]
+        return pl.concat([self._empty(left), *self._matches(pairs), *self._unmatched(left, right, after=True)])
 
-    def _nothing(self, left: TableDelta) -> pl.DataFrame:
+    def _empty(self, left: TableDelta) -> pl.DataFrame:
         columns = (*self.on, *self.left, *self.right, TIME)
-        return pl.DataFrame(schema={name: left.still.schema[name] for name in columns})
+        return pl.DataFrame(schema={name: left.unchanged.schema[name] for name in columns})
 
-    def _pairs(self, sides: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> Iterator[pl.DataFrame]:
-        """Rows that meet; their order does not matter, because no row of the view comes twice."""
+    def _matches(self, sides: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> Iterator[pl.DataFrame]:
+        """Matching rows, in any order: no row of the view occurs twice."""
         for left, right in sides:
             if not left.is_empty() and not right.is_empty():
                 ours = left.select(*self.on, *self.left, TIME)
                 theirs = right.select(*self.on, *self.right, pl.col(TIME).alias(_OTHER_TIME))
                 later = pl.max_horizontal(TIME, _OTHER_TIME).alias(TIME)
-                met = join_by_key(ours, theirs, self.on)
-                yield met.select(*self.on, *self.left, *self.right, later)
+                yield join_by_key(ours, theirs, self.on).select(*self.on, *self.left, *self.right, later)
 
-    def _alone(self, left: TableDelta, right: TableDelta, *, after: bool) -> list[pl.DataFrame]:
-        """Rows beside which there is none of the other table, with nulls in its place."""
-        found = []
+    def _unmatched(self, left: TableDelta, right: TableDelta, *, after: bool) -> Iterator[pl.DataFrame]:
+        """Rows without a match, with nulls for the other table."""
         if self.how != "inner":
-            found.append(self._without(left, right, self.left, self.right, after=after))
+            yield self._without_match(left, right, self.left, self.right, after=after)
         if self.how == "full":
-            found.append(self._without(right, left, self.right, self.left, after=after))
-        return found
+            yield self._without_match(right, left, self.right, self.left, after=after)
 
-    def _without(
-        self, side: TableDelta, other: TableDelta, ours: Sequence[str], missing: Sequence[str], *, after: bool
+    def _without_match(
+        self, table: TableDelta, other: TableDelta, ours: Sequence[str], missing: Sequence[str], *, after: bool
     ) -> pl.DataFrame:
         on = list(self.on)
         now = other.after if after else other.before
-        changed = (side.new if after else side.old).select(*on, *ours, TIME)
-        # A row that did not change is affected only where the first row of its key came or the last one went.
-        was, become = other.before.select(on).unique(), other.after.select(on).unique()
-        turned = pl.concat([was.join(become, on=on, how="anti"), become.join(was, on=on, how="anti")])
+        changed = (table.new if after else table.old).select(*on, *ours, TIME)
+        # An unchanged row is affected only where the first row of its key was added or the last one removed.
+        was, is_now = other.before.select(on).unique(), other.after.select(on).unique()
+        turned = pl.concat([was.join(is_now, on=on, how="anti"), is_now.join(was, on=on, how="anti")])
         when = other.last.join(turned, on=on, how="semi").group_by(on).agg(pl.col(TIME).max().alias(_OTHER_TIME))
-        affected = pl.concat([changed, side.still.join(turned, on=on, how="semi").select(*on, *ours, TIME)])
-        alone = affected.join(now.select(on), on=on, how="anti")
-        alone = join_by_key(alone, when, on, how="left", maintain_order="left")
-        nulls = [pl.lit(None, other.still.schema[name]).alias(name) for name in missing]
+        affected = pl.concat([changed, table.unchanged.join(turned, on=on, how="semi").select(*on, *ours, TIME)])
+        unmatched = affected.join(now.select(on), on=on, how="anti")
+        unmatched = join_by_key(unmatched, when, on, how="left", maintain_order="left")
+        nulls = [pl.lit(None, other.unchanged.schema[name]).alias(name) for name in missing]
         time = pl.max_horizontal(TIME, _OTHER_TIME).alias(TIME)
-        return alone.with_columns(*nulls, time).select(*on, *self.left, *self.right, TIME)
-
-
-RIGHT, HASH = "__right", "__hash"
-MOST_CHUNKS = 16
+        return unmatched.with_columns(*nulls, time).select(*on, *self.left, *self.right, TIME)
 
 
 @dataclass(frozen=True)
 class TableJoinOperator:
-    """Keeps the rows of both tables by the key they are joined on.
+    """Keeps the rows of both tables by their join key.
 
-    A state row is a row of one table, in the columns of the view, or the memory of a deleted one. Only the rows of the
-    keys that a batch touches are looked at: they are found by the hash that lies beside each.
+    A state row is a row of one table, in the columns of the view, or its tombstone. A batch only looks at the rows of
+    the join keys that it touches, which it finds by their stored hash.
     """
 
     name: str
     left: ChangelogInput
     second: ChangelogInput
     on: JoinKey
-    how: How
+    how: TableJoinHow
     columns: JoinedColumns
-    deleted: TombstoneRetention
+    tombstones: TombstoneRetention
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns of the left table on which it is joined."""
+        """The left table's join columns."""
         return self.left.key
 
     @property
@@ -182,27 +174,21 @@ class TableJoinOperator:
         return self.left.partial_schema
 
     @cached_property
-    def _row_keys(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The primary keys as the view names them."""
-        left = tuple(self.columns.left.get(name, name) for name in self.left.row_key)
-        given = dict(zip(self.on.right, self.on.left, strict=True))
-        return left, tuple(given.get(name) or self.columns.right[name] for name in self.second.row_key)
-
-    @cached_property
     def view_key(self) -> tuple[str, ...]:
-        """What tells rows of the view apart: both primary keys."""
-        left, right = self._row_keys
-        return tuple(dict.fromkeys((*left, *right)))
+        """The primary key of the view: those of both tables, under the view's names."""
+        left = tuple(self.columns.left.get(name, name) for name in self.left.row_key)
+        names = {**self.columns.right, **self.on.left_of_right}
+        return tuple(dict.fromkeys((*left, *(names[name] for name in self.second.row_key))))
 
     @cached_property
     def identity(self) -> tuple[str, ...]:
-        """A row of one table under one join key: when that changes, the row is known under the old one too."""
+        """A row of one table under one join key: a row that moves to another key leaves a tombstone under the old."""
         return tuple(dict.fromkeys((RIGHT, *self.on.left, *self.view_key)))
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
         """Which table, the view's columns of it, and its last change."""
-        return {RIGHT: pl.Boolean(), HASH: pl.Int64(), **self.columns.schema, **ORDERED}
+        return {RIGHT: pl.Boolean(), HASH: pl.Int64(), **self.columns.schema, **LAST_CHANGE}
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
@@ -211,7 +197,7 @@ class TableJoinOperator:
 
     @property
     def output_time(self) -> str:
-        """The later event time of what changed."""
+        """The later event time of both rows."""
         return CHANGED_AT
 
     @property
@@ -220,7 +206,7 @@ class TableJoinOperator:
         return {}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Changes of the left table travel one by one."""
+        """Changes of the left table, one by one."""
         return self.left.combine(rows, bounds)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
@@ -230,44 +216,42 @@ class TableJoinOperator:
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
-        """Take the changes of both tables, and say what they did to the view."""
-        ours = self._placed(partials.rename(dict(self.columns.left)), right=False)
-        renamed = {**dict(zip(self.on.right, self.on.left, strict=True)), **self.columns.right}
-        theirs = self._placed(second.rename(renamed), right=True)
+        """Apply the changes of both tables, and emit what they did to the view."""
+        ours = self._state_rows(partials.rename(dict(self.columns.left)), right=False)
+        theirs = self._state_rows(second.rename({**self.on.left_of_right, **self.columns.right}), right=True)
         hashes = pl.concat([ours[HASH], theirs[HASH]]).unique()
         touching = state[HASH].is_in(hashes.implode()) if hashes.len() else pl.repeat(False, state.height, eager=True)
         touched = state.filter(touching)
         left = table_delta(touched.filter(~pl.col(RIGHT)), ours, self.identity)
         right = table_delta(touched.filter(RIGHT), theirs, self.identity)
         last = pl.concat([left.last, right.last])
-        aside = touched.join(last, on=list(self.identity), how="anti", nulls_equal=True)
-        kept = pl.concat([state.filter(~touching), aside, last])
-        over = kept.select(self.deleted.over(bounds)).to_series()
+        rest = touched.join(last, on=list(self.identity), how="anti", nulls_equal=True)
+        kept = pl.concat([state.filter(~touching), rest, last])
+        over = kept.select(self.tombstones.expired(bounds)).to_series()
+        removed = kept.clear()
         if over.any():
-            gone, kept = kept.filter(over), kept.filter(~over)
-        else:
-            gone = kept.clear()
+            removed, kept = kept.filter(over), kept.filter(~over)
         return Applied(
-            kept.rechunk() if kept.n_chunks() > MOST_CHUNKS else kept,
-            last.filter(~self.deleted.over(bounds)),
-            gone.select(self.identity),
+            kept.rechunk() if kept.n_chunks() > MAX_CHUNKS else kept,
+            last.filter(~self.tombstones.expired(bounds)),
+            removed.select(self.identity),
             self._output(left, right, bounds) if last.height else pl.DataFrame(schema=self.output_schema),
             dropped=left.ordered.dropped,
             dropped_second=right.ordered.dropped,
             counters={
                 "stale": left.ordered.stale + right.ordered.stale,
                 "duplicates": left.ordered.duplicates + right.ordered.duplicates,
-                "removed_unknown": left.unknown + right.unknown,
-                "updates_without_before": int(partials[ALONE].sum()) + int(second[ALONE].sum()),
+                "removed_unknown": left.removed_unknown + right.removed_unknown,
+                "updates_without_before": int(partials[LACKS_BEFORE].sum()) + int(second[LACKS_BEFORE].sum()),
             },
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest moment at which a deletion is forgotten."""
-        return self.deleted.due(state)
+        """The earliest moment at which a tombstone expires."""
+        return self.tombstones.due(state)
 
-    def _placed(self, changes: pl.DataFrame, *, right: bool) -> pl.DataFrame:
-        """Changes of one table as rows of state."""
+    def _state_rows(self, changes: pl.DataFrame, *, right: bool) -> pl.DataFrame:
+        """Changes of one table as state rows."""
         if changes.is_empty():
             return pl.DataFrame(schema=self.state_schema)
         hashes = pl.Series(HASH, key_hash(changes, self.on.left), dtype=pl.Int64)
@@ -276,22 +260,22 @@ class TableJoinOperator:
         return changes.with_columns(pl.lit(right).alias(RIGHT), hashes, *nulls).select(self.state_schema.keys())
 
     def _output(self, left: TableDelta, right: TableDelta, bounds: TimeBounds) -> pl.DataFrame:
-        """What was in the view and is not, or not so, comes before what takes its place."""
+        """The changes of the view, all retractions first."""
         view = JoinedView(self.on.left, tuple(self.columns.left_schema), tuple(self.columns.right_schema), self.how)
-        taken, brought = view.taken(left, right), view.brought(left, right)
+        removed, added = view.removed(left, right), view.added(left, right)
         key = list(self.view_key)
-        taken = taken.with_columns(_change(taken, brought, key, UPDATE_BEFORE, DELETE))
-        brought = brought.with_columns(_change(brought, taken, key, UPDATE_AFTER, INSERT))
-        # One position for a batch: a row of the view is taken and brought at most once in it.
+        removed = removed.with_columns(_change(removed, added, key, UPDATE_BEFORE, DELETE))
+        added = added.with_columns(_change(added, removed, key, UPDATE_AFTER, INSERT))
+        # One position per batch is enough: a row of the view is removed and added at most once in it.
         position = sortable(pl.lit(bounds.batch)).alias(POSITION)
-        return pl.concat([taken, brought]).select(
+        return pl.concat([removed, added]).select(
             *self.columns.schema, CHANGE, position, pl.col(TIME).cast(MOMENT).alias(CHANGED_AT)
         )
 
 
-def _change(rows: pl.DataFrame, others: pl.DataFrame, key: list[str], updated: str, otherwise: str) -> pl.Series:
-    """An update where the other rows have the key too."""
+def _change(rows: pl.DataFrame, others: pl.DataFrame, key: list[str], update: str, otherwise: str) -> pl.Series:
+    """An update where the other rows have the same key."""
     known = others.select(*key, pl.lit(True).alias(CHANGE)).unique(key)
     beside = join_by_key(rows.select(key), known, key, how="left", nulls_equal=True, maintain_order="left")
-    found = pl.when(pl.col(CHANGE)).then(pl.lit(updated)).otherwise(pl.lit(otherwise))
+    found = pl.when(pl.col(CHANGE)).then(pl.lit(update)).otherwise(pl.lit(otherwise))
     return beside.select(found.alias(CHANGE)).to_series()

@@ -104,7 +104,9 @@ def test_a_result_cannot_have_the_name_of_another_column(name: str) -> None:
 
 def test_a_join_says_when_it_needs_old_rows() -> None:
     foreign = table_join("t", on={"shop": "id"}, left_key="order", right_key="id")
-    assert "left updates must come with update_before, by which a row leaves its old shop" in foreign.state_description
+    assert (
+        "left updates must come with update_before, which removes a row from its old shop" in foreign.state_description
+    )
     assert "right updates" not in foreign.state_description
     assert "update_before" not in table_join("t", on="id", left_key="id", right_key="id").state_description
 
