@@ -65,8 +65,8 @@ def _lookup_rate(spark: SparkSession, folder: Path, rows: int) -> float:
         _drop(folder / "rows", size)
         enriched.run(checkpoint=str(checkpoint), mode=hr.available_now(), spark=spark)
     last = history.read(checkpoint / FLOW)[-1]
-    if last["counters"]["names"]["calls"] != rows:
-        raise SystemExit(f"{rows} keys were not asked for once each, so no rate means anything: {last['counters']}")
+    if last.counters["names"]["calls"] != rows:
+        raise SystemExit(f"{rows} keys were not asked for once each, so no rate means anything: {last.counters}")
     return rows / float(last["seconds"]["batch"])
 
 

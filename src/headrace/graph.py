@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from headrace.errors import DefinitionError, HeadraceError
+from headrace.node_id import NodeId
+from headrace.reports import ReportAccumulator
 
 if TYPE_CHECKING:
-    from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField
 
@@ -160,7 +161,7 @@ class StepNode:
     """A step in the graph with the nodes it reads, and what ``explain`` says about it."""
 
     step: StepDefinition
-    inputs: tuple[str, ...]
+    inputs: tuple[NodeId, ...]
     columns: tuple[str, ...]
     side_outputs: Mapping[str, Any] = field(default_factory=dict)
     """Schema of each side output by its name."""
@@ -209,7 +210,7 @@ class Graph:
 
     pipeline: str
     checkpoint: Path
-    reports: Accumulator[dict[Any, Any]]
+    reports: ReportAccumulator
     sources: dict[str, SourceNode] = field(default_factory=dict)
     steps: dict[str, StepNode] = field(default_factory=dict)
     flows: dict[str, FlowNode] = field(default_factory=dict)
@@ -275,22 +276,20 @@ class Graph:
             tuple(name for name in self.steps if ("step", name) in found),
         )
 
-    def sources_behind(self, node: str) -> set[str]:
-        """The sources whose rows come to a node, ``source.<name>`` or ``step.<name>``."""
-        kind, name = node.split(".", 1)
-        if kind == "source":
-            return {name}
-        return set().union(*(self.sources_behind(given) for given in self.steps[name].inputs))
+    def sources_behind(self, node: NodeId) -> set[str]:
+        """The sources whose rows come to a source or step."""
+        if node.kind == "source":
+            return {node.name}
+        return set().union(*(self.sources_behind(given) for given in self.steps[node.name].inputs))
 
     def stateful(self, steps: Iterable[str]) -> tuple[str, ...]:
         """Those of some steps that have state, and so time bounds of their own."""
         return tuple(name for name in steps if not self.steps[name].stateless)
 
-    def time_node(self, node: str) -> str:
-        """The source or stateful step, ``source.<name>`` or ``step.<name>``, whose event time a node's rows follow."""
-        kind, name = node.split(".", 1)
-        if kind == "step" and self.steps[name].stateless:
-            return self.time_node(self.steps[name].inputs[0])
+    def time_node(self, node: NodeId) -> NodeId:
+        """The source or stateful step whose event time the rows of a source or step follow."""
+        if node.kind == "step" and self.steps[node.name].stateless:
+            return self.time_node(self.steps[node.name].inputs[0])
         return node
 
     def time_field(self, frame: DataFrame, *, step: str) -> StructField:
@@ -303,6 +302,16 @@ class Graph:
                 "Apply hr.event_time(...) to the source, and keep its column (or a window) unchanged in every select.",
             )
         return tagged[0]
+
+
+def time_tag(node: NodeId) -> dict[str, str]:
+    """The metadata of a column that carries the event time of a node."""
+    return {TIME_TAG: str(node)}
+
+
+def tagged_node(column: StructField) -> NodeId:
+    """The node whose event time a column carries."""
+    return NodeId.parse(column.metadata[TIME_TAG])
 
 
 def check_name(what: str, name: str) -> None:

@@ -64,9 +64,9 @@ def test_the_authors_own_code_changes_neither_time_nor_late_rows_nor_the_account
     run(drain=True)
     assert [(row["account"], row["total"]) for row in hr.memory("shaped_days")] == [("a", 500.0)]
     assert [(row["account"], row["amount"]) for row in hr.memory("shaped_late")] == [("a", 7.0)]
-    entries = [entry["account"] for entry in history.read(checkpoint / "shaped")]
-    read = sum(entry["sources"]["in"]["read"] for entry in entries if entry["sources"])
-    hours = [entry["steps"]["hourly"] for entry in entries if entry["steps"]]
-    days = [entry["steps"]["daily"] for entry in entries if entry["steps"]]
-    assert (read, sum(n["in"] for n in hours), sum(n["late"] for n in hours)) == (6, 5, 1)
-    assert (sum(n["in"] for n in days), sum(n["accepted"] for n in days)) == (3, 3)
+    entries = [entry.account for entry in history.read(checkpoint / "shaped")]
+    read = sum(entry.sources["in"].read for entry in entries if entry.sources)
+    hours = [entry.steps["hourly"] for entry in entries if entry.steps]
+    days = [entry.steps["daily"] for entry in entries if entry.steps]
+    assert (read, sum(n.in_ for n in hours), sum(n.late for n in hours)) == (6, 5, 1)
+    assert (sum(n.in_ for n in days), sum(n.accepted for n in days)) == (3, 3)

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import headrace as hr
 from headrace.connectors.base.sink import Guarantee
 from headrace.observe import history
+from headrace.observe.history import HistoryEntry
 from headrace.runtime.backpressure import FIRST_CAP, WARM_AFTER
 from headrace.runtime.pipeline import Pipeline
 from headrace.services.service import Service
@@ -112,8 +113,8 @@ def _until(done: Callable[[], bool], feed: Feed, *, rows_a_second: int = 0, seco
         feed.steadily(rows_a_second, 3 * TICK)
 
 
-def _read(entry: dict[str, Any]) -> int:
-    return int(entry["account"]["sources"]["numbers"]["read"])
+def _read(entry: HistoryEntry) -> int:
+    return entry.account.sources["numbers"].read
 
 
 def _all_read(flow: Path) -> int:
@@ -136,9 +137,9 @@ def test_a_burst_of_ten_times_the_load_waits_in_kafka_and_drains_while_batches_k
     batches = history.read(flow)[warm:]
     # The sink's part of a batch: what the machine adds is not the pace's doing.
     assert max(_read(entry) for entry in batches) * sink.seconds_a_row <= 2 * target
-    assert max(entry["unread"]["numbers"] for entry in batches) > 10 * load
-    assert batches[-1]["unread"]["numbers"] == 0
-    assert all(_read(entry) <= entry["cap"] + PARTITIONS for entry in batches)
+    assert max(entry.unread["numbers"] for entry in batches) > 10 * load
+    assert batches[-1].unread["numbers"] == 0
+    assert all(_read(entry) <= (entry.cap or 0) + PARTITIONS for entry in batches)
     assert sink.rows == feed.rows
 
 
@@ -150,10 +151,10 @@ def test_a_slow_sink_makes_batches_smaller_and_nothing_is_lost(
     flow = run(_counting(kafka.address, feed.topic, sink), hr.micro_batch("500 milliseconds", keep_up=True))
     _until(lambda: _all_read(flow) == feed.rows, feed)
     batches = history.read(flow)
-    caps = [entry["cap"] for entry in batches]
+    caps = [entry.cap or 0 for entry in batches]
     assert caps[: WARM_AFTER + 1] == [FIRST_CAP] * (WARM_AFTER + 1)
     assert max(caps[-2:]) <= FIRST_CAP / 2
     assert [_read(entry) for entry in batches[: WARM_AFTER + 1]] == [FIRST_CAP] * (WARM_AFTER + 1)
     assert max(_read(entry) for entry in batches[-2:]) <= FIRST_CAP / 2
-    assert batches[-1]["unread"]["numbers"] == 0
+    assert batches[-1].unread["numbers"] == 0
     assert sink.rows == feed.rows

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from headrace.generator.faults import FAULTS, ID_IN_RAW
 from headrace.generator.payments import Payments
+from headrace.json_codec import encode
 from headrace.observe import history
 
 ROWS = 1_000_000
@@ -97,7 +98,7 @@ def test_the_account_of_the_whole_history_adds_up(finished: tuple[Path, pl.DataF
     root, truth = finished
     totals: Counter[str] = Counter()
     for entry in history.read(root / "checkpoint" / "spend"):
-        for kind, nodes in entry["account"].items():
+        for kind, nodes in encode(entry.account).items():
             for node, numbers in nodes.items():
                 totals.update({f"{kind}.{node}.{name}": number for name, number in numbers.items()})
     broken = truth["reason"].is_not_null().sum()

@@ -272,8 +272,8 @@ def test_the_last_state_of_followed_tables_equals_a_query_though_the_connector_i
             wanted = connection.execute(f"select {', '.join(COLUMNS)} from {followed.name}.{table} order by id")
             assert _last_state(rows) == wanted.fetchall()
             batches = history.read(tmp_path / "checkpoint" / table)
-            assert sum(batch["account"]["sources"][table]["dead"] for batch in batches) == 0
-            assert sum(batch["account"]["sources"][table]["handed_on"] for batch in batches) == len(rows)
+            assert sum(batch.account.sources[table].dead for batch in batches) == 0
+            assert sum(batch.account.sources[table].handed_on for batch in batches) == len(rows)
         assert {row["change"] for row in found["whole"]} == {"insert", "update_before", "update_after", "delete"}
         assert any(row["unchanged"] == ["note"] for row in found["keyed"])
 

@@ -90,7 +90,7 @@ def test_a_flow_with_several_outputs_runs_its_plan_once_and_ends_with_a_drain(pl
     assert sum(listed) == len(EXPECTED)
     assert sorted(file.name.split("-")[0] for file in seen.iterdir()) == ["1", "2", "3", "4", "5", "6"]
     batches = history.read(place.checkpoint / "spend")
-    assert {len(entry["account"]["sinks"]) for entry in batches} >= {3, 5}
+    assert {len(entry.account.sinks) for entry in batches} >= {3, 5}
     with pytest.raises(hr.HeadraceError) as raised:
         pipeline.start(checkpoint=place.checkpoint, spark=spark)
     assert str(raised.value) == (
@@ -193,7 +193,7 @@ def test_a_task_that_fails_after_its_state_is_computed_is_tried_again_without_co
     assert _windows("retried") == EXPECTED
     batches = history.read(place.checkpoint / "spend")
     assert len(list(place.root.glob("*.failed"))) == 2 * len(batches)
-    assert sum(entry["account"]["steps"]["hourly"]["accepted"] for entry in batches) == 5
+    assert sum(entry.account.steps["hourly"].accepted for entry in batches) == 5
 
 
 def test_a_second_pipeline_reads_only_what_the_first_has_listed(place: Any, spark: SparkSession) -> None:
@@ -229,7 +229,7 @@ def test_micro_batches_go_on_until_the_pipeline_is_stopped(place: Any, spark: Sp
     finally:
         running.stop()
     assert _windows("going on") == EXPECTED[:3]
-    assert history.read(place.checkpoint / "spend")[-1]["watermarks"]["payments"] > 0
+    assert history.read(place.checkpoint / "spend")[-1].watermarks["payments"] > 0
 
 
 def test_a_row_can_say_where_it_came_from(place: Any, spark: SparkSession) -> None:

@@ -126,8 +126,8 @@ def test_a_partition_that_lags_holds_the_watermark_so_that_its_rows_are_not_late
     rows = _run(counted, tmp_path, spark)
     assert [(row["account"], row["n"]) for row in rows if row["account"] == "slow"] == [("slow", 2)]
     batches = history.read(tmp_path / "checkpoint" / "counted")
-    assert sum(entry["account"]["steps"]["minute"]["late"] for entry in batches) == 0
-    assert set(batches[-1]["partitions"]["rows"]) == {f"{topic.name}/0", f"{topic.name}/1"}
+    assert sum(entry.account.steps["minute"].late for entry in batches) == 0
+    assert set(batches[-1].partitions["rows"]) == {f"{topic.name}/0", f"{topic.name}/1"}
 
 
 @pytest.mark.parametrize("start", ["latest", "moment", "offsets"])
@@ -192,7 +192,7 @@ def test_offsets_that_are_gone_stop_the_flow_or_are_counted(
     root = tmp_path / "count"
     rows = _run(_copy(topic.name, topic.servers, root / "out", on_lost="count"), root, spark)
     assert [row["id"] for row in rows] == ["p0", "p4", "p5"]
-    assert sum(entry["lost"]["rows"] for entry in history.read(root / "checkpoint" / "copied")) == 3
+    assert sum(entry.lost["rows"] for entry in history.read(root / "checkpoint" / "copied")) == 3
 
 
 def _earliest(topic: Topic) -> int:
@@ -283,9 +283,9 @@ def test_a_bound_on_rows_makes_many_batches_and_loses_nothing(
     rows = _run(_copy(topic.name, topic.servers, tmp_path / "out"), tmp_path, spark, mode=mode)
     assert len({row["id"] for row in rows}) == len(rows) == 100
     batches = history.read(tmp_path / "checkpoint" / "copied")
-    assert [entry["account"]["sources"]["rows"]["read"] for entry in batches] == [40, 40, 20]
-    assert [entry["unread"]["rows"] for entry in batches] == [60, 20, 0]
-    assert {entry["cap"] for entry in batches} == {40}
+    assert [entry.account.sources["rows"].read for entry in batches] == [40, 40, 20]
+    assert [entry.unread["rows"] for entry in batches] == [60, 20, 0]
+    assert {entry.cap for entry in batches} == {40}
 
 
 @pytest.mark.parametrize("mistake", ["topic", "server"])

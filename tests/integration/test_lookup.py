@@ -21,6 +21,7 @@ import headrace as hr
 from headrace.connectors.postgres.lookup import postgres_lookup
 from headrace.connectors.redis.lookup import redis_lookup
 from headrace.observe import history
+from headrace.observe.account import StepCounts
 from headrace.operators.lookup.client import cache
 from headrace.operators.lookup.lookup import lookup
 from headrace.operators.lookup.requests import breaker
@@ -232,20 +233,11 @@ def test_a_lookup_in_a_flow_is_counted_explained_and_can_be_taken_out_again(
     assert "reads step.tiers; columns id, at, tier, lucky" in text
     assert "answers are not repeatable: a batch that runs again asks again" in text
     first.run(checkpoint=tmp_path / "checkpoint", mode=hr.available_now(), spark=spark)
-    (raw,) = (entry for entry in history.read(tmp_path / "checkpoint" / "raw") if entry["account"]["sources"])
-    assert raw["account"]["steps"]["tiers"] | {"partly_late": 0} == {
-        "in": 1000, "accepted": 1000, "late": 0, "partly_late": 0, "dropped": 0, "failed": 0, "waited": 0, "waiting": 0,
-    }  # fmt: skip
-    assert (raw["account"]["steps"]["luck"]["accepted"], raw["account"]["steps"]["luck"]["failed"]) == (990, 10)
-    assert (
-        raw["counters"]["tiers"]["keys"],
-        raw["counters"]["luck"]["calls"],
-        raw["counters"]["luck"]["failures"],
-    ) == (
-        100,
-        100,
-        1,
-    )
+    (raw,) = (entry for entry in history.read(tmp_path / "checkpoint" / "raw") if entry.account.sources)
+    assert raw.account.steps["tiers"] == StepCounts(in_=1000, accepted=1000)
+    assert (raw.account.steps["luck"].accepted, raw.account.steps["luck"].failed) == (990, 10)
+    tiers, luck = raw.counters["tiers"], raw.counters["luck"]
+    assert (tiers["keys"], luck["calls"], luck["failures"]) == (100, 100, 1)
     assert luck["breaker_open"] == 0
     rows = pl.read_parquet(tmp_path / "raw" / "**" / "*.parquet")
     assert rows.height == 990

@@ -83,12 +83,12 @@ def test_whatever_the_service_does_rows_are_kept_batches_end_in_time_and_the_bre
             (landing / f".{name}").write_text("\n".join(lines))
             (landing / f".{name}").rename(landing / f"{name}.json")
             enriched.run(checkpoint=checkpoint, mode=hr.available_now(), spark=spark)
-            entry = [entry for entry in history.read(checkpoint / "tiered") if entry["account"]["sources"]][-1]
-            steps = entry["account"]["steps"]["tiers"]
-            assert steps["in"] == ROWS == steps["accepted"] + steps["failed"]
+            entry = [entry for entry in history.read(checkpoint / "tiered") if entry.account.sources][-1]
+            steps = entry.account.steps["tiers"]
+            assert steps.in_ == ROWS == steps.accepted + steps.failed
             longest = TIMEOUT * (RETRIES + 1) * ceil(KEYS / IN_FLIGHT) + 2
-            assert entry["seconds"]["batch"] <= longest, f"{name}: {entry['seconds']}"
-            return {"failed": steps["failed"], **entry["counters"]["tiers"]}
+            assert entry.seconds.batch <= longest, f"{name}: {entry.seconds}"
+            return {"failed": steps.failed, **entry.counters["tiers"]}
 
         # The first batch of a process starts its Python workers, which is nobody's waiting.
         first = after("well", well)

@@ -24,7 +24,9 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import app
+from headrace.json_codec import encode
 from headrace.observe import history
+from headrace.observe.account import SourceCounts
 from headrace.observe.committed import committed_rows
 from headrace.outages import OutageMarker, outages
 from headrace.runtime.pipeline import Pipeline
@@ -86,7 +88,7 @@ def _accounts(checkpoint: Path, output: str) -> dict[str, int]:
     """The sum of an output's account over all batches."""
     totals: dict[str, int] = {}
     for entry in history.read(checkpoint):
-        for count, rows in entry["account"]["sinks"].get(output, {}).items():
+        for count, rows in encode(entry.account.sinks.get(output, {})).items():
             totals[count] = totals.get(count, 0) + rows
     return totals
 
@@ -286,7 +288,7 @@ def test_a_message_of_5_megabytes_is_a_dead_letter_of_its_source(
     letter = committed_rows(place.checkpoint / "copy" / "dead_letters").row(0, named=True)
     assert (letter["reason"], letter["origin"], letter["position"]) == ("TOO_LARGE", f"{topic}/1", 1)
     [entry] = history.read(place.checkpoint / "copy")
-    assert entry["account"]["sources"]["payments"] == {"read": 3, "handed_on": 2, "dead": 1}
+    assert entry.account.sources["payments"] == SourceCounts(read=3, handed_on=2, dead=1)
 
 
 @pytest.mark.full
@@ -462,7 +464,7 @@ def test_empty_batches_leave_no_mark_and_break_nothing(
     assert sorted(row["id"] for row in _messages(kafka, topic)) == ["1", "4"]
     assert sorted(row[0] for row in database.execute(f"select id from {name}")) == ["1", "4"]  # type: ignore[arg-type]
     batches = history.read(place.checkpoint / "copy")
-    assert [entry["account"]["sinks"]["main#1"]["out"] for entry in batches] == [0, 1, 0, 0, 1]
+    assert [entry.account.sinks["main#1"].out for entry in batches] == [0, 1, 0, 0, 1]
 
 
 def test_a_second_start_is_refused_with_the_holders_name_and_old_signs_are_cleared(

@@ -16,6 +16,7 @@ import headrace as hr
 from headrace.connectors.servers import running
 from headrace.errors import HeadraceError
 from headrace.observe import history
+from headrace.observe.history import TableVersion
 from headrace.services.service import Service
 
 pytestmark = pytest.mark.spark
@@ -49,9 +50,9 @@ def joined(spark: SparkSession, tmp_path: Path) -> Run:
     return run
 
 
-def _told(root: Path) -> list[dict[str, Any]]:
-    """What history says of the table, batch after batch."""
-    return [entry["tables"]["prices"] for entry in history.read(root / "checkpoint" / "priced")]
+def _versions(root: Path) -> list[TableVersion]:
+    """The table in the history, batch after batch."""
+    return [entry.tables["prices"] for entry in history.read(root / "checkpoint" / "priced")]
 
 
 def test_a_query_to_postgresql_is_read_again_and_its_last_rows_are_kept_while_it_is_away(
@@ -77,9 +78,9 @@ def test_a_query_to_postgresql_is_read_again_and_its_last_rows_are_kept_while_it
         with psycopg.connect(server.dsn, autocommit=True) as connection:
             connection.execute("delete from prices where item = 'rum'")
         assert joined(table) == [("oil", None, 3), ("rum", None, 3), ("tea", 4, 3)]
-    told = _told(tmp_path)
-    assert [each["version"] for each in told] == [1, 2, 2, 2, 3]
-    assert [each["problem"] is None for each in told] == [True, True, False, False, True]
+    read = _versions(tmp_path)
+    assert [each.version for each in read] == [1, 2, 2, 2, 3]
+    assert [each.problem is None for each in read] == [True, True, False, False, True]
 
 
 def test_a_postgresql_that_is_away_before_the_first_batch_is_an_error(joined: Run, postgres: Service) -> None:
@@ -104,4 +105,4 @@ def test_a_delta_table_is_joined_in_its_newest_version(joined: Run, spark: Spark
     write([("tea", 3), ("rum", 9), ("oil", 5)], "overwrite")
     spark.sql(f"delete from delta.`{place}` where item = 'rum'")
     assert joined(hr.delta_table(place)) == [("oil", 5, 3), ("rum", None, 3), ("tea", 3, 3)]
-    assert [each["version"] for each in _told(tmp_path)] == [1, 2, 3]
+    assert [each.version for each in _versions(tmp_path)] == [1, 2, 3]

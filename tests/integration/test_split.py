@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headrace as hr
 from headrace.errors import DefinitionError
+from headrace.json_codec import encode
 from headrace.observe import history
 from headrace.runtime.pipeline import Pipeline
 from tests.integration.conftest import SCHEMA
@@ -52,7 +53,7 @@ def test_the_source_is_read_once_and_both_sides_are_counted(place: Any, spark: S
     assert [row["id"] for row in hr.memory(f"{place.root}/late")] == ["5"]
     batches = history.read(place.checkpoint / "probed")
     counts = [
-        sum(entry["account"][kind].get(name, {}).get(count, 0) for entry in batches)
+        sum(encode(entry.account)[kind].get(name, {}).get(count, 0) for entry in batches)
         for kind, name, count in (
             ("sources", "payments", "read"),
             ("sources", "payments", "dead"),

@@ -74,7 +74,7 @@ class Job:
         while len(batches := history.read(flow)) == before and process.poll() is None:
             time.sleep(0.02)
         # The first batches of a process take longest; the others tell how long the next one will take.
-        time.sleep(chance.uniform(0, 1.2) * min(entry["seconds"]["batch"] for entry in batches))
+        time.sleep(chance.uniform(0, 1.2) * min(entry.seconds.batch for entry in batches))
 
     def said(self) -> str:
         """The end of everything the job has printed."""

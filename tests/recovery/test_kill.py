@@ -101,9 +101,9 @@ def test_windows_and_late_rows_together_hold_every_good_row_once(survived: tuple
 def test_the_accounts_of_all_batches_add_up_to_the_input(survived: tuple[Any, pl.DataFrame]) -> None:
     job, truth = survived
     batches = history.read(job.log.parent)
-    assert [entry["batch"] for entry in batches] == list(range(len(batches)))
-    read = sum(entry["account"]["sources"]["payments"]["read"] for entry in batches)
-    dead = sum(entry["account"]["sources"]["payments"]["dead"] for entry in batches)
+    assert [entry.batch for entry in batches] == list(range(len(batches)))
+    read = sum(entry.account.sources["payments"].read for entry in batches)
+    dead = sum(entry.account.sources["payments"].dead for entry in batches)
     assert (read, dead) == (ROWS, truth["reason"].is_not_null().sum())
 
 

@@ -68,7 +68,7 @@ class Kills:
                     time.sleep(chance.uniform(0, 1.5))
                 assert process.poll() is None, f"the job ended before kill {number}: {job.said()}"
         assert job.run(*arguments, timeout=1800) == 0, job.said()
-        late = sum(entry["account"]["steps"]["spend"]["late"] for entry in history.read(job.log.parent))
+        late = sum(entry.account.steps["spend"].late for entry in history.read(job.log.parent))
         assert late == 0, "no row of the input is out of order by more than the bound"
         found = self.rows_in(kind, address, job.root)
         keys = found.select("account", "start")

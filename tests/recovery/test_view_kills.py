@@ -26,6 +26,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from headrace.connectors.servers import running
 from headrace.observe import history
+from headrace.observe.history import HistoryEntry
 from headrace.services.service import Service
 from tests.recovery.shop import LAST, TABLES, VIEW, Shop, close
 from tests.recovery.view_job import CUSTOMER, ORDER
@@ -66,7 +67,7 @@ def test_a_view_kept_in_three_places_equals_a_query_on_its_source_after_every_ki
                         while len(batches := history.read(flow)) == before and process.poll() is None:
                             time.sleep(0.02)
                     traded(shops, next_to_last)
-                    time.sleep(chance.uniform(0, 1.2) * batches[-1]["seconds"]["batch"])
+                    time.sleep(chance.uniform(0, 1.2) * batches[-1].seconds.batch)
                     assert process.poll() is None, f"the job ended before kill {number}: {job.said()}"
                 inside += _last_of(flow / "spark" / "offsets") > _last_of(flow / "spark" / "commits")
                 # The shops go on while the job is away, and once while the connector is away too.
@@ -220,16 +221,16 @@ def followed(route: str, postgres: Service) -> Iterator[Itself | Debezium]:
         yield debezium
 
 
-def _numbers(batches: list[dict[str, Any]]) -> tuple[Counter[str], int]:
+def _numbers(batches: list[HistoryEntry]) -> tuple[Counter[str], int]:
     """What the steps told in all batches, and how many rows were refused by sources, steps and sinks."""
     numbers: Counter[str] = Counter()
     refused = 0
     for batch in batches:
-        for step, said in batch["told"].items():
+        for step, said in batch.counters.items():
             numbers.update({f"{step}.{name}": number for name, number in said.items()})
-        account = batch["account"]
-        for part, outcome in (("sources", "dead"), ("steps", "failed"), ("sinks", "refused")):
-            refused += sum(each[outcome] for each in account[part].values())
+        refused += batch.account.dead
+        refused += sum(step.failed for step in batch.account.steps.values())
+        refused += sum(sink.refused for sink in batch.account.sinks.values())
     return numbers, refused
 
 

@@ -12,7 +12,9 @@ import polars as pl
 import pytest
 
 from headrace.event_time.record import BatchRecord
+from headrace.node_id import NodeId
 from headrace.operators.lookup.lookup import Lookup
+from headrace.reports import StepReport
 from headrace.wheel.stateless import Stateless, pass_rows
 from headrace.wheel.task import Task
 from tests.bad_service import BadService, bad_service
@@ -24,14 +26,13 @@ class Batch:
 
     rows: list[dict[str, Any]]
     letters: list[dict[str, Any]]
-    report: dict[str, Any]
+    report: StepReport
     seconds: float
 
     @property
     def counters(self) -> dict[str, int]:
         """The lookup's numbers."""
-        counters: dict[str, int] = self.report["counters"]
-        return counters
+        return dict(self.report.counters)
 
 
 class Batches:
@@ -43,13 +44,13 @@ class Batches:
         self._number = 0
 
     def __call__(self, step: Lookup, *frames: pl.DataFrame, clock: int = 0) -> Batch:
-        said: dict[tuple[Any, ...], dict[str, Any]] = {}
+        said: dict[tuple[Any, ...], Any] = {}
         began = time.monotonic()
         made = list(self.pieces(step, *frames, clock=clock, said=said))
         seconds = time.monotonic() - began
-        report = said["flow", self._number, f"step.{step.name}", 0]
-        letters = [row for file, _ in report["side"]["dead_letters"] for row in pl.read_ipc(file).rows(named=True)]
-        assert report["in"] == report["accepted"] + report["failed"]
+        report = said["flow", self._number, NodeId("step", step.name), 0]
+        letters = [row for file, _ in report.side["dead_letters"] for row in pl.read_ipc(file).rows(named=True)]
+        assert report.in_ == report.accepted + report.failed
         return Batch([row for frame in made for row in frame.rows(named=True)], letters, report, seconds)
 
     def pieces(
@@ -57,7 +58,7 @@ class Batches:
         step: Lookup,
         *frames: pl.DataFrame,
         clock: int = 0,
-        said: dict[tuple[Any, ...], dict[str, Any]] | None = None,
+        said: dict[tuple[Any, ...], Any] | None = None,
     ) -> Iterator[pl.DataFrame]:
         """A batch as its rows leave, which are asked for only as somebody takes them; ``said`` gets the report."""
         if id(step) not in self._bound:

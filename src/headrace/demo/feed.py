@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any
 import polars as pl
 from rich.table import Table
 
+from headrace.observe.account import Account, SourceCounts, StepCounts, total
 from headrace.observe.committed import commits, rows_of
-from headrace.observe.history import FILE
-from headrace.observe.status import total
+from headrace.observe.history import FILE, HistoryEntry, parse
 
 LATEST = 14
 
@@ -49,7 +48,7 @@ class Feed:
     windows: Committed
     late: Committed
     dead: Committed
-    batches: dict[int, dict[str, Any]] = field(default_factory=dict)
+    batches: dict[int, HistoryEntry] = field(default_factory=dict)
     """The history's entries; of a batch that ran again the later one."""
     reasons: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
@@ -67,9 +66,14 @@ class Feed:
         )
 
     @property
-    def entries(self) -> list[dict[str, Any]]:
+    def entries(self) -> list[HistoryEntry]:
         """The history's entries, oldest first."""
         return list(self.batches.values())
+
+    @property
+    def rows(self) -> Account:
+        """The account of all batches so far."""
+        return total(entry.account for entry in self.batches.values())
 
     def look(self) -> None:
         """Take in what has happened since the last look."""
@@ -90,7 +94,7 @@ class Feed:
             text = stream.read()
         whole = text[: text.rfind(b"\n") + 1]
         self._read += len(whole)
-        self.batches |= {entry["batch"]: entry for entry in map(json.loads, whole.splitlines())}
+        self.batches |= {entry.batch: entry for entry in map(parse, whole.splitlines())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,23 +124,23 @@ class Balance:
 def balances(feed: Feed) -> list[Balance]:
     """Every row that came in is somewhere, and every row that went out is in a file."""
 
-    def summed(kind: str, number: str) -> int:
-        return total(feed.entries, kind, number)
+    account = feed.rows
+    payments = account.sources.get("payments", SourceCounts())
+    minutes = account.steps.get("minutes", StepCounts())
 
     def outputs(what: str, output: str, rows: int) -> Balance:
-        out = total(feed.entries, "sinks", "out", of=output)
-        return Balance(what, ("out", out), (("in files", rows),))
+        return Balance(what, ("out", account.out(output)), (("in files", rows),))
 
     return [
         Balance(
             "payments",
-            ("read", summed("sources", "read")),
-            (("handed on", summed("sources", "handed_on")), ("dead", summed("sources", "dead"))),
+            ("read", payments.read),
+            (("handed on", payments.handed_on), ("dead", payments.dead)),
         ),
         Balance(
             "window step",
-            ("in", summed("steps", "in")),
-            (("accepted", summed("steps", "accepted")), ("late", summed("steps", "late"))),
+            ("in", minutes.in_),
+            (("accepted", minutes.accepted), ("late", minutes.late)),
         ),
         outputs("windows", "main", feed.windows.rows),
         outputs("late rows", "minutes.late", feed.late.rows),

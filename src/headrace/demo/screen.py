@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.demo.feed import Feed
-from headrace.observe.status import shown_length, shown_moment, total
+from headrace.observe.status import shown_length, shown_moment
 
 WIDE = 108
 HEADING = Text(
@@ -87,11 +87,11 @@ def progress(feed: Feed) -> Text:
     if not feed.batches:
         return Text(" first batch ...")
     newest = feed.entries[-1]
-    read = total([newest], "sources", "read")
-    moment = shown_moment(min(newest["watermarks"].values()))
-    parts = (f"batch {newest['batch']}", f"watermark {moment}", f"{total(feed.entries, 'sources', 'read'):,} rows read")
-    speed = f"{read:,} rows in {newest['seconds']['batch']:.1f} s"
-    return Text(" " + "  ·  ".join((*parts, speed, f"{newest['state']['rows']} open windows")), style="bold")
+    read = newest.account.read
+    moment = shown_moment(min(newest.watermarks.values()))
+    parts = (f"batch {newest.batch}", f"watermark {moment}", f"{feed.rows.read:,} rows read")
+    speed = f"{read:,} rows in {newest.seconds.batch:.1f} s"
+    return Text(" " + "  ·  ".join((*parts, speed, f"{newest.state.rows} open windows")), style="bold")
 
 
 def minute(row: dict[str, Any]) -> str:

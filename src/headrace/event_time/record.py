@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Literal
 
-from headrace.errors import HeadraceError
 from headrace.event_time.strategy import BEGINNING
+from headrace.event_time.tracker import SavedWatermark
+from headrace.json_codec import from_text, to_text
+from headrace.reports import KeyGroupState
 from headrace.storage import write_durably
 
 FORMAT = 1
+KEPT_BATCHES = 100
+Kind = Literal["record", "outcome"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class BatchRecord:
     batch: int
     clock: int
     watermarks: Mapping[str, int]
-    time_bounds: Mapping[str, TimeBounds]
+    time_bounds: Mapping[str, TimeBounds] = field(metadata={"json": "edges"})
     wake: Mapping[str, tuple[int, ...]]
     """Key groups of each step in which something is due, so they are called even without rows."""
     drain: bool
@@ -57,120 +61,110 @@ class BatchRecord:
 
     def to_json(self) -> str:
         """The record as one line of JSON."""
-        fields = asdict(self)
-        fields["edges"] = fields.pop("time_bounds")  # the name in the logs of all checkpoints
-        return json.dumps({"format": FORMAT, **fields}, separators=(",", ":"))
+        return to_text(self, format=FORMAT)
 
     @classmethod
     def from_json(cls, text: str) -> BatchRecord:
         """The record from its JSON."""
-        raw = json.loads(text)
-        if raw["format"] != FORMAT:
-            raise HeadraceError(
-                "RECORD_FORMAT_UNKNOWN",
-                f"the checkpoint's log has format {raw['format']}, this version of Headrace reads format {FORMAT}. "
-                "Use the version that wrote it.",
-            )
-        return cls(
-            raw["batch"],
-            raw["clock"],
-            raw["watermarks"],
-            {step: TimeBounds(**bounds) for step, bounds in raw["edges"].items()},
-            {step: tuple(groups) for step, groups in raw["wake"].items()},
-            raw["drain"],
-            raw["generation"],
-            raw["writers"],
-            raw["epoch"],
-            raw.get("tables", {}),
-        )
+        return from_text(cls, text, format=FORMAT)
 
 
-KEPT_BATCHES = 100
+@dataclass(frozen=True, slots=True)
+class BatchOutcome:
+    """What the next batch starts from."""
+
+    trackers: Mapping[str, SavedWatermark] = field(default_factory=dict)
+    groups: Mapping[str, Mapping[int, KeyGroupState]] = field(default_factory=dict)
+    """The key groups of each step."""
+    fired: Mapping[str, int] = field(default_factory=dict)
+    """The time up to which each step has fired everything."""
+    rules_versions: Mapping[str, int] = field(default_factory=dict)
+    drained: bool = False
+    generation: int = 0
+    marks: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """The last batch that each writer of each sink marked."""
 
 
-class BatchLog(Protocol):
-    """Where records and outcomes are kept."""
+class BatchLog(ABC):
+    """Records and outcomes by batch."""
 
     def record(self, batch: int) -> BatchRecord | None:
         """The record of a batch, if it was logged."""
-
-    def write_record(self, record: BatchRecord) -> None:
-        """Log a batch's record, before its first task."""
-
-    def outcome(self, batch: int) -> dict[str, Any] | None:
-        """The outcome of a batch, if it was logged."""
-
-    def write_outcome(self, batch: int, outcome: dict[str, Any]) -> None:
-        """Log a batch's outcome, after its last sink and before Spark commits it."""
-
-    def last_outcome(self) -> tuple[int, dict[str, Any]] | None:
-        """The newest batch with an outcome."""
-
-
-class MemoryBatchLog:
-    """A log in memory, for the inline engine."""
-
-    def __init__(self) -> None:
-        self._records: dict[int, str] = {}
-        self._outcomes: dict[int, str] = {}
-
-    def record(self, batch: int) -> BatchRecord | None:
-        """The record of a batch, if it was logged."""
-        text = self._records.get(batch)
+        text = self._read(batch, "record")
         return None if text is None else BatchRecord.from_json(text)
 
     def write_record(self, record: BatchRecord) -> None:
-        """Log a batch's record."""
-        self._records[record.batch] = record.to_json()
+        """Log a batch's record, before its first task; the oldest batch leaves the log."""
+        self._write(record.batch, "record", record.to_json())
+        self._forget(record.batch - KEPT_BATCHES)
 
-    def outcome(self, batch: int) -> dict[str, Any] | None:
+    def outcome(self, batch: int) -> BatchOutcome | None:
         """The outcome of a batch, if it was logged."""
-        text = self._outcomes.get(batch)
-        return None if text is None else json.loads(text)
+        text = self._read(batch, "outcome")
+        return None if text is None else from_text(BatchOutcome, text, format=FORMAT)
 
-    def write_outcome(self, batch: int, outcome: dict[str, Any]) -> None:
-        """Log a batch's outcome."""
-        self._outcomes[batch] = json.dumps(outcome)
+    def write_outcome(self, batch: int, outcome: BatchOutcome) -> None:
+        """Log a batch's outcome, after its last sink and before Spark commits it."""
+        self._write(batch, "outcome", to_text(outcome, format=FORMAT))
 
-    def last_outcome(self) -> tuple[int, dict[str, Any]] | None:
-        """The newest batch with an outcome."""
-        if not self._outcomes:
-            return None
-        newest = max(self._outcomes)
-        return newest, json.loads(self._outcomes[newest])
+    def last_outcome(self) -> BatchOutcome | None:
+        """The outcome of the newest batch that has one."""
+        newest = self._last_outcome()
+        return None if newest is None else self.outcome(newest)
+
+    @abstractmethod
+    def _read(self, batch: int, kind: Kind) -> str | None: ...
+
+    @abstractmethod
+    def _write(self, batch: int, kind: Kind, text: str) -> None: ...
+
+    @abstractmethod
+    def _forget(self, batch: int) -> None: ...
+
+    @abstractmethod
+    def _last_outcome(self) -> int | None: ...
 
 
-class FileBatchLog:
+class MemoryBatchLog(BatchLog):
+    """A log in memory, for the inline engine."""
+
+    def __init__(self) -> None:
+        self._texts: dict[tuple[Kind, int], str] = {}
+
+    def _read(self, batch: int, kind: Kind) -> str | None:
+        return self._texts.get((kind, batch))
+
+    def _write(self, batch: int, kind: Kind, text: str) -> None:
+        self._texts[kind, batch] = text
+
+    def _forget(self, batch: int) -> None:
+        """A log in memory is short-lived and keeps everything."""
+
+    def _last_outcome(self) -> int | None:
+        return max((batch for kind, batch in self._texts if kind == "outcome"), default=None)
+
+
+class FileBatchLog(BatchLog):
     """A log of small JSON files, written so that they survive a crash of the machine."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
-    def _file(self, batch: int, kind: str) -> Path:
+    def _file(self, batch: int, kind: Kind) -> Path:
         return self._folder / f"{batch:010d}.{kind}.json"
 
-    def record(self, batch: int) -> BatchRecord | None:
-        """The record of a batch, if it was logged."""
-        file = self._file(batch, "record")
-        return BatchRecord.from_json(file.read_text()) if file.exists() else None
+    def _read(self, batch: int, kind: Kind) -> str | None:
+        file = self._file(batch, kind)
+        return file.read_text() if file.exists() else None
 
-    def write_record(self, record: BatchRecord) -> None:
-        """Log a batch's record; the oldest leave."""
-        write_durably(self._file(record.batch, "record"), record.to_json())
-        for kind in ("record", "outcome"):
-            self._file(record.batch - KEPT_BATCHES, kind).unlink(missing_ok=True)
+    def _write(self, batch: int, kind: Kind, text: str) -> None:
+        write_durably(self._file(batch, kind), text)
 
-    def outcome(self, batch: int) -> dict[str, Any] | None:
-        """The outcome of a batch, if it was logged."""
-        file = self._file(batch, "outcome")
-        return json.loads(file.read_text()) if file.exists() else None
+    def _forget(self, batch: int) -> None:
+        self._file(batch, "record").unlink(missing_ok=True)
+        self._file(batch, "outcome").unlink(missing_ok=True)
 
-    def write_outcome(self, batch: int, outcome: dict[str, Any]) -> None:
-        """Log a batch's outcome."""
-        write_durably(self._file(batch, "outcome"), json.dumps(outcome, separators=(",", ":")))
-
-    def last_outcome(self) -> tuple[int, dict[str, Any]] | None:
-        """The newest batch with an outcome."""
+    def _last_outcome(self) -> int | None:
         newest = max(self._folder.glob("*.outcome.json"), default=None)
-        return None if newest is None else (int(newest.name.split(".")[0]), json.loads(newest.read_text()))
+        return None if newest is None else int(newest.name.split(".")[0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from headrace.event_time.strategy import BEGINNING, TimeStrategy
 
@@ -22,6 +21,16 @@ class Partition:
 
     highest: int = BEGINNING
     quiet: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SavedWatermark:
+    """What the batch log keeps of a source's watermark."""
+
+    watermark: int
+    highest: int
+    partitions: Mapping[str, int]
+    """The highest event time of each partition."""
 
 
 class WatermarkTracker:
@@ -110,16 +119,13 @@ class WatermarkTracker:
         """Fix the watermark of a batch: later ones are never lower."""
         self._watermark = max(self._watermark, watermark)
 
-    def to_json(self) -> dict[str, Any]:
+    def saved(self) -> SavedWatermark:
         """What a restart needs; idle clocks start again at each start."""
-        return {
-            "watermark": self._watermark,
-            "highest": self._highest,
-            "partitions": {name: partition.highest for name, partition in self.partitions.items()},
-        }
+        partitions = {name: partition.highest for name, partition in self.partitions.items()}
+        return SavedWatermark(self._watermark, self._highest, partitions)
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: SavedWatermark) -> None:
         """Take up the watermark and the partitions of an earlier run."""
-        self._watermark = saved["watermark"]
-        self._highest = saved["highest"]
-        self.partitions |= {name: Partition(highest) for name, highest in saved["partitions"].items()}
+        self._watermark = saved.watermark
+        self._highest = saved.highest
+        self.partitions |= {name: Partition(highest) for name, highest in saved.partitions.items()}

@@ -2,53 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, field, replace
+from typing import TypeVar
 
 from headrace.connectors.base.sink import Written
 from headrace.errors import HeadraceError
+from headrace.node_id import NodeId
+from headrace.reports import BatchReports, SourceReport, StateReport
 
-Reports = Mapping[str, Mapping[int, Mapping[str, Any]]]
+
+@dataclass(frozen=True, slots=True)
+class SourceCounts:
+    """Rows of a source: ``read = handed_on + dead``."""
+
+    read: int = 0
+    handed_on: int = 0
+    dead: int = 0
+
+    @property
+    def broken(self) -> str | None:
+        """How the numbers do not add up, if they do not."""
+        adds_up = self.read == self.handed_on + self.dead
+        return None if adds_up else f"read {self.read} != handed on {self.handed_on} + dead {self.dead}"
+
+
+@dataclass(frozen=True, slots=True)
+class StepCounts:
+    """Rows at an input of a step: ``waited + in = accepted + late + failed + dropped + waiting``.
+
+    Rows wait only in steps that take them in the order of their event time; there a row is accepted when it is handled.
+    """
+
+    in_: int = 0
+    accepted: int = 0
+    late: int = 0
+    partly_late: int = 0
+    dropped: int = 0
+    failed: int = 0
+    waited: int = 0
+    waiting: int = 0
+
+    @property
+    def broken(self) -> str | None:
+        """How the numbers do not add up, if they do not."""
+        gone = self.accepted + self.late + self.failed + self.dropped + self.waiting
+        if self.waited + self.in_ == gone and self.accepted >= 0:
+            return None
+        return (
+            f"waited {self.waited} + in {self.in_} != accepted {self.accepted} + late {self.late} "
+            f"+ failed {self.failed} + dropped {self.dropped} + waiting {self.waiting}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SinkCounts:
+    """Rows of a sink: ``out = written + already_marked + superseded + refused``."""
+
+    out: int = 0
+    written: int = 0
+    already_marked: int = 0
+    superseded: int = 0
+    refused: int = 0
+
+    @property
+    def broken(self) -> str | None:
+        """How the numbers do not add up, if they do not."""
+        if self.out == self.written + self.already_marked + self.superseded + self.refused:
+            return None
+        return (
+            f"out {self.out} != written {self.written} + already marked {self.already_marked} "
+            f"+ superseded {self.superseded} + refused {self.refused}"
+        )
+
+
+C = TypeVar("C", SourceCounts, StepCounts, SinkCounts)
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Rows by node, and what they add up to.
+    """Rows by source, by input of a step, and by sink."""
 
-    ``read = handed_on + dead``, ``waited + in = accepted + late + failed + dropped + waiting``,
-    ``out = written + already_marked + superseded + refused``. Rows wait only in steps that take them in the order of
-    their event time; there a row is accepted when it is handled.
-    """
-
-    sources: Mapping[str, Mapping[str, int]]
-    steps: Mapping[str, Mapping[str, int]]
-    sinks: Mapping[str, Mapping[str, int]]
-
-    def to_json(self) -> dict[str, Any]:
-        """The account as plain dictionaries."""
-        return asdict(self)
+    sources: Mapping[str, SourceCounts] = field(default_factory=dict)
+    steps: Mapping[str, StepCounts] = field(default_factory=dict)
+    sinks: Mapping[str, SinkCounts] = field(default_factory=dict)
 
     def check(self, *, flow: str, batch: int) -> None:
         """Fail loudly, with the numbers, when an identity does not hold."""
-        broken = [
-            f"source {name}: read {n['read']} != handed on {n['handed_on']} + dead {n['dead']}"
-            for name, n in self.sources.items()
-            if n["read"] != n["handed_on"] + n["dead"]
-        ]
-        broken += [
-            f"step {name}: waited {n['waited']} + in {n['in']} != accepted {n['accepted']} + late {n['late']} "
-            f"+ failed {n['failed']} + dropped {n['dropped']} + waiting {n['waiting']}"
-            for name, n in self.steps.items()
-            if n["waited"] + n["in"] != n["accepted"] + n["late"] + n["failed"] + n["dropped"] + n["waiting"]
-            or n["accepted"] < 0
-        ]
-        broken += [
-            f"sink of {name}: out {n['out']} != written {n['written']} + already marked {n['already_marked']} "
-            f"+ superseded {n['superseded']} + refused {n['refused']}"
-            for name, n in self.sinks.items()
-            if n["out"] != n["written"] + n["already_marked"] + n["superseded"] + n["refused"]
-        ]
+        named = [(f"source {name}", counts.broken) for name, counts in self.sources.items()]
+        named += [(f"step {name}", counts.broken) for name, counts in self.steps.items()]
+        named += [(f"sink of {name}", counts.broken) for name, counts in self.sinks.items()]
+        broken = [f"{name}: {problem}" for name, problem in named if problem is not None]
         if broken:
             raise HeadraceError(
                 "ACCOUNT_BROKEN",
@@ -56,48 +101,111 @@ class Account:
                 "this is a defect in Headrace or in a sink, please report it with these numbers.",
             )
 
+    @property
+    def read(self) -> int:
+        """The rows read of all sources."""
+        return sum(counts.read for counts in self.sources.values())
 
-def account_of(reports: Reports, written: Mapping[str, Written]) -> Account:
-    """The account of a batch from what its tasks and sinks said."""
+    @property
+    def dead(self) -> int:
+        """The dead letters of all sources."""
+        return sum(counts.dead for counts in self.sources.values())
 
-    def summed(kind: str, names: tuple[str, ...]) -> dict[str, dict[str, int]]:
-        return {
-            node.split(".", 1)[1]: {name: sum(report[name] for report in parts.values()) for name in names}
-            for node, parts in reports.items()
-            if node.startswith(f"{kind}.")
-        }
+    @property
+    def late(self) -> int:
+        """The late rows of all steps."""
+        return sum(counts.late for counts in self.steps.values())
 
-    brought = ("in", "accepted", "late", "partly_late", "dropped", "failed")
-    steps = {name: {**counts, "waited": 0, "waiting": 0} for name, counts in summed("step", brought).items()}
-    for name, told in summed("state", ("late", "dropped", "failed")).items():
-        # Spark leaves out the input of a step that brings nothing, so its state may be all that reports.
-        step = steps.setdefault(name, dict.fromkeys((*brought, "waited", "waiting"), 0))
-        held = [part["holding"] for part in reports[f"state.{name}"].values()]
-        # The state may find rows late, repeated or bad that the map side had accepted.
-        step["accepted"] -= told["late"] + told["dropped"] + told["failed"]
-        for outcome in ("late", "dropped", "failed"):
-            step[outcome] += told[outcome]
-        if any(held):
-            waits = [each for each in held if each is not None]
-            step["waited"] = sum(each["before"] for each in waits)
-            step["waiting"] = sum(each["after"] for each in waits)
-            step["accepted"] = sum(each["handled"] for each in waits)
-        for part in reports[f"state.{name}"].values():
-            for second, dropped in part.get("dropped_second", {}).items():
-                if dropped:
-                    steps[f"{name}.{second}"]["accepted"] -= dropped
-                    steps[f"{name}.{second}"]["dropped"] += dropped
+    def out(self, output: str) -> int:
+        """The rows of an output; where it has several sinks, those of the first.
+
+        >>> Account(sinks={"main#1": SinkCounts(3, 3), "main#2": SinkCounts(3, 3)}).out("main")
+        3
+        """
+        return sum(self.sinks[name].out for name in (output, f"{output}#1") if name in self.sinks)
+
+
+def total(accounts: Iterable[Account]) -> Account:
+    """The account of several batches together.
+
+    >>> total([Account({"payments": SourceCounts(2, 2)}), Account({"payments": SourceCounts(3, 2, 1)})]).sources
+    {'payments': SourceCounts(read=5, handed_on=4, dead=1)}
+    """
+    given = list(accounts)
     return Account(
-        summed("source", ("read", "handed_on", "dead")),
-        steps,
+        _added(SourceCounts, [each.sources for each in given]),
+        _added(StepCounts, [each.steps for each in given]),
+        _added(SinkCounts, [each.sinks for each in given]),
+    )
+
+
+def _added(kind: type[C], accounts: Iterable[Mapping[str, C]]) -> dict[str, C]:
+    grouped: dict[str, list[C]] = {}
+    for account in accounts:
+        for name, counts in account.items():
+            grouped.setdefault(name, []).append(counts)
+    return {name: _summed(kind, counts) for name, counts in grouped.items()}
+
+
+def _summed(kind: type[C], counted: Iterable[C]) -> C:
+    return kind(*map(sum, zip(*map(astuple, counted), strict=True)))
+
+
+def account_of(reports: BatchReports, written: Mapping[str, Written]) -> Account:
+    """The account of a batch from what its tasks and sinks reported."""
+    steps = {
+        node: _summed(
+            StepCounts,
+            (StepCounts(r.in_, r.accepted, r.late, r.partly_late, r.dropped, r.failed) for r in parts.values()),
+        )
+        for node, parts in reports.inputs.items()
+    }
+    for name, states in reports.states.items():
+        # Spark leaves out the input of a step that brings nothing, so its state may be all that reports.
+        node = NodeId("step", name)
+        steps[node] = _after_state(steps.get(node, StepCounts()), states.values())
+        for state in states.values():
+            for second, dropped in state.dropped_second.items():
+                if dropped:
+                    node = NodeId("step", name, second)
+                    counts = steps[node]
+                    steps[node] = replace(counts, accepted=counts.accepted - dropped, dropped=counts.dropped + dropped)
+    return Account(
         {
-            output: {
-                "out": sink.out,
-                "written": sink.rows,
-                "already_marked": sink.already_marked,
-                "superseded": sink.superseded,
-                "refused": sink.refused,
-            }
+            name: _summed(SourceCounts, (SourceCounts(r.read, r.handed_on, r.dead) for r in parts.values()))
+            for name, parts in reports.sources.items()
+        },
+        {node.path: counts for node, counts in steps.items()},
+        {
+            output: SinkCounts(sink.out, sink.rows, sink.already_marked, sink.superseded, sink.refused)
             for output, sink in written.items()
         },
     )
+
+
+def _after_state(counts: StepCounts, states: Iterable[StateReport]) -> StepCounts:
+    """The state may find rows late, repeated or bad that the map side had accepted."""
+    states = list(states)
+    late = sum(state.late for state in states)
+    dropped = sum(state.dropped for state in states)
+    failed = sum(state.failed for state in states)
+    waits = [state.waiting for state in states if state.waiting is not None]
+    return replace(
+        counts,
+        accepted=sum(each.handled for each in waits) if waits else counts.accepted - late - dropped - failed,
+        late=counts.late + late,
+        dropped=counts.dropped + dropped,
+        failed=counts.failed + failed,
+        waited=sum(each.before for each in waits),
+        waiting=sum(each.after for each in waits),
+    )
+
+
+def step_counters(reports: BatchReports) -> dict[str, dict[str, int]]:
+    """The per-step counters beside the account, such as partial matches beyond the limit."""
+    found: dict[str, Counter[str]] = {}
+    for node, parts in reports.nodes():
+        for report in parts.values():
+            if not isinstance(report, SourceReport) and report.counters:
+                found.setdefault(node.path, Counter()).update(report.counters)
+    return {step: dict(counters) for step, counters in found.items()}

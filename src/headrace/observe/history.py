@@ -2,17 +2,77 @@
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+from headrace.json_codec import from_text, to_text
+from headrace.observe.account import Account
 
 FILE = "history.jsonl"
+FORMAT = 1
 
 
-def append(flow_folder: Path, entry: dict[str, Any]) -> None:
-    """Add a batch; one that ran again after a crash stands there twice, and the later line counts."""
-    line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+@dataclass(frozen=True, slots=True)
+class BatchSeconds:
+    """How long a batch took: to its last result, and to its end."""
+
+    compute: float = 0.0
+    batch: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StateSize:
+    """How much state a flow holds."""
+
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HotKey:
+    """A key with a large share of a batch's rows."""
+
+    key: tuple[str | None, ...]
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """The version of its small table that a step read, and why the last refresh failed, if it did."""
+
+    version: int
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """What a batch did. Sources, steps and sinks are named; times are microseconds since the epoch."""
+
+    flow: str
+    batch: int
+    clock: int
+    watermarks: Mapping[str, int] = field(default_factory=dict)
+    partitions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The highest event time of each partition of each source."""
+    account: Account = field(default_factory=Account)
+    unread: Mapping[str, int] = field(default_factory=dict)
+    cap: int | None = None
+    """The most rows of a source that a batch takes."""
+    hot_keys: Mapping[str, tuple[HotKey, ...]] = field(default_factory=dict)
+    counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    rules_versions: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[str, TableVersion] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    seconds: BatchSeconds = field(default_factory=BatchSeconds)
+    state: StateSize = field(default_factory=StateSize)
+
+
+def append(flow_folder: Path, entry: HistoryEntry) -> None:
+    """Add a batch; one that ran again after a crash is there twice, and the later line counts."""
+    line = to_text(entry, format=FORMAT).encode() + b"\n"
     with (flow_folder / FILE).open("a+b") as stream:
         if stream.tell():
             stream.seek(-1, os.SEEK_END)
@@ -21,19 +81,24 @@ def append(flow_folder: Path, entry: dict[str, Any]) -> None:
         stream.write(line)
 
 
-def read(flow_folder: Path) -> list[dict[str, Any]]:
+def read(flow_folder: Path) -> list[HistoryEntry]:
     """The batches of a flow in order, each once; a line cut short by a crash is left out."""
     file = flow_folder / FILE
     if not file.exists():
         return []
-    batches: dict[int, dict[str, Any]] = {}
+    batches = {}
     for line in file.read_text(encoding="utf-8").splitlines():
         try:
-            entry = json.loads(line)
+            entry = parse(line)
         except ValueError:
             continue
-        batches[entry["batch"]] = entry
+        batches[entry.batch] = entry
     return [batches[batch] for batch in sorted(batches)]
+
+
+def parse(line: str | bytes) -> HistoryEntry:
+    """The entry of one line."""
+    return from_text(HistoryEntry, line, format=FORMAT)
 
 
 def flows(checkpoint: Path) -> list[str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from rich.console import Group
 from rich.markup import escape
@@ -14,6 +13,8 @@ from rich.table import Table
 
 from headrace.event_time.strategy import BEGINNING, END, EPOCH
 from headrace.observe import history
+from headrace.observe.account import total
+from headrace.observe.history import HistoryEntry
 from headrace.outages import Outage, outages
 
 WIDE = 124
@@ -41,7 +42,7 @@ class FlowStatus:
     waiting: tuple[str, ...] = ()
     """The sinks that do not answer, and why."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain values for machines; the watermark is null before the first row and after the end of time."""
         moment = shown_moment(self.watermark) if self.lag is not None else None
         lag = None if self.lag is None else self.lag / 1_000_000
@@ -57,40 +58,26 @@ def statuses(checkpoint: Path) -> list[FlowStatus]:
     ]
 
 
-def _status(entries: list[dict[str, Any]], waiting: list[Outage]) -> FlowStatus:
+def _status(entries: Sequence[HistoryEntry], waiting: list[Outage]) -> FlowStatus:
     newest = entries[-1]
-    watermark = min(newest["watermarks"].values(), default=BEGINNING)
+    rows = total(entry.account for entry in entries)
+    watermark = min(newest.watermarks.values(), default=BEGINNING)
     known = BEGINNING < watermark < END
     return FlowStatus(
-        newest["flow"],
-        newest["batch"],
-        total(entries, "sources", "read"),
-        total(entries, "sources", "dead"),
-        total(entries, "steps", "late"),
-        total(entries, "sinks", "out", of="main"),
+        newest.flow,
+        newest.batch,
+        rows.read,
+        rows.dead,
+        rows.late,
+        rows.out("main"),
         watermark,
-        newest["clock"] - watermark if known else None,
-        newest["seconds"]["batch"],
-        newest["state"]["rows"],
-        newest["state"]["bytes"],
-        sum(newest.get("unread", {}).values()),
+        newest.clock - watermark if known else None,
+        newest.seconds.batch,
+        newest.state.rows,
+        newest.state.bytes,
+        sum(newest.unread.values()),
         tuple(sorted({f"{outage.sink} ({outage.reason})" for outage in waiting})),
     )
-
-
-def total(entries: list[dict[str, Any]], kind: str, number: str, *, of: str | None = None) -> int:
-    """A number of the account, over all batches and all nodes, or those of one output and its several sinks.
-
-    >>> entry = {"account": {"sinks": {"main#1": {"out": 3}, "main#2": {"out": 3}, "hourly.late": {"out": 1}}}}
-    >>> total([entry], "sinks", "out", of="main#1")
-    3
-    """
-    named: list[Mapping[str, int]] = []
-    for entry in entries:
-        nodes = entry["account"][kind]
-        chosen = [of, f"{of}#1"] if of is not None else list(nodes)
-        named += [nodes[name] for name in chosen if name in nodes]
-    return sum(numbers[number] for numbers in named)
 
 
 def status_view(flows: list[FlowStatus], *, width: int = WIDE) -> Group:

@@ -12,7 +12,18 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from headrace.errors import DefinitionError
-from headrace.graph import TIME_TAG, Graph, Origin, SideOutput, StepDefinition, StepNode, active_graph
+from headrace.graph import (
+    TIME_TAG,
+    Graph,
+    Origin,
+    SideOutput,
+    StepDefinition,
+    StepNode,
+    active_graph,
+    tagged_node,
+    time_tag,
+)
+from headrace.node_id import NodeId
 from headrace.operators.origins import Halves, Stream, origin_of
 from headrace.operators.taken_back import check_events, check_not_a_changelog
 from headrace.schemas import arrow_batches, polars_schema, spark_schema
@@ -49,7 +60,7 @@ class Input:
 
     schema: Mapping[str, pl.DataType]
     time: str
-    node: str
+    node: NodeId
     """The source or step whose event time it is."""
 
     @classmethod
@@ -57,19 +68,20 @@ class Input:
         """What a step named ``step`` finds in a frame of the active pipeline; whether it takes a changelog."""
         graph = active_graph()
         time = graph.time_field(frame, step=step)
-        kind, given = graph.time_node(time.metadata[TIME_TAG]).split(".", 1)
-        if kind == "step":
-            check_input(step, graph.steps[given].step, frame.columns, changelog=changelog)
+        node = tagged_node(time)
+        giver = graph.time_node(node)
+        if giver.kind == "step":
+            check_input(step, graph.steps[giver.name].step, frame.columns, changelog=changelog)
         sources, _ = graph.nodes_in(frame)
-        if set(sources) != graph.sources_behind(time.metadata[TIME_TAG]):
+        if set(sources) != graph.sources_behind(node):
             raise DefinitionError(
                 "SOURCES_UNITED",
                 f"step {step!r} reads a union of the sources {', '.join(sources)}, whose watermarks differ. "
                 "Give each source a step of its own.",
             )
         if not changelog:
-            check_events(frame, graph, f"{kind}.{given}", step=step)
-        return cls(polars_schema(frame.schema), time.name, time.metadata[TIME_TAG])
+            check_events(frame, graph, giver, step=step)
+        return cls(polars_schema(frame.schema), time.name, node)
 
 
 def place(step: StepDefinition, bind: Callable[..., AnyOperator], *frames: DataFrame) -> Outputs:
@@ -83,7 +95,7 @@ def place(step: StepDefinition, bind: Callable[..., AnyOperator], *frames: DataF
         _check_sources_apart(step.name, [graph.sources_behind(each.node) for each in inputs])
     operator = bind(*(part for each in inputs for part in (each.schema, each.time)))
     results = turned(_packed(step.name, origins, operator, graph), operator, graph.reports)
-    output = tagged(spark_schema(operator.output_schema), operator.output_time, f"step.{step.name}")
+    output = tagged(spark_schema(operator.output_schema), operator.output_time, NodeId("step", step.name))
     placed = graph.register_frame(unpacked(results, output), Stream(results, _rows_of_blobs))
     nodes = tuple(each.node for each in inputs)
     graph.add_step(StepNode(step, nodes, tuple(placed.columns), operator.side_schemas, operator.state_schema))
@@ -154,11 +166,11 @@ def _rows_of_blobs(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl
     return rows_of_blobs(batches)
 
 
-def tagged(schema: StructType, column: str, node: str) -> StructType:
+def tagged(schema: StructType, column: str, node: NodeId) -> StructType:
     """The schema with one column marked as the event time of a node."""
     return StructType(
         [
-            StructField(field.name, field.dataType, field.nullable, {TIME_TAG: node} if field.name == column else None)
+            StructField(field.name, field.dataType, field.nullable, time_tag(node) if field.name == column else None)
             for field in schema.fields
         ]
     )
@@ -189,11 +201,13 @@ def place_stateless(step: StepDefinition, bind: Callable[..., Stateless], frame:
     passing = _passing(read, operator)
     schema = spark_schema(operator.output_schema)
     if times:
-        schema = tagged(schema, times[0].name, f"step.{step.name}")
+        schema = tagged(schema, times[0].name, NodeId("step", step.name))
     placed = stream.mapInArrow(_mapping(passing, schema, label), schema)
     # A step that reads this very frame runs in the same function.
     graph.register_frame(placed, Stream(stream, passing, f"{label}+"))
-    before = times[0].metadata[TIME_TAG] if times else f"step.{steps[-1]}" if steps else f"source.{sources[0]}"
+    before = NodeId("step", steps[-1]) if steps else NodeId("source", sources[0])
+    if times:
+        before = tagged_node(times[0])
     graph.add_step(StepNode(step, (before,), tuple(placed.columns)))
     return Outputs(placed, SideOutput(step.name, "late", placed))
 

@@ -11,6 +11,7 @@ import polars as pl
 from headrace.changelog import CHANGE, CHANGELOG
 from headrace.errors import DefinitionError
 from headrace.graph import Graph
+from headrace.node_id import NodeId
 from headrace.schemas import polars_schema
 
 if TYPE_CHECKING:
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
 _CHOICE = re.compile(rf"^\W*Filter .*\b{CHANGE}#\d", re.MULTILINE)
 
 
-def check_events(frame: DataFrame, graph: Graph, node: str, *, step: str) -> None:
+def check_events(frame: DataFrame, graph: Graph, node: NodeId, *, step: str) -> None:
     """Refuse the changelog of a source or step, unless the user has selected which of its changes are wanted."""
-    kind, name = node.split(".", 1)
-    retracts = graph.sources[name].changes if kind == "source" else graph.steps[name].step.retracts
-    if retracts and not is_chosen(str(frame._jdf.queryExecution().analyzed().toString()), node):
-        check_not_a_changelog(polars_schema(frame.schema), f"{kind} {name!r}", step=step)
+    is_source = node.kind == "source"
+    retracts = graph.sources[node.name].changes if is_source else graph.steps[node.name].step.retracts
+    if retracts and not is_chosen(str(frame._jdf.queryExecution().analyzed().toString()), str(node)):
+        check_not_a_changelog(polars_schema(frame.schema), f"{node.kind} {node.name!r}", step=step)
 
 
 def check_not_a_changelog(schema: Mapping[str, pl.DataType], giver: str, *, step: str) -> None:

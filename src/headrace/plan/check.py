@@ -34,7 +34,7 @@ def _clocks(graph: Graph) -> list[Finding]:
     found = []
     for name in graph.stateful(graph.steps):
         for given in dict.fromkeys(map(graph.time_node, graph.steps[name].inputs)):
-            source = graph.sources.get(given.removeprefix("source."))
+            source = graph.sources[given.name] if given.kind == "source" else None
             if source is not None and source.time.kind != "event":
                 found.append(
                     Finding(

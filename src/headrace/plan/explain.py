@@ -37,7 +37,7 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
         lines.append(f"    step {name}: {node.step!r}")
         read = dict.fromkeys(node.inputs)
         both = " on both sides" if len(read) < len(node.inputs) else ""
-        lines.append(f"      reads {', '.join(read)}{both}; columns {', '.join(node.columns)}")
+        lines.append(f"      reads {', '.join(map(str, read))}{both}; columns {', '.join(node.columns)}")
         kept = f"; in {KEY_GROUPS} key groups" if not node.stateless else ""
         lines.append(f"      state: {node.step.state_description}{kept}")
     lines += [line for sink in flow.main_sinks for line in _sink("main", sink)]

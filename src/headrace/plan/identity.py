@@ -40,7 +40,7 @@ def _step(graph: Graph, name: str) -> dict[str, Any]:
     node = graph.steps[name]
     return {
         "name": name,
-        "inputs": [graph.time_node(given) for given in node.inputs],
+        "inputs": [str(graph.time_node(given)) for given in node.inputs],
         **node.step.fingerprint,
         "state": {column: str(dtype) for column, dtype in node.state.items()},
         "retention": node.step.retention,

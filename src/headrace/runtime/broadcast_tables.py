@@ -6,14 +6,15 @@ import os
 import uuid
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from headrace.connectors.base.small_table import fitted
 from headrace.errors import HeadraceError
+from headrace.event_time.record import BatchRecord
+from headrace.observe.history import TableVersion
 from headrace.operators.joins.broadcast_join import BroadcastJoin
 from headrace.storage import named_first
 from headrace.wheel.task import table_file
@@ -61,10 +62,15 @@ class SmallTables:
                 if old < version:
                     table_file(self.folder, name, old).unlink(missing_ok=True)
 
-    def told(self, name: str, version: int) -> dict[str, Any]:
-        """What history says of a table."""
-        kept = self._kept[name]
-        return {"version": version, "problem": kept.problem}
+    def complete(self, record: BatchRecord) -> BatchRecord:
+        """A batch's record with the versions it reads; a step added since it was logged reads the newest."""
+        if self.steps.keys() <= record.tables.keys():
+            return record
+        return replace(record, tables={**self.versions(record.clock), **record.tables})
+
+    def read_in(self, record: BatchRecord) -> dict[str, TableVersion]:
+        """For the history: the versions that a batch read."""
+        return {name: TableVersion(version, self._kept[name].problem) for name, version in record.tables.items()}
 
     def _stored(self, name: str) -> list[int]:
         return [int(file.stem) for file in (self.folder / name).glob("[!.]*.parquet")]

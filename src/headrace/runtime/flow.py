@@ -9,22 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError, reported
 from headrace.event_time.record import BatchRecord, FileBatchLog
+from headrace.event_time.time_keeper import Clock, TimeKeeper, Topology
 from headrace.graph import FlowNode, Graph
+from headrace.node_id import NodeId
 from headrace.observe import history
-from headrace.observe.account import Account, account_of
+from headrace.observe.account import Account, account_of, step_counters
+from headrace.observe.history import BatchSeconds, HistoryEntry, StateSize
 from headrace.observe.hot_keys import hot_keys
-from headrace.observe.step_counters import step_counters
 from headrace.outages import clear_outages, has_outage, outages
 from headrace.plan.identity import check_identity, identity_of
+from headrace.reports import BatchReports
 from headrace.runtime.backpressure import Throttle
 from headrace.runtime.broadcast_tables import small_tables
 from headrace.runtime.checkpoint import Lease, brings_rows, partitions
 from headrace.runtime.modes import Mode
 from headrace.runtime.outputs import Outputs
-from headrace.runtime.planner import Clock, Planner, Reports, Topology, Writing, unread
+from headrace.runtime.planner import Planner, Writing
 from headrace.storage import write_durably
-from headrace.wheel.reports import take
-from headrace.wheel.task import PROPERTY, TABLES, property_text
+from headrace.wheel.task import PROPERTY, TABLES, property_text, take_reports
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,17 +77,8 @@ class Flow:
         writing = Writing(birth.generation, lease.epoch, self._outputs.writers)
         log = FileBatchLog(self.folder / "log")
         self._tables = small_tables(self.folder / TABLES, [graph.steps[name].step for name in node.steps])
-        self.planner = Planner(
-            topology,
-            log,
-            clock,
-            interval=mode.interval,
-            writing=writing,
-            tables=self._tables,
-            is_away=lambda source: any(
-                has_outage(folder, f"source.{source}") for folder in (graph.checkpoint, self.folder)
-            ),
-        )
+        keeper = TimeKeeper(topology, clock, interval=mode.interval, is_away=self._is_away)
+        self.planner = Planner(keeper, log, writing=writing, complete=self._tables.complete)
         if self.planner.drained:
             raise HeadraceError(
                 "CHECKPOINT_DRAINED",
@@ -94,6 +87,11 @@ class Flow:
             )
         self._throttle = Throttle(mode, node.name, {name: graph.sources[name].caps for name in node.sources})
         self._worker = threading.Thread(target=self._work, name=f"headrace-{node.name}", daemon=True)
+
+    def _is_away(self, source: str) -> bool:
+        """Whether a source's server does not answer."""
+        node = str(NodeId("source", source))
+        return any(has_outage(folder, node) for folder in (self._graph.checkpoint, self.folder))
 
     def prepare(self) -> None:
         """Reach every source and sink and find what is wrong with it, before the first batch."""
@@ -131,7 +129,7 @@ class Flow:
     def _run_available(self) -> None:
         """Read what is there, close what that made due, and at a drain close everything."""
         self._run(availableNow=True)
-        while self.planner.wants_batch() and not self._stopping.is_set():
+        while self.planner.time.wants_batch() and not self._stopping.is_set():
             self.tick()
             self._run(availableNow=True)
         self._drain = self._mode.drain
@@ -183,7 +181,7 @@ class Flow:
         if self._busy.acquire(blocking=False):
             try:
                 # One tick until the next batch: Spark may take seconds to plan it, and would read each further one.
-                if not self._ticked and self.planner.wants_batch():
+                if not self._ticked and self.planner.time.wants_batch():
                     self.tick()
                     self._ticked = True
             finally:
@@ -242,40 +240,39 @@ class Flow:
         outputs = self._outputs.of(record, self.planner.marks)
         outputs.write_main(frame)
         computed = time.monotonic()
-        reports = take(self._graph.reports.value, flow=self.node.name, batch=batch)
+        reports = take_reports(self._graph.reports.value, flow=self.node.name, batch=batch)
         outputs.write_side(reports)
         account = account_of(reports, outputs.written)
         account.check(flow=self.node.name, batch=batch)
         self._lease.check()
         self.planner.conclude(record, reports, outputs.marks)
+        self._tables.forget(record.tables)
         whole = time.monotonic() - began
-        history.append(self.folder, self._entry(record, reports, account, computed - began, whole))
-        self._throttle.learn(rows=sum(source["read"] for source in account.sources.values()), seconds=whole)
+        seconds = BatchSeconds(round(computed - began, 3), round(whole, 3))
+        history.append(self.folder, self._entry(record, reports, account, seconds))
+        self._throttle.learn(rows=account.read, seconds=whole)
 
     def _entry(
-        self, record: BatchRecord, reports: Reports, account: Account, computing: float, whole: float
-    ) -> dict[str, Any]:
-        groups = [group for held in self.planner.groups.values() for group in held.values()]
-        return {
-            "flow": self.node.name,
-            "batch": record.batch,
-            "clock": record.clock,
-            "watermarks": dict(record.watermarks),
-            "partitions": {name: tracker.to_json()["partitions"] for name, tracker in self.planner.trackers.items()},
-            "account": account.to_json(),
-            "unread": {name: sum(unread(reports, name).values()) for name in self.node.sources},
-            "cap": self._throttle.cap,
-            "hot_keys": hot_keys(reports),
-            "counters": step_counters(reports),
-            "rules_versions": dict(self.planner.rules_versions),
-            "tables": {name: self._tables.told(name, version) for name, version in record.tables.items()},
-            **{
-                counted: {
-                    name: sum(report.get(counted, 0) for report in reports.get(f"source.{name}", {}).values())
-                    for name in self.node.sources
-                }
-                for counted in ("lost", "skipped")
-            },
-            "seconds": {"compute": round(computing, 3), "batch": round(whole, 3)},
-            "state": {"rows": sum(g["rows"] for g in groups), "bytes": sum(g["bytes"] for g in groups)},
-        }
+        self, record: BatchRecord, reports: BatchReports, account: Account, seconds: BatchSeconds
+    ) -> HistoryEntry:
+        time = self.planner.time
+        groups = [group for held in time.groups.values() for group in held.values()]
+        sources = {name: reports.of_source(name) for name in self.node.sources}
+        return HistoryEntry(
+            flow=self.node.name,
+            batch=record.batch,
+            clock=record.clock,
+            watermarks=record.watermarks,
+            partitions={name: tracker.saved().partitions for name, tracker in time.trackers.items()},
+            account=account,
+            unread={name: sum(reports.unread(name).values()) for name in sources},
+            cap=self._throttle.cap,
+            hot_keys=hot_keys(reports),
+            counters=step_counters(reports),
+            rules_versions=self.planner.rules_versions,
+            tables=self._tables.read_in(record),
+            lost={name: sum(report.lost for report in parts) for name, parts in sources.items()},
+            skipped={name: sum(report.skipped for report in parts) for name, parts in sources.items()},
+            seconds=seconds,
+            state=StateSize(sum(group.rows for group in groups), sum(group.bytes for group in groups)),
+        )

@@ -16,8 +16,8 @@ from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.record import BatchRecord
 from headrace.graph import FlowNode, Graph
 from headrace.plan.identity import Birth
+from headrace.reports import BatchReports
 from headrace.runtime.checkpoint import Lease
-from headrace.runtime.planner import Reports
 from headrace.schemas import polars_schema
 from headrace.wheel.side_rows import DEAD_LETTER_SCHEMA, DEAD_LETTERS, side_frame
 
@@ -142,18 +142,17 @@ class BatchOutputs:
         else:
             frame.write.format("noop").mode("overwrite").save()
 
-    def write_side(self, reports: Reports) -> None:
+    def write_side(self, reports: BatchReports) -> None:
         """Hand exactly the files that the tasks named to their sinks."""
         flow = self.flow
         for output, main in list(self.written.items()):
             self._write_letters(f"{output}.{DEAD_LETTERS}", main.letters)
         for source in flow.node.sources:
-            files = _named(reports, f"source.{source}", DEAD_LETTERS)
-            self._write_letters(f"{source}.{DEAD_LETTERS}", files)
+            self._write_letters(f"{source}.{DEAD_LETTERS}", reports.side_files(DEAD_LETTERS, source=source))
         for step in flow.node.steps:
-            self._write_letters(f"{step}.{DEAD_LETTERS}", _of_step(reports, step, DEAD_LETTERS))
+            self._write_letters(f"{step}.{DEAD_LETTERS}", reports.side_files(DEAD_LETTERS, step=step))
             for name, schema in flow.graph.steps[step].side_outputs.items():
-                files = _of_step(reports, step, name)
+                files = reports.side_files(name, step=step)
                 chosen = [
                     (flow.side_name(number), side.function, sinks)
                     for number, (side, sinks) in enumerate(flow.node.side_sinks)
@@ -221,17 +220,3 @@ class BatchOutputs:
 def sink_key(output: str, sink: TaskSink) -> str:
     """What the batch log knows a sink by."""
     return f"{output} > {sink.target}"
-
-
-def _named(reports: Reports, node: str, output: str) -> dict[str, int]:
-    return {file: rows for report in reports.get(node, {}).values() for file, rows in report["side"].get(output, ())}
-
-
-def _of_step(reports: Reports, step: str, output: str) -> dict[str, int]:
-    """Rows of a side output of a step: from its inputs, and from its state."""
-    return {
-        file: rows
-        for node in reports
-        if node == f"state.{step}" or f"{node}.".startswith(f"step.{step}.")
-        for file, rows in _named(reports, node, output).items()
-    }

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from headrace.errors import DefinitionError
+from headrace.event_time.time_keeper import Clock
 from headrace.graph import Graph, check_name, defining
 from headrace.observe import history
+from headrace.observe.history import HistoryEntry
 from headrace.observe.hot_keys import hot_key_findings
 from headrace.outages import clear_outages
 from headrace.plan.check import Finding, findings
@@ -22,9 +24,8 @@ from headrace.plan.explain import explanation, mermaid
 from headrace.runtime.checkpoint import Renewal, open_checkpoint, take_lease
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import Mode, micro_batch
-from headrace.runtime.planner import Clock
 from headrace.runtime.session import prepare, spark_session
-from headrace.wheel.reports import reports_of
+from headrace.wheel.task import reports_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +57,7 @@ class Running:
                 feed.stop()
             raise
 
-    def status(self) -> dict[str, dict[str, Any] | None]:
+    def status(self) -> dict[str, HistoryEntry | None]:
         """The newest history entry of each flow."""
         entries = {flow.node.name: history.read(flow.folder) for flow in self._flows}
         return {name: read[-1] if read else None for name, read in entries.items()}

@@ -17,12 +17,15 @@ from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Decoded
 from headrace.connectors.base.gate import Arrived, Gate
 from headrace.connectors.base.sink import Written
 from headrace.event_time.record import MemoryBatchLog
+from headrace.event_time.time_keeper import TimeKeeper, Topology
 from headrace.expressions import parse_condition
+from headrace.node_id import NodeId
 from headrace.observe.account import account_of
 from headrace.operators.placement import check_chained
 from headrace.operators.step import Step
+from headrace.reports import BatchReports, Report, ReportKey
 from headrace.runtime.broadcast_tables import small_tables
-from headrace.runtime.planner import Planner, Topology
+from headrace.runtime.planner import Planner
 from headrace.schemas import MOMENT
 from headrace.testing.elements import At, Side
 from headrace.testing.engine import SOURCES, TIME, Setting
@@ -98,17 +101,18 @@ class InlineEngine:
         """What every start of the process begins with: the log, the maps, and empty caches."""
         names = [operator.name for operator in self._stateful()]
         sources = [SOURCES[side] for side in self._setting.schemas]
-        inputs = [tuple(f"source.{source}" for source in sources), *((f"step.{name}",) for name in names)]
+        inputs = [tuple(NodeId("source", source) for source in sources), *((NodeId("step", name),) for name in names)]
         topology = Topology(
             dict.fromkeys(sources, self._setting.strategy),
             dict(zip(names, inputs, strict=False)),
             holdbacks={step.name: step.holdback for step in self._setting.steps},
         )
         self._caches = [StateCache() for _ in range(WORKERS)]
-        tables = small_tables(self._folder / TABLES, self._setting.steps)
-        self.planner = Planner(topology, self._log, lambda: self._setting.clock, tables=tables)
+        self._tables = small_tables(self._folder / TABLES, self._setting.steps)
+        time = TimeKeeper(topology, lambda: self._setting.clock)
+        self.planner = Planner(time, self._log, complete=self._tables.complete)
         if self._setting.by_hand:
-            by_hand(self.planner, self._setting)
+            by_hand(time, self._setting)
 
     def run(self, rows: Sequence[At]) -> None:
         """Run a batch."""
@@ -139,13 +143,13 @@ class InlineEngine:
         shutil.rmtree(self._folder)
 
     def _run(self, rows: Sequence[At], *, commit: bool) -> None:
-        set_watermarks(self.planner, self._setting)
+        set_watermarks(self.planner.time, self._setting)
         record = self.planner.plan(self._next)
-        reports: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
+        reports = BatchReports()
 
         def task(partition: int) -> Task:
-            def report(key: tuple[Any, ...], values: dict[str, Any]) -> None:
-                reports[key[2]][key[3]] = values
+            def report(key: ReportKey, said: Report) -> None:
+                reports.add(key[2], key[3], said)
 
             return Task(record, FLOW, str(self._folder / "side"), partition, 0, report)
 
@@ -157,20 +161,22 @@ class InlineEngine:
             else:
                 frames, second = self._step(operator, frames, second, task), {}
         main = [row for each in frames.values() for frame in each for row in frame.rows(named=True)]
-        side: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
-        for node, parts in reports.items():
+        side: defaultdict[tuple[NodeId, str], dict[str, int]] = defaultdict(dict)
+        for node, parts in reports.nodes():
             for part in parts.values():
-                for output, files in part.get("side", {}).items():
-                    side[f"{node.split('.', 1)[1]}.{output}"] += files
-        written = {name: Written(sum(n for _, n in files), sum(n for _, n in files)) for name, files in side.items()}
+                for output, files in part.side.items():
+                    side[node, output].update(files)
+        rows_out = {f"{node}.{output}": sum(files.values()) for (node, output), files in side.items()}
+        written = {name: Written(count, count) for name, count in rows_out.items()}
         account_of(reports, {"main": Written(len(main), len(main)), **written}).check(flow=FLOW, batch=record.batch)
         if commit:
             self.planner.conclude(record, reports)
+            self._tables.forget(record.tables)
             self._next += 1
             self._setting.give("main", main)
-            for name, files in side.items():
-                for file, _ in files:
-                    self._setting.give(name.rsplit(".", 1)[1], pl.read_ipc(file).rows(named=True))
+            for (_, output), named in side.items():
+                for file in named:
+                    self._setting.give(output, pl.read_ipc(file).rows(named=True))
 
     def _arrived(self, rows: Sequence[At], side: Side, task: Any) -> Frames:
         partitions: dict[int, list[At]] = {0: []}

@@ -106,7 +106,7 @@ class SparkEngine:
         node, mode = graph.flows["timeline"], micro_batch("1 millisecond")
         self._flow = Flow(graph, node, self._spark, lambda: self._setting.clock, mode, self._lease)
         if self._setting.by_hand:
-            by_hand(self._flow.planner, self._setting)
+            by_hand(self._flow.planner.time, self._setting)
         self._query: StreamingQuery | None = None
 
     def _advance(self) -> None:
@@ -134,7 +134,7 @@ class SparkEngine:
         if not self._interrupted:
             return False
         self._interrupted = False
-        set_watermarks(self._flow.planner, self._setting)
+        set_watermarks(self._flow.planner.time, self._setting)
         self._advance()
         return True
 
@@ -162,7 +162,7 @@ class SparkEngine:
     def _drop(self, rows: Sequence[At]) -> None:
         """Let rows appear at once, or a tick when there are none, with the watermarks that hold then."""
         with self._between_batches():
-            set_watermarks(self._flow.planner, self._setting)
+            set_watermarks(self._flow.planner.time, self._setting)
             if rows:
                 self._drop_files(rows)
             else:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from headrace.event_time.strategy import BEGINNING, TimeStrategy
+from headrace.event_time.time_keeper import TimeKeeper
 from headrace.event_time.tracker import WatermarkTracker
-from headrace.runtime.planner import Planner
 from headrace.testing.engine import SOURCES, Setting
 
 
@@ -25,17 +25,17 @@ class WatermarkByHand(WatermarkTracker):
         return max(self._watermark, self.set_to)
 
 
-def by_hand(planner: Planner, setting: Setting) -> None:
-    """Put the timeline in the place of a planner's trackers."""
-    for source, tracker in planner.trackers.items():
+def by_hand(time: TimeKeeper, setting: Setting) -> None:
+    """Let the timeline set the watermarks that a flow would compute."""
+    for source, tracker in time.trackers.items():
         replaced = WatermarkByHand(setting.strategy)
-        replaced.restore(tracker.to_json())
-        planner.trackers[source] = replaced
+        replaced.restore(tracker.saved())
+        time.trackers[source] = replaced
 
 
-def set_watermarks(planner: Planner, setting: Setting) -> None:
+def set_watermarks(time: TimeKeeper, setting: Setting) -> None:
     """Hand the timeline's watermarks to the trackers that take them."""
     for side, watermark in setting.watermarks.items():
-        tracker = planner.trackers[SOURCES[side]]
+        tracker = time.trackers[SOURCES[side]]
         if isinstance(tracker, WatermarkByHand):
             tracker.set_to = watermark

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 import polars as pl
 
 from headrace.event_time.record import TimeBounds
+from headrace.reports import WaitingRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +47,10 @@ class Applied:
     """Rows of the other side outputs, by their names."""
     failed: pl.DataFrame | None = None
     """Rows and timers for which the author's code failed: ``reason``, ``detail``, the ``row`` as JSON, ``is_timer``."""
-    holding: Holding | None = None
+    waiting: WaitingRows | None = None
     """For a step in which rows wait: how many did and do, and how many were handled."""
     counters: Mapping[str, int] = field(default_factory=dict)
-    """Numbers that history shows for the step, summed over its key groups."""
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """Rows that wait in a key group for event time to pass them, counted apart from those that are handled.
-
-    Before + accepted on the map side = handled + late + failed + dropped + after.
-    """
-
-    before: int
-    handled: int
-    after: int
+    """Per-step counters for the history, summed over the key groups."""
 
 
 @dataclass(frozen=True, slots=True)

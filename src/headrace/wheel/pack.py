@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import polars as pl
 
+from headrace.node_id import NodeId
+from headrace.reports import KeyCounts, StepReport
 from headrace.wheel.codec import encode
 from headrace.wheel.key_groups import group_ids, group_of_rows
 from headrace.wheel.operator import AnyOperator, Intake, Joined, Second
@@ -25,7 +25,7 @@ class KeySample:
     >>> sample = KeySample(("account",))
     >>> sample.take(pl.DataFrame({"account": ["a", "b", "a", "a"]}))
     >>> sample.report()
-    {'rows': 4, 'top': [[['a'], 3], [['b'], 1]]}
+    KeyCounts(rows=4, top=((('a',), 3), (('b',), 1)))
     """
 
     def __init__(self, key: tuple[str, ...]) -> None:
@@ -48,13 +48,13 @@ class KeySample:
         self._rows += frame.height
         self._counts.append(sampled.group_by(self._key).agg((pl.len() * weight).alias("__rows")))
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> KeyCounts:
         """The number of rows, and the keys that most of them have."""
         if not self._counts:
-            return {"rows": 0, "top": []}
+            return KeyCounts()
         totals = pl.concat(self._counts).group_by(self._key).agg(pl.col("__rows").sum())
         top = totals.sort("__rows", *self._key, descending=[True, *(False for _ in self._key)]).head(NAMED)
-        return {"rows": self._rows, "top": [[list(row[:-1]), round(row[-1])] for row in top.rows()]}
+        return KeyCounts(self._rows, tuple((row[:-1], round(row[-1])) for row in top.rows()))
 
 
 PENDING_ROWS = 4_000_000
@@ -118,13 +118,13 @@ class Packing:
         self._failed: list[pl.DataFrame] = []
         # The share of a hot key that is dealt out is made by the step and no column of the rows.
         self._keys = KeySample(tuple(name for name in intake.key if not name.startswith("__")))
-        self._counts = Counter(dict.fromkeys(("in", "accepted", "late", "partly_late", "dropped", "failed"), 0))
+        self._in = self._accepted = self._late_rows = self._partly_late = self._dropped = 0
         self._sequence = 0
 
     @property
-    def node(self) -> str:
-        """The name under which the input reports."""
-        return f"step.{self._operator.name}"
+    def node(self) -> NodeId:
+        """The node as which the input reports."""
+        return NodeId("step", self._operator.name)
 
     @property
     def late_output(self) -> str:
@@ -143,16 +143,15 @@ class Packing:
             return
         combined = self._intake.combine(rows, self._bounds)
         self._keys.take(rows)
-        self._counts["in"] += rows.height
-        self._counts["accepted"] += combined.accepted
-        self._counts["late"] += combined.late.height
-        self._counts["partly_late"] += combined.partly_late
-        self._counts["dropped"] += combined.dropped
+        self._in += rows.height
+        self._accepted += combined.accepted
+        self._late_rows += combined.late.height
+        self._partly_late += combined.partly_late
+        self._dropped += combined.dropped
         if self.late_output in self._operator.side_schemas:
             self._late.append(combined.late)
         if combined.failed is not None:
             letters = failed_letters(combined.failed, step=self._operator.name, task=self._task)
-            self._counts["failed"] += letters.height
             self._failed.append(letters)
         self._pending.append(combined.partials)
         if sum(partials.height for partials in self._pending) > PENDING_ROWS:
@@ -164,9 +163,21 @@ class Packing:
         task, step = self._task, self._operator.name
         side = {
             self.late_output: write_side_rows(task, step, self.late_output, self._late),
-            DEAD_LETTERS: write_side_rows(task, step, DEAD_LETTERS, self._failed, part=self.node),
+            DEAD_LETTERS: write_side_rows(task, step, DEAD_LETTERS, self._failed, part=str(self.node)),
         }
-        task.report(self.node, {**self._counts, "keys": self._keys.report(), "side": side})
+        task.report(
+            self.node,
+            StepReport(
+                in_=self._in,
+                accepted=self._accepted,
+                late=self._late_rows,
+                partly_late=self._partly_late,
+                dropped=self._dropped,
+                failed=sum(letters.height for letters in self._failed),
+                keys=self._keys.report(),
+                side=side,
+            ),
+        )
 
     def _blobs(self) -> Iterator[Blob]:
         filled = [partials for partials in self._pending if not partials.is_empty()]
@@ -190,9 +201,9 @@ class PackingSecond(Packing):
     _intake: Second
 
     @property
-    def node(self) -> str:
-        """The name under which the input reports."""
-        return f"step.{self._operator.name}.{self._intake.name}"
+    def node(self) -> NodeId:
+        """The node as which the input reports."""
+        return NodeId("step", self._operator.name, self._intake.name)
 
     @property
     def late_output(self) -> str:

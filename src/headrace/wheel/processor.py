@@ -16,8 +16,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 if TYPE_CHECKING:
-    from pyspark.accumulators import Accumulator
-
+    from headrace.reports import ReportAccumulator
     from headrace.wheel.operator import AnyOperator
 
 _PAGE = StructType([StructField("page", IntegerType(), False)])
@@ -27,7 +26,7 @@ _BYTES = StructType([StructField("blob", BinaryType(), False)])
 class WheelProcessor(StatefulProcessor):
     """Hands each key group's blobs and map state to the operator."""
 
-    def __init__(self, operator: AnyOperator, reports: Accumulator[dict[Any, Any]]) -> None:
+    def __init__(self, operator: AnyOperator, reports: ReportAccumulator) -> None:
         # Its name holds the step's, so another step's state is never loaded.
         self._state = f"pages_{operator.name}"
         # Code on its way to a worker, as Spark itself sends it, and in its own format; nothing of it is ever stored.

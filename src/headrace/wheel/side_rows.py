@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 def write_side_rows(
     task: Task, node: str, output: str, frames: Sequence[pl.DataFrame], *, part: str = "part"
-) -> list[tuple[str, int]]:
+) -> tuple[tuple[str, int], ...]:
     """Write a task's side rows to a file of its own attempt; returns its name and number of rows, or nothing."""
     rows = pl.concat(frames) if frames else pl.DataFrame()
     if rows.is_empty():
-        return []
+        return ()
     file = f"{task.side_folder}/{task.record.batch}/{node}/{output}/{part}-{task.partition}-{task.attempt}.arrow"
     write_rows(file, rows)
-    return [(file, rows.height)]
+    return ((file, rows.height),)
 
 
 def write_rows(path: str, rows: pl.DataFrame) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from headrace.reports import ReportAccumulator
 from headrace.schemas import arrow_batches
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.key_groups import group_of_rows
@@ -20,7 +21,6 @@ from headrace.wheel.task import Task, current_task
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame
 
 Read = Callable[[Iterator[pa.RecordBatch], Task], Iterable[pl.DataFrame]]
@@ -41,7 +41,7 @@ ARROW_BYTES = 64 << 20
 _ORIGIN, _POSITION = "__origin", "__position"
 
 
-def packed(frame: DataFrame, read: Read, pack: Pack, reports: Accumulator[dict[Any, Any]], *, name: str) -> DataFrame:
+def packed(frame: DataFrame, read: Read, pack: Pack, reports: ReportAccumulator, *, name: str) -> DataFrame:
     """Rows of a frame as blobs by key group; ``name`` is what plans show."""
 
     def packing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -52,9 +52,7 @@ def packed(frame: DataFrame, read: Read, pack: Pack, reports: Accumulator[dict[A
     return frame.mapInArrow(packing, BLOB_SCHEMA)
 
 
-def gathered(
-    frame: DataFrame, read: Read, key: tuple[str, ...], reports: Accumulator[dict[Any, Any]], *, name: str
-) -> DataFrame:
+def gathered(frame: DataFrame, read: Read, key: tuple[str, ...], reports: ReportAccumulator, *, name: str) -> DataFrame:
     """Rows of a frame as blobs, those of one key in one task; ``rows_in_order`` reads them there."""
 
     def gathering(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -82,7 +80,7 @@ def rows_in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
         yield pl.concat(parts).sort(_ORIGIN, _POSITION).drop(_ORIGIN, _POSITION)
 
 
-def turned(blobs: DataFrame, operator: AnyOperator, reports: Accumulator[dict[Any, Any]]) -> DataFrame:
+def turned(blobs: DataFrame, operator: AnyOperator, reports: ReportAccumulator) -> DataFrame:
     """Blobs through the state of their key groups; the results as blobs."""
     processor = WheelProcessor(operator, reports)
     with _workers_of_their_own(blobs.sparkSession.sparkContext):

@@ -9,6 +9,8 @@ from typing import Protocol, runtime_checkable
 
 import polars as pl
 
+from headrace.node_id import NodeId
+from headrace.reports import StepReport
 from headrace.wheel.side_rows import DEAD_LETTERS, failed_letters, write_side_rows
 from headrace.wheel.task import Task
 
@@ -25,7 +27,7 @@ class Passed:
     dropped: int = 0
     """Rows that the step's own rule removed."""
     counters: Mapping[str, int] = field(default_factory=dict)
-    """Numbers that history shows for the step, added up over all tasks."""
+    """Per-step counters for the history, summed over all tasks."""
 
 
 @runtime_checkable
@@ -75,15 +77,13 @@ def pass_rows(frames: Iterable[pl.DataFrame], operator: Stateless, task: Task) -
         if not piece.rows.is_empty():
             yield piece.rows
     task.report(
-        f"step.{operator.name}",
-        {
-            "in": taken,
-            "accepted": accepted,
-            "late": 0,
-            "partly_late": 0,
-            "dropped": dropped,
-            "failed": sum(letters.height for letters in failed),
-            "counters": dict(counters),
-            "side": {DEAD_LETTERS: write_side_rows(task, operator.name, DEAD_LETTERS, failed)},
-        },
+        NodeId("step", operator.name),
+        StepReport(
+            in_=taken,
+            accepted=accepted,
+            dropped=dropped,
+            failed=sum(letters.height for letters in failed),
+            counters=dict(counters),
+            side={DEAD_LETTERS: write_side_rows(task, operator.name, DEAD_LETTERS, failed)},
+        ),
     )

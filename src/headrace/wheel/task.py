@@ -1,4 +1,8 @@
-"""What a task knows of its batch: the logged record, handed over as a Spark local property, never a default."""
+"""What a task knows of its batch, and how it reports back.
+
+The logged record is handed over as a Spark local property and has no default. Reports travel in an accumulator and are
+exact under retries, because the same report replaces itself.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pyspark.accumulators import AccumulatorParam
 
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord, TimeBounds
+from headrace.node_id import NodeId
+from headrace.reports import BatchReports, Report, ReportAccumulator, ReportKey
 
 if TYPE_CHECKING:
-    from pyspark.accumulators import Accumulator
+    from pyspark import SparkContext
 
 PROPERTY = "headrace.batch"
 TABLES = "tables"
 """The folder of small tables, beside that of side rows."""
-Reporter = Callable[[tuple[Any, ...], dict[str, Any]], None]
+Reporter = Callable[[ReportKey, Report], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +48,9 @@ class Task:
         """The version of its small table that a step reads in this batch."""
         return str(table_file(Path(self.side_folder).with_name(TABLES), step, self.record.tables[step]))
 
-    def report(self, node: str, values: dict[str, Any], *, part: int | None = None) -> None:
-        """Tell the driver what happened here; saying it again replaces what was said before."""
-        self.reporter((self.flow, self.record.batch, node, self.partition if part is None else part), values)
+    def report(self, node: NodeId, report: Report, *, part: int | None = None) -> None:
+        """Report to the driver what happened here; a report of the same node and part replaces an earlier one."""
+        self.reporter((self.flow, self.record.batch, node, self.partition if part is None else part), report)
 
 
 def table_file(folder: Path, step: str, version: int) -> Path:
@@ -65,7 +73,7 @@ def _read_property(text: str) -> tuple[BatchRecord, str, str]:
     return BatchRecord.from_json(given["record"]), given["flow"], given["side_folder"]
 
 
-def current_task(reports: Accumulator[dict[Any, Any]]) -> Task:
+def current_task(reports: ReportAccumulator) -> Task:
     """The Spark task this code runs in."""
     from pyspark import TaskContext
 
@@ -84,5 +92,36 @@ def current_task(reports: Accumulator[dict[Any, Any]]) -> Task:
         side_folder,
         context.partitionId(),
         context.attemptNumber(),
-        lambda key, values: reports.add({key: values}),
+        lambda key, report: reports.add({key: report}),
     )
+
+
+class ReportsByKey(AccumulatorParam[dict[ReportKey, Report]]):
+    """Merges reports by replacing them, where a sum would count a retried task twice."""
+
+    def zero(self, value: dict[ReportKey, Report]) -> dict[ReportKey, Report]:
+        """No report yet."""
+        return {}
+
+    def addInPlace(  # noqa: N802
+        self, value1: dict[ReportKey, Report], value2: dict[ReportKey, Report]
+    ) -> dict[ReportKey, Report]:
+        """The later report of a key stands."""
+        value1.update(value2)
+        return value1
+
+
+def reports_of(context: SparkContext) -> ReportAccumulator:
+    """An accumulator for the reports of a pipeline's tasks."""
+    return context.accumulator({}, ReportsByKey())
+
+
+def take_reports(reports: dict[ReportKey, Report], *, flow: str, batch: int) -> BatchReports:
+    """Remove a batch's reports (and those of older batches) and return them in their order."""
+    taken = BatchReports()
+    # Tasks of other flows go on reporting meanwhile.
+    for key in sorted(key for key in list(reports) if key[0] == flow and key[1] <= batch):
+        report = reports.pop(key)
+        if key[1] == batch:
+            taken.add(key[2], key[3], report)
+    return taken

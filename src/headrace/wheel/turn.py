@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 
 import polars as pl
 
+from headrace.node_id import NodeId
+from headrace.reports import KeyGroupState, StateReport
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import AnyOperator, Intake, Joined
 from headrace.wheel.pack import Blob
@@ -37,25 +38,23 @@ def turn(
         side["late"] = late
     if failed is not None:
         side[DEAD_LETTERS] = failed_letters(failed, step=operator.name, task=task)
-    dropped_second = {operator.second.name: applied.dropped_second} if isinstance(operator, Joined) else None
+    dropped_second = {operator.second.name: applied.dropped_second} if isinstance(operator, Joined) else {}
+    size = 0 if pages.directory is None else pages.directory.size
     task.report(
-        f"state.{operator.name}",
-        {
-            "due": due.event,
-            "due_clock": due.clock,
-            "rows": applied.state.height,
-            "bytes": 0 if pages.directory is None else pages.directory.size,
-            "late": 0 if late is None else late.height,
-            "dropped": applied.dropped,
-            **({} if dropped_second is None else {"dropped_second": dropped_second}),
-            "failed": 0 if failed is None else int((~failed["is_timer"]).sum()),
-            "holding": None if applied.holding is None else asdict(applied.holding),
-            "counters": dict(applied.counters),
-            "side": {
+        NodeId("state", operator.name),
+        StateReport(
+            KeyGroupState(due.event, due.clock, applied.state.height, size),
+            late=0 if late is None else late.height,
+            dropped=applied.dropped,
+            dropped_second=dropped_second,
+            failed=0 if failed is None else int((~failed["is_timer"]).sum()),
+            waiting=applied.waiting,
+            counters=dict(applied.counters),
+            side={
                 name: write_side_rows(task, operator.name, name, [rows], part=f"group-{group}")
                 for name, rows in side.items()
             },
-        },
+        ),
         part=group,
     )
     return None if applied.output.is_empty() else encode(applied.output)

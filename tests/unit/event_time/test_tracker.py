@@ -6,7 +6,8 @@ import json
 
 import headrace as hr
 from headrace.event_time.strategy import BEGINNING, TimeStrategy
-from headrace.event_time.tracker import WHOLE, Partition, WatermarkTracker
+from headrace.event_time.tracker import WHOLE, Partition, SavedWatermark, WatermarkTracker
+from headrace.json_codec import decode, encode
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -126,7 +127,7 @@ def test_a_restart_keeps_times_and_watermark_but_not_quiet_time() -> None:
     tracker.advance(tracker.watermark(clock=0))
     tracker.pass_time(MINUTE - 1)
     restarted = WatermarkTracker(divided())
-    restarted.restore(json.loads(json.dumps(tracker.to_json())))
+    restarted.restore(decode(SavedWatermark, json.loads(json.dumps(encode(tracker.saved())))))
     assert restarted.watermark(clock=0) == 20 * SECOND
     restarted.observe({"north": 60 * SECOND})
     restarted.pass_time(MINUTE - 1)

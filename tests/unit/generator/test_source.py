@@ -22,8 +22,8 @@ from headrace.connectors.base.messages import as_lines
 from headrace.generator.source import GeneratorReader
 from headrace.graph import Graph, defining
 from headrace.observe import history
+from headrace.observe.account import total
 from headrace.observe.committed import committed_rows
-from headrace.observe.status import total
 
 TROUBLE = hr.Payments(shops=4, late=0.02, duplicates=0.05, broken=0.05, future=0.01)
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -109,9 +109,9 @@ def run_until(rows: int, checkpoint: Path, out: Path, spark: SparkSession) -> in
     read = 0
     while read < rows:
         assert not running.wait(0.1)
-        read = total(history.read(checkpoint / "copied"), "sources", "read")
+        read = total(entry.account for entry in history.read(checkpoint / "copied")).read
     running.stop()
-    return total(history.read(checkpoint / "copied"), "sources", "read")
+    return total(entry.account for entry in history.read(checkpoint / "copied")).read
 
 
 @pytest.mark.spark

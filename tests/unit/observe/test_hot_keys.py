@@ -13,46 +13,52 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.node_id import NodeId
 from headrace.observe.hot_keys import hot_keys
+from headrace.reports import BatchReports, KeyCounts, StepReport
 from headrace.wheel.pack import KeySample
 
 
-def report(frame: pl.DataFrame, *key: str) -> dict[str, Any]:
+def counted(frame: pl.DataFrame, *key: str) -> KeyCounts:
     sample = KeySample(key)
     for part in frame.iter_slices(40_000):
         sample.take(part)
-    return {"keys": sample.report()}
+    return sample.report()
+
+
+def reports(*tasks: KeyCounts) -> BatchReports:
+    made = BatchReports()
+    for task, keys in enumerate(tasks):
+        made.add(NodeId("step", "spend"), task, StepReport(keys=keys))
+    return made
 
 
 def test_the_share_of_a_hot_key_is_right_within_a_few_hundredths_even_where_keys_come_in_turns() -> None:
     """Ten keys in turns, of which one also has every other row."""
     numbers = np.arange(200_000)
     keys = np.where(numbers % 2 == 0, 7, numbers // 2 % 10)
-    reports = {
-        "step.spend": {0: report(pl.DataFrame({"account": keys}), "account"), 1: {"keys": {"rows": 0, "top": []}}}
-    }
-    (hot,) = hot_keys(reports)["spend"]
-    assert hot["key"] == ["7"]
-    assert hot["share"] == pytest.approx(0.55, abs=0.03)
+    (hot,) = hot_keys(reports(counted(pl.DataFrame({"account": keys}), "account"), KeyCounts()))["spend"]
+    assert hot.key == ("7",)
+    assert hot.share == pytest.approx(0.55, abs=0.03)
 
 
 def test_even_keys_are_not_hot() -> None:
     frame = pl.DataFrame({"account": np.arange(100_000) % 50})
-    assert hot_keys({"step.spend": {0: report(frame, "account")}}) == {}
+    assert hot_keys(reports(counted(frame, "account"))) == {}
 
 
 def test_keys_of_several_columns_and_types_are_told_as_text() -> None:
     frame = pl.DataFrame({"a": [None, b"\xff", b"\xff"], "b": [1.5, 2.5, 2.5]})
-    assert report(frame, "a", "b")["keys"] == {"rows": 3, "top": [[["ff", "2.5"], 2], [[None, "1.5"], 1]]}
+    assert counted(frame, "a", "b") == KeyCounts(3, ((("ff", "2.5"), 2), ((None, "1.5"), 1)))
 
 
 def test_a_key_that_is_an_interval_is_told_in_hours_and_minutes() -> None:
     frame = pl.DataFrame({"wait": [timedelta(minutes=90), timedelta(minutes=90), None]})
-    assert report(frame, "wait")["keys"] == {"rows": 3, "top": [[["1h 30m"], 2], [[None], 1]]}
+    assert counted(frame, "wait") == KeyCounts(3, ((("1h 30m",), 2), ((None,), 1)))
 
 
 def test_windows_without_a_key_have_no_hot_key() -> None:
-    assert report(pl.DataFrame({"a": [1, 1]}))["keys"] == {"rows": 0, "top": []}
+    assert counted(pl.DataFrame({"a": [1, 1]})) == KeyCounts()
 
 
 @pytest.mark.spark

@@ -13,12 +13,14 @@ from pyspark.sql.types import StructType
 
 import headrace as hr
 from headrace.graph import Graph, SourceNode, StepNode
+from headrace.node_id import NodeId
 from headrace.operators.taken_back import check_events, is_chosen
 from headrace.schemas import parse_ddl
 
 CHANGES = "id BIGINT, change STRING, position STRING, at TIMESTAMP"
 ORDERS = hr.debezium_changes("id BIGINT, amount DOUBLE", key="id")
 HOURLY = hr.tumbling("hourly", size="1 hour", key="id").agg(n="count(*)").late(hr.drop())
+ORDERS_NODE = NodeId("source", "orders")
 SOURCE, STEP = "MapInArrow headrace.source.orders(id#1)", "MapInArrow headrace.step.current(id#1)"
 
 
@@ -38,13 +40,13 @@ class Frame:
 def _graph(tmp_path: Path, *, changes: bool = True) -> Graph:
     graph = Graph("shop", tmp_path, None)  # type: ignore[arg-type]
     graph.add_source(SourceNode("orders", {}, tmp_path, changes=changes))
-    graph.add_step(StepNode(hr.materialize("current", key="id"), ("source.orders",), ("id", "change", "position")))
-    graph.add_step(StepNode(HOURLY, ("source.orders",), ("id", "n")))
+    graph.add_step(StepNode(hr.materialize("current", key="id"), (ORDERS_NODE,), ("id", "change", "position")))
+    graph.add_step(StepNode(HOURLY, (ORDERS_NODE,), ("id", "n")))
     return graph
 
 
 def _check(graph: Graph, node: str, *, schema: str = CHANGES, plan: str = SOURCE) -> None:
-    check_events(Frame(parse_ddl(schema), plan), graph, node, step="once")  # type: ignore[arg-type]
+    check_events(Frame(parse_ddl(schema), plan), graph, NodeId.parse(node), step="once")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

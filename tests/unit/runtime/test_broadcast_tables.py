@@ -9,6 +9,8 @@ import polars as pl
 import pytest
 
 from headrace.connectors.files.small_table import file_table
+from headrace.event_time.record import BatchRecord
+from headrace.observe.history import TableVersion
 from headrace.operators.joins.broadcast_join import broadcast_join
 from headrace.runtime.broadcast_tables import SmallTables, small_tables
 
@@ -65,10 +67,11 @@ def test_a_new_process_goes_on_with_the_version_that_is_kept_when_the_table_is_g
     source.unlink()
     with pytest.warns(RuntimeWarning, match="goes on with version 1"):
         assert again.versions(1) == {"levels": 1}
-    assert "TABLE_UNREADABLE" in again.told("levels", 1)["problem"]
+    record = again.complete(BatchRecord(0, 1, {}, {}, {}, drain=False))
+    assert "TABLE_UNREADABLE" in (again.read_in(record)["levels"].problem or "")
     write(source, "gold")
     again.versions(1 + MINUTE)
-    assert again.told("levels", 1) == {"version": 1, "problem": None}
+    assert again.read_in(record) == {"levels": TableVersion(1)}
 
 
 @pytest.mark.parametrize("changed", [{"id": ["x"], "level": ["tin"]}, {"id": [1.5], "level": ["tin"]}])

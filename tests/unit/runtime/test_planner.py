@@ -9,10 +9,13 @@ import pytest
 import headrace as hr
 from headrace.event_time.record import BatchLog, BatchRecord, FileBatchLog, MemoryBatchLog, TimeBounds
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
-from headrace.runtime.planner import Planner, Topology
+from headrace.event_time.time_keeper import TimeKeeper, Topology
+from headrace.node_id import NodeId
+from headrace.reports import BatchReports, KeyGroupState, SourceReport, StateReport
+from headrace.runtime.planner import Planner
 
 SECOND = 1_000_000
-Reports = dict[str, dict[int, dict[str, Any]]]
+PAYMENTS = NodeId("source", "payments")
 
 
 class Clock:
@@ -27,15 +30,15 @@ class Clock:
 
 def _planner(log: BatchLog, clock: Clock, strategy: TimeStrategy | None = None, interval: int = SECOND) -> Planner:
     chosen = strategy or hr.event_time("at", out_of_order="1 second")
-    steps = {"minutely": ("source.payments",), "hourly": ("step.minutely",)}
-    return Planner(Topology({"payments": chosen}, steps), log, clock, interval=interval)
+    steps = {"minutely": (PAYMENTS,), "hourly": (NodeId("step", "minutely"),)}
+    return Planner(TimeKeeper(Topology({"payments": chosen}, steps), clock, interval=interval), log)
 
 
-def _saw(time: int, *, due: int | None = None, group: int = 3) -> Reports:
-    return {
-        "source.payments": {0: {"highest": {"": time}}},
-        "state.minutely": {group: {"due": due, "due_clock": None, "rows": 1, "bytes": 10}},
-    }
+def _saw(time: int, *, due: int | None = None, group: int = 3) -> BatchReports:
+    reports = BatchReports()
+    reports.add(PAYMENTS, 0, SourceReport(highest={"": time}))
+    reports.add(NodeId("state", "minutely"), group, StateReport(KeyGroupState(due, None, 1, 10)))
+    return reports
 
 
 def test_the_first_batch_knows_nothing_of_time() -> None:
@@ -86,10 +89,10 @@ def test_a_new_planner_takes_up_where_the_log_ended() -> None:
     log, clock = MemoryBatchLog(), Clock()
     planner = _planner(log, clock)
     planner.conclude(planner.plan(0), _saw(10 * SECOND, due=60 * SECOND))
-    planner.conclude(planner.plan(1), {})
+    planner.conclude(planner.plan(1), BatchReports())
     again = _planner(log, clock)
-    kept = {"due": 60 * SECOND, "due_clock": None, "rows": 1, "bytes": 10}
-    assert again.groups == {"minutely": {3: kept}, "hourly": {}}
+    kept = KeyGroupState(60 * SECOND, None, 1, 10)
+    assert again.time.groups == {"minutely": {3: kept}, "hourly": {}}
     assert again.plan(2) == planner.plan(2)
 
 
@@ -114,11 +117,11 @@ def test_a_crash_between_outcome_and_commit_changes_nothing_when_the_batch_runs_
 def test_key_groups_in_which_something_is_due_are_woken() -> None:
     planner = _planner(MemoryBatchLog(), Clock())
     planner.conclude(planner.plan(0), _saw(61 * SECOND, due=60 * SECOND, group=7))
-    assert planner.wants_batch()
+    assert planner.time.wants_batch()
     record = planner.plan(1)
     assert record.wake == {"minutely": (7,), "hourly": ()}
     planner.conclude(record, _saw(61 * SECOND, due=None, group=7))
-    assert not planner.wants_batch()
+    assert not planner.time.wants_batch()
 
 
 def test_a_drain_ends_time_and_is_remembered() -> None:
@@ -138,9 +141,9 @@ def test_a_source_that_is_idle_lets_time_go_on_without_a_row() -> None:
     planner = _planner(MemoryBatchLog(), clock, strategy)
     planner.conclude(planner.plan(0), _saw(60 * SECOND, due=60 * SECOND))
     clock.now = 9 * SECOND
-    assert not planner.wants_batch()
+    assert not planner.time.wants_batch()
     clock.now = 11 * SECOND
-    assert planner.wants_batch()
+    assert planner.time.wants_batch()
     assert planner.plan(1).watermarks == {"payments": 60 * SECOND}
 
 
@@ -152,9 +155,9 @@ def test_idle_clocks_stand_still_while_a_batch_overruns_its_interval() -> None:
     clock.now = 30 * SECOND
     planner.conclude(record, _saw(60 * SECOND, due=60 * SECOND))
     clock.now = 35 * SECOND
-    assert not planner.wants_batch()
+    assert not planner.time.wants_batch()
     clock.now = 41 * SECOND
-    assert planner.wants_batch()
+    assert planner.time.wants_batch()
 
 
 def test_a_log_of_files_gives_back_what_a_log_in_memory_does(tmp_path: Any) -> None:

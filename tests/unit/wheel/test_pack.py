@@ -13,6 +13,8 @@ import headrace as hr
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import BatchRecord, TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
+from headrace.node_id import NodeId
+from headrace.reports import KeyGroupState, ReportKey, StateReport
 from headrace.testing.inline import MapInMemory
 from headrace.wheel import pack as module
 from headrace.wheel.codec import decode
@@ -40,7 +42,7 @@ class Here:
     """A batch whose tasks run here."""
 
     def __init__(self, folder: Path, bounds: TimeBounds, wake: tuple[int, ...] = ()) -> None:
-        self.said: dict[tuple[Any, ...], dict[str, Any]] = {}
+        self.said: dict[ReportKey, Any] = {}
         self.record = BatchRecord(4, 0, {}, {"tens": bounds}, {"tens": wake}, False)
         self.folder = folder
 
@@ -88,26 +90,26 @@ def test_late_rows_are_written_by_the_task_and_named_in_its_report(tmp_path: Pat
     blobs = list(pack([rows(("a", 1.0, 3), ("a", 2.0, 25)), rows(("b", 3.0, 9))], operator(), here.task(2, attempt=1)))
     assert len(blobs) == 1
     (report,) = here.said.values()
-    assert (report["in"], report["accepted"], report["late"]) == (3, 1, 2)
-    ((file, count),) = report["side"]["late"]
+    assert (report.in_, report.accepted, report.late) == (3, 1, 2)
+    ((file, count),) = report.side["late"]
     assert Path(file).relative_to(tmp_path) == Path("4/tens/late/part-2-1.arrow")
     assert count == 2
     assert sorted(pl.read_ipc(file)["key"].to_list()) == ["a", "b"]
-    assert list(here.said) == [("spend", 4, "step.tens", 2)]
+    assert list(here.said) == [("spend", 4, NodeId("step", "tens"), 2)]
 
 
 def test_dropped_rows_are_counted_and_not_written(tmp_path: Path) -> None:
     here = Here(tmp_path, TimeBounds(20, 20))
     assert list(pack([rows(("a", 1.0, 3))], operator(hr.drop()), here.task())) == []
     (report,) = here.said.values()
-    assert (report["in"], report["late"], report["side"]) == (1, 1, {"late": [], "dead_letters": []})
+    assert (report.in_, report.late, report.side) == (1, 1, {"late": (), "dead_letters": ()})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_task_without_rows_reports_too(tmp_path: Path) -> None:
     here = Here(tmp_path, OPEN)
     assert list(pack([], operator(), here.task())) == []
-    assert [report["in"] for report in here.said.values()] == [0]
+    assert [report.in_ for report in here.said.values()] == [0]
 
 
 def test_blobs_are_taken_in_the_order_of_origin_and_sequence_whatever_order_they_come_in(tmp_path: Path) -> None:
@@ -133,26 +135,15 @@ def test_a_woken_group_closes_its_windows_without_rows(tmp_path: Path) -> None:
     blobs = list(pack([rows(("a", 1.0, 3))], operator(), opened.task()))
     assert turn(operator(), entries, cache, opened.task(), blobs) is None
     group = blobs[0].key_group
-    report = opened.said["spend", 4, "state.tens", group]
-    assert (report["due"], report["rows"]) == (10, 1)
-    assert report["bytes"] > 0
+    report = opened.said["spend", 4, NodeId("state", "tens"), group]
+    assert (report.group.due, report.group.rows) == (10, 1)
+    assert report.group.bytes > 0
     closing = Here(tmp_path, TimeBounds(10, 10), wake=(group,))
     result = turn(operator(), entries, cache, closing.task(), list(pack([], operator(), closing.task())))
     assert result is not None
     assert decode([result]).select("key", "n", "pane").rows() == [("a", 1, "on_time")]
-    said = closing.said["spend", 4, "state.tens", group]
-    assert said == {
-        "due": None,
-        "due_clock": None,
-        "rows": 0,
-        "bytes": 0,
-        "late": 0,
-        "dropped": 0,
-        "failed": 0,
-        "holding": None,
-        "counters": {},
-        "side": {},
-    }
+    said = closing.said["spend", 4, NodeId("state", "tens"), group]
+    assert said == StateReport(KeyGroupState())
     assert list(entries.iterator()) == []
 
 
@@ -172,7 +163,7 @@ def test_rows_of_a_broadcast_go_to_every_key_group(tmp_path: Path) -> None:
     assert wake == Blob(3, -1, 0, b"")
     assert sorted(blob.key_group for blob in blobs) == sorted(group_ids())
     assert all(blob.second and decode([blob.blob]).height == 2 for blob in blobs)
-    assert here.said["spend", 4, "step.tens.rules", 0]["accepted"] == 2
+    assert here.said["spend", 4, NodeId("step", "tens", "rules"), 0].accepted == 2
 
 
 def test_rows_go_to_both_inputs_of_a_step_and_each_tells_of_its_own(tmp_path: Path) -> None:
@@ -186,6 +177,6 @@ def test_rows_go_to_both_inputs_of_a_step_and_each_tells_of_its_own(tmp_path: Pa
     assert wake == Blob(3, -1, 0, b"")
     held = {blob.second: decode([blob.blob])["x"].to_list() for blob in blobs}
     assert held == {False: [1.0, 2.0], True: [2.0, 5.0]}
-    first, second = here.said["spend", 4, "step.tens", 0], here.said["spend", 4, "step.tens.right", 0]
-    assert [(each["in"], each["accepted"], each["late"]) for each in (first, second)] == [(3, 2, 1), (3, 2, 1)]
-    assert first["side"]["late"] != second["side"]["late_right"]
+    first, second = (here.said["spend", 4, NodeId("step", "tens", name), 0] for name in ("", "right"))
+    assert [(each.in_, each.accepted, each.late) for each in (first, second)] == [(3, 2, 1), (3, 2, 1)]
+    assert first.side["late"] != second.side["late_right"]

@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
-from headrace.wheel.reports import take
+from headrace.node_id import NodeId
+from headrace.reports import Report, ReportKey, SourceReport
+from headrace.wheel.task import take_reports
 
 
 def test_reports_have_one_order_whichever_task_ends_first() -> None:
-    reports: dict[Any, dict[str, Any]] = {("flow", 1, node, part): {} for node, part in (("b", 1), ("a", 2), ("b", 0))}
-    taken = take(reports, flow="flow", batch=1)
-    assert [(node, list(parts)) for node, parts in taken.items()] == [("a", [2]), ("b", [0, 1])]
+    reports: dict[ReportKey, Report] = {
+        ("flow", 1, NodeId("source", node), part): SourceReport() for node, part in (("b", 1), ("a", 2), ("b", 0))
+    }
+    taken = take_reports(reports, flow="flow", batch=1)
+    assert [(name, list(parts)) for name, parts in taken.sources.items()] == [("a", [2]), ("b", [0, 1])]
 
 
 def test_reports_are_taken_while_others_come() -> None:
-    reports: dict[Any, dict[str, Any]] = {}
+    reports: dict[ReportKey, Report] = {}
+    node = NodeId("source", "node")
     stop = threading.Event()
 
     def report() -> None:
         batch = 0
         while not stop.is_set():
             batch += 1
-            reports.update({("other", batch, "node", part): {} for part in range(20)})
-            take(reports, flow="other", batch=batch - 50)
+            reports.update({("other", batch, node, part): SourceReport() for part in range(20)})
+            take_reports(reports, flow="other", batch=batch - 50)
 
     other = threading.Thread(target=report)
     other.start()
     try:
         for batch in range(2_000):
-            reports["mine", batch, "node", 0] = {"batch": batch}
-            assert take(reports, flow="mine", batch=batch) == {"node": {0: {"batch": batch}}}
+            reports["mine", batch, node, 0] = SourceReport(read=batch)
+            assert take_reports(reports, flow="mine", batch=batch).of_source("node") == (SourceReport(read=batch),)
     finally:
         stop.set()
         other.join()

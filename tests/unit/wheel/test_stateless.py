@@ -11,6 +11,8 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.event_time.record import BatchRecord
+from headrace.node_id import NodeId
+from headrace.reports import StepReport
 from headrace.wheel.codec import encode
 from headrace.wheel.spark import rows_in_order
 from headrace.wheel.stateless import Passed, Stateless, pass_rows
@@ -46,26 +48,25 @@ def task(folder: Path, said: dict[Any, Any]) -> Task:
 
 
 def test_rows_are_handed_on_and_every_one_that_is_not_is_counted(tmp_path: Path) -> None:
-    said: dict[Any, dict[str, Any]] = {}
+    said: dict[Any, StepReport] = {}
     frames = [pl.DataFrame({"n": [1, 2, -3]}), pl.DataFrame({"n": [4]}), pl.DataFrame({"n": [5]})]
     assert isinstance(Halving(), Stateless)
     made = list(pass_rows(frames, Halving(), task(tmp_path, said)))
     assert [frame.rows() for frame in made] == [[(2, 1)], [(4, 2)]]
-    report = said["flow", 3, "step.halving", 2]
-    assert {name: report[name] for name in ("in", "accepted", "failed", "dropped", "late")} == {
-        "in": 5, "accepted": 2, "failed": 1, "dropped": 2, "late": 0,
-    }  # fmt: skip
-    assert report["counters"] == {"frames": 3}
-    ((file, count),) = report["side"]["dead_letters"]
+    report = said["flow", 3, NodeId("step", "halving"), 2]
+    counts = (report.in_, report.accepted, report.failed, report.dropped, report.late)
+    assert counts == (5, 2, 1, 2, 0)
+    assert report.counters == {"frames": 3}
+    ((file, count),) = report.side["dead_letters"]
     assert count == 1
     letter = pl.read_ipc(file).row(0, named=True)
     assert (letter["source"], letter["reason"], letter["raw"]) == ("halving", "BELOW_ZERO", b"-3")
 
 
 def test_a_task_without_rows_reports_too(tmp_path: Path) -> None:
-    said: dict[Any, dict[str, Any]] = {}
+    said: dict[Any, StepReport] = {}
     assert list(pass_rows([], Halving(), task(tmp_path, said))) == []
-    assert said["flow", 3, "step.halving", 2]["in"] == 0
+    assert said["flow", 3, NodeId("step", "halving"), 2].in_ == 0
 
 
 def test_gathered_rows_are_in_the_order_of_their_tasks_and_of_their_places_there() -> None:

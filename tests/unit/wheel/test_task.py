@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord, TimeBounds
-from headrace.wheel.reports import Replacing, take
-from headrace.wheel.task import Task, _read_property, current_task, property_text
+from headrace.node_id import NodeId
+from headrace.reports import KeyGroupState, Report, ReportKey, StateReport, StepReport
+from headrace.wheel.task import ReportsByKey, Task, _read_property, current_task, property_text, take_reports
 
+TENS = NodeId("step", "tens")
 RECORD = BatchRecord(4, 99, {"payments": 5}, {"tens": TimeBounds(3, 5)}, {"tens": (1, 2)}, False)
 
 
@@ -32,26 +32,33 @@ def test_a_step_without_time_bounds_in_the_record_has_no_time() -> None:
 
 
 def test_a_task_that_runs_again_replaces_what_it_said() -> None:
-    said: dict[Any, Any] = {}
+    said: dict[ReportKey, Report] = {}
     for attempt, count in ((0, 7), (1, 5)):
         task = Task(RECORD, "spend", "side", 2, attempt, lambda key, values: said.update({key: values}))
-        task.report("step.tens", {"in": count})
-        task.report("state.tens", {"rows": count}, part=33)
-    assert said == {("spend", 4, "step.tens", 2): {"in": 5}, ("spend", 4, "state.tens", 33): {"rows": 5}}
+        task.report(TENS, StepReport(in_=count))
+        task.report(NodeId("state", "tens"), StateReport(KeyGroupState(rows=count)), part=33)
+    assert said == {
+        ("spend", 4, TENS, 2): StepReport(in_=5),
+        ("spend", 4, NodeId("state", "tens"), 33): StateReport(KeyGroupState(rows=5)),
+    }
 
 
 def test_reports_are_merged_by_replacing() -> None:
-    merged = Replacing().addInPlace({("a", 0): {"in": 1}}, {("a", 0): {"in": 1}, ("a", 1): {"in": 2}})
-    assert merged == {("a", 0): {"in": 1}, ("a", 1): {"in": 2}}
+    first, second = StepReport(in_=1), StepReport(in_=2)
+    merged = ReportsByKey().addInPlace(
+        {("a", 0, TENS, 0): first}, {("a", 0, TENS, 0): first, ("a", 1, TENS, 0): second}
+    )
+    assert merged == {("a", 0, TENS, 0): first, ("a", 1, TENS, 0): second}
 
 
 def test_a_batch_takes_its_own_reports_and_clears_those_of_older_ones() -> None:
-    reports: dict[Any, dict[str, Any]] = {
-        ("spend", 3, "step.tens", 0): {"in": 1},
-        ("spend", 4, "step.tens", 0): {"in": 2},
-        ("spend", 4, "step.tens", 1): {"in": 3},
-        ("spend", 5, "step.tens", 0): {"in": 4},
-        ("other", 4, "step.tens", 0): {"in": 5},
+    reports: dict[ReportKey, Report] = {
+        ("spend", 3, TENS, 0): StepReport(in_=1),
+        ("spend", 4, TENS, 0): StepReport(in_=2),
+        ("spend", 4, TENS, 1): StepReport(in_=3),
+        ("spend", 5, TENS, 0): StepReport(in_=4),
+        ("other", 4, TENS, 0): StepReport(in_=5),
     }
-    assert take(reports, flow="spend", batch=4) == {"step.tens": {0: {"in": 2}, 1: {"in": 3}}}
-    assert list(reports) == [("spend", 5, "step.tens", 0), ("other", 4, "step.tens", 0)]
+    taken = take_reports(reports, flow="spend", batch=4)
+    assert taken.inputs == {TENS: {0: StepReport(in_=2), 1: StepReport(in_=3)}}
+    assert list(reports) == [("spend", 5, TENS, 0), ("other", 4, TENS, 0)]

@@ -19,6 +19,8 @@ from headrace.connectors.base.decoding import (
 )
 from headrace.event_time.strategy import TimeStrategy
 from headrace.event_time.tracker import WHOLE
+from headrace.node_id import NodeId
+from headrace.reports import SourceReport
 from headrace.schemas import MOMENT, from_arrow
 from headrace.wheel.side_rows import DEAD_LETTERS, letters, write_side_rows
 from headrace.wheel.task import Task
@@ -109,18 +111,18 @@ class Gate:
                 yield rows.drop(POSITION)
         files = write_side_rows(task, self.source, DEAD_LETTERS, dead)
         task.report(
-            f"source.{self.source}",
-            {
-                "read": read,
-                "handed_on": handed_on,
-                "dead": sum(rows for _, rows in files),
-                "lost": lost,
-                "skipped": skipped,
-                "origins": len(origins),
-                "unread": unread,
-                "highest": highest,
-                "side": {DEAD_LETTERS: files},
-            },
+            NodeId("source", self.source),
+            SourceReport(
+                read=read,
+                handed_on=handed_on,
+                dead=sum(rows for _, rows in files),
+                lost=lost,
+                skipped=skipped,
+                origins=len(origins),
+                unread=unread,
+                highest=highest,
+                side={DEAD_LETTERS: files},
+            ),
         )
 
     def _judge(self, chunk: Arrived, time: TimeStrategy, task: Task) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -13,7 +13,8 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from headrace.connectors.base.gate import Gate
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import TimeStrategy
-from headrace.graph import TIME_TAG, SourceNode, active_graph
+from headrace.graph import SourceNode, active_graph, time_tag
+from headrace.node_id import NodeId
 from headrace.schemas import arrow_batches
 from headrace.wheel.task import current_task
 
@@ -99,7 +100,7 @@ class Source:
                 f"hr.{strategy.kind}_time('arrived').",
             )
         fields.setdefault(strategy.column, StructField(strategy.column, TimestampType()))
-        tag = {TIME_TAG: f"source.{self.name}"}
+        tag = time_tag(NodeId("source", self.name))
         return StructType(
             [
                 StructField(field.name, field.dataType, field.nullable, tag if field.name == strategy.column else None)

@@ -22,7 +22,8 @@ from headrace.operators.joins.temporal_join_operator import (
 )
 from headrace.operators.joins.versioned_table import ROW_NUMBER, VersionedTable, fill_unsent, keyed_times, upserts
 from headrace.operators.rows import ARRIVAL, in_order_of_arrival, next_arrival, with_key_numbers
-from headrace.wheel.operator import Applied, Combined, Due, Holding
+from headrace.reports import WaitingRows
+from headrace.wheel.operator import Applied, Combined, Due
 
 MAX_CHUNKS = 16
 _IS_ROW = pl.col(KIND) == ROW
@@ -104,7 +105,7 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
             state.select(ARRIVAL).filter(expired[:known]),
             pl.concat(outputs) if len(outputs) > 1 else outputs[0],
             dropped_second=len(versions.duplicates),
-            holding=Holding(held, fired.height, held + new_rows.height - fired.height),
+            waiting=WaitingRows(held, fired.height, held + new_rows.height - fired.height),
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:

@@ -23,9 +23,10 @@ from headrace.operators.process.rows import python_columns, row_class
 from headrace.operators.process.runner import Cells, ProcessRunner, RunOptions, TimedRow
 from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY, ROW, StateLayout, is_empty
 from headrace.operators.rows import KEY_NUMBER, Rows
+from headrace.reports import WaitingRows
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
-from headrace.wheel.operator import Applied, Combined, Due, Holding
+from headrace.wheel.operator import Applied, Combined, Due
 
 LATE = "__late"
 MOST_CHUNKS = 8
@@ -122,8 +123,8 @@ class ProcessOperator:
         due_keys = np.flatnonzero(is_due & (arrival == OF_KEY))
         keys = self._keys(released, _at(state, due_keys))
         if not (keys.height or waiting.height):
-            idle = Holding(waited, 0, waited)
-            return Applied(state, self._no_state, state.clear().select(self.identity), self._no_output, holding=idle)
+            idle = WaitingRows(waited, 0, waited)
+            return Applied(state, self._no_state, state.clear().select(self.identity), self._no_output, waiting=idle)
         # The key numbers of the state's rows; a row of no touched key has none.
         numbers = self._numbers(state, keys) if keys.height else np.full(state.height, NO_KEY)
         touched = np.flatnonzero(numbers != NO_KEY)
@@ -148,7 +149,7 @@ class ProcessOperator:
             outputs["main"].frame(),
             side={name: rows.frame() for name, rows in outputs.items() if name != "main"},
             failed=pl.DataFrame(failures.letters, _FAILED, orient="row") if failures.letters else None,
-            holding=Holding(waited, processed, waited - len(taken) + waiting.height),
+            waiting=WaitingRows(waited, processed, waited - len(taken) + waiting.height),
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:

@@ -37,7 +37,7 @@ def test_a_time_of_any_year_is_refused_row_by_row(tmp_path: Path, micros: int, r
     (kept,) = gate.admit([Arrived(Decoded(rows, pl.DataFrame(schema=DEAD_SCHEMA)), "file", 0)], task)
     assert kept["at"].to_physical().to_list() == [5]
     [(_, report)] = reports
-    [(file, _)] = report["side"]["dead_letters"]
+    [(file, _)] = report.side["dead_letters"]
     letter = pl.read_ipc(file).row(0, named=True)
     assert (letter["position"], letter["reason"], letter["detail"]) == (1, reason, f"at = {written}")
     assert json.loads(letter["raw"]) == {"at": written}

@@ -187,9 +187,9 @@ def test_rows_that_wait_are_counted_apart_from_those_that_are_handled() -> None:
     bounds = TimeBounds(BEGINNING, 15)
     given = rows(("tea", 1, 10), ("tea", 2, 20))
     applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), given, NO_VERSIONS, bounds)
-    assert (applied.holding.before, applied.holding.handled, applied.holding.after) == (0, 1, 1)
+    assert (applied.waiting.before, applied.waiting.handled, applied.waiting.after) == (0, 1, 1)
     applied = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, TimeBounds(15, 30, 15))
-    assert (applied.holding.before, applied.holding.handled, applied.holding.after) == (1, 1, 0)
+    assert (applied.waiting.before, applied.waiting.handled, applied.waiting.after) == (1, 1, 0)
 
 
 def test_a_change_that_comes_twice_is_dropped_and_counted() -> None:

@@ -306,7 +306,7 @@ def test_a_batch_without_rows_asks_nothing_and_reports(run: Batches) -> None:
         raise AssertionError
 
     made = run(asking(never), keys())
-    assert (made.report["in"], made.report["accepted"], made.rows) == (0, 0, [])
+    assert (made.report.in_, made.report.accepted, made.rows) == (0, 0, [])
 
 
 async def let_in(circuit: Circuit, seconds: float = 60) -> bool:

@@ -12,8 +12,9 @@ import headrace as hr
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.state_layout import ARRIVAL, OF_KEY
+from headrace.reports import WaitingRows
 from headrace.wheel.codec import decode, encode
-from headrace.wheel.operator import Applied, Due, Holding, Operator
+from headrace.wheel.operator import Applied, Due, Operator
 
 MOMENT = pl.Datetime("us", "UTC")
 SCHEMA: dict[str, pl.DataType] = {"user": pl.String(), "n": pl.Int64(), "at": MOMENT}
@@ -157,13 +158,13 @@ def test_a_key_that_clears_everything_leaves_the_state() -> None:
 def test_rows_wait_with_numbers_and_are_counted() -> None:
     group = Group(bound())
     applied = group.run(("a", 5, 5), ("a", 3, 3), ("b", 1, 1), fire=2)
-    assert applied.holding == Holding(0, 1, 2)
+    assert applied.waiting == WaitingRows(0, 1, 2)
     assert group.due == Due(3 * SECOND + 1)
     applied = group.run(("a", 4, 4), ("a", 9, 9), fire=5)
     assert said(applied) == ["1 [3]", "2 [3, 4]"]
-    assert applied.holding == Holding(2, 2, 2)
+    assert applied.waiting == WaitingRows(2, 2, 2)
     assert sorted(group.state.filter(pl.col(ARRIVAL) > OF_KEY)[ARRIVAL].to_list()) == [1, 3]
-    assert group.run(fire=float("inf")).holding == Holding(2, 2, 0)
+    assert group.run(fire=float("inf")).waiting == WaitingRows(2, 2, 0)
 
 
 def test_due_is_the_earliest_of_waiting_rows_timers_and_values_by_each_clock() -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import headrace as hr
 from headrace.event_time.record import BatchLog, BatchRecord, FileBatchLog, MemoryBatchLog
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
-from headrace.runtime.planner import Planner, Topology
+from headrace.event_time.time_keeper import TimeKeeper, Topology
+from headrace.node_id import NodeId
+from headrace.reports import BatchReports, KeyGroupState, SourceReport, StateReport
+from headrace.runtime.planner import Planner
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
+PAYMENTS, LEFT, RIGHT = (NodeId("source", name) for name in ("payments", "left", "right"))
 advancing = hr.event_time("at", when_all_idle="advance", out_of_order="1 second")
 
 
@@ -27,12 +31,34 @@ class ClockByHand:
         return self.now
 
 
-def read(highest: int) -> dict[str, Any]:
-    return {"source.payments": {0: {"highest": {"": highest}}}}
+def read(*highest: int | None, source: str = "payments") -> BatchReports:
+    """What the tasks of a source report, each with the highest time it has seen."""
+    reports = BatchReports()
+    for task, time in enumerate(highest):
+        reports.add(NodeId("source", source), task, SourceReport(highest={} if time is None else {"": time}))
+    return reports
 
 
-def holds(step: str, group: int, due: int | None) -> dict[str, Any]:
-    return {f"state.{step}": {group: {"due": due, "due_clock": None, "rows": 1, "bytes": 1}}}
+def holds(step: str, group: int, due: int | None) -> BatchReports:
+    reports = BatchReports()
+    reports.add(NodeId("state", step), group, StateReport(KeyGroupState(due, None, 1, 1)))
+    return reports
+
+
+def merged(*given: BatchReports) -> BatchReports:
+    reports = BatchReports()
+    for each in given:
+        for node, parts in each.nodes():
+            for part, report in parts.items():
+                reports.add(node, part, report)
+    return reports
+
+
+def planner_of(
+    topology: Topology, clock: ClockByHand, *, log: BatchLog | None = None, interval: int = 0, away: Container[str] = ()
+) -> Planner:
+    time = TimeKeeper(topology, clock, interval=interval, is_away=away.__contains__)
+    return Planner(time, log or MemoryBatchLog())
 
 
 def new(
@@ -42,9 +68,9 @@ def new(
     interval: int = 0,
 ) -> Planner:
     topology = Topology(
-        {"payments": strategy or hr.event_time("at")}, {"hourly": ("source.payments",), "daily": ("step.hourly",)}
+        {"payments": strategy or hr.event_time("at")}, {"hourly": (PAYMENTS,), "daily": (NodeId("step", "hourly"),)}
     )
-    return Planner(topology, log or MemoryBatchLog(), clock or ClockByHand(), interval=interval)
+    return planner_of(topology, clock or ClockByHand(), log=log, interval=interval)
 
 
 def bounds(record: BatchRecord) -> dict[str, tuple[int, int, int]]:
@@ -55,10 +81,10 @@ def test_a_group_is_woken_by_the_clock_when_what_is_due_in_it_is_due_by_the_cloc
     clock = ClockByHand()
     planner = new(clock=clock)
     planner.conclude(planner.plan(0), read(10))
-    planner.groups["hourly"][5] = {"due": None, "due_clock": clock.now + 10, "rows": 1, "bytes": 1}
-    assert not planner.wants_batch()
+    planner.time.groups["hourly"][5] = KeyGroupState(None, clock.now + 10, 1, 1)
+    assert not planner.time.wants_batch()
     clock.now += 10
-    assert planner.wants_batch()
+    assert planner.time.wants_batch()
     record = planner.plan(1)
     assert record.wake["hourly"] == (5,)
     assert record.time_bounds["hourly"].clock == clock.now
@@ -75,26 +101,22 @@ def test_a_steps_late_bound_is_what_the_step_before_it_fired_up_to_in_the_batch_
 
 def test_the_lowest_of_several_inputs_decides() -> None:
     time = hr.event_time("at")
-    both = Topology({"left": time, "right": time}, {"joined": ("source.left", "source.right")})
-    planner = Planner(both, MemoryBatchLog(), ClockByHand())
-    highest = {"source.left": {0: {"highest": {"": 30}}}, "source.right": {0: {"highest": {"": 20}}}}
-    planner.conclude(planner.plan(0), highest)
+    both = Topology({"left": time, "right": time}, {"joined": (LEFT, RIGHT)})
+    planner = planner_of(both, ClockByHand())
+    planner.conclude(planner.plan(0), both_read(30, 20))
     assert bounds(planner.plan(1)) == {"joined": (20, 20, BEGINNING)}
 
 
-def two_sided(clock: ClockByHand, **after: tuple[str, ...]) -> Planner:
+def two_sided(clock: ClockByHand, **after: tuple[NodeId, ...]) -> Planner:
     """A join of two sources that are idle after ten microseconds, before a step that reads it."""
     time = hr.event_time("at", idle="10 microseconds")
-    steps = {"joined": ("source.left", "source.right"), **after}
+    steps = {"joined": (LEFT, RIGHT), **after}
     topology = Topology({"left": time, "right": time}, steps, holdbacks={"joined": 5})
-    return Planner(topology, MemoryBatchLog(), clock, interval=1_000)
+    return planner_of(topology, clock, interval=1_000)
 
 
-def both_read(left: int | None, right: int | None) -> dict[str, Any]:
-    return {
-        f"source.{name}": {0: {"highest": {} if time is None else {"": time}}}
-        for name, time in (("left", left), ("right", right))
-    }
+def both_read(left: int | None, right: int | None) -> BatchReports:
+    return merged(read(left, source="left"), read(right, source="right"))
 
 
 def test_an_idle_input_does_not_hold_up_the_other_and_does_not_bring_time_back_when_it_wakes() -> None:
@@ -137,7 +159,7 @@ def test_when_both_inputs_are_idle_the_slower_decides_as_before() -> None:
 
 def test_the_step_behind_one_that_holds_rows_back_is_as_far_behind() -> None:
     clock = ClockByHand()
-    planner = two_sided(clock, hourly=("step.joined",))
+    planner = two_sided(clock, hourly=(NodeId("step", "joined"),))
     planner.conclude(planner.plan(0), both_read(30, 20))
     second = planner.plan(1)
     assert bounds(second) == {"joined": (20, 20, BEGINNING), "hourly": (BEGINNING, 15, BEGINNING)}
@@ -150,44 +172,43 @@ def test_the_step_behind_one_that_holds_rows_back_is_as_far_behind() -> None:
 
 def test_the_highest_time_of_all_tasks_counts() -> None:
     planner = new()
-    reports = {"source.payments": {0: {"highest": {"": 30}}, 1: {"highest": {"": 10}}, 2: {"highest": {}}}}
-    planner.conclude(planner.plan(0), reports)
+    planner.conclude(planner.plan(0), read(30, 10, None))
     assert planner.plan(1).watermarks == {"payments": 30}
 
 
 def test_a_group_is_woken_exactly_when_the_watermark_reaches_what_is_due_in_it() -> None:
     planner = new()
     for group, due in ((3, 10), (4, 11), (5, None)):
-        planner.groups["hourly"][group] = {"due": due, "due_clock": None, "rows": 1, "bytes": 1}
+        planner.time.groups["hourly"][group] = KeyGroupState(due, None, 1, 1)
     planner.conclude(planner.plan(0), read(10))
     assert planner.plan(1).wake == {"hourly": (3,), "daily": ()}
 
 
 def test_a_flow_wants_a_batch_only_while_something_is_due() -> None:
     planner = new()
-    assert not planner.wants_batch()
-    planner.conclude(planner.plan(0), {**read(10), **holds("hourly", 3, 11)})
-    assert not planner.wants_batch()
+    assert not planner.time.wants_batch()
+    planner.conclude(planner.plan(0), merged(read(10), holds("hourly", 3, 11)))
+    assert not planner.time.wants_batch()
     planner.conclude(planner.plan(1), read(11))
-    assert planner.wants_batch()
+    assert planner.time.wants_batch()
     planner.conclude(planner.plan(2), holds("hourly", 3, None))
-    assert not planner.wants_batch()
+    assert not planner.time.wants_batch()
 
 
 def test_a_flow_wants_a_batch_once_idleness_makes_something_due() -> None:
     clock = ClockByHand()
     planner = new(clock=clock, strategy=advancing)
-    planner.conclude(planner.plan(0), {**read(5 * SECOND), **holds("hourly", 3, 5 * SECOND)})
+    planner.conclude(planner.plan(0), merged(read(5 * SECOND), holds("hourly", 3, 5 * SECOND)))
     clock.now += MINUTE - 1
-    assert not planner.wants_batch()
+    assert not planner.time.wants_batch()
     clock.now += 1
-    assert planner.wants_batch()
+    assert planner.time.wants_batch()
     assert planner.plan(1).wake["hourly"] == (3,)
 
 
 def test_a_restart_takes_up_watermark_time_bounds_and_due_groups_from_the_files_of_the_log(tmp_path: Path) -> None:
     first = new(FileBatchLog(tmp_path))
-    first.conclude(first.plan(0), {**read(10), **holds("hourly", 3, 25), **holds("daily", 8, 25)})
+    first.conclude(first.plan(0), merged(read(10), holds("hourly", 3, 25), holds("daily", 8, 25)))
     first.conclude(first.plan(1), read(30))
     record = new(FileBatchLog(tmp_path)).plan(2)
     assert record.watermarks == {"payments": 30}
@@ -207,13 +228,13 @@ def test_the_record_is_in_the_log_before_the_batch_runs_and_a_re_run_reads_it() 
 def test_a_drain_is_the_end_of_time_and_only_done_when_its_batch_is() -> None:
     log = MemoryBatchLog()
     planner = new(log)
-    planner.conclude(planner.plan(0), {**read(10), **holds("hourly", 3, 10**15), **holds("daily", 4, None)})
+    planner.conclude(planner.plan(0), merged(read(10), holds("hourly", 3, 10**15), holds("daily", 4, None)))
     record = planner.plan(1, drain=True)
     assert record.watermarks == {"payments": END}
     assert bounds(record) == {"hourly": (END, END, BEGINNING), "daily": (BEGINNING, END, BEGINNING)}
     assert record.wake == {"hourly": (3,), "daily": ()}
     assert not planner.drained
-    planner.conclude(record, {})
+    planner.conclude(record, BatchReports())
     assert planner.drained
     assert new(log).drained
 
@@ -224,7 +245,7 @@ def test_idle_clocks_stand_still_while_a_batch_overruns() -> None:
     planner.conclude(planner.plan(0), read(10 * SECOND))
     record = planner.plan(1)
     clock.now += 10 * MINUTE
-    planner.conclude(record, {})
+    planner.conclude(record, BatchReports())
     clock.now += MINUTE - 1
     assert planner.plan(2).watermarks == {"payments": 9 * SECOND}
     clock.now += 1
@@ -237,7 +258,7 @@ def test_a_batch_within_its_interval_counts_as_waiting() -> None:
     planner.conclude(planner.plan(0), read(10 * SECOND))
     record = planner.plan(1)
     clock.now += MINUTE
-    planner.conclude(record, {})
+    planner.conclude(record, BatchReports())
     assert planner.plan(2).watermarks == {"payments": 10 * SECOND}
 
 
@@ -255,14 +276,15 @@ def test_idle_clocks_start_again_with_the_process() -> None:
 
 def test_idle_clocks_stand_still_while_a_source_may_hold_rows_that_were_not_read() -> None:
     clock = ClockByHand()
-    topology = Topology({"payments": advancing}, {"hourly": ("source.payments",)}, {"payments": 2})
-    planner = Planner(topology, MemoryBatchLog(), clock, interval=10 * MINUTE)
+    topology = Topology({"payments": advancing}, {"hourly": (PAYMENTS,)}, {"payments": 2})
+    planner = planner_of(topology, clock, interval=10 * MINUTE)
 
     def run(batch: int, files: int) -> int:
         record = planner.plan(batch)
-        planner.conclude(
-            record, {"source.payments": {0: {"highest": {"": 10 * SECOND} if batch == 0 else {}, "origins": files}}}
-        )
+        reports = BatchReports()
+        highest = {"": 10 * SECOND} if batch == 0 else {}
+        reports.add(PAYMENTS, 0, SourceReport(highest=highest, origins=files))
+        planner.conclude(record, reports)
         clock.now += 2 * MINUTE
         return record.watermarks["payments"]
 
@@ -279,7 +301,7 @@ def test_a_drain_that_crashed_is_one_when_its_batch_has_run_again_and_nothing_co
     planner.plan(1, drain=True)
     again = new(log)
     assert not again.drained
-    again.conclude(again.plan(1), {})
+    again.conclude(again.plan(1), BatchReports())
     with pytest.raises(hr.HeadraceError, match="CHECKPOINT_DRAINED"):
         again.plan(2)
     assert new(log).drained
@@ -287,12 +309,12 @@ def test_a_drain_that_crashed_is_one_when_its_batch_has_run_again_and_nothing_co
 
 def test_idle_clocks_stand_still_while_a_source_does_not_answer() -> None:
     clock, away = ClockByHand(), {"payments"}
-    topology = Topology({"payments": advancing}, {"hourly": ("source.payments",)})
-    planner = Planner(topology, MemoryBatchLog(), clock, is_away=away.__contains__)
-    planner.conclude(planner.plan(0), {**read(10 * SECOND), **holds("hourly", 3, 10 * SECOND)})
+    topology = Topology({"payments": advancing}, {"hourly": (PAYMENTS,)})
+    planner = planner_of(topology, clock, away=away)
+    planner.conclude(planner.plan(0), merged(read(10 * SECOND), holds("hourly", 3, 10 * SECOND)))
     for _ in range(3):
         clock.now += MINUTE
-        assert not planner.wants_batch()
+        assert not planner.time.wants_batch()
     away.clear()
     clock.now += MINUTE - 1
     assert planner.plan(1).watermarks == {"payments": 9 * SECOND}
@@ -303,12 +325,12 @@ def test_idle_clocks_stand_still_while_a_source_does_not_answer() -> None:
 def test_a_partition_that_is_new_has_not_been_quiet_before_it_was_there() -> None:
     clock = ClockByHand()
     topology = Topology({"payments": hr.event_time("at")}, {}, divided=frozenset({"payments"}))
-    planner = Planner(topology, MemoryBatchLog(), clock)
-    seen = {"source.payments": {0: {"highest": {"t/0": 50}}}}
-    planner.conclude(planner.plan(0, partitions={"payments": ["t/0"]}), seen)
+    planner = planner_of(topology, clock)
+    first, second = BatchReports(), BatchReports()
+    first.add(PAYMENTS, 0, SourceReport(highest={"t/0": 50}))
+    second.add(PAYMENTS, 0, SourceReport(highest={"t/0": 90}))
+    planner.conclude(planner.plan(0, partitions={"payments": ["t/0"]}), first)
     clock.now += 10 * MINUTE
-    planner.conclude(
-        planner.plan(1, partitions={"payments": ["t/0", "t/1"]}), {"source.payments": {0: {"highest": {"t/0": 90}}}}
-    )
+    planner.conclude(planner.plan(1, partitions={"payments": ["t/0", "t/1"]}), second)
     clock.now += SECOND
     assert planner.plan(2).watermarks == {"payments": BEGINNING}

@@ -1,0 +1,175 @@
+"""Time of one flow: the watermark of each source, the time bounds of each step, and what is due in each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from headrace.event_time.record import BatchOutcome, BatchRecord, TimeBounds
+from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
+from headrace.event_time.tracker import WatermarkTracker
+from headrace.node_id import NodeId
+from headrace.reports import BatchReports, KeyGroupState
+
+Clock = Callable[[], int]
+"""Microseconds since the epoch."""
+Partitions = Mapping[str, Collection[str]]
+"""The partitions of each source that has any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The nodes of one flow that time runs through, in the order of their definition."""
+
+    sources: Mapping[str, TimeStrategy]
+    steps: Mapping[str, tuple[NodeId, ...]]
+    """The inputs of each step that has state: sources and such steps."""
+    caps: Mapping[str, int] = field(default_factory=dict)
+    """The most files that a batch takes of a source, where there is such a bound."""
+    divided: frozenset[str] = frozenset()
+    """The sources that have partitions of their own."""
+    holdbacks: Mapping[str, int] = field(default_factory=dict)
+    """How far behind its input's time a step's results may be, where they may."""
+
+
+class TimeKeeper:
+    """Computes the time of each batch from what the batches before it have read."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        clock: Clock,
+        *,
+        interval: int = 0,
+        is_away: Callable[[str], bool] = lambda source: False,
+    ) -> None:
+        self._topology = topology
+        self._clock = clock
+        self._interval = interval
+        self._is_away = is_away
+        self._away_until: dict[str, int] = {}
+        self.trackers = {
+            name: WatermarkTracker(strategy, divided=name in topology.divided)
+            for name, strategy in topology.sources.items()
+        }
+        self.groups: dict[str, dict[int, KeyGroupState]] = {step: {} for step in topology.steps}
+        self.fired: Mapping[str, int] = dict.fromkeys(topology.steps, BEGINNING)
+        """The time up to which each step has fired everything."""
+        self._unread: set[str] = set()
+        self._planned_at = self._ended_at = clock()
+
+    def restore(self, outcome: BatchOutcome) -> None:
+        """Take up time where an earlier run left it."""
+        for name, saved in outcome.trackers.items():
+            self.trackers[name].restore(saved)
+        self.groups = {step: dict(groups) for step, groups in outcome.groups.items()}
+        self.fired = outcome.fired
+
+    def pass_time(self) -> None:
+        """Let the idle clocks run up to now, the moment at which the next batch is planned."""
+        now = self._clock()
+        for name, tracker in self.trackers.items():
+            tracker.pass_time(self._waited(name, now))
+        self._planned_at = now
+
+    def discover(self, partitions: Partitions) -> None:
+        """Take note of the partitions that each divided source has by now."""
+        for name, found in partitions.items():
+            if name in self.trackers:
+                self.trackers[name].discover(found)
+
+    def decide(self, batch: int, *, drain: bool) -> BatchRecord:
+        """The time of a batch; at a drain it is the end of time."""
+        now = self._planned_at
+        watermarks = {name: END if drain else tracker.watermark(clock=now) for name, tracker in self.trackers.items()}
+        idle = {name for name, tracker in self.trackers.items() if tracker.is_idle() and not drain}
+        bounds = self._time_bounds(watermarks, idle, now)
+        return BatchRecord(batch, now, watermarks, bounds, self._due(bounds), drain)
+
+    def begin(self, record: BatchRecord) -> None:
+        """Fix the watermarks of a batch that begins, for the first time or again."""
+        for name, watermark in record.watermarks.items():
+            self.trackers[name].advance(watermark)
+
+    def wants_batch(self) -> bool:
+        """Whether something is due now that no row would wake."""
+        now = self._clock()
+        waited = {name: self._waited(name, now) for name in self.trackers}
+        watermarks = {
+            name: tracker.watermark(clock=now, waited=waited[name]) for name, tracker in self.trackers.items()
+        }
+        idle = {name for name, tracker in self.trackers.items() if tracker.is_idle(waited=waited[name])}
+        return any(self._due(self._time_bounds(watermarks, idle, now)).values())
+
+    def observe(self, record: BatchRecord, reports: BatchReports) -> None:
+        """Take in what a batch's tasks have seen of time."""
+        for name, tracker in self.trackers.items():
+            highest: dict[str, int] = {}
+            for report in reports.of_source(name):
+                for partition, time in report.highest.items():
+                    highest[partition] = max(time, highest.get(partition, BEGINNING))
+            tracker.observe(highest, unread=[partition for partition, rows in reports.unread(name).items() if rows])
+        self._unread = {
+            name
+            for name, cap in self._topology.caps.items()
+            if sum(report.origins for report in reports.of_source(name)) >= cap
+        }
+        for step in self._topology.steps:
+            self.groups[step].update({group: said.group for group, said in reports.states.get(step, {}).items()})
+        self.fired = {step: bounds.fire for step, bounds in record.time_bounds.items()}
+
+    def end(self) -> None:
+        """The batch is over: from now on idle clocks may run."""
+        self._ended_at = self._clock()
+
+    def _waited(self, source: str, now: int) -> int:
+        """How long the idle clocks of a source have run since the last batch was planned.
+
+        They stand still while a batch overruns its interval, while the source may hold rows that were not read, and
+        while it does not answer.
+        """
+        if self._is_away(source):
+            self._away_until[source] = now
+        if source in self._unread:
+            return 0
+        overran = self._ended_at - self._planned_at > self._interval
+        since = self._ended_at if overran else self._planned_at
+        return max(0, now - max(since, self._away_until.get(source, since)))
+
+    def _time_bounds(self, watermarks: Mapping[str, int], idle: Collection[str], clock: int) -> dict[str, TimeBounds]:
+        bounds: dict[str, TimeBounds] = {}
+        for step, inputs in self._topology.steps.items():
+            late, fire = [], []
+            # An input that is idle as a whole does not hold up the other, unless that is idle too.
+            for node in [each for each in inputs if not self._is_idle(each, idle)] or inputs:
+                if node.kind == "source":
+                    late.append(watermarks[node.name])
+                    fire.append(watermarks[node.name])
+                else:
+                    late.append(self._held_back(node.name, self.fired[node.name]))
+                    fire.append(self._held_back(node.name, bounds[node.name].fire))
+            # Time does not go back when an idle input wakes.
+            fired = self.fired[step]
+            bounds[step] = TimeBounds(max(fired, min(late)), max(fired, min(fire)), fired, clock)
+        return bounds
+
+    def _is_idle(self, node: NodeId, idle: Collection[str]) -> bool:
+        if node.kind == "source":
+            return node.name in idle
+        return all(self._is_idle(each, idle) for each in self._topology.steps[node.name])
+
+    def _held_back(self, step: str, time: int) -> int:
+        """Up to where the results of a step are complete when its input is up to ``time``."""
+        return time - self._topology.holdbacks.get(step, 0) if BEGINNING < time < END else time
+
+    def _due(self, bounds: Mapping[str, TimeBounds]) -> dict[str, tuple[int, ...]]:
+        """The key groups of each step in which something is due."""
+        return {
+            step: tuple(
+                group
+                for group, held in self.groups[step].items()
+                if (held.due is not None and held.due <= each.fire)
+                or (held.due_clock is not None and held.due_clock <= each.clock)
+            )
+            for step, each in bounds.items()
+        }

@@ -1,0 +1,160 @@
+"""What the tasks of a batch report to the driver: rows counted by node, event times seen, side files written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from headrace.node_id import NodeId
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+
+Counters = Mapping[str, int]
+SideFiles = Mapping[str, tuple[tuple[str, int], ...]]
+"""For each side output the files that a task wrote, with their numbers of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReport:
+    """What one task read of a source."""
+
+    read: int = 0
+    handed_on: int = 0
+    dead: int = 0
+    lost: int = 0
+    """Rows that the source no longer had."""
+    skipped: int = 0
+    origins: int = 0
+    """How many files or partitions the rows came from."""
+    unread: Mapping[str, int] = field(default_factory=dict)
+    """How many rows wait in each partition behind those read."""
+    highest: Mapping[str, int] = field(default_factory=dict)
+    """The highest event time of each partition."""
+    side: SideFiles = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCounts:
+    """The keys that most rows of a task have, estimated from a sample."""
+
+    rows: int = 0
+    top: tuple[tuple[tuple[str | None, ...], int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What became of one task's rows at an input of a step."""
+
+    in_: int = 0
+    accepted: int = 0
+    late: int = 0
+    partly_late: int = 0
+    """Accepted rows that were too late for some of their windows."""
+    dropped: int = 0
+    failed: int = 0
+    keys: KeyCounts = field(default_factory=KeyCounts)
+    counters: Counters = field(default_factory=dict)
+    side: SideFiles = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRows:
+    """Rows of a key group that wait for event time to pass them, counted apart from those that are handled.
+
+    before + accepted on the map side = handled + late + failed + dropped + after
+    """
+
+    before: int
+    handled: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGroupState:
+    """A key group after a batch: when it must be called though no row comes, and how large its state is."""
+
+    due: int | None = None
+    """By event time."""
+    due_clock: int | None = None
+    """By the clock."""
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StateReport:
+    """What the state of one key group found in rows that the map side had accepted, and what is left of it."""
+
+    group: KeyGroupState
+    late: int = 0
+    dropped: int = 0
+    dropped_second: Mapping[str, int] = field(default_factory=dict)
+    """The same of the second input's rows, by the name of that input."""
+    failed: int = 0
+    waiting: WaitingRows | None = None
+    counters: Counters = field(default_factory=dict)
+    side: SideFiles = field(default_factory=dict)
+
+
+Report = SourceReport | StepReport | StateReport
+ReportKey = tuple[str, int, NodeId, int]
+"""(flow, batch, node, partition or key group)"""
+ReportAccumulator: TypeAlias = "Accumulator[dict[ReportKey, Report]]"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReports:
+    """All reports of a batch, each by partition or key group.
+
+    >>> reports = BatchReports()
+    >>> reports.add(NodeId("source", "payments"), 0, SourceReport(read=3))
+    >>> sum(report.read for report in reports.of_source("payments"))
+    3
+    """
+
+    sources: dict[str, dict[int, SourceReport]] = field(default_factory=dict)
+    inputs: dict[NodeId, dict[int, StepReport]] = field(default_factory=dict)
+    states: dict[str, dict[int, StateReport]] = field(default_factory=dict)
+
+    def add(self, node: NodeId, part: int, report: Report) -> None:
+        """Take in the report of a node's partition or key group; a later one replaces an earlier one."""
+        match report:
+            case SourceReport():
+                self.sources.setdefault(node.name, {})[part] = report
+            case StepReport():
+                self.inputs.setdefault(node, {})[part] = report
+            case StateReport():
+                self.states.setdefault(node.name, {})[part] = report
+
+    def of_source(self, name: str) -> tuple[SourceReport, ...]:
+        """The reports of a source's tasks."""
+        return tuple(self.sources.get(name, {}).values())
+
+    def nodes(self) -> Iterator[tuple[NodeId, Mapping[int, Report]]]:
+        """Every node with its reports."""
+        for name, sources in self.sources.items():
+            yield NodeId("source", name), sources
+        yield from self.inputs.items()
+        for name, states in self.states.items():
+            yield NodeId("state", name), states
+
+    def side_files(self, output: str, *, source: str | None = None, step: str | None = None) -> dict[str, int]:
+        """The files of a source's side output, or of a step's, from its inputs and its state; with their rows."""
+        return {
+            file: rows
+            for node, parts in self.nodes()
+            if node.name == (source if node.kind == "source" else step)
+            for report in parts.values()
+            for file, rows in report.side.get(output, ())
+        }
+
+    def unread(self, source: str) -> dict[str, int]:
+        """How many rows wait in each partition of a source behind those that the batch has read."""
+        waiting: dict[str, int] = {}
+        for report in self.of_source(source):
+            for partition, rows in report.unread.items():
+                # Several tasks may have read of one partition; the one that read furthest left the least.
+                waiting[partition] = min(rows, waiting.get(partition, rows))
+        return waiting
