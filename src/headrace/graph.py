@@ -55,7 +55,7 @@ class Feed(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class KeptState:
+class DeclaredState:
     """A state that a step declares: how long a value lives, and by which time; None means for ever."""
 
     name: str
@@ -123,7 +123,7 @@ class StepDefinition(Protocol):
         """How far apart in event time rows of one result may be."""
 
     @property
-    def states(self) -> tuple[KeptState, ...]:
+    def states(self) -> tuple[DeclaredState, ...]:
         """The states that the user has declared."""
 
 

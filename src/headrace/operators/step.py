@@ -11,7 +11,7 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
-from headrace.graph import KeptState
+from headrace.graph import DeclaredState
 from headrace.operators.placement import Outputs, place, place_stateless
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Step(ABC):
         return 0
 
     @property
-    def states(self) -> tuple[KeptState, ...]:
+    def states(self) -> tuple[DeclaredState, ...]:
         """The states that the user has declared."""
         return ()
 

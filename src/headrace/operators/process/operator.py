@@ -30,6 +30,7 @@ from headrace.wheel.operator import Applied, Combined, Due
 
 LATE = "__late"
 MOST_CHUNKS = 8
+"""A state frame of more chunks is copied into one."""
 NO_KEY = -1
 """The key number of a row that belongs to no touched key."""
 Mask = npt.NDArray[np.bool_]
@@ -263,7 +264,8 @@ class ProcessOperator:
         others = rows[ROW].struct.unnest()
         columns = python_columns([(rows if name in self.key else others)[name] for name in self.rows.schema])
         late = rows[LATE].to_list() if self._delivers else repeat(False, rows.height)
-        return zip(map(row_class(self.rows.schema), zip(*columns, strict=True)), _times(rows), late, strict=True)
+        times = (rows[DUE].to_numpy() - 1).tolist()
+        return zip(map(row_class(self.rows.schema), zip(*columns, strict=True)), times, late, strict=True)
 
     def _upserts(self, keys: pl.DataFrame, cells: Mapping[int, Cells]) -> pl.DataFrame:
         """The keys to store."""
@@ -274,11 +276,6 @@ class ProcessOperator:
 
 def _at(state: pl.DataFrame, places: Numbers) -> pl.DataFrame:
     return state[places] if len(places) else state.clear()
-
-
-def _times(rows: pl.DataFrame) -> list[int]:
-    times: list[int] = (rows[DUE].to_numpy() - 1).tolist()
-    return times
 
 
 def _key_values(columns: list[list[Any]]) -> Iterator[Any]:

@@ -10,7 +10,7 @@ import polars as pl
 
 from headrace.durations import spoken
 from headrace.errors import DefinitionError
-from headrace.graph import KeptState, check_name
+from headrace.graph import DeclaredState, check_name
 from headrace.keys import key_columns, said_key
 from headrace.operators.process.errors import OnError, Then, check_on_error
 from headrace.operators.process.keyed_process import KeyedProcess, declared_states
@@ -97,10 +97,10 @@ class Process(Step):
         return column
 
     @property
-    def states(self) -> tuple[KeptState, ...]:
+    def states(self) -> tuple[DeclaredState, ...]:
         """The declared states with their time to live."""
         declared = declared_states(self.process)
-        return tuple(KeptState(name, each.ttl.ttl, each.ttl.time) for name, each in declared.items())
+        return tuple(DeclaredState(name, each.ttl.ttl, each.ttl.time) for name, each in declared.items())
 
     @property
     def _identity(self) -> Mapping[str, object]:

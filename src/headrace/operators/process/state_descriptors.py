@@ -46,6 +46,8 @@ class StateDescriptor(ABC, Generic[Handle]):
     ttl: TtlConfig
     most: int = FOREVER
     kind: ClassVar[str]
+    is_collection: ClassVar[bool] = False
+    """Whether there are several values, each with its own time to live."""
     change: ClassVar[str] = "set(value)"
     """The method that changes it, for error texts."""
 
@@ -86,11 +88,6 @@ class StateDescriptor(ABC, Generic[Handle]):
         """The converter of a map's keys."""
         return None
 
-    @property
-    def is_collection(self) -> bool:
-        """Whether each element has its own time to live."""
-        return False
-
     def bind(self, name: str, times: dict[TimeDomain, CurrentTime], undo_log: UndoLog) -> Handle:
         """The handle of this state."""
         dtype = self.value_type
@@ -122,6 +119,7 @@ class ListStateDescriptor(StateDescriptor[ListState]):
     """Values in the order in which they were added."""
 
     kind = "list"
+    is_collection = True
     change = "set(values)"
 
     def handle(self, binding: StateBinding) -> ListState:
@@ -131,10 +129,6 @@ class ListStateDescriptor(StateDescriptor[ListState]):
     def column(self) -> pl.DataType:
         return pl.List(pl.Struct({"value": self.value_type, "written": pl.Int64()}))
 
-    @property
-    def is_collection(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True, kw_only=True)
 class MapStateDescriptor(StateDescriptor[MapState]):
@@ -142,6 +136,7 @@ class MapStateDescriptor(StateDescriptor[MapState]):
 
     key_type: str
     kind = "map"
+    is_collection = True
     change = "put(key, value)"
 
     def handle(self, binding: StateBinding) -> MapState:
@@ -159,10 +154,6 @@ class MapStateDescriptor(StateDescriptor[MapState]):
     def key_converter(self) -> Converter:
         convert = converter_for(parse_type(self.key_type))
         return lambda key: canonical_nan(convert(key))
-
-    @property
-    def is_collection(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True, kw_only=True)

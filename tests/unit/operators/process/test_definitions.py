@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import headrace as hr
-from headrace.graph import KeptState
+from headrace.graph import DeclaredState
 from headrace.operators.process.keyed_process import declared_states
 
 SCHEMA: dict[str, pl.DataType] = {"user": pl.String(), "tags": pl.List(pl.String()), "at": pl.Datetime("us", "UTC")}
@@ -141,7 +141,7 @@ def test_a_mistake_has_an_id_of_its_own(mistake: Any, error: str) -> None:
 
 
 def test_a_process_may_be_a_dataclass() -> None:
-    assert seen(Annotated).states == (KeptState("seen", 86_400_000_000, "event"),)
+    assert seen(Annotated).states == (DeclaredState("seen", 86_400_000_000, "event"),)
     assert repr(seen(Annotated(limit=5))).startswith("hr.process('seen', Annotated(limit=5), key='user'")
 
 
@@ -151,9 +151,9 @@ def test_states_say_how_long_they_live() -> None:
         kept = hr.map_state("STRING", "INT", keep_forever=True)
 
     assert seen(Several).states == (
-        KeptState("clocked", 1_000_000, "clock"),
-        KeptState("kept", None, "event"),
-        KeptState("seen", 86_400_000_000, "event"),
+        DeclaredState("clocked", 1_000_000, "clock"),
+        DeclaredState("kept", None, "event"),
+        DeclaredState("seen", 86_400_000_000, "event"),
     )
     assert seen(Several).state_description == (
         "of each key clocked for 1 second of processing time, kept for ever, seen for 1 day of event time, its timers, "
