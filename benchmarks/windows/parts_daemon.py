@@ -19,9 +19,9 @@ import headrace.wheel.pack
 import headrace.wheel.turn
 from headrace.connectors.base.gate import Gate
 from headrace.connectors.kafka.reader import KafkaReader, _Consuming
-from headrace.operators.windows.fixed.by_pane import PaneAggregation
-from headrace.operators.windows.fixed.by_window import WindowAggregation
-from headrace.operators.windows.sessions.by_session import SessionAggregation
+from headrace.operators.windows.fixed.by_pane import PaneOperator
+from headrace.operators.windows.fixed.by_window import FixedWindowOperator
+from headrace.operators.windows.sessions.by_session import FinalSessionOperator
 from headrace.wheel.pages import Pages
 from headrace.wheel.task import Task
 
@@ -63,7 +63,7 @@ def _watch() -> None:
     _timed(KafkaReader, "_arrived", "parse")
     _timed(Gate, "_judge", "parse")
     _timed(Gate, "_raise_highest", "parse")
-    for operator in (WindowAggregation, PaneAggregation, SessionAggregation):
+    for operator in (FixedWindowOperator, PaneOperator, FinalSessionOperator):
         _timed(operator, "combine", "combine")
         _timed(operator, "apply", "apply")
         _timed(operator, "due", "apply")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.operators.windows.panes import Panes
+from headrace.operators.windows.panes import AccumulationMode
 from headrace.testing import play
 from tests.models.counting import Told, counting
 from tests.models.examples import examples
@@ -107,7 +107,7 @@ def test_keys_that_are_kept_for_ever_fill_their_windows_whatever_the_batches(
 def test_a_trigger_fires_at_the_same_rows_with_the_same_results_whatever_the_batches(
     keyed: bool,
     trigger: str,
-    panes: Panes,
+    panes: AccumulationMode,
     seed: int,
     batches: set[int],
     crashes: set[int],

@@ -11,7 +11,7 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.graph import check_name
 from headrace.keys import key_columns, said_key
-from headrace.operators.repeats import Deduplication
+from headrace.operators.repeats import DeduplicateOperator
 from headrace.operators.rows import Rows
 from headrace.operators.step import FINAL, LateRows, Step, check_key
 from headrace.wheel.operator import Operator
@@ -34,7 +34,7 @@ class Deduplicate(Step):
         """The operator that runs over rows of this schema."""
         lateness = self._chosen_lateness()
         check_key(self.name, self.key, schema)
-        return Deduplication(self.name, Rows(self.name, self.key, time, dict(schema)), self.within, lateness)
+        return DeduplicateOperator(self.name, Rows(self.name, self.key, time, dict(schema)), self.within, lateness)
 
     @property
     def _identity(self) -> Mapping[str, object]:

@@ -10,7 +10,7 @@ import polars as pl
 from headrace.changelog import check_changelog
 from headrace.errors import DefinitionError
 from headrace.graph import check_name
-from headrace.operators.relaying import KEY, Relaying
+from headrace.operators.relaying import KEY, OutboxOperator
 from headrace.operators.rows import Rows
 from headrace.operators.step import LateRows, Step, check_key
 from headrace.wheel.operator import Operator
@@ -39,7 +39,7 @@ class Outbox(Step):
                 f"step {self.name!r}: payload column {self.payload!r} {found}, but a message is text or bytes. Name a "
                 "column of type text, json or bytea, as in payload='payload'.",
             )
-        return Relaying(self.name, Rows(self.name, (self.message_key,), time, dict(schema)), self.payload)
+        return OutboxOperator(self.name, Rows(self.name, (self.message_key,), time, dict(schema)), self.payload)
 
     @property
     def _identity(self) -> Mapping[str, object]:

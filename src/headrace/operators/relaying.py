@@ -17,7 +17,7 @@ KEY, VALUE = "key", "value"
 
 
 @dataclass(frozen=True)
-class Relaying:
+class OutboxOperator:
     """Hands on each insert at once; the wheel brings the messages of a key together, so that nothing parts them."""
 
     name: str

@@ -19,7 +19,7 @@ FIRST, TIME, PLACE = "__first", "__time", "__place"
 
 
 @dataclass(frozen=True)
-class Deduplication:
+class DeduplicateOperator:
     """Emits a row unless one of its key was emitted whose time is nearer than ``within``.
 
     A state row is the key and the time of an emitted row, until no row on time can be near it.

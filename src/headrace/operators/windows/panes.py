@@ -9,7 +9,7 @@ from headrace.errors import DefinitionError
 
 
 @dataclass(frozen=True, slots=True)
-class Panes:
+class AccumulationMode:
     """How the results of one window relate to each other."""
 
     kind: Literal["accumulating", "discarding", "retracting"]
@@ -18,10 +18,14 @@ class Panes:
         return f"hr.{self.kind}()"
 
 
-ACCUMULATING, DISCARDING, RETRACTING = Panes("accumulating"), Panes("discarding"), Panes("retracting")
+ACCUMULATING, DISCARDING, RETRACTING = (
+    AccumulationMode("accumulating"),
+    AccumulationMode("discarding"),
+    AccumulationMode("retracting"),
+)
 
 
-def accumulating() -> Panes:
+def accumulating() -> AccumulationMode:
     """Each result holds everything so far and replaces the one before.
 
     >>> accumulating()
@@ -30,7 +34,7 @@ def accumulating() -> Panes:
     return ACCUMULATING
 
 
-def discarding() -> Panes:
+def discarding() -> AccumulationMode:
     """Each result holds only what has come since the one before; a reader adds them up.
 
     >>> discarding()
@@ -39,7 +43,7 @@ def discarding() -> Panes:
     return DISCARDING
 
 
-def retracting() -> Panes:
+def retracting() -> AccumulationMode:
     """Each result takes the one before back (``change = update_before``), then gives everything so far.
 
     >>> retracting()
@@ -48,12 +52,12 @@ def retracting() -> Panes:
     return RETRACTING
 
 
-def check_panes(window: str, panes: object) -> None:
+def check_accumulation(window: str, panes: object) -> None:
     """What ``.panes(...)`` was given is one of the three.
 
-    >>> check_panes("hourly", discarding())
+    >>> check_accumulation("hourly", discarding())
     """
-    if not isinstance(panes, Panes):
+    if not isinstance(panes, AccumulationMode):
         raise DefinitionError(
             "PANES_UNKNOWN",
             f"window {window!r}: .panes({panes!r}) does not say what a second result says about the first. Use "

@@ -16,7 +16,7 @@ from headrace.expressions import Aggregate, parse_aggregate
 from headrace.operators.step import Step, check_key
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import ON_CLOSE, Emission
-from headrace.operators.windows.panes import ACCUMULATING, Panes, check_panes
+from headrace.operators.windows.panes import ACCUMULATING, AccumulationMode, check_accumulation
 from headrace.wheel.operator import Operator
 
 TAKEN = ("window", "pane", "revision", "change", "session_id")
@@ -28,7 +28,7 @@ class WindowStep(Step):
 
     aggregates: tuple[Aggregate, ...] = ()
     emission: Emission = ON_CLOSE
-    panes_kept: Panes = ACCUMULATING
+    accumulation: AccumulationMode = ACCUMULATING
 
     def agg(self, *unnamed: object, **aggregates: object) -> Self:
         """Name the results and give each an aggregate: SQL text as in ``spent="sum(amount)"``, or a value of ``hr``."""
@@ -53,10 +53,10 @@ class WindowStep(Step):
             )
         return replace(self, emission=emission)
 
-    def panes(self, panes: Panes) -> Self:
+    def panes(self, panes: AccumulationMode) -> Self:
         """Choose what a result says when a window is emitted again; ``hr.accumulating()`` unless said otherwise."""
-        check_panes(self.name, panes)
-        return replace(self, panes_kept=panes)
+        check_accumulation(self.name, panes)
+        return replace(self, accumulation=panes)
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         """The operator that runs over rows of this schema."""
@@ -115,12 +115,12 @@ class WindowStep(Step):
     @property
     def retracts(self) -> bool:
         """Whether results may be retracted, so that rows carry a ``change``."""
-        return self.panes_kept.kind == "retracting"
+        return self.accumulation.kind == "retracting"
 
     @property
     def _identity(self) -> Mapping[str, object]:
         aggregates = {aggregate.name: aggregate.text for aggregate in self.aggregates}
-        return {**self._shape, "key": list(self.key), "panes": self.panes_kept.kind, "aggregates": aggregates}
+        return {**self._shape, "key": list(self.key), "panes": self.accumulation.kind, "aggregates": aggregates}
 
     @property
     def state_description(self) -> str:
@@ -134,7 +134,7 @@ class WindowStep(Step):
     @property
     def _calls(self) -> tuple[str, ...]:
         aggregates = ", ".join(f"{aggregate.name}={aggregate.code}" for aggregate in self.aggregates)
-        panes = "" if self.panes_kept == ACCUMULATING else f".panes({self.panes_kept!r})"
+        panes = "" if self.accumulation == ACCUMULATING else f".panes({self.accumulation!r})"
         return (f".agg({aggregates})" if aggregates else "", self._emits, self._late_call, panes)
 
 

@@ -8,7 +8,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.operators.windows.aggregation import Aggregation
 
 
-class Windowing:
+class WindowOperator:
     """Aggregates rows by key; its results carry a window."""
 
     aggregation: Aggregation

@@ -11,8 +11,8 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.windows.aggregation import WINDOW, Aggregation
 from headrace.operators.windows.fixed.assigners import Windows
-from headrace.operators.windows.fixed.placing import END, Placing
-from headrace.operators.windows.windowing import Windowing
+from headrace.operators.windows.fixed.placing import END, PaneCombiner
+from headrace.operators.windows.windowing import WindowOperator
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Combined, Due
 
@@ -20,7 +20,7 @@ EMITTED, REVISION = "__emitted", "__revision"
 
 
 @dataclass(frozen=True)
-class PaneAggregation(Windowing):
+class PaneOperator(WindowOperator):
     """Aggregates rows by key and pane, and panes into a window when it closes or is corrected.
 
     A state row is a pane of a key with its partial aggregates or, where windows may be corrected, an emitted window
@@ -55,7 +55,7 @@ class PaneAggregation(Windowing):
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Aggregate rows by pane; set those aside whose windows all take nothing any more."""
-        return self._placing.combine(rows, bounds, {})
+        return self._combiner.combine(rows, bounds, {})
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Partials of the same pane become one."""
@@ -113,8 +113,8 @@ class PaneAggregation(Windowing):
         return pl.DataFrame(schema=self.output_schema)
 
     @cached_property
-    def _placing(self) -> Placing:
-        return Placing(self.aggregation, self.windows, self.lateness)
+    def _combiner(self) -> PaneCombiner:
+        return PaneCombiner(self.aggregation, self.windows, self.lateness)
 
     def _last(self) -> pl.Expr:
         """The last window that needs a state row."""

@@ -13,10 +13,10 @@ from headrace.operators.rows import has_closed
 from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
 from headrace.operators.windows.emission import Emission
 from headrace.operators.windows.fixed.assigners import Windows
-from headrace.operators.windows.fixed.placing import END, Placing
+from headrace.operators.windows.fixed.placing import END, PaneCombiner
 from headrace.operators.windows.fixed.previews import PREVIEW_AT, UNSEEN, Previews
-from headrace.operators.windows.panes import Panes
-from headrace.operators.windows.windowing import Windowing
+from headrace.operators.windows.panes import AccumulationMode
+from headrace.operators.windows.windowing import WindowOperator
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Combined, Due
 
@@ -26,7 +26,7 @@ GIVEN = "@given"
 
 
 @dataclass(frozen=True)
-class WindowAggregation(Windowing):
+class FixedWindowOperator(WindowOperator):
     """Aggregates rows by key and window; emits previews, the result at the close, and corrections while they may come.
 
     A state row is one window of one key: its partial aggregates (since the last emission, when panes are discarding),
@@ -38,7 +38,7 @@ class WindowAggregation(Windowing):
     windows: Windows
     emission: Emission
     lateness: Lateness
-    panes: Panes
+    panes: AccumulationMode
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class WindowAggregation(Windowing):
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Aggregate rows by pane; set those aside whose windows all take nothing any more."""
         unseen = pl.len().cast(pl.Int64) if self._previews.count_rows else pl.lit(None, pl.Int64)
-        return self._placing.combine(rows, bounds, {UNSEEN: unseen})
+        return self._combiner.combine(rows, bounds, {UNSEEN: unseen})
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Partials of the same pane become one."""
@@ -109,8 +109,8 @@ class WindowAggregation(Windowing):
         return Previews(self.emission)
 
     @cached_property
-    def _placing(self) -> Placing:
-        return Placing(self.aggregation, self.windows, self.lateness)
+    def _combiner(self) -> PaneCombiner:
+        return PaneCombiner(self.aggregation, self.windows, self.lateness)
 
     @cached_property
     def _merging(self) -> dict[str, pl.Expr]:
@@ -142,7 +142,7 @@ class WindowAggregation(Windowing):
             untouched, touched = state.clear(), state
             # Whatever is taken counts as changed, which with on_update is emitted.
             if self.emission.kind == "on_update" or 2 * partials.height < state.height:
-                by = self._placing.telling(state, partials)
+                by = self._combiner.telling(state, partials)
                 untouched = state.join(partials, on=by, how="anti", nulls_equal=True)
                 touched = state.join(partials, on=by, how="semi", nulls_equal=True)
             kept = {name: pl.col(name).drop_nulls().first() for name in self._nothing.columns if GIVEN in name}

@@ -12,12 +12,12 @@ from headrace.graph import check_name
 from headrace.keys import Key, key_columns
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.fixed.assigners import CumulatingWindows
-from headrace.operators.windows.fixed.overlapping import OverlappingStep
+from headrace.operators.windows.fixed.overlapping import OverlappingWindowStep
 from headrace.wheel.operator import Operator
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Cumulating(OverlappingStep):
+class Cumulating(OverlappingWindowStep):
     """Growing windows with a common beginning."""
 
     kind = "cumulating"

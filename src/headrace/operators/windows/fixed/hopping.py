@@ -12,12 +12,12 @@ from headrace.graph import check_name
 from headrace.keys import Key, key_columns
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.fixed.assigners import HoppingWindows
-from headrace.operators.windows.fixed.overlapping import OverlappingStep
+from headrace.operators.windows.fixed.overlapping import OverlappingWindowStep
 from headrace.wheel.operator import Operator
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Hopping(OverlappingStep):
+class Hopping(OverlappingWindowStep):
     """Fixed windows that overlap."""
 
     kind = "hopping"

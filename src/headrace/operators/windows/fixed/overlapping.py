@@ -12,15 +12,15 @@ from headrace.event_time.lateness import Lateness
 from headrace.keys import said_key
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.fixed.assigners import Windows
-from headrace.operators.windows.fixed.by_pane import PaneAggregation
-from headrace.operators.windows.fixed.by_window import WindowAggregation
+from headrace.operators.windows.fixed.by_pane import PaneOperator
+from headrace.operators.windows.fixed.by_window import FixedWindowOperator
 from headrace.operators.windows.panes import ACCUMULATING
 from headrace.operators.windows.window_step import WindowStep
 from headrace.wheel.operator import Operator
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class OverlappingStep(WindowStep):
+class OverlappingWindowStep(WindowStep):
     """A kind of windows in which a row belongs to several."""
 
     size: int
@@ -53,7 +53,7 @@ class OverlappingStep(WindowStep):
     @property
     def _kept_by(self) -> Literal["pane", "window"]:
         """Previews and results that do not replace each other belong to single windows, not to what these share."""
-        return "window" if self.emission.previews or self.panes_kept != ACCUMULATING else "pane"
+        return "window" if self.emission.previews or self.accumulation != ACCUMULATING else "pane"
 
     @property
     def state_description(self) -> str:
@@ -64,5 +64,5 @@ class OverlappingStep(WindowStep):
 
     def _over(self, windows: Windows, aggregation: Aggregation, lateness: Lateness) -> Operator:
         if self._kept_by == "pane":
-            return PaneAggregation(self.name, aggregation, windows, lateness)
-        return WindowAggregation(self.name, aggregation, windows, self.emission, lateness, self.panes_kept)
+            return PaneOperator(self.name, aggregation, windows, lateness)
+        return FixedWindowOperator(self.name, aggregation, windows, self.emission, lateness, self.accumulation)

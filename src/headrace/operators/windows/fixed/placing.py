@@ -20,7 +20,7 @@ END = "__end"
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
+class PaneCombiner:
     """Puts rows into the panes of windows."""
 
     aggregation: Aggregation

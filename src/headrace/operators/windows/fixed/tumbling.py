@@ -13,7 +13,7 @@ from headrace.graph import check_name
 from headrace.keys import Key, key_columns, said_key
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.fixed.assigners import FixedWindows, Windows
-from headrace.operators.windows.fixed.by_window import WindowAggregation
+from headrace.operators.windows.fixed.by_window import FixedWindowOperator
 from headrace.operators.windows.fixed.calendar import MONDAY, CalendarDays, CalendarMonths, is_known, months_of
 from headrace.operators.windows.window_step import WindowStep
 from headrace.wheel.operator import Operator
@@ -35,7 +35,7 @@ class Tumbling(WindowStep):
     """How long a window is at most: months differ."""
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
-        return WindowAggregation(self.name, aggregation, self.windows, self.emission, lateness, self.panes_kept)
+        return FixedWindowOperator(self.name, aggregation, self.windows, self.emission, lateness, self.accumulation)
 
     @property
     def combines(self) -> bool:

@@ -9,14 +9,14 @@ import polars as pl
 
 from headrace.event_time.record import TimeBounds
 from headrace.operators.windows.sessions.chains import CHAIN, END, FIRST, chained, cut
-from headrace.operators.windows.sessions.gathering import ROOT, Gathering
-from headrace.operators.windows.sessions.session_keeping import PLACE, Sessions
+from headrace.operators.windows.sessions.gathering import ROOT, SessionCombiner
+from headrace.operators.windows.sessions.session_keeping import PLACE, SessionOperator
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Due
 
 
 @dataclass(frozen=True)
-class SessionAggregation(Sessions):
+class FinalSessionOperator(SessionOperator):
     """Aggregates rows by key and session.
 
     A state row is an open session of a key with its partial aggregates. With a greatest length it is a part of one:
@@ -29,7 +29,7 @@ class SessionAggregation(Sessions):
     @property
     def state_schema(self) -> dict[str, pl.DataType]:
         """Key, first time, end and partial aggregates."""
-        return self._gathering.types
+        return self._combiner.types
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Close sessions that no row can keep open, take rows in, close what is over then."""
@@ -53,8 +53,8 @@ class SessionAggregation(Sessions):
         return Due(state.select(self._end.min()).item())
 
     @cached_property
-    def _gathering(self) -> Gathering:
-        return Gathering(self.aggregation, self.lateness, self.gap, self.max_length is not None, counting=False)
+    def _combiner(self) -> SessionCombiner:
+        return SessionCombiner(self.aggregation, self.lateness, self.gap, self.max_length is not None, counting=False)
 
     @property
     def _end(self) -> pl.Expr:
@@ -86,7 +86,7 @@ class SessionAggregation(Sessions):
         firsts = (pl.col(name).first() for name in self.key)
         # A session to which nothing was added is as it is stored.
         place = pl.when(pl.len() == 1).then(pl.col(PLACE).first()).alias(PLACE)
-        return chains.group_by(by).agg(*firsts, place, **self._gathering.merging).select(*self.state_schema, PLACE)
+        return chains.group_by(by).agg(*firsts, place, **self._combiner.merging).select(*self.state_schema, PLACE)
 
     def _results(self, over: pl.DataFrame) -> pl.DataFrame:
         sessions = over.sort(FIRST, *self.key)

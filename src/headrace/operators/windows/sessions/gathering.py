@@ -25,7 +25,7 @@ _BOUNDS = {FIRST: pl.col(FIRST).min(), END: pl.col(END).max(), ROOT: pl.col(ROOT
 
 
 @dataclass(frozen=True)
-class Gathering:
+class SessionCombiner:
     """Makes parts of sessions from rows, and fewer parts from many."""
 
     aggregation: Aggregation

@@ -11,10 +11,10 @@ from headrace.event_time.record import TimeBounds
 from headrace.operators.windows.aggregation import CHANGE
 from headrace.operators.windows.emission import Emission
 from headrace.operators.windows.fixed.previews import PREVIEW_AT, UNSEEN, Previews
-from headrace.operators.windows.panes import Panes
+from headrace.operators.windows.panes import AccumulationMode
 from headrace.operators.windows.sessions.chains import CHAIN, END, FIRST, chained
-from headrace.operators.windows.sessions.gathering import ROOT, Gathering
-from headrace.operators.windows.sessions.session_keeping import PLACE, Sessions
+from headrace.operators.windows.sessions.gathering import ROOT, SessionCombiner
+from headrace.operators.windows.sessions.session_keeping import PLACE, SessionOperator
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Due
 
@@ -26,7 +26,7 @@ TOUCHED, MERGED = "__touched", "__merged"
 
 
 @dataclass(frozen=True)
-class RevisedSessionAggregation(Sessions):
+class RevisedSessionOperator(SessionOperator):
     """Aggregates rows by key and session, and tells of each session what becomes of it.
 
     A state row is a session of a key: its partial aggregates (since it was emitted last, when panes are discarding),
@@ -34,12 +34,12 @@ class RevisedSessionAggregation(Sessions):
     """
 
     emission: Emission
-    panes: Panes
+    panes: AccumulationMode
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
         """Key, first time, end, partial aggregates, and what has been emitted of them."""
-        types = self._gathering.types
+        types = self._combiner.types
         given = {f"{name}{GIVEN}": types[name] for name in self._told}
         return {**types, PREVIEW_AT: pl.Int64(), ID: pl.Int64(), REVISION: pl.Int32(), **given}
 
@@ -89,8 +89,8 @@ class RevisedSessionAggregation(Sessions):
         return self._previews.due(state, state.select((self._end + forgotten).min()).item())
 
     @cached_property
-    def _gathering(self) -> Gathering:
-        return Gathering(self.aggregation, self.lateness, self.gap, cutting=False, counting=True)
+    def _combiner(self) -> SessionCombiner:
+        return SessionCombiner(self.aggregation, self.lateness, self.gap, cutting=False, counting=True)
 
     @property
     def _end(self) -> pl.Expr:
@@ -127,7 +127,7 @@ class RevisedSessionAggregation(Sessions):
             (emitted.sum() > 1).alias(MERGED),
         ]
         firsts = (pl.col(name).first() for name in self.key)
-        joined = chains.group_by(CHAIN).agg(*firsts, *marks, **self._gathering.merging)
+        joined = chains.group_by(CHAIN).agg(*firsts, *marks, **self._combiner.merging)
         if swallowed.is_empty():
             outputs = []
         else:

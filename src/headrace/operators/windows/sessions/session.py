@@ -12,9 +12,9 @@ from headrace.graph import check_name
 from headrace.keys import Key, key_columns, said_key
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.panes import ACCUMULATING
-from headrace.operators.windows.sessions.by_session import SessionAggregation
+from headrace.operators.windows.sessions.by_session import FinalSessionOperator
 from headrace.operators.windows.sessions.gap import Gap
-from headrace.operators.windows.sessions.revised_sessions import RevisedSessionAggregation
+from headrace.operators.windows.sessions.revised_sessions import RevisedSessionOperator
 from headrace.operators.windows.window_step import TAKEN, WindowStep
 from headrace.wheel.operator import Operator
 
@@ -30,7 +30,7 @@ class Session(WindowStep):
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         self.gap.check(self.name, aggregation.schema)
-        if self.max_length is not None and (self.retracts or self.panes_kept != ACCUMULATING):
+        if self.max_length is not None and (self.retracts or self.accumulation != ACCUMULATING):
             raise DefinitionError(
                 "SESSION_LENGTH_EMITTED_ONCE",
                 f"window {self.name!r}: with max_length a session is emitted once, when it is over, because a late row "
@@ -38,8 +38,8 @@ class Session(WindowStep):
                 "hr.accumulating(), and hr.side_output() or hr.drop().",
             )
         if self.retracts:
-            return RevisedSessionAggregation(self.name, aggregation, self.gap, lateness, self.emission, self.panes_kept)
-        return SessionAggregation(self.name, aggregation, self.gap, lateness, self.max_length)
+            return RevisedSessionOperator(self.name, aggregation, self.gap, lateness, self.emission, self.accumulation)
+        return FinalSessionOperator(self.name, aggregation, self.gap, lateness, self.max_length)
 
     @property
     def retracts(self) -> bool:

@@ -13,8 +13,8 @@ from headrace.event_time.record import TimeBounds
 from headrace.operators.windows.aggregation import WINDOW, Aggregation
 from headrace.operators.windows.sessions.chains import CHAIN, END, FIRST
 from headrace.operators.windows.sessions.gap import Gap
-from headrace.operators.windows.sessions.gathering import WHOLE, Gathering
-from headrace.operators.windows.windowing import Windowing
+from headrace.operators.windows.sessions.gathering import WHOLE, SessionCombiner
+from headrace.operators.windows.windowing import WindowOperator
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Combined
 
@@ -23,7 +23,7 @@ PLACE = "__place"
 
 
 @dataclass(frozen=True)
-class Sessions(Windowing, ABC):
+class SessionOperator(WindowOperator, ABC):
     """Sessions of keys, of which the state knows those that still take rows."""
 
     name: str
@@ -45,19 +45,19 @@ class Sessions(Windowing, ABC):
     @property
     def partial_schema(self) -> dict[str, pl.DataType]:
         """Key, first time and end, partial aggregates, and the row itself where it may be late."""
-        return self._gathering.schema
+        return self._combiner.schema
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Gather rows of a key that are close to each other."""
-        return self._gathering.combine(rows, bounds)
+        return self._combiner.combine(rows, bounds)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Gather parts of a key that are close to each other."""
-        return self._gathering.merge(partials)
+        return self._combiner.merge(partials)
 
     @property
     @abstractmethod
-    def _gathering(self) -> Gathering:
+    def _combiner(self) -> SessionCombiner:
         """What makes parts of rows."""
 
     @property
@@ -88,9 +88,9 @@ class Sessions(Windowing, ABC):
         chains = self._chained(parts)
         if partials[WHOLE].null_count() == partials.height:
             return others, chains, None
-        late = [self._gathering.rows_of(chains.clear())]
+        late = [self._combiner.rows_of(chains.clear())]
         while (too_late := self._over(chains, bounds.late) & chains[WHOLE].is_not_null()).any():
-            late.append(self._gathering.rows_of(chains.filter(too_late)))
+            late.append(self._combiner.rows_of(chains.filter(too_late)))
             # Without them, cuts behind them may be elsewhere.
             chains = self._chained(chains.filter(~too_late))
         return others, chains, self.aggregation.with_late_by(pl.concat(late), bounds)

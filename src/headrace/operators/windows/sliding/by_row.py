@@ -13,10 +13,10 @@ from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import ARRIVAL, next_arrival
 from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
 from headrace.operators.windows.emission import Emission
-from headrace.operators.windows.panes import Panes
-from headrace.operators.windows.sliding.row_windows import CHANGED, NEW, PLACE, REACHED, TIME, RowWindows
-from headrace.operators.windows.sliding.shares import EARLIEST, PANE, SUMS, Shares
-from headrace.operators.windows.windowing import Windowing
+from headrace.operators.windows.panes import AccumulationMode
+from headrace.operators.windows.sliding.row_windows import CHANGED, NEW, PLACE, REACHED, TIME, SlidingTotals
+from headrace.operators.windows.sliding.shares import EARLIEST, PANE, SUMS, KeySpread
+from headrace.operators.windows.windowing import WindowOperator
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due
@@ -45,7 +45,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class RowAggregation(Windowing):
+class SlidingOperator(WindowOperator):
     """Aggregates ``(t - size, t]`` of a row's key for every row, and emits it beside the row's own columns.
 
     A state row is a row, whole, with the number of its arrival in the key group. It stays while a row that may still
@@ -59,8 +59,8 @@ class RowAggregation(Windowing):
     size: int
     emission: Emission
     lateness: Lateness
-    panes: Panes
-    shares: Shares | None = None
+    panes: AccumulationMode
+    shares: KeySpread | None = None
     """How the rows of a hot key are dealt to several key groups; the state then also has rows that stand for panes."""
 
     @property
@@ -149,8 +149,8 @@ class RowAggregation(Windowing):
         return pl.col(TIME) + self.size + self.lateness.correctable
 
     @cached_property
-    def _windows(self) -> RowWindows:
-        return RowWindows(self.aggregation, {name: self.partial_schema[name] for name in self.key}, self.size)
+    def _windows(self) -> SlidingTotals:
+        return SlidingTotals(self.aggregation, {name: self.partial_schema[name] for name in self.key}, self.size)
 
     @cached_property
     def _own(self) -> dict[str, pl.DataType]:

@@ -20,7 +20,7 @@ _REACHED = {REACHED: pl.col(REACHED).any()}
 
 
 @dataclass(frozen=True)
-class RowWindows:
+class SlidingTotals:
     """Aggregates ``(t - size, t]`` for single rows; rows with equal times see each other."""
 
     aggregation: Aggregation

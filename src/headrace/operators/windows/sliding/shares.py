@@ -28,7 +28,7 @@ _WANTED = "__wanted"
 
 
 @dataclass(frozen=True)
-class Shares:
+class KeySpread:
     """Deals rows to shares by time, and gives each share the sums of the panes of the others.
 
     A row that stands for a pane has ``SUMS``: the pane's partial aggregates and the earliest time in it.

@@ -13,9 +13,9 @@ from headrace.graph import check_name
 from headrace.keys import Key, key_columns, said_key
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import Emission
-from headrace.operators.windows.panes import DISCARDING, Panes
-from headrace.operators.windows.sliding.by_row import RowAggregation
-from headrace.operators.windows.sliding.shares import MOST_SHARES, Shares
+from headrace.operators.windows.panes import DISCARDING, AccumulationMode
+from headrace.operators.windows.sliding.by_row import SlidingOperator
+from headrace.operators.windows.sliding.shares import MOST_SHARES, KeySpread
 from headrace.operators.windows.window_step import WindowStep
 from headrace.wheel.operator import Operator
 
@@ -41,7 +41,7 @@ class Sliding(WindowStep):
             )
         return super().emit(emission)
 
-    def panes(self, panes: Panes) -> Self:
+    def panes(self, panes: AccumulationMode) -> Self:
         """Choose whether a row that is emitted again replaces the one before or takes it back first."""
         if panes == DISCARDING:
             raise DefinitionError(
@@ -61,8 +61,8 @@ class Sliding(WindowStep):
                 f"window {self.name!r}: the results of a sliding window stand beside the row's own columns, and "
                 f"{taken[0]!r} would be both. Choose another name for the result, or rename the column before.",
             )
-        shares = Shares(aggregation, self.size, self.shares) if self.shares > 1 else None
-        return RowAggregation(self.name, aggregation, self.size, self.emission, lateness, self.panes_kept, shares)
+        shares = KeySpread(aggregation, self.size, self.shares) if self.shares > 1 else None
+        return SlidingOperator(self.name, aggregation, self.size, self.emission, lateness, self.accumulation, shares)
 
     @property
     def state_description(self) -> str:

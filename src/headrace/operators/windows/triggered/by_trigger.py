@@ -12,7 +12,7 @@ from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import ARRIVAL, next_arrival
 from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
 from headrace.operators.windows.emission import Trigger, When
-from headrace.operators.windows.panes import Panes
+from headrace.operators.windows.panes import AccumulationMode
 from headrace.operators.windows.triggered.lives import (
     ASKED,
     FIRES,
@@ -24,9 +24,9 @@ from headrace.operators.windows.triggered.lives import (
     ROW,
     TIME,
     UNSEEN,
-    Lives,
+    KeyLifetimes,
 )
-from headrace.operators.windows.windowing import Windowing
+from headrace.operators.windows.windowing import WindowOperator
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due
@@ -37,7 +37,7 @@ GIVEN = "@given"
 
 
 @dataclass(frozen=True)
-class TriggerAggregation(Windowing):
+class TriggerOperator(WindowOperator):
     """Aggregates the rows of a key and emits when a trigger fires, and when the key's time to live is over.
 
     A state row is a waiting row, or what is kept of a key: its partial aggregates (since it fired last, when panes
@@ -48,7 +48,7 @@ class TriggerAggregation(Windowing):
     aggregation: Aggregation
     trigger: Trigger
     ttl: int | None
-    panes: Panes
+    panes: AccumulationMode
     lateness: Lateness
     closing: bool = False
     """Whether a firing closes the window, so that the next row begins another."""
@@ -151,8 +151,8 @@ class TriggerAggregation(Windowing):
         return pl.Struct({name: dtype for name, dtype in self.aggregation.schema.items() if name in read})
 
     @cached_property
-    def _lives(self) -> Lives:
-        return Lives(self.aggregation, self.trigger, self.ttl)
+    def _lives(self) -> KeyLifetimes:
+        return KeyLifetimes(self.aggregation, self.trigger, self.ttl)
 
     @cached_property
     def _no_output(self) -> pl.DataFrame:

@@ -13,14 +13,14 @@ from headrace.graph import check_name
 from headrace.keys import Key, key_columns
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import AfterRows, Emission
-from headrace.operators.windows.panes import DISCARDING, Panes
-from headrace.operators.windows.triggered.by_trigger import TriggerAggregation
-from headrace.operators.windows.triggered.trigger_step import TriggeredStep, time_to_live
+from headrace.operators.windows.panes import DISCARDING, AccumulationMode
+from headrace.operators.windows.triggered.by_trigger import TriggerOperator
+from headrace.operators.windows.triggered.trigger_step import TriggeredWindowStep, time_to_live
 from headrace.wheel.operator import Operator
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Counting(TriggeredStep):
+class Counting(TriggeredWindowStep):
     """Windows of so many rows of a key."""
 
     kind = "counting"
@@ -35,7 +35,7 @@ class Counting(TriggeredStep):
             "Leave it out, or use hr.global_window(...) with a trigger of its own.",
         )
 
-    def panes(self, panes: Panes) -> Self:
+    def panes(self, panes: AccumulationMode) -> Self:
         """Not for counting windows: a window leaves once."""
         raise DefinitionError(
             "PANES_UNKNOWN",
@@ -45,7 +45,7 @@ class Counting(TriggeredStep):
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         trigger = AfterRows(self.rows)
-        return TriggerAggregation(self.name, aggregation, trigger, self.ttl, DISCARDING, lateness, closing=True)
+        return TriggerOperator(self.name, aggregation, trigger, self.ttl, DISCARDING, lateness, closing=True)
 
     @property
     def _shape(self) -> Mapping[str, object]:

@@ -14,13 +14,13 @@ from headrace.graph import check_name
 from headrace.keys import Key, key_columns
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import AfterRows, Emission, Every, Trigger, When
-from headrace.operators.windows.triggered.by_trigger import TriggerAggregation
-from headrace.operators.windows.triggered.trigger_step import TriggeredStep, time_to_live
+from headrace.operators.windows.triggered.by_trigger import TriggerOperator
+from headrace.operators.windows.triggered.trigger_step import TriggeredWindowStep, time_to_live
 from headrace.wheel.operator import Operator
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class GlobalWindow(TriggeredStep):
+class GlobalWindow(TriggeredWindowStep):
     """One window for each key, which never ends; a trigger says when its result is shown."""
 
     kind = "global_window"
@@ -45,7 +45,7 @@ class GlobalWindow(TriggeredStep):
     @property
     def previews(self) -> bool:
         """Whether results replace each other; discarded ones stand for themselves."""
-        return self.panes_kept.kind != "discarding"
+        return self.accumulation.kind != "discarding"
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         if self.trigger is None:
@@ -56,7 +56,7 @@ class GlobalWindow(TriggeredStep):
             )
         if isinstance(self.trigger, When):
             parse_condition(self.trigger.condition.text, aggregation.schema)
-        return TriggerAggregation(self.name, aggregation, self.trigger, self.ttl, self.panes_kept, lateness)
+        return TriggerOperator(self.name, aggregation, self.trigger, self.ttl, self.accumulation, lateness)
 
     @property
     def _shape(self) -> Mapping[str, object]:

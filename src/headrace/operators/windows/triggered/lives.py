@@ -25,7 +25,7 @@ _RUN, _BEGINS, _ROWS = "__run", "__begins", "__rows"
 
 
 @dataclass(frozen=True, slots=True)
-class Lives:
+class KeyLifetimes:
     """Cuts rows into lives and pieces.
 
     A key lives from its first row until ``ttl`` has passed since its last one. A piece is the rows of a life up to a

@@ -13,7 +13,7 @@ from headrace.operators.windows.window_step import WindowStep
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TriggeredStep(WindowStep):
+class TriggeredWindowStep(WindowStep):
     """A kind of windows whose rows are taken in the order of event time, until a key falls silent."""
 
     late_rows = LateRows(

@@ -14,10 +14,10 @@ import headrace as hr
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.event_time.strategy import END as END_OF_TIME
-from headrace.operators.windows.sessions.by_session import SessionAggregation
+from headrace.operators.windows.sessions.by_session import FinalSessionOperator
 from headrace.operators.windows.sessions.chains import CHAIN, END, FIRST, chained, cut
 from headrace.operators.windows.sessions.gathering import WHOLE
-from headrace.operators.windows.sessions.revised_sessions import RevisedSessionAggregation
+from headrace.operators.windows.sessions.revised_sessions import RevisedSessionOperator
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import Applied
 from tests.models import session as model
@@ -226,13 +226,13 @@ def test_what_is_stored_is_the_state_and_nothing_is_due_that_was_not_done(
         assert (ends - 1 >= before).all()
         state = applied.state
         counted += combined.accepted - (0 if applied.late is None else applied.late.height)
-        taken += applied.output["n"].sum() if operator.__class__ is SessionAggregation else 0
+        taken += applied.output["n"].sum() if operator.__class__ is FinalSessionOperator else 0
     closing = operator.apply(state, nothing_came(operator), TimeBounds(END_OF_TIME, END_OF_TIME, fire))
     assert closing.state.is_empty()
-    if operator.__class__ is SessionAggregation:
+    if operator.__class__ is FinalSessionOperator:
         assert taken + closing.output["n"].sum() == counted
     else:
-        assert isinstance(operator, RevisedSessionAggregation)
+        assert isinstance(operator, RevisedSessionOperator)
 
 
 @settings(deadline=None, max_examples=100)

@@ -12,7 +12,7 @@ from headrace.errors import HeadraceError
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.rows import ARRIVAL
-from headrace.operators.windows.sliding.by_row import RowAggregation
+from headrace.operators.windows.sliding.by_row import SlidingOperator
 from headrace.wheel.operator import Applied, Due
 
 MOMENT = pl.Datetime("us", "UTC")
@@ -21,9 +21,9 @@ START = TimeBounds(BEGINNING, BEGINNING)
 ten = hr.sliding("ten", size="10 microseconds", key="key").agg(total="sum(n)")
 
 
-def operator_of(step: Any) -> RowAggregation:
+def operator_of(step: Any) -> SlidingOperator:
     operator = step.bind(SCHEMA, "at")
-    assert isinstance(operator, RowAggregation)
+    assert isinstance(operator, SlidingOperator)
     return operator
 
 
@@ -34,7 +34,7 @@ def rows(*times: int, key: str = "a") -> pl.DataFrame:
     )
 
 
-def turned(operator: RowAggregation, state: pl.DataFrame | None, given: pl.DataFrame, bounds: TimeBounds) -> Applied:
+def turned(operator: SlidingOperator, state: pl.DataFrame | None, given: pl.DataFrame, bounds: TimeBounds) -> Applied:
     before = pl.DataFrame(schema=operator.state_schema) if state is None else state
     return operator.apply(before, operator.combine(given, bounds).partials, bounds)
 

@@ -12,7 +12,7 @@ import pytest
 import headrace as hr
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.operators.windows.sliding.by_row import RowAggregation
+from headrace.operators.windows.sliding.by_row import SlidingOperator
 from headrace.operators.windows.sliding.shares import SHARE
 from headrace.wheel.codec import decode, encode
 
@@ -83,7 +83,7 @@ def make_rows() -> pl.DataFrame:
 ROWS = make_rows()
 
 
-def emitted(operator: RowAggregation) -> pl.DataFrame:
+def emitted(operator: SlidingOperator) -> pl.DataFrame:
     """Forty rows, then twenty more, then the end, in a key group for each share."""
     outputs = []
     states: dict[int, pl.DataFrame] = {}
@@ -114,7 +114,7 @@ def plain(value: Any) -> Any:
 def test_an_aggregate_over_a_sliding_window_is_that_of_the_windows_rows(aggregate: Any, spread: int) -> None:
     step = hr.sliding("w", size=SIZE, key="key", spread=spread).agg(result=aggregate).late(hr.drop())
     operator = step.bind(ROWS.schema, "at")
-    assert isinstance(operator, RowAggregation)
+    assert isinstance(operator, SlidingOperator)
     found = emitted(operator).rows(named=True)
     assert len(found) == ROWS.height
     for row in found:

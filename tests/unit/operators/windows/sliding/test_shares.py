@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
-from headrace.operators.windows.sliding.by_row import RowAggregation
-from headrace.operators.windows.sliding.shares import PANE, SHARE, SUMS, Shares
+from headrace.operators.windows.sliding.by_row import SlidingOperator
+from headrace.operators.windows.sliding.shares import PANE, SHARE, SUMS, KeySpread
 
 MOMENT = pl.Datetime("us", "UTC")
 SCHEMA = {"key": pl.String(), "n": pl.Int64(), "at": MOMENT}
 CENTURY = 100 * 366 * 86_400_000_000
 
 
-def shares_of(size: int, count: int) -> Shares:
+def shares_of(size: int, count: int) -> KeySpread:
     step = hr.sliding("w", size=f"{size} microseconds", key="key", spread=count).agg(total="sum(n)").late(hr.drop())
     operator = step.bind(SCHEMA, "at")
-    assert isinstance(operator, RowAggregation)
+    assert isinstance(operator, SlidingOperator)
     assert operator.shares is not None
     return operator.shares
 
