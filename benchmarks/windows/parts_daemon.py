@@ -19,9 +19,9 @@ import headrace.wheel.pack
 import headrace.wheel.turn
 from headrace.connectors.base.gate import Gate
 from headrace.connectors.kafka.reader import KafkaReader, _Consuming
-from headrace.operators.windows.fixed.by_pane import PaneOperator
-from headrace.operators.windows.fixed.by_window import FixedWindowOperator
-from headrace.operators.windows.sessions.by_session import FinalSessionOperator
+from headrace.operators.windows.fixed_window_operator import FixedWindowOperator
+from headrace.operators.windows.pane_operator import PaneOperator
+from headrace.operators.windows.session_operator import FinalSessionOperator
 from headrace.wheel.pages import Pages
 from headrace.wheel.task import Task
 

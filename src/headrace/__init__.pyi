@@ -40,6 +40,7 @@ from .operators.joins.window_join import cumulating_window, hopping_window, tumb
 from .operators.lookup.client import cache
 from .operators.lookup.lookup import lookup
 from .operators.lookup.requests import breaker
+from .operators.origins import split
 from .operators.outbox import outbox
 from .operators.patterns import skip
 from .operators.patterns.chain import group
@@ -57,19 +58,23 @@ from .operators.process.state_descriptors import (
     reducing_state,
     value_state,
 )
-from .operators.split import split
 from .operators.tables.materialize import materialize
 from .operators.tables.table_aggregate import table_aggregate
 from .operators.tables.table_join import table_join
-from .operators.windows.emission import after_rows, every, on_close, on_update, when
-from .operators.windows.fixed.cumulating import cumulating
-from .operators.windows.fixed.hopping import hopping
-from .operators.windows.fixed.tumbling import tumbling
-from .operators.windows.panes import accumulating, discarding, retracting
-from .operators.windows.sessions.session import session
-from .operators.windows.sliding.sliding import sliding
-from .operators.windows.triggered.counting import counting
-from .operators.windows.triggered.global_window import global_window
+from .operators.windows.emission import (
+    accumulating,
+    after_rows,
+    discarding,
+    every,
+    on_close,
+    on_update,
+    retracting,
+    when,
+)
+from .operators.windows.fixed_windows import cumulating, hopping, tumbling
+from .operators.windows.session_windows import session
+from .operators.windows.sliding_windows import sliding
+from .operators.windows.triggered_windows import counting, global_window
 from .runtime.modes import available_now, micro_batch
 from .runtime.pipeline import pipeline
 from .runtime.session import spark_session

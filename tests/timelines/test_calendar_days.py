@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import headrace as hr
-from headrace.operators.windows.fixed.tumbling import Tumbling
+from headrace.operators.windows.fixed_windows import Tumbling
 from headrace.testing import at, batch, clock, crash, expect, late_by, row, timeline, watermark
 
 

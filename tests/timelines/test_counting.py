@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.operators.windows.triggered.counting import Counting
+from headrace.operators.windows.triggered_windows import Counting
 from headrace.testing import at, batch, crash, expect, late_by, play, row, timeline, watermark
 
 

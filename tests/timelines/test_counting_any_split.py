@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.operators.windows.panes import AccumulationMode
+from headrace.operators.windows.emission import AccumulationMode
 from headrace.testing import play
 from tests.models.counting import Told, counting
 from tests.models.examples import examples

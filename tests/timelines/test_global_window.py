@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.operators.windows.triggered.global_window import GlobalWindow
+from headrace.operators.windows.triggered_windows import GlobalWindow
 from headrace.testing import at, batch, crash, expect, late_by, play, row, timeline, watermark
 
 FIRST_DAY = "2026-01-01T00:00"

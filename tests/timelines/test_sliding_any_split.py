@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.operators.windows.sliding.sliding import Sliding
+from headrace.operators.windows.sliding_windows import Sliding
 from headrace.testing import play
 from tests.models import sliding as model
 from tests.models.examples import examples

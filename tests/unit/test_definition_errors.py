@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import headrace as hr
-from headrace.operators.windows.fixed.tumbling import Tumbling
+from headrace.operators.windows.fixed_windows import Tumbling
 from headrace.runtime.session import require_java
 
 Define = Callable[[SparkSession], None]

@@ -1,4 +1,4 @@
-"""Where a step reads when it does not stand straight behind a source."""
+"""Where the rows of a frame come from, so that a step reads there directly; and ``hr.split``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812
 
-from headrace.graph import Graph, Origin
-from headrace.schemas import from_arrow
+from headrace.expressions import parse_condition
+from headrace.graph import Graph, Origin, active_graph
+from headrace.schemas import from_arrow, polars_schema
 from headrace.wheel.spark import Read
 from headrace.wheel.task import Task
 
@@ -92,3 +94,28 @@ def origin_of(frame: DataFrame, graph: Graph) -> Origin:
 
 def _rows_as_they_are(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
     return (from_arrow(batch) for batch in batches)
+
+
+def split(frame: DataFrame, left: str, right: str) -> tuple[DataFrame, DataFrame]:
+    """The rows of a frame for which each of two conditions is true; a row may be in both parts, or in neither.
+
+    A step that takes both parts as they are reads the frame once.
+
+    >>> import headrace as hr
+    >>> @hr.pipeline
+    ... def attribution(spark):
+    ...     events = hr.read_files(spark, "events", format="json", schema="user STRING, kind STRING, at TIMESTAMP")
+    ...     timed = events.transform(hr.event_time("at", out_of_order="10 seconds"))
+    ...     clicks, orders = hr.split(timed, "kind = 'click'", "kind = 'order'")
+    ...     led = hr.interval_join("led", on="user", between=("0 seconds", "1 hour")).late(hr.drop())
+    ...     hr.write("attribution", led(clicks, orders), hr.to_console())
+    """
+    graph = active_graph()
+    whole, schema = origin_of(frame, graph), polars_schema(frame.schema)
+    graph.register_frame(frame, whole)  # so that every part of this frame is one of the same whole
+    conditions = [parse_condition(text, schema).truth(schema) for text in (left, right)]
+    first, second = (
+        graph.register_frame(frame.where(F.expr(text).cast("boolean")), part_of(whole, condition))
+        for text, condition in zip((left, right), conditions, strict=True)
+    )
+    return first, second

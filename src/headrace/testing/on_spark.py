@@ -17,7 +17,7 @@ from headrace.connectors.files.source import read_files
 from headrace.errors import reported
 from headrace.graph import Graph, SideOutput, active_graph
 from headrace.observe.committed import commits, committed_rows
-from headrace.operators.split import split
+from headrace.operators.origins import split
 from headrace.runtime.checkpoint import take_lease
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import micro_batch

@@ -11,7 +11,7 @@ import headrace as hr
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.operators.repeats import FIRST, TIME, _leaps
+from headrace.operators.deduplicate import FIRST, TIME, _leaps
 from headrace.operators.rows import KEY_NUMBER
 from headrace.wheel.operator import Applied, Due, Operator
 

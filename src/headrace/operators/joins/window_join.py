@@ -16,10 +16,8 @@ from headrace.operators.joins.stream_join import StreamJoin, check_choice
 from headrace.operators.joins.stream_join_operator import LATE, LATE_RIGHT
 from headrace.operators.joins.window_join_operator import WindowJoinInput, WindowJoinOperator
 from headrace.operators.rows import Rows
-from headrace.operators.windows.fixed.assigners import CumulatingWindows, HoppingWindows, Windows
-from headrace.operators.windows.fixed.cumulating import cumulating
-from headrace.operators.windows.fixed.hopping import hopping
-from headrace.operators.windows.fixed.tumbling import tumbling
+from headrace.operators.windows.assigners import CumulatingWindows, HoppingWindows, Windows
+from headrace.operators.windows.fixed_windows import cumulating, hopping, tumbling
 
 _STORED_KINDS = {"tumbling_window": "tumbles", "hopping_window": "hops", "cumulating_window": "cumulates"}
 """The names under which checkpoints know the shapes."""

@@ -14,7 +14,7 @@ from headrace.operators.joins.matching import AllMatches, BoolArray, CandidateRo
 from headrace.operators.joins.stream_join_operator import RIGHT, ROW_NUMBER, TIME, JoinInput, StreamJoinOperator
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, has_closed, with_key_numbers
 from headrace.operators.windows.aggregation import WINDOW
-from headrace.operators.windows.fixed.assigners import Windows
+from headrace.operators.windows.assigners import Windows
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Due
 

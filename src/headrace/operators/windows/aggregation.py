@@ -1,4 +1,4 @@
-"""How rows are aggregated: the aggregates of one step over rows of one schema."""
+"""The aggregates of a step over rows of one schema, and what all window operators share."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import chain
 import polars as pl
 
 from headrace.errors import HeadraceError
+from headrace.event_time.lateness import Lateness
 from headrace.expressions import Aggregate
 from headrace.operators.rows import Rows
 from headrace.schemas import MOMENT
@@ -70,3 +71,25 @@ class Aggregation(Rows):
             f"step {self.step!r}: {aggregate.name} = {aggregate.text}{of} is beyond the range of {limit}. Cast the "
             f"column to {wider} before it is summed.",
         )
+
+
+class WindowOperator:
+    """Aggregates rows by key; its results carry a window."""
+
+    aggregation: Aggregation
+    lateness: Lateness
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns."""
+        return self.aggregation.key
+
+    @property
+    def output_time(self) -> str:
+        """A result's time is the last moment of its window."""
+        return "window"
+
+    @property
+    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
+        """Late rows, when they are kept."""
+        return {"late": self.aggregation.late_schema} if self.lateness.keeps_rows else {}

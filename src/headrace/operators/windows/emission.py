@@ -1,13 +1,17 @@
-"""When a window's result is emitted: once at its close, after every change, or by triggers in between."""
+"""When a window is emitted, and what a result says when it is emitted again."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
+import polars as pl
+
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
+from headrace.event_time.record import TimeBounds
 from headrace.expressions import RowExpression, parse_condition
+from headrace.wheel.operator import Due
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +122,112 @@ def when(condition: str) -> When:
     hr.when("kind = 'checkout'")
     """
     return When(parse_condition(condition))
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulationMode:
+    """How the results of one window relate to each other."""
+
+    kind: Literal["accumulating", "discarding", "retracting"]
+
+    def __repr__(self) -> str:
+        return f"hr.{self.kind}()"
+
+
+ACCUMULATING, DISCARDING, RETRACTING = (
+    AccumulationMode("accumulating"),
+    AccumulationMode("discarding"),
+    AccumulationMode("retracting"),
+)
+
+
+def accumulating() -> AccumulationMode:
+    """Each result holds everything so far and replaces the one before.
+
+    >>> accumulating()
+    hr.accumulating()
+    """
+    return ACCUMULATING
+
+
+def discarding() -> AccumulationMode:
+    """Each result holds only what has come since the one before; a reader adds them up.
+
+    >>> discarding()
+    hr.discarding()
+    """
+    return DISCARDING
+
+
+def retracting() -> AccumulationMode:
+    """Each result takes the one before back (``change = update_before``), then gives everything so far.
+
+    >>> retracting()
+    hr.retracting()
+    """
+    return RETRACTING
+
+
+def check_accumulation(window: str, panes: object) -> None:
+    """What ``.panes(...)`` was given is one of the three.
+
+    >>> check_accumulation("hourly", discarding())
+    """
+    if not isinstance(panes, AccumulationMode):
+        raise DefinitionError(
+            "PANES_UNKNOWN",
+            f"window {window!r}: .panes({panes!r}) does not say what a second result says about the first. Use "
+            "hr.accumulating(), hr.discarding() or hr.retracting(), each with its brackets.",
+        )
+
+
+UNSEEN, PREVIEW_AT = "__unseen", "__preview_at"
+"""The rows that no result has shown yet, and when they will be shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Previews:
+    """The previews of windows as their emission rule has them."""
+
+    emission: Emission
+
+    @property
+    def count_rows(self) -> bool:
+        """Whether windows must know how many rows no result has shown."""
+        return self.emission.early is not None
+
+    def planned(self, start: pl.Expr, bounds: TimeBounds) -> pl.Expr:
+        """When windows that have taken rows are shown next."""
+        early = self.emission.early
+        if not isinstance(early, Every):
+            return pl.col(PREVIEW_AT)
+        waiting = pl.col(PREVIEW_AT).is_null() & (pl.col(UNSEEN) > 0)
+        return pl.when(waiting).then(_following(early, start, bounds)).otherwise(pl.col(PREVIEW_AT))
+
+    def shown(self, end: pl.Expr, bounds: TimeBounds) -> pl.Expr:
+        """Whether a window that stays open is shown in this batch, if rows have come since it was shown last."""
+        early = self.emission.early
+        if early is None:
+            return end > bounds.fire if self.emission.kind == "on_update" else pl.lit(False)
+        if isinstance(early, AfterRows):
+            ready = pl.col(UNSEEN) >= early.rows
+        else:
+            ready = pl.col(PREVIEW_AT) <= (bounds.clock if early.time == "processing" else bounds.fire)
+        return ((end > bounds.fire) & ready).fill_null(False)
+
+    def due(self, state: pl.DataFrame, otherwise: int | None) -> Due:
+        """When the next preview or, by event time, something else is due."""
+        early = self.emission.early
+        if not isinstance(early, Every):
+            return Due(otherwise)
+        preview: int | None = state.select(pl.col(PREVIEW_AT).min()).item()
+        if early.time == "processing":
+            return Due(otherwise, preview)
+        return Due(min((time for time in (otherwise, preview) if time is not None), default=None))
+
+
+def _following(early: Every, start: pl.Expr, bounds: TimeBounds) -> pl.Expr:
+    if early.time == "processing":
+        return pl.lit((bounds.clock // early.length + 1) * early.length, pl.Int64)
+    passed = pl.max_horizontal(pl.lit(bounds.fire, pl.Int64), start) - start
+    return start + (passed // early.length + 1) * early.length

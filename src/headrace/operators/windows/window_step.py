@@ -15,8 +15,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.expressions import Aggregate, parse_aggregate
 from headrace.operators.step import Step, check_key
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.emission import ON_CLOSE, Emission
-from headrace.operators.windows.panes import ACCUMULATING, AccumulationMode, check_accumulation
+from headrace.operators.windows.emission import ACCUMULATING, ON_CLOSE, AccumulationMode, Emission, check_accumulation
 from headrace.wheel.operator import Operator
 
 TAKEN = ("window", "pane", "revision", "change", "session_id")

@@ -10,13 +10,10 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import has_closed
-from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
-from headrace.operators.windows.emission import Emission
-from headrace.operators.windows.fixed.assigners import Windows
-from headrace.operators.windows.fixed.placing import END, PaneCombiner
-from headrace.operators.windows.fixed.previews import PREVIEW_AT, UNSEEN, Previews
-from headrace.operators.windows.panes import AccumulationMode
-from headrace.operators.windows.windowing import WindowOperator
+from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation, WindowOperator
+from headrace.operators.windows.assigners import Windows
+from headrace.operators.windows.emission import PREVIEW_AT, UNSEEN, AccumulationMode, Emission, Previews
+from headrace.operators.windows.pane_operator import END, PaneCombiner
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Combined, Due
 

@@ -9,12 +9,9 @@ import polars as pl
 
 from headrace.event_time.record import TimeBounds
 from headrace.operators.windows.aggregation import CHANGE
-from headrace.operators.windows.emission import Emission
-from headrace.operators.windows.fixed.previews import PREVIEW_AT, UNSEEN, Previews
-from headrace.operators.windows.panes import AccumulationMode
-from headrace.operators.windows.sessions.chains import CHAIN, END, FIRST, chained
-from headrace.operators.windows.sessions.gathering import ROOT, SessionCombiner
-from headrace.operators.windows.sessions.session_keeping import PLACE, SessionOperator
+from headrace.operators.windows.emission import PREVIEW_AT, UNSEEN, AccumulationMode, Emission, Previews
+from headrace.operators.windows.session_combiner import CHAIN, END, FIRST, ROOT, SessionCombiner, chained
+from headrace.operators.windows.session_operator import PLACE, SessionOperator
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Due
 

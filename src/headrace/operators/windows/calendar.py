@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import polars as pl
 
 from headrace.durations import MICROSECONDS, Duration, not_too_long
-from headrace.operators.windows.fixed.assigners import SeparateWindows
+from headrace.operators.windows.assigners import SeparateWindows
 
 HOUR = MICROSECONDS["hour"]
 MONDAY = 4

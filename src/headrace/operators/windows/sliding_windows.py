@@ -12,10 +12,9 @@ from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.keys import Key, key_columns, said_key
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.emission import Emission
-from headrace.operators.windows.panes import DISCARDING, AccumulationMode
-from headrace.operators.windows.sliding.by_row import SlidingOperator
-from headrace.operators.windows.sliding.shares import MOST_SHARES, KeySpread
+from headrace.operators.windows.emission import DISCARDING, AccumulationMode, Emission
+from headrace.operators.windows.sliding_operator import SlidingOperator
+from headrace.operators.windows.sliding_totals import MOST_SHARES, KeySpread
 from headrace.operators.windows.window_step import WindowStep
 from headrace.wheel.operator import Operator
 

@@ -10,10 +10,9 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import ARRIVAL, next_arrival
-from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
-from headrace.operators.windows.emission import Trigger, When
-from headrace.operators.windows.panes import AccumulationMode
-from headrace.operators.windows.triggered.lives import (
+from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation, WindowOperator
+from headrace.operators.windows.emission import AccumulationMode, Trigger, When
+from headrace.operators.windows.key_lifetimes import (
     ASKED,
     FIRES,
     FIRST,
@@ -26,7 +25,6 @@ from headrace.operators.windows.triggered.lives import (
     UNSEEN,
     KeyLifetimes,
 )
-from headrace.operators.windows.windowing import WindowOperator
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due

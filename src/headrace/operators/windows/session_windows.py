@@ -11,10 +11,10 @@ from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.keys import Key, key_columns, said_key
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.panes import ACCUMULATING
-from headrace.operators.windows.sessions.by_session import FinalSessionOperator
-from headrace.operators.windows.sessions.gap import Gap
-from headrace.operators.windows.sessions.revised_sessions import RevisedSessionOperator
+from headrace.operators.windows.emission import ACCUMULATING
+from headrace.operators.windows.revised_session_operator import RevisedSessionOperator
+from headrace.operators.windows.session_combiner import Gap
+from headrace.operators.windows.session_operator import FinalSessionOperator
 from headrace.operators.windows.window_step import TAKEN, WindowStep
 from headrace.wheel.operator import Operator
 

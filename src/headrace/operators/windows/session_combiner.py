@@ -1,21 +1,117 @@
-"""The map side of sessions: rows that are close to each other become one part, those that may be late travel whole."""
+"""The map side of session windows: rows that are close to each other become one part of a session."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import polars as pl
 
+from headrace.durations import spoken
+from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.fixed.previews import UNSEEN
-from headrace.operators.windows.sessions.chains import CHAIN, END, FIRST, chained
-from headrace.operators.windows.sessions.gap import Gap
+from headrace.operators.windows.emission import UNSEEN
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined
+
+DURATION = pl.Duration("us")
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The longest silence in microseconds, and the column with a row's own, if rows have one."""
+
+    longest: int
+    column: str | None = None
+
+    @property
+    def least(self) -> int:
+        """The shortest silence that may end a session."""
+        return self.longest if self.column is None else 1
+
+    def behind(self, time: pl.Expr) -> pl.Expr:
+        """Where a session of a row at this time alone ends.
+
+        >>> rows = pl.DataFrame({"wait": [3, None, 0, 99]}, schema={"wait": DURATION})
+        >>> rows.select(Gap(10, "wait").behind(pl.lit(100))).to_series().to_list()
+        [103, 110, 101, 110]
+        """
+        if self.column is None:
+            return time + self.longest
+        # One wrong value must not keep a session open for ever, nor a row out of every session.
+        return time + pl.col(self.column).cast(pl.Int64).clip(1, self.longest).fill_null(self.longest)
+
+    def check(self, window: str, schema: Mapping[str, pl.DataType]) -> None:
+        """Refuse a column that is not there or tells no duration."""
+        if self.column is None or schema.get(self.column) == DURATION:
+            return
+        found = f"is {schema[self.column]}" if self.column in schema else "does not exist"
+        raise DefinitionError(
+            "GAP_COLUMN",
+            f"window {window!r}: gap_column={self.column!r} {found}; it must be an INTERVAL DAY TO SECOND. Make one "
+            f"before, as in .withColumn('pause', F.expr('make_dt_interval(0, 0, 0, seconds)')). Columns: "
+            f"{', '.join(schema)}.",
+        )
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """The arguments of ``hr.session`` that make it."""
+        return {"gap": spoken(self.longest), **({} if self.column is None else {"gap_column": self.column})}
+
+
+FIRST, END = "__first", "__end"
+"""The time of the first row of a part of a session, and where it ends if no row follows, in microseconds."""
+CHAIN = "__chain"
+_PLACE, _REACHED = "__place_in_chain", "__reached"
+_APART = 2**64
+"""Further apart than any two times, so that the parts of two keys never touch."""
+
+
+def chained(parts: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
+    """Parts in the order of key and time, with the number of the chain to which each belongs.
+
+    >>> parts = pl.DataFrame({"key": ["a", "a", "b", "a"], FIRST: [1, 20, 2, 3], END: [20, 32, 14, 16]})
+    >>> chained(parts, ["key"]).select("key", FIRST, CHAIN).rows()
+    [('a', 1, 0), ('a', 3, 0), ('a', 20, 1), ('b', 2, 2)]
+    """
+    ordered = parts.sort(*key, FIRST)
+    others = (pl.col(name).ne_missing(pl.col(name).shift()) for name in key)
+    # One running maximum over all keys is ten times as fast as one for each, so every key gets a time of its own.
+    moved = pl.any_horizontal(pl.lit(False), *others).cum_sum().cast(pl.Int128) * _APART
+    apart = moved + pl.col(FIRST) >= (moved + pl.col(END)).cum_max().shift()
+    return ordered.with_columns(apart.fill_null(False).cum_sum().alias(CHAIN))
+
+
+def cut(chains: pl.DataFrame, length: int, gap: int) -> pl.DataFrame:
+    """Chains cut so that no row is ``length`` or more behind the first of its chain, from the first part on.
+
+    Every part ends ``gap`` behind its last row.
+
+    >>> parts = pl.DataFrame({FIRST: [0, 4, 9, 12, 30], END: [5, 9, 14, 17, 35], CHAIN: [0, 0, 0, 0, 1]})
+    >>> cut(parts, length=9, gap=5)[CHAIN].to_list()
+    [0, 0, 1, 1, 2]
+    """
+    moved = pl.col(CHAIN).cast(pl.Int128) * _APART
+    reached = ((moved + pl.col(END)).cum_max() - moved - gap).cast(pl.Int64)
+    numbered = chains.with_row_index(_PLACE).with_columns(reached.alias(_REACHED))
+    ends = numbered.unique([CHAIN, _REACHED], keep="first", maintain_order=True)
+    following = numbered.select(CHAIN, (pl.col(FIRST) + length).alias(_REACHED)).join_asof(
+        ends.select(CHAIN, _REACHED, _PLACE), on=_REACHED, by=CHAIN, strategy="forward", check_sortedness=False
+    )[_PLACE]
+    jumps = following.cast(pl.Int64).fill_null(-1).to_numpy()
+    begin = numbered.select(pl.col(CHAIN).ne_missing(pl.col(CHAIN).shift()).arg_true()).to_series().to_numpy()
+    is_begin = np.zeros(numbered.height, dtype=np.bool_)
+    while len(begin):
+        is_begin[begin] = True
+        begin = jumps[begin]
+        begin = begin[begin >= 0]
+    pieces = (pl.Series(is_begin).cum_sum() - 1).alias(CHAIN)
+    return numbered.with_columns(pieces).drop(_PLACE, _REACHED)
+
 
 ROOT = "__root"
 """What tells a session from all others of its key: its start, or the first moment that was not over when that came."""

@@ -11,12 +11,20 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import ARRIVAL, next_arrival
-from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation
-from headrace.operators.windows.emission import Emission
-from headrace.operators.windows.panes import AccumulationMode
-from headrace.operators.windows.sliding.row_windows import CHANGED, NEW, PLACE, REACHED, TIME, SlidingTotals
-from headrace.operators.windows.sliding.shares import EARLIEST, PANE, SUMS, KeySpread
-from headrace.operators.windows.windowing import WindowOperator
+from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation, WindowOperator
+from headrace.operators.windows.emission import AccumulationMode, Emission
+from headrace.operators.windows.sliding_totals import (
+    CHANGED,
+    EARLIEST,
+    NEW,
+    PANE,
+    PLACE,
+    REACHED,
+    SUMS,
+    TIME,
+    KeySpread,
+    SlidingTotals,
+)
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due

@@ -1,0 +1,160 @@
+"""The totals of sliding windows, and how the rows of a hot key are spread over several key groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, in_key_order, with_key_numbers
+from headrace.operators.windows.aggregation import Aggregation
+
+TIME, NEW, CHANGED = "__time", "__new", "__changed"
+"""What rows carry: their time, the number of their arrival, whether they came with this batch or changed in it."""
+PLACE, REACHED = "__place", "__reached"
+"""What totals carry: the place of their row in its frame, and whether a new row is in the window."""
+_WANTED = "__wanted"
+_REACHED = {REACHED: pl.col(REACHED).any()}
+
+
+@dataclass(frozen=True)
+class SlidingTotals:
+    """Aggregates ``(t - size, t]`` for single rows; rows with equal times see each other."""
+
+    aggregation: Aggregation
+    keys: Mapping[str, pl.DataType]
+    """The columns by which rows belong together."""
+    size: int
+
+    def totals(self, rows: pl.DataFrame, wanted: pl.Expr) -> pl.DataFrame:
+        """Place, time, key and partial aggregates for each row that is wanted, those of a key in the order of time."""
+        columns = dict.fromkeys((*self.keys, *self._read, TIME, ARRIVAL, NEW))
+        narrow = rows.select(*columns, wanted.alias(_WANTED)).with_row_index(PLACE)
+        chosen = narrow.filter(_WANTED)
+        if chosen.is_empty():
+            return pl.DataFrame(schema=self._schema)
+        time = pl.col(TIME)
+        earliest, latest = chosen.select(time.min().alias("from"), time.max().alias("to")).row(0)
+        near = with_key_numbers(narrow, tuple(self.keys), of=chosen)
+        # Rows that are in every wanted window are added up once for each key; only the others are rolled over.
+        in_all = (time > latest - self.size) & (time < earliest)
+        in_some = (time > earliest - self.size) & (time <= latest)
+        common = near.filter(in_all).group_by(KEY_NUMBER).agg(**self._partial)
+        edges = in_key_order(near.filter(in_some & ~in_all), TIME, ARRIVAL)
+        windows = edges.rolling(TIME, period=f"{self.size}i", closed="right", group_by=KEY_NUMBER).agg(**self._partial)
+        told = edges.select(PLACE, TIME, *self.keys, KEY_NUMBER, _WANTED)
+        totals = pl.concat([told, windows.drop(KEY_NUMBER, TIME)], how="horizontal").filter(_WANTED)
+        return self.with_more(totals, common, on=(KEY_NUMBER,)).select(self._schema.keys())
+
+    def with_more(self, totals: pl.DataFrame, more: pl.DataFrame, *, on: Sequence[str]) -> pl.DataFrame:
+        """Totals merged with further partial aggregates, which are found by some columns."""
+        if more.is_empty():
+            return totals
+        columns = (PLACE, *self.aggregation.states, REACHED)
+        found = totals.select(PLACE, *on).join(more, on=on, nulls_equal=True).select(columns)
+        parts = pl.concat([totals.select(columns), found]).group_by(PLACE, maintain_order=True)
+        return totals.with_columns(parts.agg(**self.aggregation.merged, **_REACHED).drop(PLACE).iter_columns())
+
+    @cached_property
+    def _partial(self) -> dict[str, pl.Expr]:
+        return {**self.aggregation.partial, REACHED: pl.col(NEW).any()}
+
+    @cached_property
+    def _read(self) -> set[str]:
+        """The columns that the aggregates read."""
+        return {name for each in self.aggregation.partial.values() for name in each.meta.root_names()}
+
+    @cached_property
+    def _schema(self) -> dict[str, pl.DataType]:
+        place = {PLACE: pl.UInt32(), TIME: pl.Int64()}
+        return {**place, **self.keys, **self.aggregation.states, REACHED: pl.Boolean()}
+
+
+SHARE, PANE, SUMS = "__share", "__pane", "__sums"
+EARLIEST = "__earliest"
+MOST_SHARES = 16
+_PANE_LENGTH = 250_000
+_MOST_PANES = 1024
+
+
+@dataclass(frozen=True)
+class KeySpread:
+    """Spreads the rows of a hot key over several shares, each in a key group of its own.
+
+    Time is cut into short panes, and pane ``p`` belongs to share ``p mod count``. A window has a whole number of panes
+    that ``count`` divides, so the panes in which a row's window begins and ends belong to the same share. Whatever lies
+    in between and belongs to other shares is whole panes, of which a share needs only the partial aggregates; they are
+    computed before the shuffle. So every row is moved and kept once, and the shares of a key work at the same time even
+    if all its rows are from the same minute. (Stretches as long as the window would need no partial aggregates, but
+    would give all rows of a batch to one share, unless the batch spans several windows.)
+
+    A row that stands for a pane has ``SUMS``: the pane's partial aggregates and the earliest time in it.
+    """
+
+    aggregation: Aggregation
+    size: int
+    count: int
+
+    @cached_property
+    def panes(self) -> int:
+        """How many panes a window holds."""
+        return self.count * max(1, min(self.size // (self.count * _PANE_LENGTH), _MOST_PANES))
+
+    @cached_property
+    def schema(self) -> dict[str, pl.DataType]:
+        """The columns that rows have besides their own."""
+        sums = pl.Struct({**self.aggregation.states, EARLIEST: pl.Int64()})
+        return {SHARE: pl.Int64(), PANE: pl.Int64(), SUMS: sums}
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns by which rows are spread over key groups."""
+        return (*self.aggregation.key, SHARE)
+
+    def pane(self, time: pl.Expr) -> pl.Expr:
+        """The pane of a time; ``size`` later it is ``panes`` more."""
+        windows = time // self.size
+        return windows * self.panes + (time - windows * self.size) * self.panes // self.size
+
+    def dealt(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Every row in its share, and the sums of its pane in all others."""
+        pane = self.pane(self.aggregation.row_time).alias(PANE)
+        own = rows.with_columns(pane).with_columns((pl.col(PANE) % self.count).alias(SHARE))
+        sums = own.group_by(*self.key, PANE).agg(
+            **self.aggregation.partial, **{EARLIEST: self.aggregation.row_time.min()}
+        )
+        packed = sums.select(*self.aggregation.key, SHARE, PANE, pl.struct(self._summed).alias(SUMS))
+        others = [
+            packed.with_columns(((pl.col(SHARE) + further) % self.count).alias(SHARE))
+            for further in range(1, self.count)
+        ]
+        return pl.concat([own, *others], how="diagonal").select(*self.aggregation.schema, *self.schema)
+
+    def taken(self, known: pl.DataFrame, fresh: pl.DataFrame) -> pl.DataFrame:
+        """Rows that stand for panes, merged where they stand for the same one."""
+        if fresh.is_empty():
+            return known
+        first = {name: pl.col(name).min() for name in (EARLIEST, TIME, ARRIVAL)}
+        any_of = {name: pl.col(name).any() for name in (NEW, CHANGED)}
+        parts = pl.concat([known, fresh]).select(*self.key, PANE, TIME, ARRIVAL, NEW, CHANGED, SUMS).unnest(SUMS)
+        merged = parts.group_by(*self.key, PANE).agg(**self.aggregation.merged, **first, **any_of)
+        packed = merged.with_columns(pl.struct(self._summed).alias(SUMS)).drop(self._summed)
+        return pl.concat([known.clear(), packed], how="diagonal")
+
+    def beyond(self, totals: pl.DataFrame, sums: pl.DataFrame) -> pl.DataFrame:
+        """For the panes of some rows: the panes of other shares in the windows that end there, added up."""
+        wanted = totals.select(*self.key, PANE).unique()
+        parts = sums.select(*self.key, PANE, NEW, SUMS).unnest(SUMS).drop(EARLIEST)
+        marked = [parts, wanted.with_columns(pl.lit(False).alias(NEW), pl.lit(True).alias(_WANTED))]
+        panes = with_key_numbers(pl.concat(marked, how="diagonal"), self.key, of=wanted)
+        ordered = in_key_order(panes, PANE)
+        windows = ordered.rolling(PANE, period=f"{self.panes}i", closed="right", group_by=KEY_NUMBER)
+        found = windows.agg(**self.aggregation.merged, **{REACHED: pl.col(NEW).any()}).drop(KEY_NUMBER, PANE)
+        told = ordered.select(*self.key, PANE, _WANTED)
+        return pl.concat([told, found], how="horizontal").filter(_WANTED).drop(_WANTED)
+
+    @cached_property
+    def _summed(self) -> list[str]:
+        return [*self.aggregation.states, EARLIEST]

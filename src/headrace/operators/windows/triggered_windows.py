@@ -1,0 +1,192 @@
+"""The steps whose windows are ended by triggers: counting and global windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+from headrace.durations import Duration, positive_microseconds, spoken
+from headrace.errors import DefinitionError
+from headrace.event_time.lateness import Lateness
+from headrace.expressions import parse_condition
+from headrace.graph import check_name
+from headrace.keys import Key, key_columns, said_key
+from headrace.operators.step import FINAL, LateRows
+from headrace.operators.windows.aggregation import Aggregation
+from headrace.operators.windows.emission import DISCARDING, AccumulationMode, AfterRows, Emission, Every, Trigger, When
+from headrace.operators.windows.trigger_operator import TriggerOperator
+from headrace.operators.windows.window_step import WindowStep
+from headrace.wheel.operator import Operator
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TriggeredWindowStep(WindowStep):
+    """A kind of windows whose rows are taken in the order of event time, until a key falls silent."""
+
+    late_rows = LateRows(
+        f"{FINAL}, and give hr.event_time(...) an out_of_order that is long enough",
+        uncorrectable="a late row would move every row behind it into another window or firing",
+    )
+
+    ttl: int | None
+    """None for keys that are kept for ever."""
+
+    @property
+    def state_description(self) -> str:
+        """What the state holds and how long, in words."""
+        kept = "for ever" if self.ttl is None else f"until it has had no row for {spoken(self.ttl)}"
+        return f"rows until event time has passed them, and a row for each key {kept}"
+
+    @property
+    def _emits(self) -> str:
+        """How the author says when results leave."""
+        return ""
+
+    @property
+    def horizon(self) -> int:
+        """How far apart in event time rows of one result may be."""
+        return self.ttl or 0
+
+    @property
+    def _arguments(self) -> Mapping[str, object]:
+        life: dict[str, object] = {"keep_forever": True} if self.ttl is None else {"ttl": spoken(self.ttl)}
+        return {"key": said_key(self.key), **life}
+
+
+def time_to_live(name: str, ttl: Duration | None, keep_forever: bool) -> int | None:
+    """How long a silent key is kept; None for ever, which an author has to say.
+
+    >>> time_to_live("tens", "1 second", False)
+    1000000
+    """
+    if ttl is None and not keep_forever:
+        raise DefinitionError(
+            "TTL_MISSING",
+            f"window {name!r} does not say how long a key without rows is kept, so its state would grow without end. "
+            "Give ttl='1 day', or say keep_forever=True if the keys are few.",
+        )
+    if ttl is None:
+        return None
+    if keep_forever:
+        raise DefinitionError(
+            "TTL_CONTRADICTION",
+            f"window {name!r}: ttl={ttl!r} with keep_forever={keep_forever}. Give one of them alone.",
+        )
+    return positive_microseconds(ttl, argument="ttl")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Counting(TriggeredWindowStep):
+    """Windows of so many rows of a key."""
+
+    kind = "counting"
+
+    rows: int
+
+    def emit(self, emission: Emission) -> Self:
+        """Not for counting windows: a window leaves when it is full."""
+        raise DefinitionError(
+            "EMISSION_UNKNOWN",
+            f"window {self.name!r}: .emit({emission!r}) is not for counting windows, which leave when they are full. "
+            "Leave it out, or use hr.global_window(...) with a trigger of its own.",
+        )
+
+    def panes(self, panes: AccumulationMode) -> Self:
+        """Not for counting windows: a window leaves once."""
+        raise DefinitionError(
+            "PANES_UNKNOWN",
+            f"window {self.name!r}: .panes({panes!r}) is not for counting windows, each of which leaves once. "
+            "Leave it out, or use hr.global_window(...).",
+        )
+
+    def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
+        trigger = AfterRows(self.rows)
+        return TriggerOperator(self.name, aggregation, trigger, self.ttl, DISCARDING, lateness, closing=True)
+
+    @property
+    def _shape(self) -> Mapping[str, object]:
+        return {"rows": self.rows, "ttl": self.ttl}
+
+    @property
+    def _arguments(self) -> Mapping[str, object]:
+        return {"rows": self.rows, **super()._arguments}
+
+
+def counting(name: str, *, rows: int, key: Key, ttl: Duration | None = None, keep_forever: bool = False) -> Counting:
+    """Every so many rows of a key are a window, in the order of event time.
+
+    A key without rows for ``ttl`` is forgotten; its unfinished window then leaves with the rows it has.
+
+    >>> counting("tens", rows=10, key="account", ttl="1 day").agg(spent="sum(amount)")
+    hr.counting('tens', rows=10, key='account', ttl='1 day').agg(spent='sum(amount)')
+    """
+    check_name("step", name)
+    if type(rows) is not int or rows < 1:
+        raise DefinitionError(
+            "WINDOW_WITHOUT_ROWS", f"window {name!r}: rows={rows!r} would never be full. Give a whole number from 1 on."
+        )
+    return Counting(name=name, key=key_columns(key), rows=rows, ttl=time_to_live(name, ttl, keep_forever))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GlobalWindow(TriggeredWindowStep):
+    """One window for each key, which never ends; a trigger says when its result is shown."""
+
+    kind = "global_window"
+
+    trigger: Trigger | None = None
+
+    def emit(self, emission: Emission | Trigger) -> Self:
+        """Choose the trigger; there is no default."""
+        if isinstance(emission, Every) and emission.time == "processing":
+            raise DefinitionError(
+                "TRIGGER_BY_CLOCK",
+                f"window {self.name!r}: .emit({emission!r}) would fire by the clock, but a global window takes its "
+                "rows in the order of event time and fires in it. Add time='event'.",
+            )
+        if not isinstance(emission, AfterRows | Every | When):
+            raise DefinitionError(
+                "EMISSION_UNKNOWN",
+                f"window {self.name!r}: .emit({emission!r}) is not for a window that never closes. Use {_TRIGGERS}.",
+            )
+        return replace(self, trigger=emission)
+
+    @property
+    def previews(self) -> bool:
+        """Whether results replace each other; discarded ones stand for themselves."""
+        return self.accumulation.kind != "discarding"
+
+    def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
+        if self.trigger is None:
+            raise DefinitionError(
+                "EMISSION_MISSING",
+                f"window {self.name!r} never closes and does not say when to emit, so nothing would leave before a key "
+                f"is forgotten. Add .emit(...) with {_TRIGGERS}.",
+            )
+        if isinstance(self.trigger, When):
+            parse_condition(self.trigger.condition.text, aggregation.schema)
+        return TriggerOperator(self.name, aggregation, self.trigger, self.ttl, self.accumulation, lateness)
+
+    @property
+    def _shape(self) -> Mapping[str, object]:
+        return {"ttl": self.ttl, "trigger": repr(self.trigger)}
+
+    @property
+    def _emits(self) -> str:
+        return "" if self.trigger is None else f".emit({self.trigger!r})"
+
+
+_TRIGGERS = "hr.after_rows(1000), hr.every('1 hour', time='event') or hr.when(\"kind = 'checkout'\")"
+
+
+def global_window(name: str, *, key: Key, ttl: Duration | None = None, keep_forever: bool = False) -> GlobalWindow:
+    """One window for each key that never ends; results leave when a trigger fires, in the order of event time.
+
+    A key without rows for ``ttl`` is forgotten; a last result then leaves with everything it had.
+
+    >>> global_window("basket", key="visitor", ttl="1 day").agg(items="count(*)").emit(AfterRows(5))
+    hr.global_window('basket', key='visitor', ttl='1 day').agg(items='count(*)').emit(hr.after_rows(5))
+    """
+    check_name("step", name)
+    return GlobalWindow(name=name, key=key_columns(key), ttl=time_to_live(name, ttl, keep_forever))
