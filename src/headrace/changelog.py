@@ -8,10 +8,12 @@ is a ``delete`` of the old key and an ``insert`` of the new one. A ``delete`` ha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import polars as pl
 
 from headrace.errors import DefinitionError
+from headrace.schemas import MOMENT
 
 CHANGE = "change"
 """The column that says what a row does to its key."""
@@ -25,6 +27,16 @@ SETTING, REMOVING = (INSERT, UPDATE_AFTER), (DELETE, UPDATE_BEFORE)
 CHANGES = (*SETTING, *REMOVING)
 CHANGELOG: Mapping[str, pl.DataType] = {CHANGE: pl.String(), POSITION: pl.String()}
 """The columns that make rows a changelog, beside the table's own and the event time."""
+COMMITTED_AT, TRANSACTION = "committed_at", "transaction"
+DATABASE_CHANGELOG: Mapping[str, pl.DataType] = {
+    **CHANGELOG,
+    COMMITTED_AT: MOMENT,
+    TRANSACTION: pl.String(),
+    UNCHANGED: pl.List(pl.String()),
+}
+"""The columns that the changelog of a database's table has beside the table's own."""
+OnTruncate = Literal["dead_letter", "stop"]
+"""What a source does when its table is truncated, which a changelog cannot express."""
 _DIGITS = 20
 
 

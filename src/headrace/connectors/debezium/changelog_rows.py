@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from headrace.changelog import CHANGE, DELETE, INSERT, UNCHANGED, UPDATE_AFTER, UPDATE_BEFORE, sortable
+from headrace.changelog import CHANGE, DELETE, INSERT, UNCHANGED, UPDATE_AFTER, UPDATE_BEFORE, OnTruncate, sortable
 from headrace.changelog import POSITION as PLACE
 from headrace.connectors.base.decoding import NOT_A_CHANGE, POSITION, TABLE_TRUNCATED
-from headrace.connectors.debezium.changes import OnTruncate
 from headrace.errors import HeadraceError
 
 _SOURCE_FIELDS = "connector ts_ms lsn sequence file pos row commit_lsn change_lsn event_serial_no ord"

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, get_args
 
-from pyspark.sql.types import ArrayType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import StructField, StructType
 
-from headrace.changelog import CHANGE, POSITION, UNCHANGED
+from headrace.changelog import DATABASE_CHANGELOG, OnTruncate
 from headrace.errors import DefinitionError
 from headrace.keys import key_columns
-from headrace.schemas import parse_ddl, polars_schema
+from headrace.schemas import parse_ddl, spark_schema
 
-OnTruncate = Literal["dead_letter", "stop"]
 Tombstones = Literal["skip", "delete"]
 Decimals = Literal["base64", "text"]
-Times = Literal["milliseconds", "microseconds", "nanoseconds"]
-
-COMMITTED_AT, TRANSACTION = "committed_at", "transaction"
-ADDED = (
-    StructField(CHANGE, StringType()),
-    StructField(POSITION, StringType()),
-    StructField(COMMITTED_AT, TimestampType()),
-    StructField(TRANSACTION, StringType()),
-    StructField(UNCHANGED, ArrayType(StringType())),
-)
-"""The columns that a changelog has beside those of the table."""
-ADDED_TYPES = polars_schema(StructType(list(ADDED)))
+Times = Literal["microseconds", "milliseconds", "nanoseconds"]
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "on_truncate": get_args(OnTruncate),
+    "tombstones": get_args(Tombstones),
+    "decimals": get_args(Decimals),
+    "times": get_args(Times),
+}
+"""The values of each option, the default first."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -49,36 +44,34 @@ class DebeziumChanges:
             raise DefinitionError(
                 "COLUMN_UNKNOWN", f"debezium_changes: {what}. Name the table's primary key out of: {', '.join(names)}."
             )
-        taken = [field.name for field in ADDED if field.name in names]
+        taken = [name for name in DATABASE_CHANGELOG if name in names]
         if taken:
             raise DefinitionError(
                 "COLUMN_EXISTS",
                 f"debezium_changes: {taken[0]!r} is also a column of every changelog. Leave the table's column out, or "
                 "let the connector rename it (transform ReplaceField).",
             )
-        self._check("on_truncate", self.on_truncate, get_args(OnTruncate))
-        self._check("tombstones", self.tombstones, get_args(Tombstones))
-        self._check("decimals", self.decimals, get_args(Decimals))
-        self._check("times", self.times, get_args(Times))
+        for name, given in self._options:
+            if given not in _CHOICES[name]:
+                known = " or ".join(map(repr, _CHOICES[name]))
+                raise DefinitionError(
+                    "OPTION_UNKNOWN", f"debezium_changes: {name}={given!r} is not known. Use {known}."
+                )
 
     def __repr__(self) -> str:
         given = [repr(self.columns), f"key={self.key[0]!r}" if len(self.key) == 1 else f"key={list(self.key)!r}"]
-        options = {field.name: field.default for field in fields(self) if field.default is not MISSING}
-        given += [f"{name}={getattr(self, name)!r}" for name, usual in options.items() if getattr(self, name) != usual]
+        given += [f"{name}={value!r}" for name, value in self._options if value != _CHOICES[name][0]]
         return f"hr.debezium_changes({', '.join(given)})"
+
+    @property
+    def _options(self) -> Iterable[tuple[str, str]]:
+        return zip(_CHOICES, (self.on_truncate, self.tombstones, self.decimals, self.times), strict=True)
 
     @property
     def struct(self) -> StructType:
         """The changelog's columns; all of them may be null, because a delete may have only its key."""
         table = [StructField(field.name, field.dataType) for field in parse_ddl(self.columns).fields]
-        return StructType([*table, *ADDED])
-
-    def _check(self, name: str, given: str, known: tuple[str, ...]) -> None:
-        if given not in known:
-            raise DefinitionError(
-                "OPTION_UNKNOWN",
-                f"debezium_changes: {name}={given!r} is not known. Use {' or '.join(map(repr, known))}.",
-            )
+        return StructType([*table, *spark_schema(DATABASE_CHANGELOG).fields])
 
 
 def debezium_changes(

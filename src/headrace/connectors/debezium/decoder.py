@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from headrace.changelog import COMMITTED_AT, DATABASE_CHANGELOG, TRANSACTION, sortable
 from headrace.changelog import POSITION as PLACE
-from headrace.changelog import sortable
 from headrace.connectors.base.conversion import PROBLEM_SCHEMA, settle
 from headrace.connectors.base.decoding import NOT_UTF8, POSITION, RAW_BYTES, TOO_LARGE, Columns, Decoded, unreadable
 from headrace.connectors.base.lines import MAX_ROW_BYTES, Integers, read_lines
@@ -23,7 +23,7 @@ from headrace.connectors.debezium.changelog_rows import (
     refused_events,
     with_unchanged,
 )
-from headrace.connectors.debezium.changes import ADDED_TYPES, COMMITTED_AT, TRANSACTION, DebeziumChanges
+from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.events import MONGODB, TextColumns, as_text, read_events, with_keys
 from headrace.connectors.debezium.message_layout import MessageForm, message_layout, seen_form, split_messages
 from headrace.connectors.debezium.values import ValueEncodings, mark_plain_decimals
@@ -86,7 +86,8 @@ class DebeziumMessages:
             key_only.append(placed.filter(has_key_only))
             parts.append((schema, form, placed.filter(~has_key_only.fill_null(False))))
             dead.append(bad.select(*PROBLEM_SCHEMA))
-        rows = [pl.DataFrame(schema={**self.columns.types, **ADDED_TYPES, POSITION: pl.Int64(), ORDER: pl.Int32()})]
+        types = {**self.columns.types, **DATABASE_CHANGELOG, POSITION: pl.Int64(), ORDER: pl.Int32()}
+        rows = [pl.DataFrame(schema=types)]
         for schema, form, events in [*parts, *self._key_deletes(key_only)]:
             good, problems = self._rows(events, self._encodings(schema, form))
             rows.append(good)
@@ -143,7 +144,7 @@ class DebeziumMessages:
         required = Columns(self.columns.types, frozenset(self.changes.key))
         settled, problems = settle(rows.select(*self.columns.names, POSITION), required, encodings.read)
         kept = rows.filter(~pl.col(POSITION).is_in(problems["position"].implode()))
-        whole = settled.drop(POSITION).hstack(kept.select(*ADDED_TYPES, POSITION, ORDER))
+        whole = settled.drop(POSITION).hstack(kept.select(*DATABASE_CHANGELOG, POSITION, ORDER))
         return whole, pl.concat([bad, problems])
 
 
@@ -164,7 +165,7 @@ def debezium_messages(changes: DebeziumChanges, declared: Mapping[str, pl.DataTy
         raise DefinitionError(
             "FORMAT_UNKNOWN", f"format={format!r}: Debezium's messages are read as JSON. Use format='json'."
         )
-    table = {name: kind for name, kind in declared.items() if name not in ADDED_TYPES}
+    table = {name: kind for name, kind in declared.items() if name not in DATABASE_CHANGELOG}
     unknown = [name for name in changes.key if name not in table]
     if unknown:
         raise DefinitionError(
@@ -189,7 +190,7 @@ class DebeziumFiles:
                 for lines in read_lines(stream, max_row_bytes=MAX_ROW_BYTES):
                     yield self.messages.decode(Payloads(lines, lines.positions[:0]), f"{name}:")
         except (OSError, ValueError) as error:
-            yield unreadable(Columns({**self.messages.columns.types, **ADDED_TYPES}), str(error))
+            yield unreadable(Columns({**self.messages.columns.types, **DATABASE_CHANGELOG}), str(error))
 
 
 def _texts(payloads: Sequence[bytes | None], positions: Integers) -> tuple[pl.Series, pl.DataFrame]:

@@ -34,7 +34,6 @@ class Connect(HttpServer):
         (place.folder / "logging.xml").write_text(LOGGING)
 
     def command(self, place: Place) -> Command:
-        """What to run."""
         settings = {
             **SETTINGS,
             "bootstrap.servers": _broker(place),

@@ -14,6 +14,8 @@ from headrace.connectors.base.sink import Unreachable
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.secrets import HIDDEN, Secret, revealed
 
+PgConnection = psycopg.Connection[Any]
+
 _DEFAULTS: dict[str, Any] = {
     "application_name": "headrace",
     "connect_timeout": 10,
@@ -64,7 +66,7 @@ _REFUSALS = (
 )
 _NO_PRIVILEGE = "42501"
 _SINK_IDS = {"42P01": "TABLE_MISSING", "42703": "COLUMN_MISSING", "3F000": "SCHEMA_MISSING"}
-_POOL: dict[PostgresServer, psycopg.Connection[Any]] = {}
+_POOL: dict[PostgresServer, PgConnection] = {}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -116,7 +118,7 @@ class PostgresServer:
         host = ":".join(str(settings[name]) for name in ("host", "port") if name in settings)
         return "/".join(part for part in (host or "localhost", str(settings.get("dbname", ""))) if part)
 
-    def connect(self, **settings: str) -> psycopg.Connection[Any]:
+    def connect(self, **settings: str) -> PgConnection:
         """A new connection in autocommit mode; ``settings`` override those of the connection string."""
         return psycopg.connect(self._conninfo(settings), autocommit=True, prepare_threshold=None)
 
@@ -124,14 +126,14 @@ class PostgresServer:
         """The same for an event loop."""
         return await psycopg.AsyncConnection.connect(self._conninfo({}), autocommit=True, prepare_threshold=None)
 
-    def connect_for_changes(self, session: str = "headrace", **settings: str) -> psycopg.Connection[Any]:
+    def connect_for_changes(self, session: str = "headrace", **settings: str) -> PgConnection:
         """A connection that returns values in one fixed text form; ``session`` is its application_name."""
         fixed = " ".join(f"-c {name}={value}" for name, value in _FOR_CHANGES.items())
         options = " ".join(filter(None, (self.settings.get("options", ""), fixed)))
         return self.connect(application_name=session, options=options, **settings)
 
     @contextmanager
-    def pooled(self, place: str) -> Iterator[psycopg.Connection[Any]]:
+    def pooled(self, place: str) -> Iterator[PgConnection]:
         """The process's own connection to this server, for a sink; errors become those of ``sink_error``."""
         try:
             connection = _POOL.get(self)

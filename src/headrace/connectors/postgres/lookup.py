@@ -96,7 +96,6 @@ class PostgresLookupClient:
         return [column.name for column in cursor.description or ()], rows
 
     async def close(self) -> None:
-        """Close all connections."""
         while self.free:
             await self.free.pop().close()
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import blake2b
 from io import BytesIO
-from typing import Any
 
 import polars as pl
 import psycopg
 from psycopg import sql
 
 from headrace.connectors.base.sink import Mark, Unreachable, WriterBatch, check_epoch
+from headrace.connectors.postgres.connection import PgConnection
 from headrace.errors import HeadraceError
 
 TABLE = "headrace_marks"
@@ -38,7 +38,6 @@ class MarkTable:
 
     @property
     def table(self) -> sql.Identifier:
-        """The table's quoted name."""
         return sql.Identifier(TABLE) if self.schema is None else sql.Identifier(self.schema, TABLE)
 
     def session(self, writer: str) -> str:
@@ -50,7 +49,7 @@ class MarkTable:
         whole = blake2b(f"{writer}\n{self.schema}\n{self.target}".encode(), digest_size=8).hexdigest()
         return f"{writer.encode('ascii', 'replace').decode()[:46]}.{whole}"
 
-    def create(self, connection: psycopg.Connection[Any]) -> None:
+    def create(self, connection: PgConnection) -> None:
         """Create the table unless it exists; the lock lets one of several flows do it."""
         with connection.transaction():
             connection.execute("select pg_advisory_xact_lock(hashtext(%s))", [TABLE])
@@ -62,7 +61,7 @@ class MarkTable:
                     ).format(self.table)
                 )
 
-    def claim(self, connection: psycopg.Connection[Any], writer: str, epoch: int) -> None:
+    def claim(self, connection: PgConnection, writer: str, epoch: int) -> None:
         """Fence off older epochs of this writer, and end a transaction that one of them left open."""
         for _ in range(_ATTEMPTS):
             self._check_not_fenced(connection, writer, epoch)
@@ -84,7 +83,7 @@ class MarkTable:
         self._check_not_fenced(connection, writer, epoch)
         raise Unreachable(f"{self.place}: the mark of writer {writer!r} is locked by another session")
 
-    def lock(self, connection: psycopg.Connection[Any], part: WriterBatch) -> MarkRow:
+    def lock(self, connection: PgConnection, part: WriterBatch) -> MarkRow:
         """The writer's mark, locked until the transaction ends."""
         try:
             with connection.transaction():
@@ -104,9 +103,7 @@ class MarkTable:
         check_epoch(part.batch.epoch, stored.mark.epoch, place=self.place, writer=part.writer)
         return stored
 
-    def move(
-        self, connection: psycopg.Connection[Any], part: WriterBatch, rows: int, refused: pl.DataFrame | None
-    ) -> None:
+    def move(self, connection: PgConnection, part: WriterBatch, rows: int, refused: pl.DataFrame | None) -> None:
         """Mark a batch as written, in the transaction that writes it."""
         connection.execute(
             sql.SQL(
@@ -115,20 +112,20 @@ class MarkTable:
             [part.batch.generation, part.batch.batch, rows, _to_bytes(refused), part.writer, self.target],
         )
 
-    def _check_not_fenced(self, connection: psycopg.Connection[Any], writer: str, epoch: int) -> None:
+    def _check_not_fenced(self, connection: PgConnection, writer: str, epoch: int) -> None:
         """Stop a driver whose lease was taken over, without waiting for a lock."""
         stored = self._select(connection, writer, "")
         if stored is not None:
             check_epoch(epoch, stored.mark.epoch, place=self.place, writer=writer)
 
-    def _end_predecessors(self, connection: psycopg.Connection[Any], writer: str) -> None:
+    def _end_predecessors(self, connection: PgConnection, writer: str) -> None:
         connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity where application_name = %s "
             "and pid <> pg_backend_pid() and datname = current_database() and usename = current_user",
             [self.session(writer)],
         )
 
-    def _select(self, connection: psycopg.Connection[Any], writer: str, locking: str) -> MarkRow | None:
+    def _select(self, connection: PgConnection, writer: str, locking: str) -> MarkRow | None:
         found = connection.execute(
             sql.SQL(
                 "select epoch, generation, batch, rows, refused from {} where writer = %s and target = %s {}"

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from headrace.connectors.postgres.column_types import TargetColumn, sql_type
-from headrace.connectors.postgres.connection import summary
+from headrace.connectors.postgres.connection import PgConnection, summary
 from headrace.shaping import REFUSED, refused_rows
 
 _STAGE_NAME = "headrace_stage"
@@ -51,11 +51,10 @@ class CopyTarget:
     binary: bool = False
     """Whether rows are sent in COPY's binary format."""
 
-    def append(self, connection: psycopg.Connection[Any], rows: pl.DataFrame) -> None:
-        """Add rows."""
+    def append(self, connection: PgConnection, rows: pl.DataFrame) -> None:
         self._copy(connection, self.table, rows)
 
-    def upsert(self, connection: psycopg.Connection[Any], rows: pl.DataFrame) -> None:
+    def upsert(self, connection: PgConnection, rows: pl.DataFrame) -> None:
         """Add rows or replace those with their keys; the keys must be distinct."""
         changed = [name for name in rows.columns if name not in self.key]
         replace = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in changed)
@@ -65,13 +64,13 @@ class CopyTarget:
         )
         self._apply(connection, rows, statement)
 
-    def delete(self, connection: psycopg.Connection[Any], keys: pl.DataFrame) -> None:
+    def delete(self, connection: PgConnection, keys: pl.DataFrame) -> None:
         """Delete the rows with these keys."""
         same = sql.SQL(" and ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in self.key)
         statement = sql.SQL("delete from {} t using {} s where {}").format(self.table, _STAGE, same)
         self._apply(connection, keys, statement)
 
-    def _apply(self, connection: psycopg.Connection[Any], rows: pl.DataFrame, statement: sql.Composed) -> None:
+    def _apply(self, connection: PgConnection, rows: pl.DataFrame, statement: sql.Composed) -> None:
         """Run a statement on rows in a staging table, which has the target's types and none of its constraints."""
         connection.execute(
             sql.SQL("create temporary table {} as select {} from {} with no data").format(
@@ -83,7 +82,7 @@ class CopyTarget:
         connection.execute(statement)
         connection.execute(sql.SQL("drop table {}").format(_STAGE))
 
-    def _copy(self, connection: psycopg.Connection[Any], table: sql.Identifier, rows: pl.DataFrame) -> None:
+    def _copy(self, connection: PgConnection, table: sql.Identifier, rows: pl.DataFrame) -> None:
         form, parts = ("binary", binary_parts(rows)) if self.binary else ("csv", csv_parts(rows))
         statement = sql.SQL("copy {} ({}) from stdin with (format {})").format(
             table, _names(rows.columns), sql.SQL(form)
@@ -93,10 +92,10 @@ class CopyTarget:
                 copy.write(part)
 
 
-Put = Callable[[psycopg.Connection[Any], pl.DataFrame], None]
+Put = Callable[[PgConnection, pl.DataFrame], None]
 
 
-def put_all_but_refused(connection: psycopg.Connection[Any], put: Put, rows: pl.DataFrame) -> pl.DataFrame:
+def put_all_but_refused(connection: PgConnection, put: Put, rows: pl.DataFrame) -> pl.DataFrame:
     """Write rows; those that the table rejects are found by bisection, left out and returned."""
     if rows.is_empty():
         return pl.DataFrame(schema=REFUSED)

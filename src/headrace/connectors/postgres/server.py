@@ -65,7 +65,6 @@ class Postgres(ServerKind):
             raise HeadraceError("SERVICE_FAILED", f"initdb could not create {place.data}: {outcome.stderr.strip()}")
 
     def command(self, place: Place) -> Command:
-        """What to run."""
         settings = {
             "listen_addresses": HOST,
             "port": str(place.port),
@@ -79,7 +78,6 @@ class Postgres(ServerKind):
         return Command((_program("postgres"), "-D", str(place.data), *options), None if user is None else user.pw_name)
 
     def is_ready(self, place: Place) -> bool:
-        """It answers a query."""
         try:
             with psycopg.connect(self.url(place), connect_timeout=2) as connection:
                 connection.execute("select 1")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
-import psycopg
 from psycopg import sql
 
 from headrace.changelog import CHANGE
 from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, WriterBatch, already_written
-from headrace.connectors.postgres.connection import PostgresServer
+from headrace.connectors.postgres.connection import PgConnection, PostgresServer
 from headrace.connectors.postgres.marks import MarkTable
 from headrace.connectors.postgres.row_writer import CopyTarget, put_all_but_refused, takes_binary
 from headrace.connectors.postgres.target_table import (
@@ -42,17 +40,14 @@ class PostgresSink:
 
     @property
     def target(self) -> str:
-        """The table."""
         return f"postgres table {self.table!r}"
 
     @property
     def place(self) -> str:
-        """The table and its server."""
         return f"{self.target} at {self.server.address}"
 
     @property
     def why(self) -> str:
-        """How the guarantee is kept."""
         if self.guarantee == "exactly_once":
             return "each writer's rows and its mark are one transaction; a batch that runs again finds the mark"
         if self.upsert_on:
@@ -66,12 +61,10 @@ class PostgresSink:
 
     @property
     def name(self) -> TableName:
-        """The parsed name of the table."""
         return parse_table(self.table)
 
     @property
     def marks(self) -> MarkTable:
-        """The table of the writers' marks."""
         return MarkTable(self.name.schema, self.name.name, self.place)
 
     @property
@@ -101,9 +94,7 @@ class PostgresSink:
         # The driver writes no rows, and a connection kept until the next start of the flow could be dead by then.
         self.server.drop_pooled()
 
-    def _prepare_table(
-        self, connection: psycopg.Connection[Any], kinds: Mapping[str, pl.DataType], key: Sequence[str]
-    ) -> None:
+    def _prepare_table(self, connection: PgConnection, kinds: Mapping[str, pl.DataType], key: Sequence[str]) -> None:
         existing = existing_columns(connection, self.name)
         if existing is None and self.create:
             create_table(connection, self.name, kinds, key)
@@ -138,7 +129,7 @@ class PostgresSink:
         return delivered
 
     def _write(
-        self, connection: psycopg.Connection[Any], changes: Changes, keyless: pl.DataFrame, key: tuple[str, ...]
+        self, connection: PgConnection, changes: Changes, keyless: pl.DataFrame, key: tuple[str, ...]
     ) -> Delivered:
         existing = existing_columns(connection, self.name) or {}
         target = CopyTarget(self.name.identifier, key, takes_binary(existing, changes.upserts.schema))
@@ -162,7 +153,7 @@ class PostgresSink:
         return f"hr.to_postgres({', '.join(arguments)})"
 
 
-def _begin(connection: psycopg.Connection[Any], session: str) -> None:
+def _begin(connection: PgConnection, session: str) -> None:
     """Settings for the rest of a transaction; ``session`` is its application_name."""
     connection.execute(
         sql.SQL(

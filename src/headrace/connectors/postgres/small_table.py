@@ -24,11 +24,9 @@ class PostgresTable:
     schema: str
 
     def columns(self) -> Mapping[str, pl.DataType]:
-        """The declared columns."""
         return polars_schema(parse_ddl(self.schema))
 
     def read(self) -> pl.DataFrame:
-        """Run the query."""
         columns, table = self.columns(), f"the query of {self.server.address}"
         try:
             with self.server.connect() as connection, connection.cursor() as cursor:

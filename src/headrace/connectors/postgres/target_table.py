@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
-import psycopg
 from psycopg import sql
 
 from headrace.connectors.postgres.column_types import TargetColumn, sql_type, takes
+from headrace.connectors.postgres.connection import PgConnection
 from headrace.errors import DefinitionError, HeadraceError
 
 _PART = r'(?:"(?:[^"\0]|"")+"|[^".\0]+)'
@@ -45,7 +44,6 @@ class TableName:
 
     @property
     def identifier(self) -> sql.Identifier:
-        """The quoted name."""
         return sql.Identifier(self.name) if self.schema is None else sql.Identifier(self.schema, self.name)
 
 
@@ -71,7 +69,7 @@ def parse_table(text: str) -> TableName:
     return TableName(parts[0] if len(parts) == 2 else None, parts[-1])
 
 
-def existing_columns(connection: psycopg.Connection[Any], table: TableName) -> dict[str, TargetColumn] | None:
+def existing_columns(connection: PgConnection, table: TableName) -> dict[str, TargetColumn] | None:
     """The columns of a table; None when there is no such table."""
     name = table.identifier.as_string(connection)
     if connection.execute("select to_regclass(%s)", [name]).fetchone() == (None,):
@@ -80,7 +78,7 @@ def existing_columns(connection: psycopg.Connection[Any], table: TableName) -> d
 
 
 def create_table(
-    connection: psycopg.Connection[Any], table: TableName, columns: Mapping[str, pl.DataType], key: Sequence[str]
+    connection: PgConnection, table: TableName, columns: Mapping[str, pl.DataType], key: Sequence[str]
 ) -> None:
     """Create the table, with the key as its primary key."""
     parts = [
@@ -120,7 +118,7 @@ def check_columns(existing: Mapping[str, TargetColumn], columns: Mapping[str, pl
             )
 
 
-def check_unique(connection: psycopg.Connection[Any], table: TableName, key: Sequence[str], place: str) -> None:
+def check_unique(connection: PgConnection, table: TableName, key: Sequence[str], place: str) -> None:
     """Fail unless there is a unique index on exactly the key's columns, which ON CONFLICT needs."""
     arguments = [table.identifier.as_string(connection), sorted(key, key=str.encode)]
     if connection.execute(_UNIQUE_INDEX, arguments).fetchone() is None:

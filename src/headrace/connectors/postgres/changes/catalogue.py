@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import polars as pl
-import psycopg
 
 from headrace.connectors.base.decoding import type_name
 from headrace.connectors.postgres.changes.pgoutput import Relation
 from headrace.connectors.postgres.column_types import can_hold, ddl_type
+from headrace.connectors.postgres.connection import PgConnection
 from headrace.errors import HeadraceError
 
 _TABLE = """
@@ -77,7 +77,6 @@ class SourceTable:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns' names in order."""
         return tuple(column.name for column in self.columns)
 
     @property
@@ -87,7 +86,6 @@ class SourceTable:
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Self:
-        """The table from a file."""
         columns = tuple(SourceColumn(**column) for column in given["columns"])
         return cls(given["name"], columns, tuple(given["key"]), given["whole"], given.get("oid", 0))
 
@@ -163,7 +161,7 @@ def full_name(name: str) -> str:
     return ".".join(split_name(name))
 
 
-def find_table(connection: psycopg.Connection[Any], name: str) -> SourceTable:
+def find_table(connection: PgConnection, name: str) -> SourceTable:
     """The table in the catalogue; an error when its changes cannot be followed."""
     found = connection.execute(_TABLE, split_name(name)).fetchone()
     if found is None or found[1] not in _TABLE_KINDS:

@@ -16,16 +16,17 @@ from typing import Any, BinaryIO
 import polars as pl
 import pyarrow.parquet as pq
 
+from headrace.changelog import COMMITTED_AT, TRANSACTION
 from headrace.connectors.postgres.changes.catalogue import SourceColumn
 from headrace.storage import named_first, sync_folder
 
 ENTRIES, DATA = "entries", "data"
 ENTRIES_PER_FOLDER = 1000
-KIND, PLACE, COMMITTED, TRANSACTION, UNSENT = "kind", "place", "committed_at", "transaction", "unsent"
+KIND, PLACE, UNSENT = "kind", "place", "unsent"
 HEAD: Mapping[str, pl.DataType] = {
     KIND: pl.String(),
     PLACE: pl.String(),
-    COMMITTED: pl.Int64(),
+    COMMITTED_AT: pl.Int64(),
     TRANSACTION: pl.Int64(),
     UNSENT: pl.List(pl.String()),
 }
@@ -73,7 +74,6 @@ class LogEntry:
 
     @classmethod
     def from_json(cls, text: str) -> LogEntry:
-        """An entry from its file."""
         given = json.loads(text)
         files = tuple(LogFile(**{**file, "columns": _columns(file["columns"])}) for file in given["files"])
         altered = given["altered"]
@@ -92,13 +92,11 @@ class ChangeLog:
     folder: Path
 
     def create(self) -> None:
-        """Make the folders."""
         for name in (ENTRIES, DATA):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         sync_folder(self.folder)
 
     def first(self) -> int:
-        """The number of the oldest entry."""
         return min(self._numbers(newest=False), default=0)
 
     def next(self) -> int:
@@ -114,7 +112,6 @@ class ChangeLog:
         return []
 
     def entry(self, number: int) -> LogEntry:
-        """Read an entry."""
         return LogEntry.from_json(self._file(number).read_text(encoding="utf-8"))
 
     def size(self, number: int) -> int:
@@ -150,7 +147,6 @@ class ChangeLog:
                 shutil.rmtree(self.folder / kind / folder_of(number), ignore_errors=True)
 
     def data(self, file: LogFile) -> Path:
-        """The path of a file of an entry."""
         return self.folder / DATA / file.name
 
     def _file(self, number: int) -> Path:

@@ -35,12 +35,10 @@ class LandingMetadata:
     """The OIDs of the publication and its table entries; one that is created again has others."""
 
     def write(self, folder: Path) -> None:
-        """Write it to the landing folder."""
         write_durably(folder / METADATA_FILE, json.dumps(asdict(self), indent=2))
 
     @property
     def by_name(self) -> dict[str, SourceTable]:
-        """The tables by name."""
         return {table.name: table for table in self.tables}
 
 

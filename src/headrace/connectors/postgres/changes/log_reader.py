@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from headrace.changelog import CHANGE, POSITION, UNCHANGED
+from headrace.changelog import CHANGE, COMMITTED_AT, DATABASE_CHANGELOG, POSITION, TRANSACTION, UNCHANGED, OnTruncate
 from headrace.connectors.base.caps import cap_of
 from headrace.connectors.base.decoding import (
     COLUMN_ADDED,
@@ -29,10 +29,8 @@ from headrace.connectors.base.decoding import POSITION as ROW
 from headrace.connectors.base.gate import Arrived
 from headrace.connectors.postgres.changes.catalogue import SCHEMA_CHANGED, START_OVER, SourceColumn
 from headrace.connectors.postgres.changes.change_log import (
-    COMMITTED,
     KIND,
     PLACE,
-    TRANSACTION,
     UNSENT,
     ChangeLog,
     LogEntry,
@@ -47,15 +45,6 @@ from headrace.wheel.task import Task
 FORMAT = "headrace_postgres_changes"
 ROWS_PER_TASK = 250_000
 ROWS_AT_ONCE = 100_000
-OnTruncate = Literal["stop", "dead_letter"]
-METADATA: Mapping[str, pl.DataType] = {
-    CHANGE: pl.String(),
-    POSITION: pl.String(),
-    COMMITTED: MOMENT,
-    TRANSACTION: pl.String(),
-    UNCHANGED: pl.List(pl.String()),
-}
-"""The columns that every frame has behind those of its table."""
 
 
 class ChangeLogSource(DataSource):
@@ -63,7 +52,6 @@ class ChangeLogSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
         return FORMAT
 
     def schema(self) -> str:
@@ -71,7 +59,6 @@ class ChangeLogSource(DataSource):
         return "first BIGINT, until BIGINT"
 
     def streamReader(self, schema: Any) -> ChangeLogStream:  # noqa: N802
-        """The stream of entry ranges."""
         return ChangeLogStream(
             self.options["source"], self.options["table"], Path(self.options["folder"]), Path(self.options["caps"])
         )
@@ -213,7 +200,7 @@ class ChangeLogReader:
         head = texts.select(
             pl.col(KIND).alias(CHANGE),
             pl.col(PLACE).alias(POSITION),
-            pl.col(COMMITTED).cast(MOMENT),
+            pl.col(COMMITTED_AT).cast(MOMENT),
             pl.col(TRANSACTION).cast(pl.String),
             self._unchanged(texts[UNSENT]),
         )
@@ -276,5 +263,5 @@ class ChangeLogReader:
     def _note(self, place: int, reason: str, detail: str) -> Decoded:
         """A dead letter that concerns no single row."""
         row = {"position": [place], "reason": [reason], "detail": [detail], "raw": [b""]}
-        empty = pl.DataFrame(schema={**self.columns, **METADATA, ROW: pl.Int64()})
+        empty = pl.DataFrame(schema={**self.columns, **DATABASE_CHANGELOG, ROW: pl.Int64()})
         return Decoded(empty, pl.DataFrame(row, schema=DEAD_SCHEMA))

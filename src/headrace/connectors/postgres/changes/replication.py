@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psycopg
 
@@ -22,10 +21,10 @@ from headrace.connectors.postgres.changes.landing import (
     session_name,
     write_failure,
 )
-from headrace.connectors.postgres.changes.slot import ReplicationSlot, check_published, publish, published, with_oids
+from headrace.connectors.postgres.changes.slot import ReplicationSlot
 from headrace.connectors.postgres.changes.snapshot import is_taken, publish_snapshot, take_snapshot
 from headrace.connectors.postgres.changes.transactions import TransactionRecorder
-from headrace.connectors.postgres.connection import source_error, startup_error
+from headrace.connectors.postgres.connection import PgConnection, source_error, startup_error
 from headrace.errors import HeadraceError
 from headrace.outages import OutageMarker
 from headrace.storage import write_durably
@@ -44,7 +43,7 @@ class ReplicationFeed:
         self,
         slot: ReplicationSlot,
         folder: Path,
-        find_tables: Callable[[psycopg.Connection[Any]], Sequence[SourceTable]],
+        find_tables: Callable[[PgConnection], Sequence[SourceTable]],
         clean: Callable[[ChangeLog], None],
         outage_markers: Callable[[], Sequence[OutageMarker]] = tuple,
     ) -> None:
@@ -55,7 +54,7 @@ class ReplicationFeed:
         self._outage_markers = outage_markers
         self._stopping = threading.Event()
         self._worker = threading.Thread(target=self._work, name=f"headrace-{slot.name}", daemon=True)
-        self._connection: psycopg.Connection[Any] | None = None
+        self._connection: PgConnection | None = None
 
     def start(self) -> None:
         """Take the snapshot if there is none, log what is waiting, and go on in the background."""
@@ -67,13 +66,13 @@ class ReplicationFeed:
             publish_snapshot(self._log)
             self._check_slot(connection)
             if not all(table.oid for table in self._metadata.tables):
-                self._metadata = with_oids(connection, self._slot, self._metadata)
+                self._metadata = self._slot.with_oids(connection, self._metadata)
                 self._metadata.write(self._folder)
             self._slot.advance(connection, self._log.last().end)
             target = self._slot.written(connection)
             while self._take(connection) < target and not self._stopping.is_set():
                 pass
-            self.check_published(connection)
+            self._slot.check_published(connection, self._metadata)
         except TableAltered as problem:
             # The flows read what was logged before, and get the error behind it.
             self._close()
@@ -91,7 +90,7 @@ class ReplicationFeed:
             self._worker.join()
         self._close()
 
-    def _open(self) -> psycopg.Connection[Any]:
+    def _open(self) -> PgConnection:
         self._connection = self._slot.server.connect_for_changes(self._session)
         self._slot.lock(self._connection, self._session)
         return self._connection
@@ -100,7 +99,7 @@ class ReplicationFeed:
         if self._connection is not None:
             self._connection.close()
 
-    def _open_log(self, connection: psycopg.Connection[Any]) -> tuple[LandingMetadata, ChangeLog]:
+    def _open_log(self, connection: PgConnection) -> tuple[LandingMetadata, ChangeLog]:
         """The log with its snapshot, which is taken at the first start."""
         metadata = read_metadata(self._folder)
         if metadata is not None and is_taken(log := ChangeLog(self._folder / metadata.log)):
@@ -117,8 +116,8 @@ class ReplicationFeed:
                 f"SELECT pg_drop_replication_slot('{self._slot.name}').",
             )
         tables = tuple(self._find_tables(connection))
-        publish(connection, self._slot, tables)
-        oids = published(connection, self._slot, tables)
+        self._slot.publish(connection, tables)
+        oids = self._slot.published(connection, tables)
         metadata = LandingMetadata(self._slot.name, self._slot.publication, uuid.uuid4().hex[:12], tables, oids)
         log = ChangeLog(self._folder / metadata.log)
         log.create()
@@ -132,7 +131,7 @@ class ReplicationFeed:
             raise
         return metadata, log
 
-    def _check_slot(self, connection: psycopg.Connection[Any]) -> None:
+    def _check_slot(self, connection: PgConnection) -> None:
         confirmed = self._slot.confirmed(connection)
         if confirmed is None or confirmed > self._reached():
             raise HeadraceError(
@@ -145,7 +144,7 @@ class ReplicationFeed:
         passed = self._log.folder / PASSED
         return max(self._log.last().end, int(passed.read_text()) if passed.exists() else 0)
 
-    def _take(self, connection: psycopg.Connection[Any]) -> int:
+    def _take(self, connection: PgConnection) -> int:
         """Log what is waiting and advance the slot; returns how far the WAL has been read."""
         upto = self._slot.written(connection)
         writer = LogWriter(self._log, self._log.next())
@@ -169,8 +168,8 @@ class ReplicationFeed:
         # Without a transaction of ours the WAL is skipped once it is much.
         end = recorder.end or (upto if upto - self._reached() > IDLE_BYTES else 0)
         if end:
-            # The catalogue is newer than all that was read: what was left out of it is noticed here.
-            self.check_published(connection)
+            # Before anything may be discarded. The catalogue is newer than all that was read, so a gap shows here.
+            self._slot.check_published(connection, self._metadata)
         if end > self._reached():
             write_durably(self._log.folder / PASSED, str(end))
         if end:
@@ -180,10 +179,6 @@ class ReplicationFeed:
 
     def after_logging(self) -> None:
         """Called when changes are logged and not yet confirmed to the server."""
-
-    def check_published(self, connection: psycopg.Connection[Any]) -> None:
-        """Fail when changes of our tables were left out: only without a gap may the server discard them."""
-        check_published(connection, self._slot, self._metadata)
 
     def _work(self) -> None:
         connection = self._connection

@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -20,7 +19,7 @@ from headrace.connectors.postgres.changes.catalogue import (
     split_name,
 )
 from headrace.connectors.postgres.changes.landing import LandingMetadata
-from headrace.connectors.postgres.connection import PostgresServer
+from headrace.connectors.postgres.connection import PgConnection, PostgresServer
 from headrace.errors import DefinitionError, HeadraceError
 
 CHANGES_AT_ONCE = 100_000
@@ -45,6 +44,11 @@ union all
 select r.oid::int8 from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
 where p.pubname = %(publication)s and r.prrelid = any(%(tables)s::int8[]::oid[])
 """
+# Through JSON, because older servers have no column rowfilter.
+_ROW_FILTERS = """
+select format('%%s.%%s', schemaname, tablename), to_jsonb(p) ->> 'rowfilter' from pg_publication_tables p
+where pubname = %s
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class ReplicationSlot:
     def __repr__(self) -> str:
         return f"slot {self.name!r} at PostgreSQL {self.server.address}"
 
-    def lock(self, connection: psycopg.Connection[Any], session: str) -> None:
+    def lock(self, connection: PgConnection, session: str) -> None:
         """Be the only reader for as long as the connection lives.
 
         A session with our name belongs to a driver that was cut off or that this one has replaced: it is ended.
@@ -84,7 +88,7 @@ class ReplicationSlot:
                 connection.execute("select pg_terminate_backend(%s)", (process,))
             time.sleep(0.1)
 
-    def confirmed(self, connection: psycopg.Connection[Any]) -> int | None:
+    def confirmed(self, connection: PgConnection) -> int | None:
         """The LSN up to which the slot has been read; None when there is no such slot."""
         row = connection.execute(
             "select confirmed_flush_lsn::text, wal_status, plugin, database = current_database() "
@@ -106,7 +110,7 @@ class ReplicationSlot:
             )
         return parse_lsn(row[0])
 
-    def create(self, session: str) -> tuple[psycopg.Connection[Any], int, str]:
+    def create(self, session: str) -> tuple[PgConnection, int, str]:
         """Create the slot: a connection that keeps its snapshot alive, where changes begin, and the snapshot's name."""
         connection = self.server.connect_for_changes(session, replication="database")
         try:
@@ -124,13 +128,12 @@ class ReplicationSlot:
             connection.close()
             raise
 
-    def drop(self, connection: psycopg.Connection[Any]) -> None:
-        """Drop the slot, if there is one."""
+    def drop(self, connection: PgConnection) -> None:
         connection.execute(
             "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", (self.name,)
         )
 
-    def messages(self, connection: psycopg.Connection[Any], upto: int) -> Iterator[bytes]:
+    def messages(self, connection: PgConnection, upto: int) -> Iterator[bytes]:
         """Whole transactions that were committed up to an LSN and not confirmed; they stay in the slot."""
         publications = '"' + self.publication.replace('"', '""') + '"'
         query = sql.SQL(
@@ -142,11 +145,11 @@ class ReplicationSlot:
             for (data,) in copy.rows():
                 yield data
 
-    def written(self, connection: psycopg.Connection[Any]) -> int:
+    def written(self, connection: PgConnection) -> int:
         """How far the server's WAL is on disk."""
         return parse_lsn(connection.execute("select pg_current_wal_flush_lsn()::text").fetchall()[0][0])
 
-    def advance(self, connection: psycopg.Connection[Any], end: int) -> None:
+    def advance(self, connection: PgConnection, end: int) -> None:
         """Confirm everything before an LSN: the server may discard it."""
         # To go back is an error for the server, as after a crash between the log and this.
         connection.execute(
@@ -155,7 +158,7 @@ class ReplicationSlot:
             (format_lsn(end), self.name, format_lsn(end)),
         )
 
-    def check_server(self, connection: psycopg.Connection[Any]) -> None:
+    def check_server(self, connection: PgConnection) -> None:
         """Fail unless the server logs changes and the user may read them."""
         rows = connection.execute(
             "select current_setting('wal_level'), pg_is_in_recovery(), rolreplication or rolsuper, current_user "
@@ -177,89 +180,72 @@ class ReplicationSlot:
                 f'{place}: user {user!r} may not read changes. Run ALTER ROLE "{user}" REPLICATION.',
             )
 
+    def publish(self, connection: PgConnection, tables: Sequence[SourceTable]) -> None:
+        """Create the publication, or check that the existing one has all changes of all tables."""
+        query = "select from pg_publication where pubname = %s"
+        if connection.execute(query, (self.publication,)).fetchone() is None:
+            names = sql.SQL(", ").join(sql.Identifier(*split_name(table.name)) for table in tables)
+            create = sql.SQL("create publication {} for table {} with (publish_via_partition_root = true)")
+            connection.execute(create.format(sql.Identifier(self.publication), names))
+            return
+        gap = self._gap(connection, tables)
+        if gap is not None:
+            raise HeadraceError(INCOMPLETE, f"publication {self.publication!r} {gap[0]}. {gap[1]}")
 
-def publish(connection: psycopg.Connection[Any], slot: ReplicationSlot, tables: Sequence[SourceTable]) -> None:
-    """Create the publication, or check that the existing one has all changes of all tables."""
-    query = "select from pg_publication where pubname = %s"
-    if connection.execute(query, (slot.publication,)).fetchone() is None:
-        names = sql.SQL(", ").join(sql.Identifier(*split_name(table.name)) for table in tables)
-        connection.execute(
-            sql.SQL("create publication {} for table {} with (publish_via_partition_root = true)").format(
-                sql.Identifier(slot.publication), names
+    def published(self, connection: PgConnection, tables: Sequence[SourceTable]) -> tuple[int, ...]:
+        """The OIDs of the publication and of its entries for the tables."""
+        given = {"publication": self.publication, "tables": [table.oid for table in tables]}
+        return tuple(oid for (oid,) in connection.execute(_PUBLISHED, given).fetchall())
+
+    def with_oids(self, connection: PgConnection, metadata: LandingMetadata) -> LandingMetadata:
+        """Metadata of an earlier version, with the OIDs that it left out, as they are now."""
+        tables = []
+        for table in metadata.tables:
+            query = "select to_regclass(format('%%I.%%I', %s::text, %s::text))::oid::int8"
+            oid = connection.execute(query, split_name(table.name)).fetchall()[0][0]
+            if oid is None:
+                raise dropped(table.name)
+            tables.append(replace(table, oid=oid))
+        return replace(metadata, tables=tuple(tables), published=self.published(connection, tables))
+
+    def check_published(self, connection: PgConnection, metadata: LandingMetadata) -> None:
+        """Fail unless the slot has returned all changes of every table since the log began."""
+        found = dict(connection.execute(_TABLE_NAMES, ([table.oid for table in metadata.tables],)).fetchall())
+        for table in metadata.tables:
+            if table.oid not in found:
+                raise dropped(table.name)
+            if found[table.oid] != table.name:
+                raise renamed(table.name, found[table.oid])
+        gap = self._gap(connection, metadata.tables)
+        # When a table is removed and added again, nothing seems to be missing, but the changes in between never come.
+        if gap is None and not set(metadata.published) <= set(self.published(connection, metadata.tables)):
+            gap = ("was created again, or a table was removed from it for a time", "")
+        if gap is not None:
+            raise TableAltered(
+                INCOMPLETE,
+                f"publication {self.publication!r} {gap[0]}, so changes made since then are missing. {START_OVER}",
             )
-        )
-        return
-    gap = _gap(connection, slot, tables)
-    if gap is not None:
-        raise HeadraceError(INCOMPLETE, f"publication {slot.publication!r} {gap[0]}. {gap[1]}")
 
-
-def published(
-    connection: psycopg.Connection[Any], slot: ReplicationSlot, tables: Sequence[SourceTable]
-) -> tuple[int, ...]:
-    """The OIDs of the publication and of its entries for the tables."""
-    given = {"publication": slot.publication, "tables": [table.oid for table in tables]}
-    return tuple(oid for (oid,) in connection.execute(_PUBLISHED, given).fetchall())
-
-
-def with_oids(connection: psycopg.Connection[Any], slot: ReplicationSlot, metadata: LandingMetadata) -> LandingMetadata:
-    """Metadata of an earlier version, with the OIDs that it left out, as they are now."""
-    tables = []
-    for table in metadata.tables:
-        query = "select to_regclass(format('%%I.%%I', %s::text, %s::text))::oid::int8"
-        oid = connection.execute(query, split_name(table.name)).fetchall()[0][0]
-        if oid is None:
-            raise dropped(table.name)
-        tables.append(replace(table, oid=oid))
-    return replace(metadata, tables=tuple(tables), published=published(connection, slot, tables))
-
-
-def check_published(connection: psycopg.Connection[Any], slot: ReplicationSlot, metadata: LandingMetadata) -> None:
-    """Fail unless the slot has returned all changes of every table since the log began."""
-    found = dict(connection.execute(_TABLE_NAMES, ([table.oid for table in metadata.tables],)).fetchall())
-    for table in metadata.tables:
-        if table.oid not in found:
-            raise dropped(table.name)
-        if found[table.oid] != table.name:
-            raise renamed(table.name, found[table.oid])
-    gap = _gap(connection, slot, metadata.tables)
-    # When a table is removed and added again, nothing seems to be missing, but the changes in between never come.
-    if gap is None and not set(metadata.published) <= set(published(connection, slot, metadata.tables)):
-        gap = ("was created again, or a table was removed from it for a time", "")
-    if gap is not None:
-        raise TableAltered(
-            INCOMPLETE,
-            f"publication {slot.publication!r} {gap[0]}, so changes made since then are missing. {START_OVER}",
-        )
-
-
-def _gap(
-    connection: psycopg.Connection[Any], slot: ReplicationSlot, tables: Sequence[SourceTable]
-) -> tuple[str, str] | None:
-    """What a publication leaves out, and what to do about it before anything is read."""
-    name = slot.publication
-    found = connection.execute(
-        "select pubinsert and pubupdate and pubdelete and pubtruncate from pg_publication where pubname = %s", (name,)
-    ).fetchone()
-    if found is None:
-        return "is gone", ""
-    if not found[0]:
-        advice = f"Run ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')."
-        return "leaves out some kinds of changes", advice
-    # Through JSON, because older servers have no column rowfilter.
-    shown = connection.execute(
-        "select format('%%s.%%s', schemaname, tablename), to_jsonb(p) ->> 'rowfilter' from pg_publication_tables p "
-        "where pubname = %s",
-        (name,),
-    ).fetchall()
-    filters = dict(shown)
-    for table in tables:
-        if table.name not in filters:
-            return f"has no table {table.name}", f"Run ALTER PUBLICATION {name} ADD TABLE {table.name}."
-        if filters[table.name] is not None:
-            advice = "Rows would appear and vanish: remove the row filter, or use another publication."
-            return f"has only rows of {table.name} where {filters[table.name]}", advice
-    return None
+    def _gap(self, connection: PgConnection, tables: Sequence[SourceTable]) -> tuple[str, str] | None:
+        """What the publication leaves out, and what to do about it before anything is read."""
+        name = self.publication
+        found = connection.execute(
+            "select pubinsert and pubupdate and pubdelete and pubtruncate from pg_publication where pubname = %s",
+            (name,),
+        ).fetchone()
+        if found is None:
+            return "is gone", ""
+        if not found[0]:
+            advice = f"Run ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')."
+            return "leaves out some kinds of changes", advice
+        filters = dict(connection.execute(_ROW_FILTERS, (name,)).fetchall())
+        for table in tables:
+            if table.name not in filters:
+                return f"has no table {table.name}", f"Run ALTER PUBLICATION {name} ADD TABLE {table.name}."
+            if filters[table.name] is not None:
+                advice = "Rows would appear and vanish: remove the row filter, or use another publication."
+                return f"has only rows of {table.name} where {filters[table.name]}", advice
+        return None
 
 
 def format_lsn(lsn: int) -> str:

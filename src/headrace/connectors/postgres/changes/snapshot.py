@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import chain, islice
-from typing import Any
 
-import psycopg
 from psycopg import sql
 
 from headrace.changelog import INSERT
@@ -17,6 +15,7 @@ from headrace.connectors.postgres.changes.catalogue import SourceTable, split_na
 from headrace.connectors.postgres.changes.change_log import ChangeLog, EntryExists, LogEntry, LogWriter
 from headrace.connectors.postgres.changes.slot import ReplicationSlot
 from headrace.connectors.postgres.changes.transactions import PIECE_BYTES, PIECE_ROWS, TEXT, Row, position, text_frame
+from headrace.connectors.postgres.connection import PgConnection
 from headrace.storage import write_durably
 
 FILE = "snapshot.json"
@@ -60,9 +59,7 @@ def publish_snapshot(log: ChangeLog) -> None:
             log.publish(number, LogEntry.from_json(json.dumps(entries[number])))
 
 
-def _entries(
-    reader: psycopg.Connection[Any], table: SourceTable, start: int, began: int
-) -> Iterator[Iterator[list[Row]]]:
+def _entries(reader: PgConnection, table: SourceTable, start: int, began: int) -> Iterator[Iterator[list[Row]]]:
     """The rows of a table: for each entry some pieces that fit into memory."""
     query = sql.SQL("copy (select {} from {}) to stdout").format(
         sql.SQL(", ").join(map(sql.Identifier, table.names)), sql.Identifier(*split_name(table.name))

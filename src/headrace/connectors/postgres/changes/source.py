@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
@@ -12,6 +13,7 @@ import polars as pl
 import psycopg
 from pyspark.sql.types import StructType
 
+from headrace.changelog import DATABASE_CHANGELOG, OnTruncate
 from headrace.connectors.base.caps import FOLDER as CAPS
 from headrace.connectors.base.gate import Gate
 from headrace.connectors.base.source import Source, add_source, add_ticks
@@ -20,14 +22,12 @@ from headrace.connectors.postgres.changes.catalogue import SourceTable, find_tab
 from headrace.connectors.postgres.changes.landing import Retention, read_metadata
 from headrace.connectors.postgres.changes.log_reader import (
     FORMAT,
-    METADATA,
     ChangeLogReader,
     ChangeLogSource,
-    OnTruncate,
 )
 from headrace.connectors.postgres.changes.replication import ReplicationFeed
 from headrace.connectors.postgres.changes.slot import ReplicationSlot
-from headrace.connectors.postgres.connection import PostgresServer, startup_error
+from headrace.connectors.postgres.connection import PgConnection, PostgresServer, startup_error
 from headrace.durations import Duration, positive_microseconds
 from headrace.errors import DefinitionError
 from headrace.graph import Graph, active_graph
@@ -141,7 +141,6 @@ class SlotSources:
 
     @property
     def folder(self) -> Path:
-        """The landing folder."""
         return self.graph.checkpoint / LANDING / self.slot.name
 
     def readers(self) -> list[tuple[Path, str]]:
@@ -168,7 +167,7 @@ class SlotSources:
         """Add a table's source to the pipeline and return its rows."""
         struct, name = parse_ddl(ddl), self.sources[table]
         columns = polars_schema(struct)
-        taken = sorted(columns.keys() & METADATA.keys())
+        taken = sorted(columns.keys() & DATABASE_CHANGELOG.keys())
         if taken:
             raise DefinitionError(
                 "COLUMN_EXISTS",
@@ -180,7 +179,7 @@ class SlotSources:
         options = {"source": name, "table": full_name(table), "folder": str(self.folder), "caps": str(caps)}
         raw = spark.readStream.format(FORMAT).options(**options).load()
         gate = Gate(name, ChangeLogReader(self.folder, full_name(table), columns, self.on_truncate), None)
-        rows = StructType([*struct.fields, *spark_schema(METADATA).fields])
+        rows = StructType([*struct.fields, *spark_schema(DATABASE_CHANGELOG).fields])
         return add_source(
             Source(add_ticks(raw, ticks), gate, rows),
             {"kind": "postgres_changes", "table": full_name(table), "slot": self.slot.name, "schema": ddl},
@@ -193,15 +192,20 @@ class SlotSources:
 
     def _check(self, table: str, columns: Mapping[str, pl.DataType]) -> None:
         """Find problems before the first batch."""
-        metadata, server = read_metadata(self.folder), self.slot.server
-        try:
-            with server.connect_for_changes() as connection:
-                self.slot.check_server(connection)
-                # A table that was altered since is checked as it was: its log is read from there on.
-                known = find_table(connection, table) if metadata is None else metadata.by_name[full_name(table)]
-        except psycopg.Error as problem:
-            raise startup_error(problem, server) from None
+        metadata = read_metadata(self.folder)
+        with self._connection() as connection:
+            self.slot.check_server(connection)
+            # A table that was altered since is checked as it was: its log is read from there on.
+            known = find_table(connection, table) if metadata is None else metadata.by_name[full_name(table)]
         known.check_declared(columns)
+
+    @contextmanager
+    def _connection(self) -> Iterator[PgConnection]:
+        try:
+            with self.slot.server.connect_for_changes() as connection:
+                yield connection
+        except psycopg.Error as problem:
+            raise startup_error(problem, self.slot.server) from None
 
     def find_tables(self, undeclared: Sequence[str]) -> dict[str, SourceTable]:
         """Tables without a declared schema: as they were when the log began, else as they are now."""
@@ -217,12 +221,8 @@ class SlotSources:
             return metadata.by_name
         if not undeclared:
             return {}
-        server = self.slot.server
-        try:
-            with server.connect_for_changes() as connection:
-                tables = [find_table(connection, table) for table in undeclared]
-        except psycopg.Error as problem:
-            raise startup_error(problem, server) from None
+        with self._connection() as connection:
+            tables = [find_table(connection, table) for table in undeclared]
         return {table.name: table for table in tables}
 
 
