@@ -54,7 +54,7 @@ class StreamJoin(Step):
     @property
     @abstractmethod
     def _own_columns(self) -> tuple[str, ...]:
-        """The columns that the join adds, beside ``change``."""
+        """The columns that the join adds, apart from ``change``."""
 
     @property
     def previews(self) -> bool:

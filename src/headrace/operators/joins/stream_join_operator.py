@@ -23,7 +23,7 @@ from headrace.wheel.operator import Combined
 
 LATE, LATE_RIGHT = "late", "late_right"
 TIME = "__time"
-"""A row's time in microseconds; a column that holds nothing else is not stored beside it."""
+"""A row's time in microseconds; the time column itself is not stored."""
 RIGHT = "__right"
 ROW_NUMBER = "__place"
 MAX_CHUNKS = 16
@@ -58,7 +58,7 @@ class JoinInput:
 
     @cached_property
     def payload(self) -> dict[str, str]:
-        """The columns beside key and time, each with its name in a joined row."""
+        """All columns but key and time, each with its name in a joined row."""
         return {name: joined for name, joined in self.joined.items() if name not in self.times}
 
     @cached_property

@@ -135,5 +135,5 @@ def _life(moment: str) -> pl.Expr:
 
 
 def _last_in_life(condition: pl.Expr) -> pl.Expr:
-    """The last version of the key's life, up to and including this one, that meets a condition."""
+    """The last version of the key's life, up to and including this one, that satisfies a condition."""
     return pl.when(condition).then(ROW_NUMBER).forward_fill().over(KEY_NUMBER, _LIFE)

@@ -24,7 +24,7 @@ LACKS_BEFORE = "__alone"
 """Whether a change is an update that came without its before image."""
 CHANGED_AT = "changed_at"
 CHANGELOG_COLUMNS = (*CHANGELOG, CHANGED_AT)
-"""The columns that a step's changelog has beside those of its table."""
+"""The columns of a step's changelog that do not belong to its table."""
 WEEK = "1 week"
 _KNOWN, _KNOWN_UPSERT = "__known_position", "__known_sets"
 
@@ -170,12 +170,12 @@ def ordered_changes(changes: pl.DataFrame, known: pl.DataFrame, key: Sequence[st
     ([(1, '5', False), (1, '5', True)], 1, 0)
     """
     last = known.select(*key, pl.col(ROW_POSITION).alias(_KNOWN), pl.col(IS_UPSERT).alias(_KNOWN_UPSERT))
-    beside = join_by_key(changes, last, key, how="left", nulls_equal=True, maintain_order="left")
+    with_known = join_by_key(changes, last, key, how="left", nulls_equal=True, maintain_order="left")
     same_position = pl.col(ROW_POSITION) == pl.col(_KNOWN)
     stale = (pl.col(ROW_POSITION) < pl.col(_KNOWN)) | (same_position & ~pl.col(IS_UPSERT) & pl.col(_KNOWN_UPSERT))
     repeated = same_position & (pl.col(IS_UPSERT) == pl.col(_KNOWN_UPSERT))
-    judged = beside.select(stale.fill_null(False).alias("stale"), repeated.fill_null(False).alias("repeated"))
-    newer = beside.drop(_KNOWN, _KNOWN_UPSERT).filter(~(judged["stale"] | judged["repeated"]))
+    judged = with_known.select(stale.fill_null(False).alias("stale"), repeated.fill_null(False).alias("repeated"))
+    newer = with_known.drop(_KNOWN, _KNOWN_UPSERT).filter(~(judged["stale"] | judged["repeated"]))
     in_order = newer.sort(ROW_POSITION, IS_UPSERT, maintain_order=True)
     unique = in_order.unique([*key, ROW_POSITION, IS_UPSERT], keep="first", maintain_order=True)
     duplicates = int(judged["repeated"].sum()) + in_order.height - unique.height
@@ -241,3 +241,40 @@ def tombstone_retention(keep_deleted: Duration | None) -> TombstoneRetention:
     return TombstoneRetention(
         None if keep_deleted is None else positive_microseconds(keep_deleted, argument="keep_deleted")
     )
+
+
+@dataclass(frozen=True)
+class ChangelogOperator:
+    """What operators over changelogs share: changes are not combined, none is late, and tombstones expire."""
+
+    name: str
+    changelog: ChangelogInput
+    """The input, the left one of two."""
+    tombstones: TombstoneRetention
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that changes are partitioned by."""
+        return self.changelog.key
+
+    @property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        """Changes, one by one."""
+        return self.changelog.partial_schema
+
+    @property
+    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
+        """No change is late."""
+        return {}
+
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
+        """Changes, one by one."""
+        return self.changelog.combine(rows, bounds)
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Changes stay as they are."""
+        return self.changelog.merge(partials)
+
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
+        """The earliest moment at which a tombstone expires."""
+        return self.tombstones.due(state)

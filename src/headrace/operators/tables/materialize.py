@@ -33,13 +33,14 @@ from headrace.operators.tables.changelog_input import (
     TIME,
     WEEK,
     ChangelogInput,
+    ChangelogOperator,
     TombstoneRetention,
     check_primary_key,
     ordered_changes,
     table_columns,
     tombstone_retention,
 )
-from headrace.wheel.operator import Applied, Combined, Due, Operator
+from headrace.wheel.operator import Applied, Operator
 
 _SOURCE, _ROW, _LIFE, _WAS_LIVE = "__source", "__row", "__life", "__was"
 
@@ -66,8 +67,9 @@ class Materialize(Step):
                 f"step {self.name!r}: column {UNCHANGED!r} of a changelog is ARRAY<STRING> and names the columns whose "
                 f"values were not sent, but here it is {schema[UNCHANGED]}. Rename the column.",
             )
-        rows = Rows(self.name, self.key, time, dict(schema))
-        return MaterializeOperator(self.name, rows, self.tombstones, self.before_images)
+        columns = {name: dtype for name, dtype in schema.items() if name not in CHANGELOG}
+        changelog = ChangelogInput(Rows(self.name, self.key, time, dict(schema)), self.key, columns)
+        return MaterializeOperator(self.name, changelog, self.tombstones, self.before_images)
 
     @property
     def retracts(self) -> bool:
@@ -109,18 +111,10 @@ def materialize(
 
 
 @dataclass(frozen=True)
-class MaterializeOperator:
+class MaterializeOperator(ChangelogOperator):
     """Keeps the last position of each key, with the row itself where changes do not bring whole rows."""
 
-    name: str
-    rows: Rows
-    tombstones: TombstoneRetention
     before_images: bool
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The table's primary key."""
-        return self.rows.key
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -130,53 +124,30 @@ class MaterializeOperator:
     @property
     def output_time(self) -> str:
         """Changes keep their time."""
-        return self.rows.time
+        return self.changelog.rows.time
 
     @cached_property
     def _fills_unchanged(self) -> bool:
-        return UNCHANGED in self.rows.schema
+        return UNCHANGED in self.changelog.columns
 
     @cached_property
     def _table(self) -> dict[str, pl.DataType]:
-        return table_columns(self.rows.schema)
+        return table_columns(self.changelog.rows.schema)
 
     @cached_property
     def _values(self) -> dict[str, pl.DataType]:
         return {name: dtype for name, dtype in self._table.items() if name not in self.key}
 
     @cached_property
-    def _changelog(self) -> ChangelogInput:
-        unchanged = {UNCHANGED: self.rows.schema[UNCHANGED]} if self._fills_unchanged else {}
-        return ChangelogInput(self.rows, self.key, {**self._table, **unchanged})
-
-    @property
-    def partial_schema(self) -> dict[str, pl.DataType]:
-        """Whole changes."""
-        return self._changelog.partial_schema
-
-    @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
         """Key and last change; the row too where a later change may need it."""
         values = self._values if self.before_images or self._fills_unchanged else {}
-        return {**self.rows.keys, **LAST_CHANGE, **values}
+        return {**self.changelog.rows.keys, **LAST_CHANGE, **values}
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
         """A changelog of the same table."""
         return {**self._table, **CHANGELOG}
-
-    @property
-    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        """No change is late."""
-        return {}
-
-    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Changes, one by one."""
-        return self._changelog.combine(rows, bounds)
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Changes stay as they are."""
-        return self._changelog.merge(partials)
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Apply the last change of every key, emit what it did to the table, and drop expired tombstones."""
@@ -201,16 +172,12 @@ class MaterializeOperator:
             counters=counters,
         )
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest moment at which a tombstone expires."""
-        return self.tombstones.due(state)
-
     def _output(self, known: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
         """One change of every key that the batch changed, or two with before images."""
         live = known.filter(IS_UPSERT)
         was_live = live.select(*self.key, pl.lit(True).alias(_WAS_LIVE))
-        beside = join_by_key(last, was_live, self.key, how="left", nulls_equal=True, maintain_order="left")
-        changed = beside.filter(pl.col(IS_UPSERT) | pl.col(_WAS_LIVE).fill_null(False))
+        with_known = join_by_key(last, was_live, self.key, how="left", nulls_equal=True, maintain_order="left")
+        changed = with_known.filter(pl.col(IS_UPSERT) | pl.col(_WAS_LIVE).fill_null(False))
         change = (
             pl.when(~pl.col(IS_UPSERT))
             .then(pl.lit(DELETE))

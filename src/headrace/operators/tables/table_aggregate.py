@@ -85,7 +85,7 @@ class TableAggregate(Step):
         layout = GroupState(aggregation, columns if self.row_key else {}, self.row_key)
         rows = Rows(self.name, self.key, time, dict(schema))
         changelog = ChangelogInput(rows, self.row_key, columns)
-        operator = TableAggregateOperator(self.name, layout, changelog, self.tombstones)
+        operator = TableAggregateOperator(self.name, changelog, self.tombstones, layout)
         _ = operator.output_schema, operator.state_schema  # checks the types before any data is read
         return operator
 

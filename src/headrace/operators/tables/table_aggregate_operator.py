@@ -16,37 +16,23 @@ from headrace.operators.tables.changelog_input import (
     LACKS_BEFORE,
     LAST_CHANGE,
     TIME,
-    ChangelogInput,
+    ChangelogOperator,
     OrderedChanges,
-    TombstoneRetention,
     ordered_changes,
 )
 from headrace.operators.tables.group_state import GROUP, KIND, ROW, ROWS, VALUE, GroupState
 from headrace.operators.tables.retractable_aggregates import WEIGHT
 from headrace.schemas import MOMENT
-from headrace.wheel.operator import Applied, Combined, Due
+from headrace.wheel.operator import Applied, Due
 
 _ROW_NUMBER = "__place"
 
 
 @dataclass(frozen=True)
-class TableAggregateOperator:
+class TableAggregateOperator(ChangelogOperator):
     """Retracts rows from their groups and adds rows to them, as the changes of the table say."""
 
-    name: str
     layout: GroupState
-    changelog: ChangelogInput
-    tombstones: TombstoneRetention
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The grouping columns."""
-        return self.changelog.key
-
-    @property
-    def partial_schema(self) -> dict[str, pl.DataType]:
-        """Changes, one by one."""
-        return self.changelog.partial_schema
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -68,19 +54,6 @@ class TableAggregateOperator:
     def output_time(self) -> str:
         """The event time of a group's latest change in the batch."""
         return CHANGED_AT
-
-    @property
-    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        """No change is late."""
-        return {}
-
-    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Changes, one by one."""
-        return self.changelog.combine(rows, bounds)
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Changes stay as they are."""
-        return self.changelog.merge(partials)
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Apply the changes, emit the groups that changed, and drop expired tombstones."""
@@ -114,7 +87,7 @@ class TableAggregateOperator:
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest moment at which a tombstone expires."""
-        return self.tombstones.due(state) if self.changelog.row_key else Due()
+        return super().due(state, bounds) if self.changelog.row_key else Due()
 
     def _is_expired_tombstone(self, bounds: TimeBounds) -> pl.Expr:
         return self.tombstones.expired(bounds).fill_null(False) if self.changelog.row_key else pl.lit(False)

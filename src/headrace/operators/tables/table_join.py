@@ -65,11 +65,11 @@ class TableJoin(Step):
         return TableJoinOperator(
             self.name,
             ChangelogInput(left_rows, self.left_key, ours),
+            self.tombstones,
             ChangelogInput(right_rows, self.right_key, theirs, name="right"),
             self.on,
             self.how,
             joined_columns(self.name, self.on, ours, theirs, own=CHANGELOG_COLUMNS),
-            self.tombstones,
         )
 
     @property

@@ -20,13 +20,13 @@ from headrace.operators.tables.changelog_input import (
     LAST_CHANGE,
     TIME,
     ChangelogInput,
+    ChangelogOperator,
     OrderedChanges,
-    TombstoneRetention,
     ordered_changes,
 )
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import key_hash
-from headrace.wheel.operator import Applied, Combined, Due
+from headrace.wheel.operator import Applied
 
 TableJoinHow = Literal["inner", "left", "full"]
 RIGHT, HASH = "__right", "__hash"
@@ -148,35 +148,22 @@ class JoinedView:
 
 
 @dataclass(frozen=True)
-class TableJoinOperator:
+class TableJoinOperator(ChangelogOperator):
     """Keeps the rows of both tables by their join key.
 
     A state row is a row of one table, in the columns of the view, or its tombstone. A batch only looks at the rows of
     the join keys that it touches, which it finds by their stored hash.
     """
 
-    name: str
-    left: ChangelogInput
     second: ChangelogInput
     on: JoinKey
     how: TableJoinHow
     columns: JoinedColumns
-    tombstones: TombstoneRetention
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The left table's join columns."""
-        return self.left.key
-
-    @property
-    def partial_schema(self) -> dict[str, pl.DataType]:
-        """Changes of the left table."""
-        return self.left.partial_schema
 
     @cached_property
     def view_key(self) -> tuple[str, ...]:
         """The primary key of the view: those of both tables, under the view's names."""
-        left = tuple(self.columns.left.get(name, name) for name in self.left.row_key)
+        left = tuple(self.columns.left.get(name, name) for name in self.changelog.row_key)
         names = {**self.columns.right, **self.on.left_of_right}
         return tuple(dict.fromkeys((*left, *(names[name] for name in self.second.row_key))))
 
@@ -199,19 +186,6 @@ class TableJoinOperator:
     def output_time(self) -> str:
         """The later event time of both rows."""
         return CHANGED_AT
-
-    @property
-    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        """No change is late."""
-        return {}
-
-    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Changes of the left table, one by one."""
-        return self.left.combine(rows, bounds)
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Changes stay as they are."""
-        return self.left.merge(partials)
 
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
@@ -246,10 +220,6 @@ class TableJoinOperator:
             },
         )
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest moment at which a tombstone expires."""
-        return self.tombstones.due(state)
-
     def _state_rows(self, changes: pl.DataFrame, *, right: bool) -> pl.DataFrame:
         """Changes of one table as state rows."""
         if changes.is_empty():
@@ -276,6 +246,6 @@ class TableJoinOperator:
 def _change(rows: pl.DataFrame, others: pl.DataFrame, key: list[str], update: str, otherwise: str) -> pl.Series:
     """An update where the other rows have the same key."""
     known = others.select(*key, pl.lit(True).alias(CHANGE)).unique(key)
-    beside = join_by_key(rows.select(key), known, key, how="left", nulls_equal=True, maintain_order="left")
-    found = pl.when(pl.col(CHANGE)).then(pl.lit(update)).otherwise(pl.lit(otherwise))
-    return beside.select(found.alias(CHANGE)).to_series()
+    found = join_by_key(rows.select(key), known, key, how="left", nulls_equal=True, maintain_order="left")
+    change = pl.when(pl.col(CHANGE)).then(pl.lit(update)).otherwise(pl.lit(otherwise))
+    return found.select(change.alias(CHANGE)).to_series()

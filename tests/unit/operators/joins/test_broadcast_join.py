@@ -1,4 +1,4 @@
-"""A join with a small table as it is defined."""
+"""The broadcast join step."""
 
 from __future__ import annotations
 

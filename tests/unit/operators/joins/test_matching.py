@@ -1,4 +1,4 @@
-"""Which rows of two sides belong together."""
+"""Which rows of two inputs match."""
 
 from __future__ import annotations
 

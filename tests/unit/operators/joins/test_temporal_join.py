@@ -1,4 +1,4 @@
-"""A temporal join as it is defined: what is refused, what is said of it, what is kept."""
+"""The temporal join step and its operators: refused arguments, descriptions, and the state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of doubles in two doubles."""
+"""Sums of doubles in double-double arithmetic."""
 
 from __future__ import annotations
 

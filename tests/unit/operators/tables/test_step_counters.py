@@ -1,4 +1,4 @@
-"""What steps over changelogs tell of changes that do not fit."""
+"""What operators over changelogs count, and what they write to the state."""
 
 from __future__ import annotations
 

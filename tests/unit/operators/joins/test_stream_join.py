@@ -1,4 +1,4 @@
-"""Joins by time as values: what they say, what they refuse, and what they tell of themselves."""
+"""The steps of interval and window joins: printing, refused arguments, and what they declare."""
 
 from __future__ import annotations
 

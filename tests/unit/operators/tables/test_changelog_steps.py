@@ -1,4 +1,4 @@
-"""Steps over changelogs as authors define them."""
+"""The steps over changelogs: printing, refused arguments, and what they declare."""
 
 from __future__ import annotations
 
