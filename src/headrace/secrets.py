@@ -63,6 +63,15 @@ def revealed(value: str | Secret) -> str:
     return value.reveal() if isinstance(value, Secret) else value
 
 
+def hidden_password(password: str | Secret | None) -> str | Secret | None:
+    """A password for ``repr``: a secret shows its place, a plain password is hidden.
+
+    >>> hidden_password("hunter2"), hidden_password(secret(env="PG_PASSWORD"))
+    ('***', hr.secret(env='PG_PASSWORD'))
+    """
+    return HIDDEN if isinstance(password, str) else password
+
+
 def without_password(url: str) -> str:
     """An address for people: what stands between user and host, and a password in a DSN, is hidden.
 

@@ -1,4 +1,4 @@
-"""A share as chunks that are the same whenever the share is written again, and as arguments of the script."""
+"""Chunks of changes that are the same when a batch runs again, and the Lua scripts that write them atomically."""
 
 from __future__ import annotations
 
@@ -7,9 +7,69 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from headrace.connectors.redis.scripts import Value
+from headrace.connectors.redis.client import Value
 from headrace.shaping import flat, json_rows, last_changes, refused_rows
 from headrace.template import Template
+
+# Arguments of a chunk: epoch, generation, batch, chunk, chunks, rows, time to live in milliseconds (0: none),
+# number of keys to delete; then the values. Keys: the mark, those to delete, those to set.
+
+CLAIM = """
+local epoch = redis.call('HGET', KEYS[1], 'epoch')
+if epoch and tonumber(epoch) > tonumber(ARGV[1]) then return redis.error_reply('FENCED ' .. epoch) end
+redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
+return 1
+"""
+
+# A chunk must not be marked when the one before it failed, though both were sent together: GAP.
+_GUARD = """
+local stored = redis.call('HMGET', KEYS[1], 'epoch', 'generation', 'batch', 'chunk')
+local function before(field) return tonumber(stored[field] or '-1') end
+local generation, batch, chunk = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+if before(1) > tonumber(ARGV[1]) then return redis.error_reply('FENCED ' .. stored[1]) end
+if before(2) > generation or (before(2) == generation and before(3) > batch) then return 0 end
+local done = -1
+if before(2) == generation and before(3) == batch then done = before(4) end
+if chunk <= done then return 0 end
+if chunk > done + 1 then return redis.error_reply('GAP ' .. done) end
+"""
+
+_DELETE = """
+local life, deletes, at = tonumber(ARGV[7]), tonumber(ARGV[8]), 9
+for i = 2, deletes + 1 do redis.call('DEL', KEYS[i]) end
+"""
+
+_SET: dict[Value, str] = {
+    # A row replaces the whole hash, so that a field that is null now does not keep an older value.
+    "hash": """
+for i = deletes + 2, #KEYS do
+  local width = tonumber(ARGV[at])
+  redis.call('DEL', KEYS[i])
+  redis.call('HSET', KEYS[i], unpack(ARGV, at + 1, at + width))
+  if life > 0 then redis.call('PEXPIRE', KEYS[i], life) end
+  at = at + width + 1
+end
+""",
+    "json": """
+for i = deletes + 2, #KEYS do
+  if life > 0 then redis.call('SET', KEYS[i], ARGV[at], 'PX', life) else redis.call('SET', KEYS[i], ARGV[at]) end
+  at = at + 1
+end
+""",
+}
+
+_MARK = """
+redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'generation', ARGV[2], 'batch', ARGV[3], 'chunk', ARGV[4],
+  'chunks', ARGV[5], 'rows', ARGV[6])
+return 1
+"""
+
+
+def chunk_script(value: Value, *, marked: bool) -> str:
+    """The script that writes a chunk, with a mark or (at least once) without."""
+    written = _DELETE + _SET[value]
+    return _GUARD + written + _MARK if marked else written + "return 1"
+
 
 CHUNK = 1_000
 _KEY = "headrace.key"
@@ -17,8 +77,8 @@ Text = str | bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """Changes of keys, each key once."""
+class RedisChunk:
+    """Changes of distinct keys, which one script writes."""
 
     deletes: Sequence[str]
     sets: Sequence[str]
@@ -32,41 +92,41 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunks:
-    """All changes of a share, sorted by key and cut."""
+class RedisChanges:
+    """All changes of a writer's batch, in chunks sorted by key."""
 
-    chunks: Sequence[Chunk]
+    chunks: Sequence[RedisChunk]
     superseded: int
     refused: pl.DataFrame
 
 
-def cut(rows: pl.DataFrame, template: Template, value: Value) -> Chunks:
+def chunked(rows: pl.DataFrame, template: Template, value: Value) -> RedisChanges:
     """The last change of each key, in chunks.
 
     >>> from headrace.template import parse_template
     >>> rows = pl.DataFrame({"id": [2, 1, 1], "n": [5, 6, 7]})
-    >>> cut(rows, parse_template("n:{id}"), "json").chunks
-    [Chunk(deletes=[], sets=['n:1', 'n:2'], values=[b'{"id":1,"n":7}', b'{"id":2,"n":5}'])]
+    >>> chunked(rows, parse_template("n:{id}"), "json").chunks
+    [RedisChunk(deletes=[], sets=['n:1', 'n:2'], values=[b'{"id":1,"n":7}', b'{"id":2,"n":5}'])]
     """
     keyed = rows.with_columns(template.render(flat(rows)).alias(_KEY))
-    nameless = rows.filter(keyed[_KEY].is_null())
+    keyless = rows.filter(keyed[_KEY].is_null())
     last = last_changes(keyed.filter(pl.col(_KEY).is_not_null()), [_KEY])
     values = _values(last.upserts.drop(_KEY), value)
     places: list[tuple[str, int | None]] = [(name, place) for place, name in enumerate(last.upserts[_KEY])]
     places += [(name, None) for name in last.deletes[_KEY]]
-    # Rows of different keys may come in another order when the batch runs again; their keys are the same.
+    # When the batch runs again its rows may come in another order; sorted by key the chunks are the same.
     places.sort(key=lambda each: each[0])
-    # A share of which every row is refused has one chunk too, for its mark.
+    # If every row is refused there is one empty chunk, for the mark.
     chunks = [_chunk(places[start : start + CHUNK], values) for start in range(0, len(places) or 1, CHUNK)]
-    refused = refused_rows(nameless, "NO_KEY", f"a column of the key {str(template)!r} is null")
-    return Chunks(chunks, last.superseded, refused)
+    refused = refused_rows(keyless, "NO_KEY", f"a column of the key {str(template)!r} is null")
+    return RedisChanges(chunks, last.superseded, refused)
 
 
-def _chunk(places: Sequence[tuple[str, int | None]], values: Sequence[Sequence[Text | int]]) -> Chunk:
+def _chunk(places: Sequence[tuple[str, int | None]], values: Sequence[Sequence[Text | int]]) -> RedisChunk:
     deletes = [name for name, place in places if place is None]
     sets = [name for name, place in places if place is not None]
     texts = [text for _, place in places if place is not None for text in values[place]]
-    return Chunk(deletes, sets, texts)
+    return RedisChunk(deletes, sets, texts)
 
 
 def _values(rows: pl.DataFrame, value: Value) -> list[Sequence[Text | int]]:

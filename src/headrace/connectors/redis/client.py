@@ -1,58 +1,112 @@
-"""A worker's connections to Redis, and many large commands on their way at once."""
+"""Connections to Redis, and what its errors mean; the sink and the lookup share both."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import redis
+from redis import asyncio as redis_asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from headrace.errors import DefinitionError
-from headrace.secrets import Secret, revealed, without_password
+from headrace.secrets import Secret, hidden_password, revealed, without_password
 
+Value = Literal["hash", "json"]
+"""How a key holds a row: as a hash of its columns, or as JSON text."""
 PATIENCE = 6.0
-"""Seconds without an answer after which a server counts as not there."""
-TOGETHER = 4
-"""How many commands may be unanswered: while the server runs one, the next is made."""
-_clients: dict[tuple[str, str | Secret | None], redis.Redis] = {}
+"""Seconds without an answer after which a server counts as unreachable."""
+PIPELINED = 4
+"""How many commands may be unanswered: while the server runs one, the next is encoded."""
+_PASSING_ERRORS = (
+    redis.ConnectionError,
+    redis.TimeoutError,
+    redis.exceptions.OutOfMemoryError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.MasterDownError,
+    redis.exceptions.NoScriptError,
+)
+_PASSING_CODES = ("OOM", "LOADING", "READONLY", "MASTERDOWN", "BUSY", "TRYAGAIN", "MISCONF", "NOREPLICAS", "GAP")
+_REFUSALS = (redis.AuthenticationError, redis.exceptions.NoPermissionError)
 
 
-def check_url(url: str) -> None:
-    """Refuse what the client cannot read as an address."""
+@dataclass(frozen=True, slots=True)
+class RedisAddress:
+    """A server's URL, and its password if it is not part of the URL."""
+
+    url: str
+    password: str | Secret | None
+
+    @property
+    def shown(self) -> str:
+        """The URL without its password."""
+        return without_password(self.url)
+
+    @property
+    def shown_password(self) -> str | Secret | None:
+        """The password for ``repr``: the place of a secret, a plain one hidden."""
+        return hidden_password(self.password)
+
+    def client(self) -> redis.Redis:
+        """This worker's client; it connects on use and again after an error."""
+        client = _clients.get(self)
+        if client is None:
+            timeouts: dict[str, Any] = {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
+            # No retries: the delivery retries, starting with the mark.
+            client = redis.Redis.from_url(self.url, retry=Retry(NoBackoff(), 0), **timeouts, **self._login)
+            _clients[self] = client
+        return client
+
+    def async_client(self, max_connections: int) -> redis_asyncio.Redis:
+        """A new client for an event loop. The caller watches the time and retries."""
+        retry = AsyncRetry(NoBackoff(), 0)
+        return redis_asyncio.Redis.from_url(self.url, retry=retry, max_connections=max_connections, **self._login)
+
+    @property
+    def _login(self) -> dict[str, Any]:
+        return {} if self.password is None else {"password": revealed(self.password)}
+
+
+_clients: dict[RedisAddress, redis.Redis] = {}
+
+
+def parse_address(url: str, password: str | Secret | None) -> RedisAddress:
+    """The address of a server; refuses a URL that the client cannot read."""
     try:
         redis.ConnectionPool.from_url(url)
     except ValueError:
         raise DefinitionError(
             "REDIS_URL",
-            f"url={without_password(url)!r} is not an address of Redis. Write it like 'redis://127.0.0.1:6379/0'.",
+            f"url={without_password(url)!r} is not a Redis URL. Write it like 'redis://127.0.0.1:6379/0'.",
         ) from None
+    return RedisAddress(url, password)
 
 
-def client_of(url: str, password: str | Secret | None) -> redis.Redis:
-    """This worker's client of a server; it connects when it is used and again after an error."""
-    known = _clients.get((url, password))
-    if known is None:
-        known = _clients[url, password] = redis.Redis.from_url(
-            url,
-            socket_timeout=PATIENCE,
-            socket_connect_timeout=PATIENCE,
-            # Whoever delivers tries again, mark first.
-            retry=Retry(NoBackoff(), 0),
-            **({} if password is None else {"password": revealed(password)}),
-        )
-    return known
+def check_value(value: str) -> None:
+    """Refuse a form of values that is neither hash nor JSON."""
+    if value not in ("hash", "json"):
+        raise DefinitionError("VALUE_UNKNOWN", f"value={value!r} is not known. Use 'hash' or 'json'.")
+
+
+def is_passing(problem: redis.RedisError) -> bool:
+    """Whether an error goes away by itself, so that a retry helps."""
+    if isinstance(problem, _REFUSALS):
+        return False
+    return isinstance(problem, _PASSING_ERRORS) or str(problem).startswith(_PASSING_CODES)
 
 
 def run(client: redis.Redis, commands: Iterable[Sequence[str | bytes | int]]) -> None:
-    """Send commands in their order on one connection; the first error ends it and leaves no answer behind."""
+    """Send commands in order on one connection. The first error ends it and leaves no answer behind."""
     connection = client.connection_pool.get_connection()
     unanswered = 0
     try:
         for command in commands:
             connection.send_packed_command([encoded(command)])  # type: ignore[no-untyped-call]
             unanswered += 1
-            if unanswered == TOGETHER:
+            if unanswered == PIPELINED:
                 connection.read_response()
                 unanswered -= 1
         for _ in range(unanswered):
@@ -65,7 +119,7 @@ def run(client: redis.Redis, commands: Iterable[Sequence[str | bytes | int]]) ->
 
 
 def encoded(command: Sequence[str | bytes | int]) -> bytes:
-    """A command as Redis reads it; the client's own encoder takes four times as long for thousands of arguments.
+    """A command in Redis's protocol; the client's own encoder takes four times as long for thousands of arguments.
 
     >>> encoded(["SET", b"n", 12])
     b'*3\\r\\n$3\\r\\nSET\\r\\n$1\\r\\nn\\r\\n$2\\r\\n12\\r\\n'

@@ -1,40 +1,34 @@
-"""Redis as a service: one hash or JSON text a key, many keys on their way together."""
+"""Redis as a lookup service: one hash or JSON text per key, many keys in one pipeline."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 import redis
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
-from headrace.connectors.redis.client import check_url
-from headrace.errors import DefinitionError
+from headrace.connectors.redis.client import RedisAddress, Value, check_value, is_passing, parse_address
 from headrace.operators.lookup.service import LARGEST_ANSWER, Answer, LookupFailure, check_key_named, json_object
-from headrace.secrets import HIDDEN, Secret, revealed, without_password
+from headrace.secrets import Secret
 from headrace.template import Template, parse_template
-
-Value = Literal["hash", "json"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RedisLookup:
     """A server and the names of its keys."""
 
-    url: str
+    address: RedisAddress
     key: Template
     value: Value
-    password: str | Secret | None
     keys_per_call: int = 250
     max_calls: int = 8
     as_text: bool = True
 
     def check(self, keys: Mapping[str, pl.DataType], *, step: str) -> None:
-        """The names are made of the key's columns and no others."""
+        """The name is made of the key's columns and no others."""
         check_key_named(self.key, keys, step=step)
 
     def requests(self, keys: pl.DataFrame) -> list[Any]:
@@ -43,16 +37,13 @@ class RedisLookup:
 
     def connect(self, in_flight: int) -> RedisConnection:
         """A client that keeps its connections open."""
-        password: dict[str, Any] = {} if self.password is None else {"password": revealed(self.password)}
-        # Whoever calls watches the time and asks again.
-        client = Redis.from_url(self.url, retry=Retry(NoBackoff(), 0), max_connections=2 * in_flight, **password)
-        return RedisConnection(client, self.value)
+        return RedisConnection(self.address.async_client(2 * in_flight), self.value)
 
     def __repr__(self) -> str:
-        password = HIDDEN if isinstance(self.password, str) else self.password
         more = f", value={self.value!r}" if self.value != "hash" else ""
+        password = self.address.shown_password
         more += f", password={password!r}" if password is not None else ""
-        return f"hr.redis_lookup({without_password(self.url)!r}, key={str(self.key)!r}{more})"
+        return f"hr.redis_lookup({self.address.shown!r}, key={str(self.key)!r}{more})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +65,7 @@ class RedisConnection:
         return [self._read(answer) for answer in answers]
 
     def _read(self, answer: Any) -> Answer:
-        if isinstance(answer, redis.ResponseError):
+        if isinstance(answer, redis.ResponseError) and not is_passing(answer):
             return LookupFailure("ANSWER_WRONG_TYPE", f"Redis says: {answer}", retryable=False)
         if isinstance(answer, Exception):
             raise answer
@@ -88,7 +79,7 @@ class RedisConnection:
         try:
             return json_object(answer)
         except LookupFailure as problem:
-            # One bad value is not the failure of all that were asked for with it.
+            # One bad value does not fail the other keys of the call.
             return LookupFailure(problem.reason, problem.detail, retryable=False)
 
     async def close(self) -> None:
@@ -97,15 +88,13 @@ class RedisConnection:
 
 
 def redis_lookup(url: str, *, key: str, value: Value = "hash", password: str | Secret | None = None) -> RedisLookup:
-    """Read the hash, or the JSON text, of a key of Redis, whose name has the columns in braces.
+    """Look up the hash, or the JSON text, of a Redis key whose name has the key columns in braces.
 
     >>> redis_lookup("redis://:hunter2@cache:6379/0", key="customer:{id}")
     hr.redis_lookup('redis://:***@cache:6379/0', key='customer:{id}')
     """
-    if value not in ("hash", "json"):
-        raise DefinitionError("VALUE_UNKNOWN", f"value={value!r} is not known. Use 'hash' or 'json'.")
-    check_url(url)
-    return RedisLookup(url, parse_template(key), value, password)
+    check_value(value)
+    return RedisLookup(parse_address(url, password), parse_template(key), value)
 
 
 def _text(value: bytes) -> str:

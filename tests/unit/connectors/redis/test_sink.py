@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from headrace.connectors.base.sink import TaskSink, Unreachable
-from headrace.connectors.redis.chunks import CHUNK, Chunk, cut
+from headrace.connectors.redis.chunks import CHUNK, RedisChunk, chunked
 from headrace.connectors.redis.sink import to_redis
 from headrace.errors import DefinitionError
 from headrace.secrets import secret
@@ -77,22 +77,22 @@ def test_chunks_are_the_same_whatever_the_order_of_different_keys() -> None:
     changes = ["delete" if id % 3 == 0 else "insert" for id in range(2_500)]
     rows = pl.DataFrame({"id": range(2_500), "n": range(2_500), "change": changes})
     template = parse_template("n:{id}")
-    chunks = cut(rows, template, "hash").chunks
+    chunks = chunked(rows, template, "hash").chunks
     assert [chunk.changes for chunk in chunks] == [CHUNK, CHUNK, 500]
-    assert cut(rows.sample(fraction=1, shuffle=True, seed=7), template, "hash").chunks == chunks
+    assert chunked(rows.sample(fraction=1, shuffle=True, seed=7), template, "hash").chunks == chunks
 
 
 def test_only_the_last_change_of_a_key_is_kept_and_a_delete_is_one() -> None:
     rows = pl.DataFrame(
         {"id": [1, 2, 1, 3], "n": [5, 6, 7, 8], "change": ["insert", "insert", "delete", "update_after"]}
     )
-    parts = cut(rows, parse_template("n:{id}"), "json")
-    assert parts.chunks == [Chunk(["n:1"], ["n:2", "n:3"], [b'{"id":2,"n":6}', b'{"id":3,"n":8}'])]
+    parts = chunked(rows, parse_template("n:{id}"), "json")
+    assert parts.chunks == [RedisChunk(["n:1"], ["n:2", "n:3"], [b'{"id":2,"n":6}', b'{"id":3,"n":8}'])]
     assert parts.superseded == 1
 
 
 def test_a_row_without_a_key_is_refused() -> None:
-    parts = cut(pl.DataFrame({"id": [1, None], "n": [5, 6]}), parse_template("n:{id}"), "json")
+    parts = chunked(pl.DataFrame({"id": [1, None], "n": [5, 6]}), parse_template("n:{id}"), "json")
     assert [chunk.sets for chunk in parts.chunks] == [["n:1"]]
     assert parts.refused.rows() == [("NO_KEY", "a column of the key 'n:{id}' is null", b'{"id":null,"n":6}')]
     assert parts.refused.schema == {"reason": pl.String, "detail": pl.String, "raw": pl.Binary}
@@ -113,7 +113,7 @@ def test_a_hash_has_a_field_for_each_flat_column_that_is_not_null() -> None:
             "list": [["a", None]],
         }
     )
-    [chunk] = cut(rows, parse_template("spend:{id}:{window_start}"), "hash").chunks
+    [chunk] = chunked(rows, parse_template("spend:{id}:{window_start}"), "hash").chunks
     assert chunk.sets == ["spend:1:2025-01-01T10:00:00Z"]
     width, *texts = chunk.values
     fields = dict(zip(texts[::2], texts[1::2], strict=True))
@@ -135,6 +135,6 @@ def test_a_hash_has_a_field_for_each_flat_column_that_is_not_null() -> None:
 def test_a_part_of_which_every_row_is_refused_has_a_chunk_for_its_mark() -> None:
     rows = pl.DataFrame({"id": [None, None], "n": [5, 6]}, schema={"id": pl.Int64(), "n": pl.Int64()})
     for value in ("hash", "json"):
-        parts = cut(rows, parse_template("n:{id}"), value)
-        assert parts.chunks == [Chunk([], [], [])]
+        parts = chunked(rows, parse_template("n:{id}"), value)
+        assert parts.chunks == [RedisChunk([], [], [])]
         assert parts.refused.height == 2
