@@ -1,4 +1,4 @@
-"""Requests to a server over HTTP: connections kept in the process, what passes by itself tried again."""
+"""HTTP requests: connections kept in the process, and which statuses are retried; sinks and lookups share both."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import TypedDict
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx
@@ -18,16 +19,25 @@ from headrace.secrets import HIDDEN, Secret, revealed, shown_options
 
 _POOL: dict[Endpoint, httpx.Client] = {}
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
-_BUSY = (408, 425, 429, 502, 503, 504)
+BUSY = (408, 425, 429, 502, 503, 504)
+"""Statuses of a server that is busy; a retry helps."""
 FAILING = 500
-_TELLING_HEADERS = ("authorization", "cookie")
+"""A server that fails; one row may be the cause."""
+_SECRET_HEADERS = ("authorization", "cookie")
 
 Headers = tuple[tuple[str, str | Secret], ...]
 
 
+class _Identity(TypedDict):
+    """What a client says of itself with every request."""
+
+    headers: dict[str, str]
+    auth: tuple[str, str] | None
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Endpoint:
-    """A server's address, who we are to it, and how patient we are."""
+    """A server's URL, the credentials, the timeout and the number of retries."""
 
     url: str
     """Without user and password."""
@@ -38,40 +48,40 @@ class Endpoint:
 
     @property
     def shown(self) -> str:
-        """The address for people; a query may hold a token, so it is hidden."""
+        """The URL for people, without its query, which may hold a token."""
         parts = urlsplit(self.url)
         return urlunsplit(parts._replace(query=HIDDEN if parts.query else ""))
 
     @property
     def shown_headers(self) -> dict[str, str | Secret]:
-        """The headers for people: places of secrets, hidden values of telling names."""
+        """The headers for people: the places of secrets, plain secrets hidden."""
         plain = {name: value for name, value in self.headers if isinstance(value, str)}
-        hidden = {name: HIDDEN for name in plain if name.lower() in _TELLING_HEADERS}
+        hidden = {name: HIDDEN for name in plain if name.lower() in _SECRET_HEADERS}
         return dict(self.headers) | shown_options(plain) | hidden
 
     def request(
         self, method: str, path: str = "", *, content: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> httpx.Response:
-        """The server's answer, asked for again while it is busy or failing.
+        """The server's response; retries while it is busy or failing.
 
-        Raises Unreachable when it stays busy; a 500 is returned in the end, for one row can be its cause.
+        Raises Unreachable when it stays busy. A last 500 is returned, because one row may be the cause.
         """
         trouble = ""
         for attempt in range(self.retries + 1):
             pause = _FIRST_PAUSE * 2**attempt * random.uniform(0.5, 1.5)
             try:
-                answer = self._client().request(method, self.url + path, content=content, headers=headers)
+                response = self._client().request(method, self.url + path, content=content, headers=headers)
             except httpx.TimeoutException as problem:
-                # Long enough was waited already; the next attempt is the caller's.
+                # That was long enough; the delivery retries.
                 raise Unreachable(f"{self.shown}: no answer within {self.timeout:g} s") from problem
             except httpx.TransportError as problem:
                 self._drop()
                 trouble = str(problem) or type(problem).__name__
             else:
                 last = attempt == self.retries
-                if answer.status_code not in (*_BUSY, FAILING) or (answer.status_code == FAILING and last):
-                    return answer
-                trouble, pause = said(answer), _asked_pause(answer, pause)
+                if response.status_code not in (*BUSY, FAILING) or (response.status_code == FAILING and last):
+                    return response
+                trouble, pause = summary(response), _requested_pause(response, pause)
             if attempt < self.retries:
                 time.sleep(min(pause, _LONGEST_PAUSE))
         raise Unreachable(f"{self.shown}: {trouble}")
@@ -80,28 +90,34 @@ class Endpoint:
         """The same with one retry at most."""
         return replace(self, retries=min(1, self.retries))
 
+    def async_client(self, max_connections: int) -> httpx.AsyncClient:
+        """A new client for an event loop; the caller watches the time."""
+        limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
+        return httpx.AsyncClient(**self._identity, timeout=None, limits=limits)
+
     def _client(self) -> httpx.Client:
-        client = _POOL.get(self._patience_aside())
-        if client is None:
-            login = None if self.login is None else (self.login[0], revealed(self.login[1]))
-            headers = {name: revealed(value) for name, value in self.headers}
-            client = httpx.Client(headers=headers, auth=login, timeout=self.timeout)
-            _POOL[self._patience_aside()] = client
-        return client
+        key = replace(self, retries=0)
+        if key not in _POOL:
+            _POOL[key] = httpx.Client(**self._identity, timeout=self.timeout)
+        return _POOL[key]
 
     def _drop(self) -> None:
-        client = _POOL.pop(self._patience_aside(), None)
+        client = _POOL.pop(replace(self, retries=0), None)
         if client is not None:
             client.close()
 
-    def _patience_aside(self) -> Endpoint:
-        return replace(self, retries=0)
+    @property
+    def _identity(self) -> _Identity:
+        return {
+            "headers": {name: revealed(value) for name, value in self.headers},
+            "auth": None if self.login is None else (self.login[0], revealed(self.login[1])),
+        }
 
 
 def parse_endpoint(
     url: str, login: tuple[str, str | Secret] | None, headers: Headers, timeout: float, retries: int
 ) -> Endpoint:
-    """The endpoint at a URL; a user and password in the URL are taken out of it.
+    """The endpoint at a URL; a user and password in the URL become the login.
 
     >>> endpoint = parse_endpoint("https://ann:hunter2@shop:9200/in?token=x", None, (), 10.0, 5)
     >>> endpoint.url, endpoint.shown
@@ -116,22 +132,22 @@ def parse_endpoint(
     return Endpoint(bare, login, headers, timeout, retries)
 
 
-def said(answer: httpx.Response) -> str:
-    """An answer in one line: its status and the beginning of its body."""
-    return f"{answer.status_code} {answer.reason_phrase} {' '.join(answer.text[:300].split())}".strip()
+def summary(response: httpx.Response) -> str:
+    """A response in one line: its status and the beginning of its body."""
+    return f"{response.status_code} {response.reason_phrase} {' '.join(response.text[:300].split())}".strip()
 
 
-def check_permitted(answer: httpx.Response, place: str) -> None:
-    """Fail when the server refuses us or our way of asking, not what we sent."""
-    status = answer.status_code
+def check_permitted(response: httpx.Response, place: str) -> None:
+    """Fail when the server refuses the client or the URL, not the content."""
+    status = response.status_code
     if status in (401, 403, 407):
-        raise HeadraceError("SINK_REFUSED", f"{place}: {said(answer)}. Check user, password and headers.")
+        raise HeadraceError("SINK_REFUSED", f"{place}: {summary(response)}. Check user, password and headers.")
     if status in (404, 405, 410) or 300 <= status < 400 or status > FAILING:
-        raise HeadraceError("SINK_REFUSED", f"{place}: {said(answer)}. Check the address.")
+        raise HeadraceError("SINK_REFUSED", f"{place}: {summary(response)}. Check the address.")
 
 
-def _asked_pause(answer: httpx.Response, usual: float) -> float:
-    asked = answer.headers.get("Retry-After", "")
+def _requested_pause(response: httpx.Response, usual: float) -> float:
+    asked = response.headers.get("Retry-After", "")
     if asked.isdigit():
         return float(asked)
     try:

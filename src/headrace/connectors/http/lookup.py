@@ -1,4 +1,4 @@
-"""A service that is asked over HTTP, one request a key, and answers with a JSON object."""
+"""HTTP as a lookup service: one GET request per key, answered with a JSON object."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from urllib.parse import quote, urlsplit
 import httpx
 import polars as pl
 
-from headrace.connectors.http.client import Endpoint, parse_endpoint
+from headrace.connectors.http.client import BUSY, FAILING, Endpoint, parse_endpoint
 from headrace.errors import DefinitionError
 from headrace.operators.lookup.service import LARGEST_ANSWER, Answer, LookupFailure, check_key_named, json_object
-from headrace.secrets import Secret, revealed
+from headrace.secrets import Secret
 from headrace.template import Template, parse_template
 
 _UNKNOWN = (404, 410)
-_PASSING = (408, 425, 429)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HttpLookup:
-    """An address with the key in it."""
+    """A URL with the key's columns in it."""
 
     endpoint: Endpoint
     url: Template
@@ -32,11 +31,11 @@ class HttpLookup:
     as_text: bool = True
 
     def check(self, keys: Mapping[str, pl.DataType], *, step: str) -> None:
-        """The address names the key's columns and no others."""
+        """The URL names the key's columns and no others."""
         check_key_named(self.url, keys, step=step)
 
     def requests(self, keys: pl.DataFrame) -> list[str]:
-        """The address of each key; nothing in a value can lead to another path or host."""
+        """The URL of each key; no value can lead to another path or host."""
         texts = [Template(("", ""), (name,)).render(keys).to_list() for name in self.url.columns]
         first, *others = self.url.texts
         return [
@@ -46,16 +45,7 @@ class HttpLookup:
 
     def connect(self, in_flight: int) -> HttpConnection:
         """A client that keeps its connections open."""
-        login = self.endpoint.login
-        return HttpConnection(
-            httpx.AsyncClient(
-                headers={name: revealed(value) for name, value in self.endpoint.headers},
-                auth=None if login is None else (login[0], revealed(login[1])),
-                # The time of a call is watched by whoever calls.
-                timeout=None,
-                limits=httpx.Limits(max_connections=in_flight, max_keepalive_connections=in_flight),
-            )
-        )
+        return HttpConnection(self.endpoint.async_client(in_flight))
 
     def __repr__(self) -> str:
         headers = f", headers={self.endpoint.shown_headers!r}" if self.endpoint.headers else ""
@@ -69,24 +59,24 @@ class HttpConnection:
     client: httpx.AsyncClient
 
     async def fetch(self, requests: Sequence[Any]) -> Sequence[Answer]:
-        """The objects at the addresses."""
-        return [await self._get(address) for address in requests]
+        """The objects at the URLs."""
+        return [await self._get(url) for url in requests]
 
-    async def _get(self, address: str) -> Answer:
-        async with self.client.stream("GET", address) as answer:
+    async def _get(self, url: str) -> Answer:
+        async with self.client.stream("GET", url) as answer:
             status = answer.status_code
             if status == 200:
                 body = await _body(answer)
                 if len(body) > LARGEST_ANSWER:
                     raise LookupFailure("ANSWER_TOO_LARGE", f"an answer has more than {LARGEST_ANSWER} bytes")
                 return json_object(body)
-            # The status says all, whatever is wrong with the rest.
+            # The status is enough, whatever is wrong with the body.
             with suppress(httpx.HTTPError):
                 await _body(answer)
         if status in _UNKNOWN:
             return None
         said = f"the service said {status} {answer.reason_phrase}"
-        if status >= 500 or status in _PASSING:
+        if status in BUSY or status >= FAILING:
             raise LookupFailure(f"HTTP_{status}", said)
         return LookupFailure(f"HTTP_{status}", said, retryable=False)
 
@@ -96,7 +86,7 @@ class HttpConnection:
 
 
 async def _body(answer: httpx.Response) -> bytes:
-    """What an answer holds, read to the end, so that its connection is used again, unless it is too large."""
+    """The body of an answer, read to the end so that its connection is reused, unless it is too large."""
     body = bytearray()
     async for part in answer.aiter_bytes():
         body += part
@@ -106,12 +96,12 @@ async def _body(answer: httpx.Response) -> bytes:
 
 
 def _quoted(value: str) -> str:
-    """A value as a part of an address; one or two points alone would be another path."""
+    """A value as a part of a URL; a bare '.' or '..' would be another path."""
     return value.replace(".", "%2E") if value in (".", "..") else quote(value, safe="")
 
 
 def http_lookup(url: str, *, headers: Mapping[str, str | Secret] | None = None) -> HttpLookup:
-    """Get a JSON object from ``url``, in which the key's columns stand in braces; 404 means that a key is unknown.
+    """Look up a JSON object at ``url``, which has the key columns in braces; 404 means that a key is unknown.
 
     >>> http_lookup("https://crm/customers/{customer_id}", headers={"Authorization": "Bearer hunter2"})
     hr.http_lookup('https://crm/customers/{customer_id}', headers={'Authorization': '***'})
@@ -119,6 +109,6 @@ def http_lookup(url: str, *, headers: Mapping[str, str | Secret] | None = None) 
     endpoint = parse_endpoint(url, None, tuple((headers or {}).items()), 0.0, 0)
     if "{" in urlsplit(endpoint.url).netloc:
         raise DefinitionError(
-            "URL_INVALID", "http_lookup: a value of the rows must not choose the host. Put it into the path or query."
+            "URL_INVALID", "http_lookup: a column must not choose the host. Put it into the path or query."
         )
     return HttpLookup(endpoint, parse_template(endpoint.url))

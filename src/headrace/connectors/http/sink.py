@@ -1,4 +1,4 @@
-"""Rows to a server that takes JSON over HTTP, at least once, each row with an identity to tell it by."""
+"""The HTTP sink: rows posted as JSON, at least once, each with an identity by which the receiver can deduplicate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import httpx
 import polars as pl
 
 from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, Unreachable, WriterBatch
-from headrace.connectors.http.client import FAILING, Endpoint, check_permitted, parse_endpoint, said
+from headrace.connectors.http.client import FAILING, Endpoint, check_permitted, parse_endpoint, summary
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.secrets import Secret
@@ -18,7 +18,7 @@ from headrace.shaping import json_rows, refused_rows
 
 _BATCH, _TIMEOUT, _RETRIES = 500, "10 seconds", 5
 _DOUBTED = 32
-"""At how many rows in succession, each alone, a server must fail to count as failing at everything."""
+"""After so many failures in a row, each with a single row, the server itself counts as failing."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -42,7 +42,7 @@ class HttpSink:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Whether a row that comes twice counts twice is up to the receiver."""
+        """The receiver decides whether a row that comes twice counts twice."""
         return "at_least_once"
 
     @property
@@ -60,33 +60,33 @@ class HttpSink:
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        """All rows of one identity go to one writer."""
+        """All rows with one identity go to one writer."""
         return (self.identity,)
 
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
-        """Reach the server; what it thinks of us is seen at the first rows."""
+        """Check the identity column and reach the server."""
         kind = columns.get(self.identity)
         if kind is None or kind.is_nested():
             raise DefinitionError(
                 "IDENTITY_MISSING",
-                f"{self.place}: identity={self.identity!r} must be a column with single values that tells each row "
-                f"from all others. Existing columns: {', '.join(columns)}.",
+                f"{self.place}: identity={self.identity!r} must be a column of scalar values that identifies "
+                f"each row. Existing columns: {', '.join(columns)}.",
             )
         self.endpoint.request("HEAD")
 
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
-        """Post the rows in requests that are the same for the same rows."""
-        nameless = pl.col(self.identity).is_null()
-        refused = [refused_rows(rows.filter(nameless), "IDENTITY_NULL", f"{self.identity} is null")]
-        for chunk in rows.filter(~nameless).sort(self.identity, maintain_order=True).iter_slices(self.batch):
+        """Post the rows; the same rows make the same requests."""
+        no_identity = pl.col(self.identity).is_null()
+        refused = [refused_rows(rows.filter(no_identity), "IDENTITY_NULL", f"{self.identity} is null")]
+        for chunk in rows.filter(~no_identity).sort(self.identity, maintain_order=True).iter_slices(self.batch):
             refused.append(self.post_all_but_refused(chunk))
         left_out = pl.concat(refused)
         return Delivered(rows.height - left_out.height, refused=None if left_out.is_empty() else left_out)
 
     def post_all_but_refused(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Post rows; those that the server refuses for themselves are found by halving and returned.
+        """Post rows; find those that the server refuses by halving, and return them.
 
-        Until the server has shown that it works, a row at which it fails is doubted and not refused.
+        Until the server has accepted something, a row at which it fails is only suspected, not refused.
         """
         endpoint, works = self.endpoint, rows.height == 1
         refused = [refused_rows(rows.clear(), "", "")]
@@ -97,25 +97,25 @@ class HttpSink:
             endpoint = self.endpoint.less_patient()
             doubtful = answer.status_code == FAILING and not works
             if part.height > 1 and not answer.is_success:
-                # Bad rows are often neighbours: mixed, those that a doubtful server gets alone come from everywhere.
+                # Bad rows are often neighbours: shuffled, the rows that a doubtful server gets come from everywhere.
                 mixed = part.sample(fraction=1, shuffle=True, seed=0) if doubtful else part
                 half = mixed.height // 2
                 parts += [mixed[half:], mixed[:half]]
                 continue
             failures = failures + 1 if answer.status_code == FAILING else 0
             if failures >= (min(_DOUBTED, rows.height) if doubtful else _DOUBTED) and (doubtful or not parts):
-                # It fails whatever it is given: that is not the rows' fault.
-                raise Unreachable(f"{self.place}: {said(answer)}")
+                # It fails whatever it is given, so the rows are not the cause.
+                raise Unreachable(f"{self.place}: {summary(answer)}")
             if doubtful:
                 doubted.append(part)
                 continue
             works, parts, doubted = True, parts + doubted, []
             if not answer.is_success:
-                refused.append(refused_rows(part, f"HTTP_{answer.status_code}", said(answer)))
+                refused.append(refused_rows(part, f"HTTP_{answer.status_code}", summary(answer)))
         return pl.concat(refused)
 
     def post(self, rows: pl.DataFrame, endpoint: Endpoint) -> httpx.Response:
-        """The server's answer to rows in one request."""
+        """The server's response to rows in one request."""
         headers = {
             "Content-Type": "application/json",
             "Idempotency-Key": idempotency_key(rows[self.identity]),
@@ -153,18 +153,18 @@ def to_http(
 ) -> HttpSink:
     """Post rows as JSON arrays of up to ``batch`` rows, at least once.
 
-    ``identity`` names the column that tells each row from all others, now and later: one of its own, or the source
-    position (``_position``, declared in the source's schema). The header ``Headrace-Identity``
-    names it to the receiver; ``Idempotency-Key`` is the same for the same rows. After a lost connection, 429 or
-    5xx a request is made again, ``retries`` times with growing pauses. A row that the server refuses for itself
-    (another 4xx, or 500 to the end) becomes a dead letter; while the server cannot be reached the flow waits.
+    ``identity`` names the column that identifies each row for ever: a column of the data, or the source position
+    (``_position``, declared in the source's schema). The header ``Headrace-Identity`` tells the receiver its name;
+    ``Idempotency-Key`` is the same for the same rows. After a lost connection, 429 or 5xx a request is retried,
+    ``retries`` times with growing pauses. A row that the server refuses (another 4xx, or 500 after all retries)
+    becomes a dead letter; while the server is unreachable the flow waits.
 
     >>> to_http("https://shop/in", identity="id", headers={"Authorization": "Bearer hunter2"}, batch=100)
     hr.to_http('https://shop/in', identity='id', batch=100, headers={'Authorization': '***'})
     """
     for name, value, least in (("batch", batch, 1), ("retries", retries, 0), ("writers", writers, 1)):
         if value is not None and value < least:
-            raise DefinitionError(f"{name.upper()}_INVALID", f"to_http: {name}={value} must be {least} or more.")
+            raise DefinitionError(f"{name.upper()}_INVALID", f"to_http: {name}={value} must be at least {least}.")
     seconds = positive_microseconds(timeout, argument="timeout") / 1e6
     endpoint = parse_endpoint(url, None, tuple((headers or {}).items()), seconds, retries)
     return HttpSink(endpoint, identity, batch, writers)

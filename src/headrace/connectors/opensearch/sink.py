@@ -1,25 +1,143 @@
-"""Rows as documents in an OpenSearch index, exactly once by id and version."""
+"""The OpenSearch sink: rows as documents of an index, exactly once by id and version."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 from urllib.parse import quote
 
+import httpx
 import polars as pl
 
-from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, WriterBatch
-from headrace.connectors.http.client import Endpoint, check_permitted, parse_endpoint, said
-from headrace.connectors.opensearch.bulk import Bulk, Operation
+from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, Unreachable, WriterBatch
+from headrace.connectors.http.client import BUSY, FAILING, Endpoint, check_permitted, parse_endpoint, summary
 from headrace.errors import DefinitionError, HeadraceError
-from headrace.secrets import HIDDEN, Secret
+from headrace.secrets import Secret, hidden_password
 from headrace.shaping import REFUSED, Changes, flat, flat_schema, json_rows, last_changes, refused_rows
 from headrace.template import Template, parse_template
+
+_BYTES_AT_ONCE = 5 << 20
+_TOO_LARGE = 413
+_FIRST_PAUSE = 0.1
+
+BulkOutcome = Literal["written", "overtaken", "busy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A change of one document."""
+
+    id: str
+    document: bytes | None
+    """None to delete it."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """The outcomes of operations."""
+
+    written: int
+    overtaken: int
+    """Documents that already have a later version."""
+    refused: list[tuple[Operation, str]]
+    """Documents that the index refuses, each with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """Bulk requests of one version to one index."""
+
+    endpoint: Endpoint
+    path: str
+    place: str
+    version: int
+
+    def send(self, operations: Sequence[Operation]) -> Tally:
+        """Send all operations; retry those for which the server is busy."""
+        tally = Tally(0, 0, [])
+        for part in self._parts(operations):
+            pending = part
+            for attempt in range(self.endpoint.retries):
+                pending = self._send_once(pending, tally)
+                if not pending:
+                    break
+                time.sleep(_FIRST_PAUSE * 2**attempt)
+            else:
+                raise Unreachable(f"{self.place}: {len(pending)} documents were rejected as busy on every attempt")
+        return tally
+
+    def _send_once(self, operations: list[Operation], tally: Tally) -> list[Operation]:
+        body = b"".join(self._lines(operation) for operation in operations)
+        answer = self.endpoint.request(
+            "POST", f"{self.path}/_bulk", content=body, headers={"Content-Type": "application/x-ndjson"}
+        )
+        if answer.status_code == _TOO_LARGE:
+            return self._send_halves(operations, answer, tally)
+        check_permitted(answer, self.place)
+        if not answer.is_success:
+            raise HeadraceError("SINK_FAILED", f"{self.place}: {summary(answer)}.")
+        busy = []
+        for operation, item in zip(operations, answer.json()["items"], strict=True):
+            (result,) = item.values()
+            match self._outcome(operation, result):
+                case "written":
+                    tally.written += 1
+                case "overtaken":
+                    tally.overtaken += 1
+                case "busy":
+                    busy.append(operation)
+                case why:
+                    tally.refused.append((operation, why))
+        return busy
+
+    def _send_halves(self, operations: list[Operation], answer: httpx.Response, tally: Tally) -> list[Operation]:
+        if len(operations) == 1:
+            tally.refused.append((operations[0], summary(answer)))
+            return []
+        half = len(operations) // 2
+        return [busy for part in (operations[:half], operations[half:]) for busy in self._send_once(part, tally)]
+
+    def _outcome(self, operation: Operation, result: Mapping[str, Any]) -> BulkOutcome | str:
+        status, error = result["status"], result.get("error")
+        if error is None:
+            # A delete of a missing document answers 404 without an error.
+            return "written"
+        why = f"{error['type']}: {error.get('reason')}"
+        if status == 409:
+            return "overtaken"
+        if status in BUSY or status >= FAILING or error["type"] == "cluster_block_exception":
+            return "busy"
+        if status in (401, 403, 404):
+            raise HeadraceError("SINK_REFUSED", f"{self.place}: {why}. Check the index and the user's permissions.")
+        cause = error.get("caused_by", {}).get("reason")
+        return why if cause is None else f"{why} ({cause})"
+
+    def _lines(self, operation: Operation) -> bytes:
+        about = {"_id": operation.id, "version": self.version, "version_type": "external_gte"}
+        if operation.document is None:
+            return json.dumps({"delete": about}).encode() + b"\n"
+        return json.dumps({"index": about}).encode() + b"\n" + operation.document + b"\n"
+
+    def _parts(self, operations: Sequence[Operation]) -> Iterator[list[Operation]]:
+        part: list[Operation] = []
+        size = 0
+        for operation in operations:
+            part.append(operation)
+            size += 0 if operation.document is None else len(operation.document)
+            if size >= _BYTES_AT_ONCE:
+                yield part
+                part, size = [], 0
+        if part:
+            yield part
+
 
 _ID = "_id"
 _LONGEST_ID = 512
 _TIMEOUT, _RETRIES = 30.0, 5
-# Any batch of a later generation is newer than every batch of an earlier one.
+# So that any batch of a later generation has a higher version than all batches of an earlier one.
 _BATCHES_OF_A_GENERATION = 2**40
 
 
@@ -78,7 +196,7 @@ class OpenSearchSink:
         if found.status_code == 404:
             found = self.endpoint.request("PUT", self.path)
             if found.status_code == 400 and "resource_already_exists" not in found.text:
-                raise HeadraceError("INDEX_INVALID", f"{self.place}: it cannot be created: {said(found)}.")
+                raise HeadraceError("INDEX_INVALID", f"{self.place}: it cannot be created: {summary(found)}.")
         if found.status_code != 400:
             check_permitted(found, self.place)
 
@@ -86,7 +204,7 @@ class OpenSearchSink:
         """Write each document's last change, with the version that the batch gives it."""
         named = rows.with_columns(self.id.render(flat(rows)).alias(_ID))
         fits = pl.col(_ID).str.len_bytes().is_between(1, _LONGEST_ID).fill_null(False)
-        unnamed = refused_rows(
+        without_id = refused_rows(
             named.filter(~fits).drop(_ID), "ID_INVALID", f"{self.id} is null, empty or longer than {_LONGEST_ID} bytes"
         )
         changes = last_changes(named.filter(fits), [_ID])
@@ -97,15 +215,14 @@ class OpenSearchSink:
             "detail": [why for _, why in tally.refused],
             "raw": [operation.document or operation.id.encode() for operation, _ in tally.refused],
         }
-        refused = pl.concat([unnamed, pl.DataFrame(left_out, schema=REFUSED)])
+        refused = pl.concat([without_id, pl.DataFrame(left_out, schema=REFUSED)])
         return Delivered(tally.written, changes.superseded, tally.overtaken, None if refused.is_empty() else refused)
 
     def __repr__(self) -> str:
         options = [f"{self.endpoint.shown!r}", f"{self.index!r}", f"id={str(self.id)!r}"]
         if self.endpoint.login is not None:
             user, password = self.endpoint.login
-            hidden = password if isinstance(password, Secret) else HIDDEN
-            options.append(f"username={user!r}, password={hidden!r}")
+            options.append(f"username={user!r}, password={hidden_password(password)!r}")
         if self.writers is not None:
             options.append(f"writers={self.writers}")
         return f"hr.to_opensearch({', '.join(options)})"
@@ -122,14 +239,14 @@ def to_opensearch(
 ) -> OpenSearchSink:
     """Write rows as documents of an OpenSearch index, exactly once; a changelog's deletes delete them.
 
-    ``id`` makes each document's id from flat column names. Rows with the same id are versions of one document, of
-    which the last one stays. The index is created, with the server's own mapping, unless it is there.
+    ``id`` makes a document's id from columns in braces, flattened ones such as ``window_start`` too. Rows with the same
+    id are versions of one document; the last one stays. A missing index is created with the server's default mapping.
 
     >>> to_opensearch("http://search:9200", "spend", id="{account}-{window_start}")
     hr.to_opensearch('http://search:9200', 'spend', id='{account}-{window_start}')
     """
     if writers is not None and writers < 1:
-        raise DefinitionError("WRITERS_INVALID", f"to_opensearch: writers={writers} must be 1 or more.")
+        raise DefinitionError("WRITERS_INVALID", f"to_opensearch: writers={writers} must be at least 1.")
     if (username is None) != (password is None):
         raise DefinitionError("LOGIN_INCOMPLETE", "to_opensearch: give both username= and password=, or neither.")
     login = None if username is None or password is None else (username, password)
