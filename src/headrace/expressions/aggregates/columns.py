@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 Integers = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,9 +50,6 @@ class Lists:
         offsets = np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
         lists = pa.LargeListArray.from_arrays(pa.array(offsets), self.elements.to_arrow())
         return pl.Series(values=lists, dtype=pl.List(self.elements.dtype))
-
-
-Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

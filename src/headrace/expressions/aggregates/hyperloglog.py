@@ -63,21 +63,21 @@ class HyperLogLog:
 
     def sketch(self, groups: pl.Series) -> pl.Series:
         """The sketches of lists of entries."""
-        lists, none = Lists.of(groups), np.empty(0, dtype=np.int64)
-        full = np.empty((0, self.registers), dtype=np.uint8)
-        return self._assembled(len(groups), (lists.owners, lists.elements.to_numpy().astype(np.int64)), (none, full))
+        lists = Lists.of(groups)
+        no_dense = np.empty(0, dtype=np.int64), np.empty((0, self.registers), dtype=np.uint8)
+        return self._assembled(len(groups), (lists.owners, lists.elements.to_numpy().astype(np.int64)), no_dense)
 
     def merge(self, groups: pl.Series) -> pl.Series:
         """The merged sketch of each list of sketches."""
         lists = Lists.of(groups)
         spans = ByteSpans.of(lists.elements)
         dense = np.flatnonzero(spans.lengths == self.registers)
-        held, first = np.unique(lists.owners[dense], return_index=True)
-        full = spans.rows(dense, self.registers)
-        if len(full):
-            full = np.maximum.reduceat(full, first, axis=0)
+        dense_owners, first = np.unique(lists.owners[dense], return_index=True)
+        registers = spans.rows(dense, self.registers)
+        if len(registers):
+            registers = np.maximum.reduceat(registers, first, axis=0)
         sketch, entries = self._sparse_entries(spans)
-        return self._assembled(len(groups), (lists.owners[sketch], entries), (held, full))
+        return self._assembled(len(groups), (lists.owners[sketch], entries), (dense_owners, registers))
 
     def count(self, sketches: pl.Series) -> pl.Series:
         """The estimated number of distinct values in each sketch."""
@@ -93,34 +93,36 @@ class HyperLogLog:
         return pl.Series(np.rint(cardinality(by_rank[:, : 66 - self.precision])).astype(np.int64))
 
     def _sparse_entries(self, spans: ByteSpans) -> tuple[Integers, Integers]:
-        """The sketch and the entry of each entry in a sparse sketch."""
+        """The entries of all sparse sketches: the number of each one's sketch, and the entry."""
         sparse = np.flatnonzero(spans.lengths < self.registers)
-        few = spans.lengths[sparse] // 4
-        place = np.arange(few.sum()) - np.repeat(np.cumsum(few) - few, few)
-        entries = spans.data.view("<u4")[np.repeat(spans.starts[sparse] // 4, few) + place]
-        return np.repeat(sparse, few), entries.astype(np.int64)
+        counts = spans.lengths[sparse] // 4
+        place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        entries = spans.data.view("<u4")[np.repeat(spans.starts[sparse] // 4, counts) + place]
+        return np.repeat(sparse, counts), entries.astype(np.int64)
 
     def _assembled(
         self, sketches: int, sparse: tuple[Integers, Integers], dense: tuple[Integers, Registers]
     ) -> pl.Series:
         """Sketches from entries with their owners, and from registers with theirs; the highest rank counts."""
-        (owners, entries), (held, full) = sparse, dense
+        (owners, entries), (dense_owners, registers) = sparse, dense
         row = np.full(sketches, -1)
-        row[held] = np.arange(len(held))
-        raising = row[owners] >= 0
-        register = row[owners[raising]] * self.registers + (entries[raising] >> _RANK_BITS)
-        np.maximum.at(full.reshape(-1), register, (entries[raising] % _RANKS).astype(np.uint8))
-        owners, entries = self._highest(owners[~raising], entries[~raising])
+        row[dense_owners] = np.arange(len(dense_owners))
+        # Entries of a sketch that is dense already raise its registers.
+        raise_dense = row[owners] >= 0
+        register = row[owners[raise_dense]] * self.registers + (entries[raise_dense] >> _RANK_BITS)
+        np.maximum.at(registers.reshape(-1), register, (entries[raise_dense] % _RANKS).astype(np.uint8))
+        owners, entries = self._highest(owners[~raise_dense], entries[~raise_dense])
+        # The others stay entries, unless there are so many that registers take no more bytes.
         filled = np.bincount(owners, minlength=sketches)
-        many = (4 * filled >= self.registers) | (row >= 0)
-        lengths = np.where(many, self.registers, 4 * filled)
+        is_dense = (4 * filled >= self.registers) | (row >= 0)
+        lengths = np.where(is_dense, self.registers, 4 * filled)
         starts = np.cumsum(lengths) - lengths
         data = np.zeros(lengths.sum() + 8, dtype=np.uint8)
-        place, spread = np.arange(len(owners)) - (np.cumsum(filled) - filled)[owners], many[owners]
-        data.view("<u4")[(starts[owners] // 4 + place)[~spread]] = entries[~spread]
-        data[(starts[owners] + (entries >> _RANK_BITS))[spread]] = entries[spread] % _RANKS
+        place, to_dense = np.arange(len(owners)) - (np.cumsum(filled) - filled)[owners], is_dense[owners]
+        data.view("<u4")[(starts[owners] // 4 + place)[~to_dense]] = entries[~to_dense]
+        data[(starts[owners] + (entries >> _RANK_BITS))[to_dense]] = entries[to_dense] % _RANKS
         spans = ByteSpans(data, starts, lengths)
-        spans.put(held, full)
+        spans.put(dense_owners, registers)
         return spans.series()
 
     def _highest(self, owners: Integers, entries: Integers) -> tuple[Integers, Integers]:
