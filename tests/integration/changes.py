@@ -47,7 +47,7 @@ def logged(folder: Path, table: str) -> list[dict[str, Any]]:
     ddl = ", ".join(f"`{column.name}` {ddl_type(column.shown)}" for column in columns)
     reader = ChangeLogReader(folder, full_name(table), polars_schema(parse_ddl(ddl)), "dead_letter")
     spans = pl.DataFrame({"first": [0], "until": [log_in(folder).next()]})
-    return [row for arrived in reader.read(spans, None) for row in arrived.decoded.rows.to_dicts()]  # type: ignore[arg-type]
+    return [row for arrived in reader.read(spans, None) for row in arrived.rows.to_dicts()]  # type: ignore[arg-type]
 
 
 def table_of(rows: Sequence[dict[str, Any]], key: str, columns: Sequence[str]) -> dict[Any, tuple[Any, ...]]:

@@ -13,8 +13,7 @@ from polars.testing import assert_frame_equal
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.generator.faults import FAULTS, ID_IN_RAW
-from headrace.generator.payments import Payments
+from headrace.generator.payments import FAULTS, ID_IN_RAW, Payments
 from headrace.json_codec import encode
 from headrace.observe import history
 

@@ -10,12 +10,14 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from headrace.connectors.kafka.librdkafka import Consumer, Messages, Wanted
+from headrace.connectors.base.messages import Payloads
+from headrace.connectors.kafka.consumer import ConfluentConsumer, PartitionConsumer, Wanted
+from headrace.connectors.kafka.librdkafka import LibrdkafkaConsumer
 from headrace.services.service import Service
 from tests.topics import create_topic
 
 Sent = tuple[bytes | None, bytes | None]
-EVERYTHING = Wanted(keys=True, moments=True)
+EVERYTHING = Wanted(keys=True, times=True)
 SETTINGS = {
     "group.id": "test",
     "enable.auto.commit": False,
@@ -26,10 +28,10 @@ SETTINGS = {
 }
 
 
-@pytest.fixture
-def consumer(kafka: Service) -> Iterator[Consumer]:
-    """One that takes 700 messages at the most."""
-    made = Consumer({"bootstrap.servers": kafka.address, **SETTINGS}, most=700)
+@pytest.fixture(params=[LibrdkafkaConsumer, ConfluentConsumer])
+def consumer(kafka: Service, request: pytest.FixtureRequest) -> Iterator[PartitionConsumer]:
+    """One of each kind, which polls 700 messages at the most: the same rows come out."""
+    made: PartitionConsumer = request.param({"bootstrap.servers": kafka.address, **SETTINGS}, most=700)
     yield made
     made.close()
 
@@ -57,31 +59,21 @@ def _sent(kafka: Service, topic: str, rows: list[Sent], **settings: object) -> N
     assert producer.flush(30) == 0
 
 
-def _read(consumer: Consumer, topic: str, span: tuple[int, int]) -> list[Messages]:
+def _read(consumer: PartitionConsumer, topic: str, span: tuple[int, int]) -> Payloads:
     """All messages of a span of offsets."""
     consumer.assign(topic, 0, span[0])
     found = []
     while True:
-        taken = consumer.take(span[1], 5.0, span, EVERYTHING)
-        found.append(taken.messages)
-        ends = [trouble.offset for trouble in taken.troubles if trouble.code == KafkaError._PARTITION_EOF]
-        if taken.reached >= span[1] or ends:
+        polled = consumer.poll(span[1], 5.0, span, EVERYTHING)
+        found.append(polled.payloads)
+        if polled.reached >= span[1]:
             consumer.unassign()
-            return found
+            return Payloads.concat(found)
 
 
-def _rows(found: list[Messages]) -> list[Sent]:
-    rows: list[Sent] = []
-    for messages in found:
-        text = messages.text.tobytes()
-        spans = zip(messages.starts.tolist(), messages.ends.tolist(), strict=True)
-        values = iter([text[start:end] for start, end in spans])
-        rows.extend(
-            (key, next(values) if there else None)
-            for key, there in zip(messages.keys, messages.present.tolist(), strict=True)
-        )
-        assert next(values, None) is None
-    return rows
+def _rows(found: Payloads) -> list[Sent]:
+    assert found.keys is not None
+    return list(zip(found.keys, found.listed(), strict=True))
 
 
 def _anything(seed: int, rows: int) -> list[Sent]:
@@ -93,26 +85,29 @@ def _anything(seed: int, rows: int) -> list[Sent]:
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "gzip"])
 def test_keys_values_offsets_and_times_are_those_that_were_sent(
-    kafka: Service, topic: str, consumer: Consumer, compression: str
+    kafka: Service, topic: str, consumer: PartitionConsumer, compression: str
 ) -> None:
     rows = _anything(7, 3_000)
     _sent(kafka, topic, rows, **{"compression.type": compression, "linger.ms": 20})
     found = _read(consumer, topic, (0, 3_000))
     assert _rows(found) == rows
-    assert [offset for each in found for offset in each.offsets.tolist()] == list(range(3_000))
-    assert [moment for each in found for moment in each.moments.tolist()] == list(range(1_000_000, 1_003_000))
+    assert found.positions.tolist() == list(range(3_000))
+    assert found.times is not None
+    assert (found.times // 1000).tolist() == list(range(1_000_000, 1_003_000))
 
 
-def test_values_are_lines_with_nothing_but_spaces_between_them(kafka: Service, topic: str, consumer: Consumer) -> None:
+def test_values_are_lines_with_nothing_but_spaces_between_them(
+    kafka: Service, topic: str, consumer: PartitionConsumer
+) -> None:
     rows: list[Sent] = [(b"key %d" % number, b'{"n":%d}' % number) for number in range(1_000)]
     _sent(kafka, topic, rows)
-    text = b"".join(each.text.tobytes() for each in _read(consumer, topic, (0, 1_000)))
+    text = _read(consumer, topic, (0, 1_000)).lines.data
     assert text.endswith(b"\n")
     assert [line.rstrip(b" ") for line in text.splitlines()] == [value for _, value in rows]
 
 
 def test_of_a_span_only_its_messages_come_and_marks_of_transactions_end_it(
-    kafka: Service, topic: str, consumer: Consumer
+    kafka: Service, topic: str, consumer: PartitionConsumer
 ) -> None:
     rows = _anything(8, 100)
     _sent(kafka, topic, rows, **{"transactional.id": topic})
@@ -125,26 +120,28 @@ def test_of_a_span_only_its_messages_come_and_marks_of_transactions_end_it(
     assert _rows(_read(consumer, topic, (90, 101))) == rows[90:]
 
 
-def test_what_was_not_asked_for_is_not_there(kafka: Service, topic: str, consumer: Consumer) -> None:
+def test_what_was_not_asked_for_is_not_there(kafka: Service, topic: str, consumer: PartitionConsumer) -> None:
     _sent(kafka, topic, [(b"key", b"value")])
     consumer.assign(topic, 0, 0)
-    taken = consumer.take(1, 5.0, (0, 1), Wanted(keys=False, moments=False))
-    assert (len(taken.messages), taken.messages.keys, taken.messages.moments.tolist()) == (1, [], [])
+    payloads = consumer.poll(1, 5.0, (0, 1), Wanted(keys=False, times=False)).payloads
+    assert (len(payloads), payloads.keys, payloads.times) == (1, None, None)
 
 
-def test_an_offset_that_is_gone_is_told_with_its_code(topic: str, consumer: Consumer) -> None:
+def test_an_offset_that_is_gone_is_told_with_its_code(topic: str, consumer: PartitionConsumer) -> None:
     consumer.assign(topic, 0, 50)
-    taken = consumer.take(1, 10.0, (50, 60), EVERYTHING)
-    assert [trouble.code for trouble in taken.troubles] == [KafkaError._AUTO_OFFSET_RESET]
-    assert "out of range" in taken.troubles[0].text.lower()
-    assert len(taken.messages) == 0
+    polled = consumer.poll(1, 10.0, (50, 60), EVERYTHING)
+    assert polled.failure is not None
+    assert polled.failure.code() == KafkaError._AUTO_OFFSET_RESET
+    assert "out of range" in polled.failure.str().lower()
+    assert len(polled.payloads) == 0
 
 
-def test_a_topic_that_is_not_there_has_no_bounds(kafka: Service, consumer: Consumer) -> None:
+def test_a_topic_that_is_not_there_has_no_bounds(kafka: Service, consumer: PartitionConsumer) -> None:
     with pytest.raises(KafkaException, match=r"UNKNOWN_(TOPIC|PARTITION)"):
         consumer.bounds(f"no{uuid.uuid4().hex}", 0, 5.0)
 
 
-def test_a_setting_that_is_not_known_is_refused_by_its_name() -> None:
+@pytest.mark.parametrize("kind", [LibrdkafkaConsumer, ConfluentConsumer])
+def test_a_setting_that_is_not_known_is_refused_by_its_name(kind: type[LibrdkafkaConsumer | ConfluentConsumer]) -> None:
     with pytest.raises(KafkaException, match=r"no\.such\.setting"):
-        Consumer({"no.such.setting": 1}, most=1)
+        kind({"group.id": "test", "no.such.setting": 1}, most=1)

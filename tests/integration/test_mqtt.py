@@ -17,9 +17,8 @@ from polars import read_parquet
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.connectors.files.landing import landed
 from headrace.connectors.mqtt.broker import Broker
-from headrace.connectors.mqtt.feed import Held, MqttFeed
+from headrace.connectors.mqtt.feed import MqttFeed, Unacknowledged, landed
 from headrace.connectors.mqtt.source import read_mqtt
 from headrace.connectors.servers import running
 from headrace.outages import OutageMarker, outages
@@ -64,7 +63,7 @@ def _until(said: Callable[[], bool]) -> None:
 class Forgetful(MqttFeed):
     """Crashes, as the broker sees it, between storing messages and saying so."""
 
-    def acknowledge(self, held: Sequence[Held]) -> None:
+    def acknowledge(self, held: Sequence[Unacknowledged]) -> None:
         """Says nothing."""
 
 

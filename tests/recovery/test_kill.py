@@ -13,8 +13,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from headrace.generator.faults import ID_IN_RAW
-from headrace.generator.payments import Payments
+from headrace.generator.payments import ID_IN_RAW, Payments
 from headrace.observe import history
 
 ROWS = 300_000

@@ -1,10 +1,10 @@
-"""A source that makes its own rows: Spark counts them, exactly once, and tasks turn each number into a row."""
+"""``hr.generate``: Spark counts rows, exactly once, and tasks turn each number into a row."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import polars as pl
 
-from headrace.connectors.base.decoding import Columns
-from headrace.connectors.base.gate import Arrived, Gate
+from headrace.connectors.base.decoding import Decoded
+from headrace.connectors.base.gate import Gate
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.messages import as_lines
-from headrace.connectors.base.source import Source, add_source, add_ticks
+from headrace.connectors.base.source import add_source, declared_columns
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import EPOCH, instant
 from headrace.generator.payments import Integers
 from headrace.graph import active_graph, check_name
-from headrace.schemas import parse_ddl, polars_schema
+from headrace.schemas import parse_ddl
 from headrace.storage import write_durably
 from headrace.wheel.task import Task
 
@@ -34,7 +34,7 @@ CATCHES_UP_AFTER = timedelta(hours=12)
 
 
 class Generator(Protocol):
-    """Something that knows every row of an endless stream by its index; its ``repr`` tells it from others."""
+    """Makes every row of an endless stream from its index; its ``repr`` identifies it in the checkpoint."""
 
     @property
     def schema(self) -> str:
@@ -53,8 +53,8 @@ class GeneratorReader:
     start: datetime
     rate: float
 
-    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Arrived]:
-        """The rows with these numbers; they arrived when Spark's counter says."""
+    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
+        """The rows with these numbers; their arrival is the newest time of Spark's counter."""
         due = raw.drop_nulls("value").sort("value")
         if due.is_empty():
             return
@@ -62,7 +62,7 @@ class GeneratorReader:
         lines = self.generator.lines(indices, start=self.start, rate=self.rate)["line"]
         newest = due.select(pl.col("timestamp").cast(pl.Int64).max()).item()
         decoded = self.decoder.decode_lines(as_lines(lines.to_list(), indices.astype(np.int64)))
-        yield Arrived(decoded, ORIGIN, newest)
+        yield replace(decoded, origin=ORIGIN, arrived=newest)
 
 
 def generate(
@@ -78,26 +78,31 @@ def generate(
 
     A row depends only on the generator, its number and ``start``. Without ``start`` the stream begins now, or, with a
     speed above 1, so far in the past that event time catches up with the clock only after twelve hours; the checkpoint
-    keeps that moment, so a restart goes on with the same rows. ``name`` identifies the source in the checkpoint and is
-    the generator's kind unless given.
+    keeps that moment, so a restart goes on with the same rows. ``name`` identifies the source in the checkpoint; the
+    default is the generator's kind.
+
+    >>> import headrace as hr
+    >>> @hr.pipeline
+    ... def spend(spark):
+    ...     payments = hr.generate(spark, hr.Payments(broken=0.01), rate=500)
+    ...     hr.write("spend", payments, hr.to_console())
     """
     called = name or type(generator).__name__.lower()
     check_name("source", called)
     if rate < 1 or speed <= 0:
         raise DefinitionError(
             "GENERATOR_TOO_SLOW",
-            f"generator {called!r}: rate={rate} and speed={speed} bring no rows. Give a rate of 1 or more rows a "
-            "second and a speed above 0, as in rate=1000, speed=60.",
+            f"generator {called!r}: rate={rate} and speed={speed} make no rows. rate must be at least 1 row per "
+            "second and speed above 0, as in rate=1000, speed=60.",
         )
     graph = active_graph()
     begins = _stored_start(graph.checkpoint / "generators" / f"{called}.json", start, speed)
     struct = parse_ddl(generator.schema)
-    columns = Columns(polars_schema(struct), frozenset(field.name for field in struct.fields if not field.nullable))
-    gate = Gate(called, GeneratorReader(generator, JsonLines(columns), begins, rate / speed), None)
-    # Spark deals numbers out in turn, so few tasks: rows that follow each other decode in one piece.
+    decoder = JsonLines(declared_columns(struct))
+    gate = Gate(called, GeneratorReader(generator, decoder, begins, rate / speed), None)
+    # Spark deals numbers to tasks in turn. With few tasks, neighbouring rows decode together.
     counter = spark.readStream.format("rate").option("rowsPerSecond", rate)
     raw = counter.option("numPartitions", 1 + rate // ROWS_OF_A_TASK).load()
-    folder = graph.checkpoint / "ticks" / called
     fingerprint: dict[str, object] = {
         "kind": "generator",
         "generator": repr(generator),
@@ -105,11 +110,11 @@ def generate(
         "speed": speed,
         "start": begins.isoformat(),
     }
-    return add_source(Source(add_ticks(raw, folder), gate, struct), fingerprint, folder)
+    return add_source(gate, raw, struct, fingerprint)
 
 
 def _stored_start(file: Path, given: datetime | None, speed: float) -> datetime:
-    """The stream's beginning: the given one, or else the one that the first start of this checkpoint chose."""
+    """The given start, or the one that the first run of this checkpoint chose."""
     if given is not None:
         return EPOCH + timedelta(microseconds=instant(given, argument="start"))
     if file.exists():

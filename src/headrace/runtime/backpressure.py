@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace.connectors.base.caps import cap_of, remove_cap, set_cap
+from headrace.connectors.base.source import cap_of, remove_cap, set_cap
 from headrace.errors import HeadraceError
 from headrace.runtime.modes import Mode
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import polars as pl
 
-from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Decoded
-from headrace.connectors.base.gate import Arrived, Gate
+from headrace.connectors.base.decoding import POSITION, Decoded
+from headrace.connectors.base.gate import Gate
 from headrace.connectors.base.sink import Written
 from headrace.event_time.record import MemoryBatchLog
 from headrace.event_time.time_keeper import TimeKeeper, Topology
@@ -76,7 +76,7 @@ class MapInMemory:
 class NothingToRead:
     """The reader of a gate whose rows are handed to it."""
 
-    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Arrived]:
+    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
         """Nothing."""
         yield from ()
 
@@ -187,8 +187,7 @@ class InlineEngine:
 
     def _gated(self, rows: Sequence[At], side: Side, task: Task) -> Iterator[pl.DataFrame]:
         frame = self._setting.frame(rows, side).with_row_index(POSITION).cast({POSITION: pl.Int64})
-        decoded = Decoded(frame, pl.DataFrame(schema=DEAD_SCHEMA))
-        return self._gates[side].admit([Arrived(decoded, "timeline", self._setting.clock)], task)
+        return self._gates[side].admit([Decoded(frame, origin="timeline", arrived=self._setting.clock)], task)
 
     def _stateful(self) -> list[AnyOperator]:
         return [operator for operator in self._operators if not isinstance(operator, Stateless)]

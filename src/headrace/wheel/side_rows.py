@@ -64,23 +64,23 @@ DEAD_LETTER_SCHEMA = {
 }
 
 
-def letters(dead: pl.DataFrame, *, source: str, origin: str, task: Task) -> pl.DataFrame:
-    """Dead rows (``position``, ``reason``, ``detail``, ``raw``) with where they came from and when."""
+def dead_letters(dead: pl.DataFrame, *, source: str, origin: str, batch: int, clock: int) -> pl.DataFrame:
+    """Dead letters from rows with ``position``, ``reason``, ``detail`` and ``raw``; ``clock`` is in microseconds."""
     return dead.select(
         pl.lit(source).alias("source"),
         pl.lit(origin).alias("origin"),
-        "position",
+        pl.col("position").cast(pl.Int64),
         "reason",
         "detail",
         "raw",
-        pl.lit(task.record.batch, pl.Int64).alias("batch"),
-        pl.lit(task.record.clock).cast(MOMENT).alias("read_at"),
+        pl.lit(batch, pl.Int64).alias("batch"),
+        pl.lit(clock).cast(MOMENT).alias("read_at"),
     )
 
 
 def failed_letters(failed: pl.DataFrame, *, step: str, task: Task) -> pl.DataFrame:
-    """Rows for which the code of a step's author failed."""
+    """Dead letters from rows that a step's user function failed on."""
     dead = failed.select(
         pl.lit(None, pl.Int64).alias("position"), "reason", "detail", pl.col("row").cast(pl.Binary).alias("raw")
     )
-    return letters(dead, source=step, origin=f"step {step}", task=task)
+    return dead_letters(dead, source=step, origin=f"step {step}", batch=task.record.batch, clock=task.record.clock)

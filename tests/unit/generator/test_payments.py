@@ -16,8 +16,7 @@ from polars.testing import assert_frame_equal
 from headrace.connectors.base.decoding import EVENT_TIME_IN_FUTURE, NO_EVENT_TIME, REASONS, Columns
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.errors import DefinitionError
-from headrace.generator.faults import FAULTS, ID_IN_RAW
-from headrace.generator.payments import Payments
+from headrace.generator.payments import FAULTS, ID_IN_RAW, Payments
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 COLUMNS = Columns(

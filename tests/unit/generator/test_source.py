@@ -55,9 +55,9 @@ def test_any_share_of_the_numbers_gives_the_rows_with_these_numbers() -> None:
     indices = np.array([1, 3, 5, 900])
     lines = TROUBLE.lines(indices, start=START, rate=10.0)["line"].to_list()
     expected = JsonLines(COLUMNS).decode_lines(as_lines(lines, indices))
-    assert_frame_equal(arrived.decoded.rows, expected.rows)
-    assert_frame_equal(arrived.decoded.dead, expected.dead)
-    assert arrived.decoded.rows.height + arrived.decoded.dead.height == 4
+    assert_frame_equal(arrived.rows, expected.rows)
+    assert_frame_equal(arrived.dead, expected.dead)
+    assert arrived.rows.height + arrived.dead.height == 4
     assert arrived.arrived == (START + timedelta(seconds=900)).timestamp() * 1_000_000
 
 

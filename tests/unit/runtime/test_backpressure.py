@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.connectors.base.caps import cap_of
+from headrace.connectors.base.source import cap_of
 from headrace.runtime.backpressure import SMALLEST_CAP, Pace, Throttle
 
 

@@ -1,4 +1,4 @@
-"""From the values a file holds to the declared types, with every value that does not fit named."""
+"""Conversion of values to their declared types; every value that does not fit is reported."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import polars as pl
+import pyarrow as pa
 
 from headrace.connectors.base.decoding import (
     BAD_TIMESTAMP,
@@ -13,6 +14,7 @@ from headrace.connectors.base.decoding import (
     MISSING_VALUE,
     OUT_OF_RANGE,
     POSITION,
+    PROBLEM_SCHEMA,
     WRONG_TYPE,
     Columns,
     field_types,
@@ -21,16 +23,24 @@ from headrace.connectors.base.decoding import (
     readable,
     type_name,
 )
-from headrace.connectors.base.timestamps import parse_dates, parse_timestamps
 
-PROBLEM_SCHEMA = {"position": pl.Int64, "reason": pl.String, "detail": pl.String}
 _WHOLE_NUMBER = r"^[+-]?[0-9]+$"
 _PLAIN_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)$"
 _ANY_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64)
+# Date, optional time with optional seconds and fraction, optional zone. Years have four digits.
+_DATE = "([0-9]{4}-[0-9]{2}-[0-9]{2})"
+_TIME = r"(?:[T ]([0-9]{2}:[0-9]{2})(:[0-5][0-9])?(\.[0-9]{1,9})?)?"
+_ANY_TIME = f"^{_DATE}{_TIME}(Z|[+-][0-9]{{2}}(?::?[0-9]{{2}})?)?$"
+# What most systems write: all of this is a time, unless its month has no such day.
+_USUAL_TIME = (
+    "^[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+    r"[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?"
+)
+_MICROSECOND_DIGITS = len("2026-01-02T03:04:05.123456")
 
 Reading = Callable[[pl.Series, pl.DataType, str], pl.Series]
-"""How the text of plain values at a path becomes their declared type; null where it does not fit."""
+"""Converts the text of plain values at a path to their declared type; null where it does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,7 @@ class Failure:
 def settle(read: pl.DataFrame, columns: Columns, reading: Reading | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The rows that fit the declared columns, and for each other row its first problem in column order.
 
-    ``reading`` stands for a format's own way to write plain values as text.
+    ``reading`` replaces the conversion from text, for formats that write values in their own way.
 
     >>> read = pl.DataFrame({"on": ["2026-05-01", "soon"], POSITION: [1, 2]})
     >>> rows, problems = settle(read, Columns({"on": pl.Date()}))
@@ -77,7 +87,7 @@ def settle(read: pl.DataFrame, columns: Columns, reading: Reading | None = None)
 def convert(
     values: pl.Series, declared: pl.DataType, path: str, reading: Reading | None = None
 ) -> tuple[pl.Series, list[Failure]]:
-    """The values in the declared type, null where one does not fit, and what did not fit."""
+    """The values in the declared type, null where one does not fit, and those that do not fit."""
     if values.dtype == declared and reading is None:
         return values, []
     if isinstance(declared, pl.Struct) and isinstance(values.dtype, pl.Struct):
@@ -91,11 +101,11 @@ def convert(
     if converted.null_count() == values.null_count():
         return converted, []
     failed = converted.is_null() & values.is_not_null()
-    return converted, [Failure(path, declared, _spoken(values).set(~failed, None))]
+    return converted, [Failure(path, declared, _shown(values).set(~failed, None))]
 
 
 def from_text(text: pl.Series, declared: pl.DataType) -> pl.Series:
-    """What the text says in the declared type; null where it is no such value."""
+    """Text as values of the declared type; null where it does not fit."""
     value = pl.col("value")
     result: pl.Expr
     match declared:
@@ -122,10 +132,10 @@ def from_text(text: pl.Series, declared: pl.DataType) -> pl.Series:
 
 
 def from_value(values: pl.Series, declared: pl.DataType) -> pl.Series:
-    """A cast that gives null wherever it would change the value; a float may lose digits, a time its nanoseconds."""
+    """A cast that gives null instead of another value; a float may lose digits, and a time its nanoseconds."""
     if isinstance(values.dtype, pl.Datetime) and isinstance(declared, pl.Datetime):
         if (declared.time_zone is None) != (values.dtype.time_zone is None):
-            # Of a time that no calendar has nobody knows what a clock elsewhere says.
+            # A time outside the calendar has no local time in another zone.
             local = values.dtype.time_zone not in (None, "UTC")
             values = (_in_calendar(values) if local else values).dt.replace_time_zone(declared.time_zone)
         return values.cast(declared, strict=False)
@@ -148,7 +158,7 @@ def from_value(values: pl.Series, declared: pl.DataType) -> pl.Series:
 
 
 def from_bytes(values: pl.Series) -> pl.Series:
-    """The text that the bytes are in UTF-8; null where they are none.
+    """Bytes as UTF-8 text; null where they are not UTF-8.
 
     >>> from_bytes(pl.Series([b"a", b"\\xff"])).to_list()
     ['a', None]
@@ -162,14 +172,14 @@ def from_bytes(values: pl.Series) -> pl.Series:
 
 
 def _in_calendar(times: pl.Series) -> pl.Series:
-    """The times that can be written; null instead of the others."""
+    """The times inside the calendar; null instead of the others."""
     assert isinstance(times.dtype, (pl.Date, pl.Datetime))  # for the type checker
     written = times.to_frame("time").select(in_calendar(pl.col("time"), times.dtype)).to_series()
     return times.set(~written, None)
 
 
 def _kind(kind: pl.DataType) -> str:
-    """Types between which a cast keeps a value's meaning: a number is neither a time nor a truth value."""
+    """The group of types between which a cast keeps the meaning: a number is neither a time nor a boolean."""
     if kind.is_numeric():
         return "number"
     return "time" if kind.is_temporal() else type(kind).__name__
@@ -232,10 +242,61 @@ def _reason(declared: pl.DataType, found: pl.Expr) -> pl.Expr:
     return pl.when(fits_not).then(pl.lit(OUT_OF_RANGE)).otherwise(pl.lit(WRONG_TYPE))
 
 
-def _spoken(values: pl.Series) -> pl.Series:
+def _shown(values: pl.Series) -> pl.Series:
     if values.dtype == pl.Binary:
         return values.bin.encode("hex")
     text = values.to_frame("value").select(readable(pl.col("value"), values.dtype)).to_series()
     if values.dtype.is_nested():
         return pl.Series(values.name, [None if value is None else str(value) for value in text], dtype=pl.String)
     return text.cast(pl.String)
+
+
+def parse_dates(text: pl.Series) -> pl.Series:
+    """Dates from ``YYYY-MM-DD``; null for any other text.
+
+    >>> parse_dates(pl.Series(["2026-02-28", "2026-02-30", "26-2-1"])).is_null().to_list()
+    [False, True, True]
+    """
+    exact = text.to_frame("text").select(pl.when(pl.col("text").str.contains(f"^{_DATE}$")).then(pl.col("text")))
+    return exact.to_series().str.to_date("%Y-%m-%d", strict=False)
+
+
+def parse_timestamps(text: pl.Series, *, zoned: bool) -> pl.Series:
+    """Times in UTC, or local times without a zone, from ISO 8601; null for any other text.
+
+    A zoned column takes text without a zone as UTC; a column without a zone refuses text with one.
+
+    >>> times = parse_timestamps(pl.Series(["2026-01-02 03:04:05+01:00", "yesterday"]), zoned=True)
+    >>> [None if time is None else time.isoformat() for time in times]
+    ['2026-01-02T02:04:05+00:00', None]
+    """
+    whole = pl.col("text")
+    usual = whole.str.contains(_USUAL_TIME + ("Z?$" if zoned else "$"))
+    digits = whole.str.strip_suffix("Z").str.head(_MICROSECOND_DIGITS)
+    exact = text.to_frame("text").select(pl.when(usual).then(digits)).to_series()
+    try:
+        # pyarrow parses several times faster than Polars, but fails as a whole and takes dates alone, hours alone, ...
+        times = pl.Series(text.name, exact.to_arrow().cast(pa.timestamp("us")), dtype=pl.Datetime("us"))
+    except pa.ArrowInvalid:
+        return _any_timestamps(text, zoned=zoned)
+    times = times.dt.replace_time_zone("UTC") if zoned else times
+    rest = (times.is_null() & text.is_not_null()).arg_true()
+    return times if rest.is_empty() else times.scatter(rest, _any_timestamps(text.gather(rest), zoned=zoned))
+
+
+def _any_timestamps(text: pl.Series, *, zoned: bool) -> pl.Series:
+    parts = text.rename("text").to_frame().select(pl.col("text").str.extract_groups(_ANY_TIME)).unnest("text")
+    day, clock, seconds, fraction, zone = (pl.col(name) for name in parts.columns)
+    whole = (
+        day
+        + "T"
+        + clock.fill_null("00:00")
+        + seconds.fill_null(":00")
+        + pl.when(seconds.is_not_null()).then(fraction.fill_null("")).when(fraction.is_null()).then(pl.lit(""))
+    )
+    if not zoned:
+        times = parts.select(pl.when(zone.is_null()).then(whole)).to_series()
+        return times.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", time_unit="us", strict=False)
+    known = pl.when(clock.is_not_null() | zone.is_null()).then(zone.fill_null("Z"))
+    times = parts.select(whole + known).to_series()
+    return times.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%#z", time_unit="us", time_zone="UTC", strict=False)

@@ -1,4 +1,4 @@
-"""CSV files with one record a line: columns by one bulk split, and a line with quotes field by field."""
+"""CSV files with one record per line: Polars reads well-formed lines together, the others are split one by one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from io import BytesIO
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from headrace.connectors.base.conversion import settle
-from headrace.connectors.base.dead_lines import Verdict, dead_lines
 from headrace.connectors.base.decoding import (
     NOT_CSV,
     NOT_UTF8,
@@ -20,6 +20,8 @@ from headrace.connectors.base.decoding import (
     WRONG_FIELD_COUNT,
     Columns,
     Decoded,
+    Verdict,
+    dead_lines,
     type_name,
     unreadable,
 )
@@ -34,7 +36,7 @@ Fields = list[str | None]
 class CsvLines:
     """Decodes CSV files; with a header, columns are matched by name and others are ignored.
 
-    An empty field is null, a quoted empty one is empty text; a quote inside quotes is doubled.
+    An empty field is null, a quoted empty field is empty text; a quote inside quotes is doubled.
 
     >>> CsvLines(Columns({"id": pl.Int64()}), separator=";;")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -56,9 +58,7 @@ class CsvLines:
                     f"{argument}={character!r} is not one ASCII character. Give one, as in ','.",
                 )
         if self.separator == self.quote:
-            raise DefinitionError(
-                "CSV_QUOTE", f"quote={self.quote!r} is the separator too, so no field could be told. Give another one."
-            )
+            raise DefinitionError("CSV_QUOTE", f"quote={self.quote!r} is also the separator. Give another character.")
         for name, declared in self.columns.types.items():
             if declared.is_nested():
                 raise DefinitionError(
@@ -97,39 +97,48 @@ class CsvLines:
 
     def _decode(self, lines: Lines, names: list[str]) -> Decoded:
         verdicts: dict[int, Verdict] = {}
-        quoted, separators = _counts(lines, self.quote) > 0, _counts(lines, self.separator)
-        too_large = lines.ends - lines.starts > self.max_row_bytes
-        for index in np.flatnonzero(too_large).tolist():
+        for index in np.flatnonzero(lines.ends - lines.starts > self.max_row_bytes).tolist():
             verdicts[index] = (TOO_LARGE, f"the line is longer than {self.max_row_bytes} bytes")
         for index, detail in _not_utf8(lines).items():
             verdicts.setdefault(index, (NOT_UTF8, detail))
-        judged = np.zeros(len(lines), dtype=np.bool_)
-        judged[list(verdicts)] = True
-        wrong = ~judged & ~quoted & (separators != len(names) - 1)
+        left = np.ones(len(lines), dtype=np.bool_)
+        left[list(verdicts)] = False
+        quoted, separators = _counts(lines, self.quote) > 0, _counts(lines, self.separator)
+        wrong = left & ~quoted & (separators != len(names) - 1)
         for index, count in zip(np.flatnonzero(wrong).tolist(), (separators[wrong] + 1).tolist(), strict=True):
             verdicts[index] = _field_count(count, names)
-        plain = self._plain(lines.take(np.flatnonzero(~judged & ~quoted & ~wrong)), names)
-        careful = self._careful(lines, np.flatnonzero(~judged & quoted), names, verdicts)
-        read = plain if careful.height == 0 else pl.concat([plain, careful]).sort(POSITION)
+        bulk = left & ~quoted & ~wrong
+        candidates = np.flatnonzero(left & quoted)
+        bulk[candidates] = self._well_formed(lines.take(candidates), len(names))
+        read = self._bulk(lines.take(np.flatnonzero(bulk)), names)
+        odd = np.flatnonzero(left & quoted & ~bulk)
+        if len(odd) > 0:
+            read = pl.concat([read, self._one_by_one(lines, odd, names, verdicts)]).sort(POSITION)
         binary = [pl.col(name).cast(pl.Binary) for name, kind in self.columns.types.items() if kind == pl.Binary]
         rows, problems = settle(read.with_columns(binary), self.columns)
         return Decoded(rows, dead_lines(lines, verdicts, problems), lines)
 
-    def _plain(self, lines: Lines, names: list[str]) -> pl.DataFrame:
-        numbered = [str(index) for index in range(len(names))]
+    def _well_formed(self, lines: Lines, fields: int) -> npt.NDArray[np.bool_]:
+        """Which lines have so many fields and quotes only around whole fields, so that Polars splits them rightly."""
+        quote, separator = re.escape(self.quote), re.escape(self.separator)
+        field = f"(?:{quote}(?:[^{quote}]|{quote}{quote})*{quote}|[^{quote}{separator}]*)"
+        texts = pl.Series(lines.raw(), dtype=pl.Binary).cast(pl.String)
+        return texts.str.contains(f"^{field}(?:{separator}{field}){{{fields - 1}}}$").to_numpy()
+
+    def _bulk(self, lines: Lines, names: list[str]) -> pl.DataFrame:
+        numbered = dict.fromkeys(map(str, range(len(names))), pl.String)
         if len(lines) == 0:
-            return self._named(pl.DataFrame(schema=dict.fromkeys(numbered, pl.String)), names, lines.positions)
+            return self._named(pl.DataFrame(schema=numbered), names, lines.positions)
         text = b"\n".join(lines.raw()) if b"\r" in lines.data else lines.text()
+        quote = self.quote if self.quote.encode() in text else None
         frame = pl.read_csv(
-            BytesIO(text),
-            has_header=False,
-            separator=self.separator,
-            quote_char=None,
-            schema=dict.fromkeys(numbered, pl.String),
+            BytesIO(text), has_header=False, separator=self.separator, quote_char=quote, schema=numbered
         )
         return self._named(frame, names, lines.positions)
 
-    def _careful(self, lines: Lines, indices: Integers, names: list[str], verdicts: dict[int, Verdict]) -> pl.DataFrame:
+    def _one_by_one(
+        self, lines: Lines, indices: Integers, names: list[str], verdicts: dict[int, Verdict]
+    ) -> pl.DataFrame:
         records: list[Fields] = []
         good: list[int] = []
         for index, line in zip(indices.tolist(), lines.take(indices).raw(), strict=True):
@@ -141,7 +150,7 @@ class CsvLines:
             else:
                 records.append(fields)
                 good.append(index)
-        numbered = dict.fromkeys((str(index) for index in range(len(names))), pl.String)
+        numbered = dict.fromkeys(map(str, range(len(names))), pl.String)
         frame = pl.DataFrame(records, schema=numbered, orient="row")
         return self._named(frame, names, lines.positions[np.array(good, dtype=np.int64)])
 

@@ -1,15 +1,17 @@
-"""What every decoder of a file gives back: good rows, dead rows, and the reason of each dead one."""
+"""What a decoder gives back: good rows, dead rows, and the reason for each dead row."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
 import polars as pl
 
 from headrace.connectors.base.lines import Lines
+from headrace.event_time.tracker import WHOLE
 
 POSITION = "__position"
 RAW_BYTES = 64 * 1024
@@ -67,9 +69,14 @@ DEAD_SCHEMA: Mapping[str, type[pl.DataType]] = {
 }
 
 
+PROBLEM_SCHEMA = {"position": pl.Int64, "reason": pl.String, "detail": pl.String}
+Verdict = tuple[str, str]
+"""Reason and detail of a dead row."""
+
+
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The declared columns in order, and which of them may not be null.
+    """The declared columns in order, and which of them must not be null.
 
     >>> Columns({"id": pl.String(), "amount": pl.Float64()}, required=frozenset({"id"})).names
     ['id', 'amount']
@@ -87,22 +94,39 @@ class Columns:
         return pl.DataFrame(schema={**self.types, POSITION: pl.Int64()})
 
 
+def no_dead_rows() -> pl.DataFrame:
+    return pl.DataFrame(schema=DEAD_SCHEMA)
+
+
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """One chunk of a file: ``rows`` (declared columns and position) and ``dead`` together are all rows read."""
+    """One chunk of a source: ``rows`` (declared columns and position) and ``dead`` together are all rows read.
+
+    A decoder fills the first four fields; the source's reader adds where the chunk came from and when it arrived.
+    """
 
     rows: pl.DataFrame
-    dead: pl.DataFrame
+    dead: pl.DataFrame = field(default_factory=no_dead_rows)
     lines: Lines | None = None
+    """The text that the rows were read from, if there is any."""
     skipped: int = 0
-    """Messages beside them that say nothing of their own, such as the tombstone after a delete."""
+    """Messages that carry no row, such as the tombstone after a delete."""
+    origin: str = ""
+    """The file or topic partition."""
+    arrived: int | pl.Series = 0
+    """Arrival time in microseconds: one for all rows, or one for each."""
+    partition: str = WHOLE
+    """The source's partition, if it has any: each has its own watermark."""
+    unread: int = 0
+    """Rows of the partition that wait after this chunk."""
+    lost: int = 0
+    """Rows before this chunk that the source no longer has."""
 
     def raw(self, rows: pl.DataFrame) -> pl.Series:
-        """The bytes that some of the good rows came from: their lines, or JSON where the file holds no text."""
+        """The bytes that some of the good rows came from: their lines, or JSON where the source holds no text."""
         if self.lines is not None:
             return self.lines.raw_at(rows[POSITION], RAW_BYTES)
-        declared = rows.select(name for name in self.rows.columns if name != POSITION)
-        return as_json(declared)
+        return as_json(rows.select(name for name in self.rows.columns if name != POSITION))
 
 
 class Decoder(Protocol):
@@ -111,16 +135,33 @@ class Decoder(Protocol):
     def decode(self, path: str) -> Iterator[Decoded]: ...
 
 
+def dead_lines(lines: Lines, verdicts: Mapping[int, Verdict], problems: pl.DataFrame) -> pl.DataFrame:
+    """Dead rows in file order: ``verdicts`` by a line's index in the chunk, and ``problems`` of single values."""
+    if not verdicts and problems.height == 0:
+        return no_dead_rows()
+    order = sorted(verdicts)
+    judged = pl.DataFrame(
+        {
+            "position": lines.positions[np.array(order, dtype=np.int64)],
+            "reason": [verdicts[index][0] for index in order],
+            "detail": [verdicts[index][1] for index in order],
+        },
+        schema=PROBLEM_SCHEMA,
+    )
+    dead = pl.concat([judged, problems]).sort("position")
+    return dead.with_columns(lines.raw_at(dead["position"], RAW_BYTES))
+
+
 def as_json(rows: pl.DataFrame) -> pl.Series:
-    """Each row as JSON text, for rows of files that hold no text themselves."""
-    # As Python's own objects, times could not be of a year after 9999.
+    """Each row as JSON text, for sources that hold no text."""
+    # Times become text first, because Python's own objects end with the year 9999.
     plain = rows.select(readable(pl.col(name), kind).alias(name) for name, kind in rows.schema.items())
     texts = (json.dumps(row, default=str, ensure_ascii=False).encode()[:RAW_BYTES] for row in plain.to_dicts())
     return pl.Series("raw", list(texts), dtype=pl.Binary)
 
 
 def readable(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
-    """A value with the times in it as text; those that no calendar has, and durations, are numbers of their unit.
+    """A value with its times as text; durations and times outside the calendar become numbers of their unit.
 
     >>> times = pl.DataFrame({"at": [0, 2**63 - 1, None]}, schema={"at": pl.Datetime("us")})
     >>> times.select(readable(pl.col("at"), pl.Datetime("us"))).to_series().to_list()
@@ -146,13 +187,13 @@ def readable(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
 
 
 def in_calendar(time: pl.Expr, kind: pl.Datetime | pl.Date) -> pl.Expr:
-    """Whether a time is of a year that can be written, about 262,000 both ways."""
+    """Whether a time can be written: years from about -262,000 to 262,000."""
     units = _UNITS_A_DAY[kind.time_unit] if isinstance(kind, pl.Datetime) else 1
     return (time.to_physical() // units).is_between(_FIRST_DAY, _LAST_DAY)
 
 
 def unreadable(columns: Columns, detail: str) -> Decoded:
-    """The one dead row that stands for a file, or the rest of it, that cannot be read."""
+    """One dead row for a file, or the rest of it, that cannot be read."""
     first_line = detail.strip().splitlines()[0] if detail.strip() else "unknown error"
     row = {"position": [0], "reason": [FILE_UNREADABLE], "detail": [first_line], "raw": [b""]}
     return Decoded(columns.empty(), pl.DataFrame(row, schema=DEAD_SCHEMA))

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from headrace.connectors.base.sink import BatchIdentity, Delivered, TaskSink, Unreachable, WriterBatch, Written
 from headrace.outages import OutageMarker
-from headrace.schemas import MOMENT, from_arrow
-from headrace.wheel.side_rows import write_rows
+from headrace.schemas import from_arrow
+from headrace.wheel.side_rows import dead_letters, write_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -114,25 +114,13 @@ def _writing(
         letters = f"{context.side_folder}/{batch.batch}/sink.{batch.output}/{uuid.uuid4().hex}.arrow"
         refused = 0 if delivered.refused is None else delivered.refused.height
         if delivered.refused is not None and refused > 0:
-            write_rows(letters, _letters(delivered.refused, sink.place, batch, context.clock))
+            dead = delivered.refused.with_row_index("position")
+            where = {"source": f"{batch.flow}.{batch.output}", "origin": sink.place}
+            write_rows(letters, dead_letters(dead, **where, batch=batch.batch, clock=context.clock))
         counts = (rows.height, delivered.written, delivered.superseded, delivered.already_marked, refused)
         yield pa.record_batch([[value] for value in (part.number, *counts, letters)], schema=_RESULT)
 
     return write_part
-
-
-def _letters(refused: pl.DataFrame, place: str, batch: BatchIdentity, clock: int) -> pl.DataFrame:
-    """Refused rows as dead letters. Their origin is the sink, as a source's is a file or topic."""
-    return refused.with_row_index("position").select(
-        pl.lit(f"{batch.flow}.{batch.output}").alias("source"),
-        pl.lit(place).alias("origin"),
-        pl.col("position").cast(pl.Int64),
-        "reason",
-        "detail",
-        "raw",
-        pl.lit(batch.batch, pl.Int64).alias("batch"),
-        pl.lit(clock).cast(MOMENT).alias("read_at"),
-    )
 
 
 def _deliver_when_reachable(

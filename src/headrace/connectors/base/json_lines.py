@@ -1,50 +1,65 @@
-"""JSON lines: whole chunks by one strict bulk decode, and line by line only where that refuses."""
+"""JSON lines: Polars decodes whole chunks; where it refuses, each doubtful line is judged on its own."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from io import BytesIO
+from math import isinf
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from headrace.connectors.base.conversion import settle
-from headrace.connectors.base.dead_lines import Verdict, dead_lines
 from headrace.connectors.base.decoding import (
+    FOUND_CHARACTERS,
+    NOT_AN_OBJECT,
     NOT_JSON,
+    NOT_UTF8,
     OUT_OF_RANGE,
     POSITION,
     TOO_LARGE,
     WRONG_TYPE,
     Columns,
     Decoded,
+    Verdict,
+    dead_lines,
     field_types,
     inner_type,
+    mismatch,
     plain_types,
     unreadable,
 )
-from headrace.connectors.base.json_screen import plausible
-from headrace.connectors.base.json_verdicts import Judge
 from headrace.connectors.base.lines import CHUNK_BYTES, MAX_ROW_BYTES, Integers, Lines, read_lines
 from headrace.storage import open_binary
 
-_FAN_OUT = 16
-_JUDGED_AT_ONCE = 256
+Check = Callable[[Any], Verdict | None]
+Mask = npt.NDArray[np.bool_]
+
 _PAIR_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 _LONG_NUMBER = re.compile(rb"[0-9.]{17}")
+# Steps over escaped backslashes and whole surrogate pairs, so that the group holds half a pair.
+_HALF_PAIR = re.compile(
+    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+_EXACT_DIGITS = 15
+_BIGGEST = 2**63  # smaller integers are read as 64 bits and narrowed in bulk
 
 
 class _Refused(Exception):
-    """The bulk decoder does not take these lines as they are."""
+    """Polars does not decode these lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonLines:
-    """Decodes files of one JSON object a line; fields that are not declared are ignored.
+    """Decodes files of one JSON object per line; fields that are not declared are ignored.
 
-    Of two equal keys the first counts, as in the bulk decoder. Numbers and objects in a STRING column become text.
+    Of two equal keys the first counts, as in Polars. Numbers and objects in a STRING column become text.
     A decimal given as a JSON number may have 15 digits; longer ones must be sent as text.
     """
 
@@ -61,77 +76,66 @@ class JsonLines:
             yield unreadable(self.columns, str(error))
 
     def decode_lines(self, lines: Lines) -> Decoded:
-        chunk = _Chunk(lines, self.columns, {name: read_type(kind) for name, kind in self.columns.types.items()})
-        return chunk.decode(self.max_row_bytes)
+        schema = {name: read_type(kind) for name, kind in self.columns.types.items()}
+        return _JsonChunk(lines, self.columns, schema).decode(self.max_row_bytes)
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
+class _JsonChunk:
     lines: Lines
     columns: Columns
-    schema: dict[str, pl.DataType]
+    schema: Mapping[str, pl.DataType]
 
     def decode(self, max_row_bytes: int) -> Decoded:
         too_large = self.lines.ends - self.lines.starts > max_row_bytes
-        doubtful = self._doubtful() & ~too_large
-        frames, blocks = self._bulk(np.flatnonzero(~too_large & ~doubtful))
-        refused = np.sort(np.concatenate([*blocks, np.flatnonzero(doubtful)]))
-        verdicts: dict[int, Verdict] = {}
-        for index in np.flatnonzero(too_large).tolist():
-            verdicts[index] = (TOO_LARGE, f"the line is longer than {max_row_bytes} bytes")
-        if len(refused) > 0:
-            frames.extend(self._judged(refused, verdicts))
-        read = pl.concat(frames) if frames else pl.DataFrame(schema={**self.schema, POSITION: pl.Int64})
-        rows, problems = settle(read if len(frames) < 2 else read.sort(POSITION), self.columns)
+        detail = f"the line is longer than {max_row_bytes} bytes"
+        verdicts = dict.fromkeys(np.flatnonzero(too_large).tolist(), (TOO_LARGE, detail))
+        bulk = ~too_large & ~self._doubtful()
+        frames: list[pl.DataFrame] = []
+        try:
+            frames.append(self._frame(np.flatnonzero(bulk)))
+        except _Refused:
+            # Without this screen, one bad line in a hundred thousand sends them all to the judge: 5 times the work.
+            bulk &= self._plausible()
+            try:
+                frames.append(self._frame(np.flatnonzero(bulk)))
+            except _Refused:
+                bulk[:] = False
+        judged = np.flatnonzero(~bulk & ~too_large)
+        if len(judged) > 0:
+            frames.extend(self._judged(judged, verdicts))
+        read = frames[0] if len(frames) == 1 else pl.concat([self._nothing(), *frames]).sort(POSITION)
+        rows, problems = settle(read, self.columns)
         return Decoded(rows, dead_lines(self.lines, verdicts, problems), self.lines)
 
-    def _doubtful(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Lines that the bulk decoder would take but may change: half surrogate pairs, long decimals."""
+    def _doubtful(self) -> Mask:
+        """Lines that Polars would take but may change: half surrogate pairs, long decimals."""
         doubtful = np.zeros(len(self.lines), dtype=np.bool_)
         data = self.lines.data
         found = [match.start() for match in _PAIR_ESCAPE.finditer(data)] if b"\\" in data else []
-        if any(isinstance(leaf, pl.Decimal) for kind in self.columns.types.values() for leaf in plain_types(kind)):
+        if _has_decimals(self.columns):
             found.extend(match.start() for match in _LONG_NUMBER.finditer(data))
         if found:
             doubtful[np.searchsorted(self.lines.starts, found, side="right") - 1] = True
         return doubtful
 
-    def _bulk(self, indices: Integers) -> tuple[list[pl.DataFrame], list[Integers]]:
-        """Frames of the blocks that decode whole, and the lines of those that do not."""
-        if len(indices) == 0:
-            return [], []
-        try:
-            return [self._frame(indices)], []
-        except _Refused:
-            if len(indices) <= _JUDGED_AT_ONCE:
-                return [], [indices]
-        likely = plausible(self.lines.take(indices), self.schema)
-        if 2 * likely.sum() < len(indices):
-            return self._blocks(indices)
-        try:
-            return [self._frame(indices[likely])], [indices[~likely]]
-        except _Refused:
-            frames, refused = self._blocks(indices[likely])
-            return frames, [*refused, indices[~likely]]
-
-    def _blocks(self, indices: Integers) -> tuple[list[pl.DataFrame], list[Integers]]:
-        """Smaller and smaller blocks, so that a few bad lines do not send all others to the judge."""
-        frames: list[pl.DataFrame] = []
-        refused: list[Integers] = []
-        blocks = np.array_split(indices, _FAN_OUT)
-        for block in blocks:
-            try:
-                frames.append(self._frame(block))
-            except _Refused:
-                refused.append(block)
-        if len(refused) == len(blocks) or len(blocks[0]) <= _JUDGED_AT_ONCE:
-            return frames, refused
-        deeper = [self._blocks(block) for block in refused]
-        frames.extend(frame for inner, _ in deeper for frame in inner)
-        return frames, [block for _, inner in deeper for block in inner]
+    def _plausible(self) -> Mask:
+        """Lines that look good; a wrong guess costs time, never a row, because the decoder decides."""
+        line = pl.col("line")
+        good = line.str.contains(_LOOKS_LIKE_JSON)
+        for name, kind in self.schema.items():
+            key = rf'"{re.escape(name)}"\s*:\s*'
+            if isinstance(kind, pl.Int64):
+                good &= ~line.str.contains(rf"{key}(?:[^-0-9n\s]|-?[0-9]+[.eE]|-?[0-9]{{19}})")
+            elif isinstance(kind, pl.Float64):
+                good &= ~line.str.contains(rf"{key}[^-0-9n\s]")
+            elif isinstance(kind, pl.Boolean):
+                good &= ~line.str.contains(rf"{key}[^tfn\s]")
+        texts = pl.Series("line", [raw.decode(errors="replace") for raw in self.lines.raw()], dtype=pl.String)
+        return texts.to_frame().select(good).to_series().to_numpy()
 
     def _judged(self, indices: Integers, verdicts: dict[int, Verdict]) -> list[pl.DataFrame]:
-        """The good lines of those refused; the others get their verdict."""
+        """Frames of the good lines; the others get their verdict."""
         judge = Judge.of(self.columns)
         good: list[int] = []
         for index, line in zip(indices.tolist(), self.lines.take(indices).raw(), strict=True):
@@ -143,19 +147,22 @@ class _Chunk:
         return self._halved(np.array(good, dtype=np.int64), verdicts)
 
     def _halved(self, indices: Integers, verdicts: dict[int, Verdict]) -> list[pl.DataFrame]:
-        """The judge and the bulk decoder may still differ on a line: halve until it stands alone."""
-        if len(indices) == 0:
-            return []
+        """Frames of lines that the judge has passed; one that Polars still refuses is found by halving."""
         try:
             return [self._frame(indices)]
         except _Refused as error:
             if len(indices) == 1:
-                verdicts[int(indices[0])] = _verdict(str(error))
+                verdicts[int(indices[0])] = _polars_verdict(str(error))
                 return []
         middle = len(indices) // 2
         return self._halved(indices[:middle], verdicts) + self._halved(indices[middle:], verdicts)
 
+    def _nothing(self) -> pl.DataFrame:
+        return pl.DataFrame(schema={**self.schema, POSITION: pl.Int64()})
+
     def _frame(self, indices: Integers) -> pl.DataFrame:
+        if len(indices) == 0:
+            return self._nothing()
         lines = self.lines if len(indices) == len(self.lines) else self.lines.take(indices)
         try:
             frame = pl.read_ndjson(BytesIO(lines.text()), schema=self.schema)
@@ -166,8 +173,22 @@ class _Chunk:
         return frame.with_columns(pl.Series(POSITION, lines.positions))
 
 
+def _json_shape(depth: int) -> str:
+    """A regular expression for a JSON object in which values are nested at most so deep."""
+    text = r'"(?:[^"\\\x00-\x1f\x{FFFD}]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"'
+    value = rf"(?:{text}|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null)"
+    for _ in range(depth):
+        member = rf"\s*{text}\s*:\s*{value}\s*"
+        item = rf"\s*{value}\s*"
+        value = rf"(?:{value}|\{{(?:{member}(?:,{member})*|\s*)\}}|\[(?:{item}(?:,{item})*|\s*)\])"
+    return rf"^\s*\{{{member}(?:,{member})*\}}\s*$"
+
+
+_LOOKS_LIKE_JSON = _json_shape(2)
+
+
 def read_type(declared: pl.DataType) -> pl.DataType:
-    """The type in which the bulk decoder reads a column; the conversion to the declared one comes after.
+    """The type in which Polars reads a column; the conversion to the declared type comes after.
 
     >>> read_type(pl.List(pl.Date()))
     List(String)
@@ -187,8 +208,141 @@ def read_type(declared: pl.DataType) -> pl.DataType:
             return declared
 
 
-def _verdict(message: str) -> Verdict:
+def _polars_verdict(message: str) -> Verdict:
     first_line = message.splitlines()[0]
     if "InvalidNumber" in first_line:
         return OUT_OF_RANGE, first_line
     return (NOT_JSON if "error parsing line" in first_line else WRONG_TYPE), first_line
+
+
+def _has_decimals(columns: Columns) -> bool:
+    return any(isinstance(leaf, pl.Decimal) for kind in columns.types.values() for leaf in plain_types(kind))
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Judges single lines; times, decimals and small integers are left to the conversion.
+
+    >>> Judge.of(Columns({"amount": pl.Float64()})).verdict(b'{"amount": "12,50"}')
+    ('WRONG_TYPE', 'column amount is DOUBLE, found "12,50"')
+    """
+
+    checks: tuple[tuple[str, Check], ...]
+    scan: Callable[[str], tuple[Any, int]]
+    first_wins: json.JSONDecoder
+
+    @classmethod
+    def of(cls, columns: Columns) -> Judge:
+        number = Decimal if _has_decimals(columns) else float
+        decoder = json.JSONDecoder(parse_float=number, parse_constant=_refuse)
+        first_wins = json.JSONDecoder(parse_float=number, parse_constant=_refuse, object_pairs_hook=_first_wins)
+        checks = ((name, _check(name, kind)) for name, kind in columns.types.items())
+        chosen = tuple((name, check) for name, check in checks if check is not None)
+        return cls(chosen, decoder.raw_decode, first_wins)
+
+    def verdict(self, line: bytes) -> Verdict | None:
+        """None for a good line, else reason and detail."""
+        if b"\\u" in line and (half := next((found[1] for found in _HALF_PAIR.finditer(line) if found[1]), None)):
+            return NOT_UTF8, f"escape {half.decode()} is half of a surrogate pair"
+        try:
+            text = line.decode()
+            value, end = self.scan(text)
+            if end == len(text) and type(value) is dict and self._first_problem(value) is None:
+                return None
+            value = self.first_wins.decode(text)
+        except UnicodeDecodeError as error:
+            return NOT_UTF8, f"byte 0x{line[error.start]:02x} at offset {error.start} is not UTF-8"
+        except json.JSONDecodeError:
+            return self._refusal(text)
+        except (ValueError, RecursionError):  # a number or a nesting beyond Python's limits: Polars decides
+            return None
+        if not isinstance(value, dict):
+            return NOT_AN_OBJECT, f"found {json.dumps(value, default=str)[:FOUND_CHARACTERS]}"
+        return self._first_problem(value)
+
+    def _refusal(self, text: str) -> Verdict | None:
+        try:
+            self.first_wins.decode(text)
+        except json.JSONDecodeError as error:
+            return NOT_JSON, f"{error.msg} at character {error.pos + 1}"
+        except (ValueError, RecursionError):
+            return None
+        return None
+
+    def _first_problem(self, value: Mapping[str, Any]) -> Verdict | None:
+        for name, check in self.checks:
+            held = value.get(name)
+            if held is not None and (problem := check(held)) is not None:
+                return problem
+        return None
+
+
+def _check(path: str, declared: pl.DataType) -> Check | None:
+    """The check of one column; None where Polars takes any value."""
+
+    def wrong(value: Any, reason: str = WRONG_TYPE) -> Verdict:
+        return reason, mismatch(path, declared, json.dumps(value, default=str, ensure_ascii=False))
+
+    match declared:
+        case pl.Boolean():
+            return lambda value: None if type(value) is bool else wrong(value)
+        case pl.Int8() | pl.Int16() | pl.Int32() | pl.Int64():
+
+            def whole(value: Any) -> Verdict | None:
+                if type(value) is not int:
+                    return wrong(value)
+                return None if -_BIGGEST <= value < _BIGGEST else wrong(value, OUT_OF_RANGE)
+
+            return whole
+        case pl.Float32() | pl.Float64():
+
+            def number(value: Any) -> Verdict | None:
+                if type(value) is float:
+                    return wrong(value, OUT_OF_RANGE) if isinf(value) else None
+                return None if type(value) is int or type(value) is Decimal else wrong(value)
+
+            return number
+        case pl.Decimal():
+            return lambda value: (
+                wrong(value, OUT_OF_RANGE)
+                if type(value) is Decimal and len(value.as_tuple().digits) > _EXACT_DIGITS
+                else None
+            )
+        case pl.List():
+            inner = _check(f"{path}[]", inner_type(declared))
+            return _list_check(inner, wrong)
+        case pl.Struct():
+            fields = {name: _check(f"{path}.{name}", kind) for name, kind in field_types(declared).items()}
+            return _struct_check({name: check for name, check in fields.items() if check is not None}, wrong)
+        case _:
+            return None
+
+
+def _list_check(inner: Check | None, wrong: Check) -> Check:
+    def check(value: Any) -> Verdict | None:
+        if type(value) is not list:
+            return wrong(value)
+        if inner is None:
+            return None
+        return next((problem for item in value if item is not None and (problem := inner(item)) is not None), None)
+
+    return check
+
+
+def _struct_check(fields: Mapping[str, Check], wrong: Check) -> Check:
+    def check(value: Any) -> Verdict | None:
+        if type(value) is not dict:
+            return wrong(value)
+        held = ((inner, value.get(name)) for name, inner in fields.items())
+        return next((p for inner, item in held if item is not None and (p := inner(item)) is not None), None)
+
+    return check
+
+
+def _first_wins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Polars keeps the first of two equal keys, so the judge does too."""
+    return dict(reversed(pairs))
+
+
+def _refuse(constant: str) -> Any:
+    raise json.JSONDecodeError(f"{constant} is not a JSON number", constant, 0)

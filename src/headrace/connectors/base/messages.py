@@ -1,4 +1,4 @@
-"""Rows that come as messages (of Kafka, MQTT): each payload one row, decoded by the thousand."""
+"""Messages (of Kafka, MQTT) as rows: payloads in, one decoded chunk out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol
 
 import fastavro
 import numpy as np
@@ -35,61 +35,92 @@ VALUE = "value"
 
 @dataclass(frozen=True, slots=True)
 class Payloads:
-    """Payloads by their positions: those that are there as lines, and the positions of messages without one.
+    """Messages by position: the payloads as lines, and the positions of messages without a payload.
 
     >>> Payloads.of([b"{}", None, b"[1]"], np.array([4, 5, 9])).listed()
     [b'{}', None, b'[1]']
     """
 
     lines: Lines
-    """Only spaces and line ends stand between them."""
+    """Only spaces and line ends lie between them."""
     missing: Integers
+    keys: Sequence[bytes | None] | None = None
+    """The key of every message, if asked for."""
+    times: Integers | None = None
+    """When every message was written, in microseconds, if asked for."""
 
     @classmethod
-    def of(cls, payloads: Sequence[bytes | None], positions: Integers) -> Payloads:
-        """Payloads one by one."""
-        if None not in payloads:
-            return cls(as_lines(payloads, positions), positions[:0])  # type: ignore[arg-type]
+    def of(
+        cls,
+        payloads: Sequence[bytes | None],
+        positions: Integers,
+        keys: Sequence[bytes | None] | None = None,
+        times: Integers | None = None,
+    ) -> Payloads:
+        """Payloads from a list."""
         there = np.fromiter((payload is not None for payload in payloads), np.bool_, len(payloads))
         present = [payload for payload in payloads if payload is not None]
-        return cls(as_lines(present, positions[there]), positions[~there])
+        return cls(as_lines(present, positions[there]), positions[~there], keys, times)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Payloads]) -> Payloads:
+        """Parts in the order of their positions, which all have keys and times or all have none.
+
+        >>> first, second = (Payloads.of([b"a", None], np.array([at, at + 1])) for at in (1, 3))
+        >>> Payloads.concat([first, second]).listed()
+        [b'a', None, b'a', None]
+        """
+        if not parts:
+            return cls.of([], np.empty(0, np.int64), [], np.empty(0, np.int64))
+        before = np.cumsum([0, *(len(part.lines.data) for part in parts)])[:-1]
+        lines = Lines(
+            b"".join(part.lines.data for part in parts),
+            np.concatenate([part.lines.starts + place for part, place in zip(parts, before, strict=True)]),
+            np.concatenate([part.lines.ends + place for part, place in zip(parts, before, strict=True)]),
+            np.concatenate([part.lines.positions for part in parts]),
+            together=True,
+        )
+        keys = [part.keys for part in parts if part.keys is not None]
+        times = [part.times for part in parts if part.times is not None]
+        return cls(
+            lines,
+            np.concatenate([part.missing for part in parts]),
+            [key for each in keys for key in each] if keys else None,
+            np.concatenate(times) if times else None,
+        )
+
+    def __len__(self) -> int:
+        return len(self.lines) + len(self.missing)
 
     @property
     def positions(self) -> Integers:
-        """Those of all messages, in order."""
+        """The positions of all messages, in order."""
         there = self.lines.positions
         return np.sort(np.concatenate([there, self.missing])) if len(self.missing) else there
 
     def listed(self) -> list[bytes | None]:
-        """One by one, in the order of their positions."""
-        found: list[bytes | None] = [*self.lines.raw()]
-        if not len(self.missing):
-            return found
-        all_of_them: list[bytes | None] = [None] * (len(found) + len(self.missing))
-        for place, payload in zip(np.searchsorted(self.positions, self.lines.positions).tolist(), found, strict=True):
-            all_of_them[place] = payload
-        return all_of_them
+        """The payloads as a list, in the order of their positions."""
+        found: list[bytes | None] = [None] * len(self)
+        places = np.searchsorted(self.positions, self.lines.positions).tolist()
+        for place, payload in zip(places, self.lines.raw(), strict=True):
+            found[place] = payload
+        return found
 
     @property
     def dead(self) -> pl.DataFrame:
-        """Dead letters for messages without a payload."""
-        letters = [(position, NO_VALUE, "the message has no value", b"") for position in self.missing.tolist()]
-        return pl.DataFrame(letters, schema=DEAD_SCHEMA, orient="row")
+        """Dead rows for the messages without a payload."""
+        rows = [(position, NO_VALUE, "the message has no value", b"") for position in self.missing.tolist()]
+        return pl.DataFrame(rows, schema=DEAD_SCHEMA, orient="row")
 
 
 class MessageDecoder(Protocol):
-    """Makes rows of payloads."""
+    """Turns payloads into rows."""
+
+    keyed: ClassVar[bool]
+    """Whether it needs the messages' keys and times."""
 
     def decode(self, payloads: Payloads) -> Decoded:
-        """Good rows and dead ones; together they are all of them."""
-
-
-@runtime_checkable
-class KeyedDecoder(Protocol):
-    """Makes rows of payloads together with their keys and times."""
-
-    def decode_keyed(self, payloads: Payloads, keys: Sequence[bytes | None], arrived: Integers) -> Decoded:
-        """Good rows and dead ones; ``arrived`` is in microseconds."""
+        """Good rows and dead rows; together they are all messages."""
 
 
 def message_decoder(format: Format, columns: Columns, *, avro_schema: str | Mapping[str, Any] | None) -> MessageDecoder:
@@ -115,7 +146,7 @@ def message_decoder(format: Format, columns: Columns, *, avro_schema: str | Mapp
 
 
 def as_lines(payloads: Sequence[bytes], positions: Integers) -> Lines:
-    """Payloads as a file would hold them, each with its position.
+    """Payloads as the lines of a file, each with its position.
 
     >>> as_lines([b"{}", b"[1]"], np.array([4, 9])).raw()
     [b'{}', b'[1]']
@@ -127,23 +158,25 @@ def as_lines(payloads: Sequence[bytes], positions: Integers) -> Lines:
 
 @dataclass(frozen=True, slots=True)
 class JsonMessages:
-    """One JSON object a message; white space around and inside it is nothing."""
+    """One JSON object per message; white space around and inside it does not matter."""
 
+    keyed: ClassVar[bool] = False
     lines: JsonLines
 
     def decode(self, payloads: Payloads) -> Decoded:
         """Rows of the declared columns."""
         lines = payloads.lines
         if lines.data.count(b"\n") != len(lines):
-            # Outside of text, where JSON forbids it, a line break means no more than a space.
+            # JSON allows line breaks only outside of text, where a space means the same.
             lines = lines.with_spaces_for_breaks()
         return _with_dead(self.lines.decode_lines(lines), payloads)
 
 
 @dataclass(frozen=True, slots=True)
 class CsvMessages:
-    """One CSV record a message, fields in the order of the declared columns."""
+    """One CSV record per message, with fields in the order of the declared columns."""
 
+    keyed: ClassVar[bool] = False
     lines: CsvLines
 
     def decode(self, payloads: Payloads) -> Decoded:
@@ -163,18 +196,21 @@ class CsvMessages:
 
 @dataclass(frozen=True, slots=True)
 class RawMessages:
-    """Payloads as they are, in a column ``value``; a message without one has null."""
+    """Payloads as they are, in a column ``value``; null for a message without one."""
+
+    keyed: ClassVar[bool] = False
 
     def decode(self, payloads: Payloads) -> Decoded:
         """One row a message."""
         rows = pl.DataFrame({VALUE: pl.Series(payloads.listed(), dtype=pl.Binary), POSITION: payloads.positions})
-        return Decoded(rows, pl.DataFrame(schema=DEAD_SCHEMA))
+        return Decoded(rows)
 
 
 @dataclass(frozen=True, slots=True)
 class AvroMessages:
-    """One Avro record a message, without a header, written with the given schema."""
+    """One Avro record per message, without a header, written with the given schema."""
 
+    keyed: ClassVar[bool] = False
     columns: Columns
     schema: str
 

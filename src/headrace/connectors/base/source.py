@@ -1,28 +1,33 @@
-"""A source of the pipeline: what Spark lists or counts, and the gate through which tasks read it."""
+"""A source in a pipeline: the stream that Spark hands to tasks, the gate that reads it, its ticks and its row caps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType, TimestampType
 
+from headrace.connectors.base.decoding import Columns
 from headrace.connectors.base.gate import Gate
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import TimeStrategy
 from headrace.graph import SourceNode, active_graph, time_tag
 from headrace.node_id import NodeId
-from headrace.schemas import arrow_batches
-from headrace.wheel.task import current_task
+from headrace.schemas import arrow_batches, polars_schema
+from headrace.storage import write_durably
+from headrace.wheel.task import Task, current_task
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from pyspark.sql import DataFrame
 
-    from pyspark.sql import DataFrame, SparkSession
-
+CAPS, LANDING, TICKS = "caps", "landing", "ticks"
+"""Folders in a checkpoint that sources use."""
 FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 
 
@@ -30,8 +35,8 @@ FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 class Source:
     """A source of the active pipeline with its gate."""
 
-    raw: DataFrame
-    """What Spark hands to tasks: names or positions of rows, and now and then a tick without any."""
+    stream: DataFrame
+    """What Spark hands to tasks: file names or positions, and ticks without any."""
     gate: Gate
     schema: StructType
 
@@ -41,22 +46,17 @@ class Source:
         return self.gate.source
 
     @property
-    def stream(self) -> DataFrame:
-        """What Spark hands to tasks."""
-        return self.raw
-
-    @property
-    def read(self) -> Any:
-        """Rows that pass the gate."""
+    def read(self) -> Callable[[Iterator[pa.RecordBatch], Task], Iterator[pl.DataFrame]]:
+        """Turns the stream into rows that pass the gate."""
         return self.gate.read
 
     @property
     def label(self) -> str:
-        """The name under which plans show the source."""
+        """The source's name in plans."""
         return f"headrace.source.{self.name}+"
 
     def frame(self) -> DataFrame:
-        """The source's rows as a DataFrame, registered as coming straight from here."""
+        """The source's rows as a DataFrame, registered in the graph."""
         graph = active_graph()
         gate, schema, reports = self.gate, self.schema, graph.reports
 
@@ -65,10 +65,10 @@ class Source:
                 yield from arrow_batches(rows, schema)
 
         gating.__name__ = self.label.rstrip("+")
-        return graph.register_frame(self.raw.mapInArrow(gating, schema), self)
+        return graph.register_frame(self.stream.mapInArrow(gating, schema), self)
 
     def timed(self, strategy: TimeStrategy) -> DataFrame:
-        """The same source with its time declared."""
+        """The same source with a time strategy."""
         graph = active_graph()
         node = graph.sources[self.name]
         if node.time is not None:
@@ -79,7 +79,7 @@ class Source:
             )
         schema = self._with_time(strategy)
         graph.sources[self.name] = replace(node, time=strategy)
-        return Source(self.raw, self.gate.timed(strategy), schema).frame()
+        return Source(self.stream, self.gate.timed(strategy), schema).frame()
 
     def _with_time(self, strategy: TimeStrategy) -> StructType:
         fields = {field.name: field for field in self.schema.fields}
@@ -108,7 +108,7 @@ class Source:
             ]
         )
 
-    def _check_column(self, fields: dict[str, StructField], column: str) -> None:
+    def _check_column(self, fields: Mapping[str, StructField], column: str) -> None:
         if column not in fields:
             raise DefinitionError(
                 "COLUMN_UNKNOWN",
@@ -116,19 +116,52 @@ class Source:
             )
 
 
-def ticks(spark: SparkSession, folder: Path) -> DataFrame:
-    """A stream that brings nothing but a batch: the flow drops a file here when something is due and no row comes."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return spark.readStream.format("binaryFile").schema(FILES).load(str(folder)).select()
+def add_source(
+    gate: Gate, stream: DataFrame, schema: StructType, fingerprint: Mapping[str, object], **traits: Any
+) -> DataFrame:
+    """Add a source to the active pipeline and return its rows; ``traits`` are further fields of its node.
+
+    The source also gets a stream of ticks, which are null in every column: a flow drops a file into their folder when
+    it needs a batch and no row comes.
+    """
+    graph = active_graph()
+    ticks = graph.checkpoint / TICKS / gate.source
+    ticks.mkdir(parents=True, exist_ok=True)
+    files = stream.sparkSession.readStream.format("binaryFile").schema(FILES).load(str(ticks))
+    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in stream.schema.fields]
+    graph.add_source(SourceNode(gate.source, fingerprint, ticks, **traits))
+    return Source(stream.union(files.select(nothing)), gate, schema).frame()
 
 
-def add_ticks(raw: DataFrame, folder: Path) -> DataFrame:
-    """A source's stream with its ticks, which have null in every column."""
-    nothing: list[Any] = [F.lit(None).cast(field.dataType).alias(field.name) for field in raw.schema.fields]
-    return raw.union(ticks(raw.sparkSession, folder).select(nothing))
+def declared_columns(schema: StructType, *, without: Collection[str] = ()) -> Columns:
+    """The columns of a schema that a decoder reads: all but those that the source fills itself."""
+    types = {name: kind for name, kind in polars_schema(schema).items() if name not in without}
+    return Columns(types, frozenset(field.name for field in schema.fields if not field.nullable))
 
 
-def add_source(source: Source, fingerprint: dict[str, object], folder: Path, **traits: Any) -> DataFrame:
-    """Record a source in the active pipeline and return its rows; ``traits`` are further fields of its node."""
-    active_graph().add_source(SourceNode(source.name, fingerprint, folder, **traits))
-    return source.frame()
+def source_name(given: str | None, place: str) -> str:
+    """The name of a source: the given one, or one made of the topic or folder that it reads.
+
+    >>> source_name(None, "shop.payments")
+    'shop_payments'
+    """
+    return given or re.sub(r"\W", "_", place)
+
+
+def set_cap(folder: Path, flow: str, rows: int) -> None:
+    """Let a flow's next batches take at most so many rows; the source reads this small file before each batch."""
+    write_durably(folder / flow, str(rows))
+
+
+def cap_of(folder: Path, flow: str = "[!.]*") -> int | None:
+    """The cap of a flow, or the smallest of all flows; None if there is none.
+
+    >>> cap_of(Path("nowhere")) is None
+    True
+    """
+    return min((int(file.read_text()) for file in folder.glob(flow)), default=None)
+
+
+def remove_cap(folder: Path, flow: str) -> None:
+    """Remove a flow's cap."""
+    (folder / flow).unlink(missing_ok=True)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
 from headrace.changelog import COMMITTED_AT, DATABASE_CHANGELOG, TRANSACTION, sortable
 from headrace.changelog import POSITION as PLACE
-from headrace.connectors.base.conversion import PROBLEM_SCHEMA, settle
-from headrace.connectors.base.decoding import NOT_UTF8, POSITION, RAW_BYTES, TOO_LARGE, Columns, Decoded, unreadable
+from headrace.connectors.base.conversion import settle
+from headrace.connectors.base.decoding import (
+    NOT_UTF8,
+    POSITION,
+    PROBLEM_SCHEMA,
+    RAW_BYTES,
+    TOO_LARGE,
+    Columns,
+    Decoded,
+    unreadable,
+)
 from headrace.connectors.base.lines import MAX_ROW_BYTES, Integers, read_lines
 from headrace.connectors.base.messages import Payloads, as_lines
 from headrace.connectors.debezium.changelog_rows import (
@@ -39,26 +49,23 @@ Part = tuple[str | None, MessageForm, pl.DataFrame]
 class DebeziumMessages:
     """One message gives one or two rows, nothing (a tombstone), or a dead letter."""
 
+    keyed: ClassVar[bool] = True
     changes: DebeziumChanges
     columns: Columns
     """The table's own columns."""
 
     def decode(self, payloads: Payloads, folder: str = "") -> Decoded:
-        """Rows of messages whose keys and times are not known."""
-        return self.decode_keyed(payloads, [None] * len(payloads.positions), None, folder)
-
-    def decode_keyed(
-        self, payloads: Payloads, keys: Sequence[bytes | None], arrived: Integers | None, folder: str = ""
-    ) -> Decoded:
-        """Rows of messages with their keys and arrival times (microseconds); ``folder`` begins their positions."""
+        """Rows of messages; keys and times may be unknown, and ``folder`` begins their positions."""
         given, positions = payloads.listed(), payloads.positions
+        keys = [None] * len(payloads) if payloads.keys is None else payloads.keys
+        times = [None] * len(payloads) if payloads.times is None else payloads.times
         values, broken = _texts(given, positions)
         messages = pl.DataFrame(
             {
                 POSITION: pl.Series(positions, dtype=pl.Int64),
                 "value": values,
                 "key": _texts(keys, positions)[0],
-                "arrived": pl.Series([None] * len(values) if arrived is None else arrived, dtype=pl.Int64),
+                "arrived": pl.Series(times, dtype=pl.Int64),
             }
         ).with_columns(pl.concat_str(pl.lit(folder), sortable(pl.col(POSITION))).alias("place"))
         readable = messages.filter(~pl.col(POSITION).is_in(broken["position"].implode()))

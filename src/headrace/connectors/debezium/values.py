@@ -11,9 +11,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from headrace.connectors.base.conversion import from_text, from_value
+from headrace.connectors.base.conversion import from_text, from_value, parse_dates, parse_timestamps
 from headrace.connectors.base.decoding import field_types, inner_type
-from headrace.connectors.base.timestamps import parse_dates, parse_timestamps
 from headrace.connectors.debezium.changes import Decimals, Times
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"

@@ -1,4 +1,4 @@
-"""What a Delta table says of itself: its columns, its version, and the marks that writers left in its log."""
+"""The log of a Delta table: its columns, its version, its settings and the marks of its writers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DeltaLog:
 
     @property
     def java(self) -> Any:
-        """Delta's own log object; it lives as long as the table is in use, so asking again is cheap."""
+        """Delta's own log object, which Delta caches."""
         require_delta(self.spark)
         log: Any = self.jvm.org.apache.spark.sql.delta.DeltaLog
         return log.forTable(self.spark._jsparkSession, self.path)
@@ -52,16 +52,16 @@ class DeltaLog:
         return StructType.fromJson(json.loads(self._snapshot().metadata().schemaString()))
 
     def partition_columns(self) -> tuple[str, ...]:
-        """The columns that the table's folders are named for."""
+        """The columns that the table is partitioned by."""
         return tuple(listed(self._snapshot().metadata().partitionColumns()))
 
     def setting(self, name: str) -> str | None:
-        """One of the table's own settings."""
+        """A table property."""
         found = self._snapshot().metadata().configuration().get(name)
         return str(found.get()) if found.isDefined() else None
 
     def mark(self, application: str) -> int | None:
-        """The last version that an application left as a mark with what it wrote."""
+        """The last transaction version that an application wrote."""
         found = self._snapshot().transactions().get(application)
         return int(found.get()) if found.isDefined() else None
 
@@ -84,7 +84,7 @@ def require_delta(spark: SparkSession) -> None:
 
 
 def table_place(path: str | os.PathLike[str]) -> str:
-    """A table's path as Spark understands it, whose process may have another working folder than this one.
+    """A table's path, absolute if local: Spark's process may have another working folder than this one.
 
     >>> table_place("s3a://lake/spend/")
     's3a://lake/spend'

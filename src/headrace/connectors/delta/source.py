@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +15,11 @@ from pyspark.sql.types import StructField, StructType
 
 from headrace.changelog import CHANGE, CHANGELOG, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.changelog import POSITION as CHANGE_POSITION
-from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Decoded
-from headrace.connectors.base.gate import Arrived, Gate
-from headrace.connectors.base.source import Source, add_source, add_ticks
+from headrace.connectors.base.decoding import POSITION, Decoded
+from headrace.connectors.base.gate import Gate
+from headrace.connectors.base.source import add_source, source_name
 from headrace.connectors.delta.log import DeltaLog, table_place
 from headrace.errors import DefinitionError, HeadraceError
-from headrace.graph import active_graph
 from headrace.schemas import polars_schema
 from headrace.wheel.task import Task
 
@@ -39,13 +37,13 @@ _NOT_APPENDED = ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELET
 
 @dataclass(slots=True)
 class DeltaReader:
-    """Takes rows as Spark read them: they are typed already, so only their time can make them dead letters."""
+    """Takes rows as Spark read them: they have their types, so only their time can make them dead letters."""
 
     columns: tuple[str, ...]
     read_before: int = 0
-    """Rows that the task has read so far: every task has a reader of its own."""
+    """Rows that the task has read so far; every task has its own reader."""
 
-    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Arrived]:
+    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
         """A chunk for each of the table's files."""
         for chunk in raw.drop_nulls(_ROW).partition_by(_FILE, maintain_order=True):
             first, self.read_before = self.read_before, self.read_before + chunk.height
@@ -54,7 +52,7 @@ class DeltaReader:
                 chunk = chunk.with_columns(pl.col(CHANGE).replace(_WORDS))
             arrived = chunk[COMMITTED].cast(pl.Int64) if COMMITTED in self.columns else task.record.clock
             rows = chunk.select(*self.columns, positions)
-            yield Arrived(Decoded(rows, pl.DataFrame(schema=DEAD_SCHEMA)), chunk[_FILE][0], arrived)
+            yield Decoded(rows, origin=chunk[_FILE][0], arrived=arrived)
 
 
 def read_delta(
@@ -71,8 +69,14 @@ def read_delta(
     A table whose rows are updated or deleted is read with ``changes=True``: every row then has a column ``change``
     (``insert``, ``update_before``, ``update_after``, ``delete``), a ``position`` that orders the changes of a key (the
     version of the commit, as text), ``_commit_version`` and ``_commit_timestamp``. ``start`` is ``"earliest"``,
-    ``"latest"`` (only what comes from now on) or a version of the table, whose own rows are the first, and counts for a
-    new checkpoint only.
+    ``"latest"`` (only what comes from now on) or a version of the table, whose own rows are the first; only a new
+    checkpoint uses it.
+
+    >>> import headrace as hr
+    >>> @hr.pipeline
+    ... def orders(spark):
+    ...     changes = hr.read_delta(spark, "tables/orders", changes=True)
+    ...     hr.write("orders", changes, hr.to_console())
     """
     location = os.fspath(path)
     log = DeltaLog(spark, table_place(location))
@@ -93,19 +97,14 @@ def read_delta(
             )
         position = F.lpad(F.col(VERSION).cast("string"), _DIGITS, "0")
         table = table.withColumnRenamed(_KIND, CHANGE).withColumn(CHANGE_POSITION, position)
-    # Without the columns' metadata: it may say which column was the event time of the pipeline that wrote the table.
+    # Drop the columns' metadata: it may name the event time of the pipeline that wrote the table.
     struct = StructType([StructField(field.name, field.dataType, field.nullable) for field in table.schema.fields])
-    columns = polars_schema(struct)
-    called = name or re.sub(r"\W", "_", Path(location.rstrip("/")).name)
-    gate = Gate(called, DeltaReader(tuple(columns)), None)
-    raw = table.withColumns({_ROW: F.lit(True), _FILE: F.input_file_name()})
-    folder = active_graph().checkpoint / "ticks" / called
-    fingerprint: dict[str, object] = {"kind": "delta", "path": location, "changes": changes}
-    source = Source(add_ticks(raw, folder), gate, struct)
+    gate = Gate(source_name(name, Path(location.rstrip("/")).name), DeltaReader(tuple(polars_schema(struct))), None)
     return add_source(
-        source,
-        fingerprint,
-        folder,
+        gate,
+        table.withColumns({_ROW: F.lit(True), _FILE: F.input_file_name()}),
+        struct,
+        {"kind": "delta", "path": location, "changes": changes},
         cap=files_per_batch,
         understand=lambda error: not_append_only(error, location),
         changes=changes,
@@ -114,9 +113,7 @@ def read_delta(
 
 def _check(log: DeltaLog, changes: bool, start: Start) -> None:
     if not log.exists():
-        raise DefinitionError(
-            "SOURCE_MISSING", f"there is no Delta table at {log.path!r}, so its columns are unknown. Create it first."
-        )
+        raise DefinitionError("SOURCE_MISSING", f"there is no Delta table at {log.path!r}. Create it first.")
     newest = log.version()
     known = start in ("earliest", "latest") if isinstance(start, str) else 0 <= start <= newest
     if not known or isinstance(start, bool):
@@ -128,13 +125,13 @@ def _check(log: DeltaLog, changes: bool, start: Start) -> None:
     if changes and log.setting(FEED) != "true":
         raise DefinitionError(
             "CHANGE_FEED_OFF",
-            f"Delta table {log.path!r} keeps no changes. Let it, with ALTER TABLE ... SET TBLPROPERTIES "
-            f"('{FEED}' = 'true'), or read it with changes=False.",
+            f"Delta table {log.path!r} has no change feed. Turn it on with ALTER TABLE ... SET TBLPROPERTIES "
+            f"('{FEED}' = 'true'), or read the table with changes=False.",
         )
 
 
 def not_append_only(error: BaseException, path: str) -> HeadraceError | None:
-    """What Delta means when it refuses to read on because rows were changed.
+    """The error for a Delta failure that means: rows were updated or deleted; None for other failures.
 
     >>> not_append_only(RuntimeError("[DELTA_SOURCE_IGNORE_DELETE] Detected deleted data"), "tables/spend").id
     'DELTA_NOT_APPEND_ONLY'
@@ -143,6 +140,6 @@ def not_append_only(error: BaseException, path: str) -> HeadraceError | None:
         return None
     return HeadraceError(
         "DELTA_NOT_APPEND_ONLY",
-        f"rows of Delta table {path!r} were updated or deleted, which a flow that reads its rows cannot take back. "
+        f"rows of Delta table {path!r} were updated or deleted, which a flow that reads appended rows cannot follow. "
         "Read it with hr.read_delta(..., changes=True) and a new checkpoint.",
     )

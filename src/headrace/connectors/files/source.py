@@ -1,28 +1,38 @@
-"""A landing folder: Spark lists its files, each once, and tasks decode them."""
+"""``hr.read_files``: Spark lists the files of a landing folder, each once, and tasks decode them."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.csv_lines import CsvLines
-from headrace.connectors.base.decoding import Columns, Decoder
-from headrace.connectors.base.gate import ROW_POSITION, Arrived, Gate
+from headrace.connectors.base.decoding import (
+    MISSING_VALUE,
+    POSITION,
+    WRONG_TYPE,
+    Columns,
+    Decoded,
+    Decoder,
+    as_json,
+    unreadable,
+)
+from headrace.connectors.base.gate import ROW_POSITION, Gate
 from headrace.connectors.base.json_lines import JsonLines
-from headrace.connectors.base.source import FILES, Source, add_source, add_ticks
+from headrace.connectors.base.source import FILES, add_source, declared_columns, source_name
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import DebeziumFiles, debezium_messages
-from headrace.connectors.files.parquet import ParquetFiles
 from headrace.errors import DefinitionError
-from headrace.graph import active_graph
-from headrace.schemas import parse_ddl, polars_schema
+from headrace.schemas import parse_ddl
 from headrace.storage import COMMITS, local_path, open_binary
 from headrace.wheel.task import Task
 
@@ -30,21 +40,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Format = Literal["json", "csv", "parquet"]
+CHUNK_ROWS = 250_000
 
 
 @dataclass(frozen=True, slots=True)
 class FileReader:
-    """Reads the files that Spark names; with ``listed`` these are commit files that list the real ones."""
+    """Reads the files that Spark names; with ``listed`` these are commit files that list the data files."""
 
     decoder: Decoder
     listed: bool
 
-    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Arrived]:
-        """Chunks of rows of each named file."""
+    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
+        """Chunks of rows of each file."""
         for path, modified in raw.drop_nulls("path").sort("path").rows():
+            arrived = int(modified.timestamp() * 1_000_000)
             for file in self._listed(path) if self.listed else [path]:
                 for decoded in self.decoder.decode(file):
-                    yield Arrived(decoded, file, int(modified.timestamp() * 1_000_000))
+                    yield replace(decoded, origin=file, arrived=arrived)
 
     def _listed(self, commit: str) -> list[str]:
         root = commit.rsplit("/", 2)[0]
@@ -64,48 +76,44 @@ def read_files(
     """The rows of a landing folder, each file read once; rows that cannot be read become dead letters.
 
     A folder that ``hr.to_files`` writes is read by its commit list, so no row of an unfinished batch is seen. Files
-    must appear whole (written elsewhere and moved in). The schema may declare ``_position STRING``, which tells a row
-    from all others (its file and line); with ``hr.debezium_changes(...)`` as schema the lines are recorded messages.
-    ``name`` identifies the source in the checkpoint and is the folder's name unless given.
+    must appear whole (written elsewhere and moved in). The schema may declare ``_position STRING``, which identifies a
+    row by its file and line; with ``hr.debezium_changes(...)`` as schema the lines are recorded messages.
+    ``name`` identifies the source in the checkpoint; the default is the folder's name.
+
+    >>> import headrace as hr
+    >>> @hr.pipeline
+    ... def payments(spark):
+    ...     rows = hr.read_files(spark, "landing/payments", format="csv", schema="id STRING, amount DOUBLE")
+    ...     hr.write("payments", rows, hr.to_console())
     """
     location = os.fspath(path)
     local = local_path(location)
     if local is not None and not local.is_dir():
-        raise DefinitionError(
-            "SOURCE_MISSING", f"folder {location!r} does not exist, so nothing could ever be read. Create it first."
-        )
+        raise DefinitionError("SOURCE_MISSING", f"folder {location!r} does not exist. Create it first.")
     # Spark's process may have another working folder than this one.
     place = location if local is None else str(local.absolute())
     listed = local is not None and (local / COMMITS).is_dir()
     struct = schema.struct if isinstance(schema, DebeziumChanges) else parse_ddl(schema)
-    called = name or re.sub(r"\W", "_", Path(location.rstrip("/")).name)
+    columns = declared_columns(struct, without=(ROW_POSITION,))
+    decoder = (
+        DebeziumFiles(debezium_messages(schema, columns.types, format))
+        if isinstance(schema, DebeziumChanges)
+        else _decoder(format, columns)
+    )
+    called = source_name(name, Path(location.rstrip("/")).name)
+    gate = Gate(called, FileReader(decoder, listed), None, tells_position=ROW_POSITION in struct.fieldNames())
     reader = spark.readStream.format("binaryFile").schema(FILES)
-    # Spark forgets, and would pass over, files older than this against the newest one.
+    # Spark forgets files older than maxFileAge, counted from the newest one, and would pass over them.
     reader = reader.option("recursiveFileLookup", "true").option("maxFileAge", "36500d")
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
-    required = frozenset(field.name for field in struct.fields if not field.nullable)
-    declared = polars_schema(struct)
-    tells_position = declared.pop(ROW_POSITION, None) is not None
-    decoder = (
-        DebeziumFiles(debezium_messages(schema, declared, format))
-        if isinstance(schema, DebeziumChanges)
-        else _decoder(format, Columns(declared, required))
-    )
-    gate = Gate(called, FileReader(decoder, listed), None, tells_position)
     raw = reader.load(f"{place.rstrip('/')}/{COMMITS}" if listed else place).select("path", "modificationTime")
-    folder = active_graph().checkpoint / "ticks" / called
     fingerprint: dict[str, object] = {"kind": "files", "path": location, "format": format, "schema": str(schema)}
     if listed:
-        # The files that Spark counts are others then, so a checkpoint of the plain folder would read all rows again.
+        # Spark counts other files then, so a checkpoint of the plain folder would read all rows again.
         fingerprint["listed"] = True
-    return add_source(
-        Source(add_ticks(raw, folder), gate, struct),
-        fingerprint,
-        folder,
-        cap=files_per_batch,
-        changes=isinstance(schema, DebeziumChanges),
-    )
+    changes = isinstance(schema, DebeziumChanges)
+    return add_source(gate, raw, struct, fingerprint, cap=files_per_batch, changes=changes)
 
 
 def _decoder(format: Format, columns: Columns) -> Decoder:
@@ -120,3 +128,43 @@ def _decoder(format: Format, columns: Columns) -> Decoder:
             raise DefinitionError(
                 "FORMAT_UNKNOWN", f"format={format!r} is not known. Use 'json' (lines), 'csv' or 'parquet'."
             )
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFiles:
+    """Decodes the declared columns of Parquet files; a value that does not fit its column makes a dead row.
+
+    Row groups are read one by one, without a copy where the file's types are the declared ones.
+    """
+
+    columns: Columns
+    chunk_rows: int = CHUNK_ROWS
+
+    def decode(self, path: str) -> Iterator[Decoded]:
+        try:
+            with open_binary(path) as stream:
+                file = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+                yield from self._decode_file(file)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            yield unreadable(self.columns, str(error))
+
+    def _decode_file(self, file: pq.ParquetFile) -> Iterator[Decoded]:
+        held = file.schema_arrow.names
+        missing = [name for name in self.columns.names if name not in held]
+        if missing:
+            raise ValueError(f"the file has columns {', '.join(held)}, but not the declared {', '.join(missing)}")
+        first = 0
+        for batch in file.iter_batches(batch_size=self.chunk_rows, columns=self.columns.names, use_threads=False):
+            yield self._decode_batch(batch, first)
+            first += batch.num_rows
+
+    def _decode_batch(self, batch: pa.RecordBatch, first: int) -> Decoded:
+        frame = pl.DataFrame(batch)
+        positions = pl.Series(POSITION, np.arange(first, first + frame.height, dtype=np.int64))
+        rows, problems = settle(frame.with_columns(positions), self.columns)
+        if problems.height == 0:
+            return Decoded(rows)
+        broken = frame[(problems["position"] - first).to_list()].select(self.columns.names)
+        missing = pl.col("reason") == MISSING_VALUE
+        reason = pl.when(missing).then("reason").otherwise(pl.lit(WRONG_TYPE)).alias("reason")
+        return Decoded(rows, problems.with_columns(reason, as_json(broken)))

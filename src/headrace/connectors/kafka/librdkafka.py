@@ -1,17 +1,18 @@
-"""librdkafka's own calls, for messages by the thousand: its client for Python makes an object of each, which costs more
-than to fetch it.
+"""A consumer that calls librdkafka itself: confluent-kafka makes an object of each message, which costs more than to
+fetch it.
 
-Messages come as columns: their fields are read out of librdkafka's structures by index arithmetic on whole arrays, and
-payloads are copied in the stretches in which a broker has sent them.
+Messages come as columns: their fields are read from librdkafka's structures by index arithmetic on whole arrays, and
+payloads are copied in the stretches in which the broker sent them.
 """
 
 from __future__ import annotations
 
 import ctypes
+import platform
+import sys
 from collections import deque
 from collections.abc import Mapping
 from ctypes import c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_void_p
-from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
@@ -19,22 +20,24 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import KafkaError, KafkaException, cimpl
 
-from headrace.connectors.base.lines import Integers
+from headrace.connectors.base.lines import Integers, Lines
+from headrace.connectors.base.messages import Payloads
+from headrace.connectors.kafka.consumer import FAILURES, Polled, Wanted
 
 Addresses = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-Mask = npt.NDArray[np.bool_]
 
 _CONSUMER = 1
+_KNOWN_VERSIONS = (1, 2)
 _WORD = 8
 _TEXT_BYTES = 512
 _FILLED = 256
-"""Payloads with at most so many bytes between them are copied together; a page of memory is longer."""
+"""Payloads with at most so many bytes between them are copied together; a memory page is longer."""
 _NEWLINE, _SPACE = b"\n "
 
 
 class _Message(ctypes.Structure):
-    """``rd_kafka_message_t``, which is part of librdkafka's interface."""
+    """``rd_kafka_message_t``, which is part of librdkafka's public interface."""
 
     _fields_ = (
         ("err", c_int),
@@ -48,16 +51,19 @@ class _Message(ctypes.Structure):
     )
 
 
-# Found by way of the module that is linked with it, wherever that was installed. Calls that wait let other threads run.
+_OFFSETS: dict[str, int] = {name: vars(_Message)[name].offset for name, _ in _Message._fields_}
+
+# Found through the module that is linked with it. Calls through CDLL release the interpreter lock.
 _library, _waiting = ctypes.PyDLL(cimpl.__file__), ctypes.CDLL(cimpl.__file__)
 
 
 def _function(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
-    function = getattr(library, f"rd_kafka_{name}")
+    function = library[f"rd_kafka_{name}"]
     function.restype, function.argtypes = result, arguments
     return function
 
 
+_version = _function(_library, "version", c_int)
 _conf_new = _function(_library, "conf_new", c_void_p)
 _conf_set = _function(_library, "conf_set", c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)
 _conf_destroy = _function(_library, "conf_destroy", None, c_void_p)
@@ -80,55 +86,15 @@ _message_timestamp = _function(_library, "message_timestamp", c_int64, c_void_p,
 _message_destroy = _function(_library, "message_destroy", None, c_void_p)
 
 
-@dataclass(frozen=True, slots=True)
-class Messages:
-    """Messages of one partition in the order of their offsets."""
-
-    offsets: Integers
-    present: Mask
-    """Which of them have a value."""
-    text: Bytes
-    """The values that there are, each followed by spaces and a line end."""
-    starts: Integers
-    ends: Integers
-    """Where each of them lies in the text."""
-    keys: list[bytes | None]
-    moments: Integers
-    """When each was written, in milliseconds; both empty unless they were asked for."""
-
-    def __len__(self) -> int:
-        return len(self.offsets)
+def check_layout() -> None:
+    """ImportError unless messages of this librdkafka can be read straight from memory."""
+    major, words = _version() >> 24, ctypes.sizeof(c_void_p) == _WORD and sys.byteorder == "little"
+    if major not in _KNOWN_VERSIONS or not words or ctypes.sizeof(_Message) != 8 * _WORD:
+        raise ImportError(f"the layout of messages in librdkafka {major}.x on {platform.machine()} is not known")
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is asked of messages besides their values: each of these costs a call a message."""
-
-    keys: bool
-    moments: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """What librdkafka says in the place of a message."""
-
-    code: int
-    text: str
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What came over together."""
-
-    messages: Messages
-    reached: int
-    """The offset behind the last message that came, whether it was wanted or not."""
-    troubles: list[Trouble]
-
-
-class Consumer:
-    """Reads one partition at a time, from an offset on; belongs to no group."""
+class LibrdkafkaConsumer:
+    """A consumer through librdkafka's batch calls."""
 
     def __init__(self, options: Mapping[str, object], *, most: int) -> None:
         said = ctypes.create_string_buffer(_TEXT_BYTES)
@@ -144,17 +110,15 @@ class Consumer:
             raise _refused(KafkaError._INVALID_ARG, said.value)
         _poll_set_consumer(self._client)
         self._queue = _queue_get_consumer(self._client)
-        self._taken = np.empty(most, np.int64)
+        self._found = np.empty(most, np.int64)
 
     def bounds(self, topic: str, partition: int, seconds: float) -> tuple[int, int]:
-        """The first offset of a partition and the one after its last; an exception when no broker tells."""
         low, high = c_int64(), c_int64()
         asked = topic.encode(), partition, ctypes.byref(low), ctypes.byref(high)
         _check(_query_watermark_offsets(self._client, *asked, int(seconds * 1000)))
         return low.value, high.value
 
     def assign(self, topic: str, partition: int, offset: int) -> None:
-        """Read from this offset on, and nothing else."""
         wanted = _list_new(1)
         try:
             _list_add(wanted, topic.encode(), partition)
@@ -164,23 +128,26 @@ class Consumer:
             _list_destroy(wanted)
 
     def unassign(self) -> None:
-        """Read nothing."""
         _check(_assign(self._client, None))
 
-    def take(self, most: int, seconds: float, span: tuple[int, int], wanted: Wanted) -> Taken:
-        """What is there, or the first that comes within some seconds; of the messages those in a span of offsets."""
-        found = self._taken[: self._wait(min(most, len(self._taken)), seconds)]
+    def poll(self, most: int, seconds: float, span: tuple[int, int], wanted: Wanted) -> Polled:
+        found = self._found[: self._wait(min(most, len(self._found)), seconds)]
         try:
             good = _codes(found) == 0
             messages, offsets = found[good], _field(found[good], "offset")
             inside = messages[(offsets >= span[0]) & (offsets < span[1])]
-            reached = int(offsets[-1]) + 1 if len(offsets) else 0
-            return Taken(_messages(inside, wanted), reached, _troubles(found[~good]))
+            reached, failure = int(offsets[-1]) + 1 if len(offsets) else 0, None
+            for error, offset in _errors(found[~good]):
+                if error.code() == KafkaError._PARTITION_EOF:
+                    reached = max(reached, offset)
+                elif error.code() in FAILURES:
+                    failure = error
+            return Polled(_payloads(inside, wanted), reached, failure)
         finally:
             deque(map(_message_destroy, found.tolist()), 0)
 
     def _wait(self, most: int, seconds: float) -> int:
-        # To wait for as many as are wanted would be to wait for messages that may not come.
+        # With a time-out, librdkafka would wait until it has as many as wanted, and they may never come.
         count = self._ready(0, most, 0)
         if count == 0:
             count = self._ready(0, 1, seconds)
@@ -190,12 +157,11 @@ class Consumer:
     def _ready(self, behind: int, most: int, seconds: float) -> int:
         if most == 0:
             return 0
-        place = self._taken.ctypes.data + behind * _WORD
+        place = self._found.ctypes.data + behind * _WORD
         count: int = _consume_batch_queue(self._queue, int(seconds * 1000), place, most)
         return max(0, count)
 
     def close(self) -> None:
-        """Leave the brokers."""
         _queue_destroy(self._queue)
         _consumer_close(self._client)
         _destroy(self._client)
@@ -210,39 +176,38 @@ def _refused(code: int, said: bytes) -> KafkaException:
     return KafkaException(KafkaError(code, said.decode(errors="replace")))
 
 
-# All memory of this process as words, of which only those are read that a structure of librdkafka holds.
+# All memory of this process as words; only those inside librdkafka's structures are ever read.
 _MEMORY = np.ctypeslib.as_array((c_int64 * (2**48 // _WORD - 1)).from_address(_WORD))
 
 
 def _field(messages: Addresses, name: str) -> Integers:
-    words: Integers = _MEMORY[(messages + (getattr(_Message, name).offset - _WORD)) // _WORD]
+    words: Integers = _MEMORY[(messages + (_OFFSETS[name] - _WORD)) // _WORD]
     return words
 
 
 def _codes(messages: Addresses) -> npt.NDArray[np.int32]:
-    """The word of an error holds other bytes behind it."""
+    """Error codes, which fill only half a word."""
     return _field(messages, "err").astype(np.int32)
 
 
-def _troubles(found: Addresses) -> list[Trouble]:
+def _errors(found: Addresses) -> list[tuple[KafkaError, int]]:
     texts = _copied(_field(found, "payload"), _field(found, "len"))
     return [
-        Trouble(code, (text or b"").decode(errors="replace"), offset)
+        (KafkaError(code, (text or b"").decode(errors="replace")), offset)
         for code, text, offset in zip(_codes(found).tolist(), texts, _field(found, "offset").tolist(), strict=True)
     ]
 
 
-def _messages(found: Addresses, wanted: Wanted) -> Messages:
-    moments = map(_message_timestamp, found.tolist(), repeat(None)) if wanted.moments else ()
-    payloads = _field(found, "payload")
-    present = payloads != 0
-    return Messages(
-        _field(found, "offset"),
-        present,
-        *_gathered(payloads[present], _field(found, "len")[present]),
-        _copied(_field(found, "key"), _field(found, "key_len")) if wanted.keys else [],
-        np.fromiter(moments, np.int64),
-    )
+def _payloads(found: Addresses, wanted: Wanted) -> Payloads:
+    offsets, addresses = _field(found, "offset"), _field(found, "payload")
+    present = addresses != 0
+    text, starts, ends = _gathered(addresses[present], _field(found, "len")[present])
+    keys = _copied(_field(found, "key"), _field(found, "key_len")) if wanted.keys else None
+    times = None
+    if wanted.times:
+        times = 1000 * np.fromiter(map(_message_timestamp, found.tolist(), repeat(None)), np.int64, len(found))
+    lines = Lines(text.tobytes(), starts, ends, offsets[present], together=True)
+    return Payloads(lines, offsets[~present], keys, times)
 
 
 def _copied(addresses: Addresses, lengths: Integers) -> list[bytes | None]:
@@ -253,7 +218,7 @@ def _copied(addresses: Addresses, lengths: Integers) -> list[bytes | None]:
 
 
 def _gathered(addresses: Addresses, lengths: Integers) -> tuple[Bytes, Integers, Integers]:
-    """Values as one text, a line each, and where they lie in it; what stood between them is overwritten by spaces."""
+    """Values as one text, a line each, and where they lie in it; what was between them becomes spaces."""
     if not len(addresses):
         return np.empty(0, np.uint8), lengths, lengths
     between = addresses[1:] - (addresses + lengths)[:-1]

@@ -1,4 +1,4 @@
-"""Where a Kafka topic's partitions begin and end, and how much of them a batch takes."""
+"""Offsets of a Kafka subscription: where its partitions begin and end, and how much of them a batch takes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Start = str | datetime | Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which topics of which cluster, as text that travels to the processes that read."""
+    """Topics of a cluster; as JSON it travels to the processes that read."""
 
     servers: str
     topics: tuple[str, ...]
@@ -35,17 +35,17 @@ class Subscription:
     options: Mapping[str, str | Secret] = field(default_factory=dict)
 
     def client_options(self) -> dict[str, Any]:
-        """The options of a librdkafka client, secrets revealed."""
+        """The options of a librdkafka client, with secrets in plain text."""
         given = {name: revealed(value) for name, value in self.options.items()}
         return {"bootstrap.servers": self.servers, "log_level": 0, **given}
 
     def to_json(self) -> str:
-        """The subscription as text; of a secret only its place is in it."""
+        """The subscription as JSON, which holds only the place of a secret."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Subscription:
-        """The subscription from its text."""
+        """The subscription from its JSON."""
         raw = json.loads(text)
         raw["topics"] = tuple(raw["topics"])
         raw["options"] = {
@@ -58,7 +58,7 @@ class Subscription:
 
 
 class Unanswered(Exception):
-    """The brokers do not answer now."""
+    """The brokers do not answer at the moment."""
 
 
 class Topics:
@@ -76,7 +76,7 @@ class Topics:
         self._client = AdminClient(settings)
 
     def initial(self) -> Positions:
-        """Where a new flow begins."""
+        """Where a new flow starts."""
         names, start = self._partitions(), self._subscription.start
         if start == "earliest":
             return self.earliest(names)
@@ -93,20 +93,20 @@ class Topics:
         return self._ask(self._partitions() if names is None else names, OffsetSpec.earliest())
 
     def latest(self) -> Positions:
-        """The offset after the last row of each partition that no open transaction hides."""
+        """The offset after each partition's last row that no open transaction hides."""
         return self._ask(self._partitions(), OffsetSpec.latest())
 
     def check(self) -> None:
-        """Find before the first batch what would stop the reading."""
+        """Fail before the first batch if the topics cannot be read."""
         try:
             self._partitions()
         except Unanswered as problem:
-            # A wrong password looks like silence; why it is silent comes by another way.
+            # A wrong password looks like no answer; the reason comes through the error callback.
             self._client.poll(0)
             if self._refusals:
                 raise HeadraceError(
                     "SOURCE_REFUSED",
-                    f"kafka {self._subscription!r} refuses: {self._refusals[-1]}. Mend the options.",
+                    f"kafka {self._subscription!r} refuses: {self._refusals[-1]}. Correct the options.",
                 ) from None
             raise HeadraceError(
                 "SOURCE_UNREACHABLE",
@@ -159,7 +159,7 @@ def split(name: str) -> tuple[str, int]:
 
 
 def start_text(start: Start) -> str:
-    """A start as text that a subscription carries.
+    """A start position as text for the subscription.
 
     >>> start_text({"payments": {0: 17}})
     '{"payments/0": 17}'
@@ -178,7 +178,7 @@ def start_text(start: Start) -> str:
 
 
 def capped(start: Positions, latest: Positions, cap: int | None) -> Positions:
-    """Where a batch ends that takes at most ``cap`` rows, each partition its fair part of what it has waiting.
+    """Where a batch of at most ``cap`` rows ends; each partition gets a share in proportion to its lag.
 
     >>> capped({"t/0": 0, "t/1": 0}, {"t/0": 900, "t/1": 100}, 100)
     {'t/0': 90, 't/1': 10}
@@ -202,9 +202,14 @@ class Slice:
     first: int
     until: int
 
+    @property
+    def name(self) -> str:
+        """``topic/partition``."""
+        return f"{self.topic}/{self.partition}"
+
 
 def slices(start: Positions, end: Positions, *, largest: int) -> list[Slice]:
-    """What a batch reads, in pieces of at most ``largest`` offsets.
+    """The slices of a batch, each of at most ``largest`` offsets.
 
     >>> [(piece.first, piece.until) for piece in slices({"t/0": 0}, {"t/0": 5}, largest=3)]
     [(0, 3), (3, 5)]
@@ -212,7 +217,7 @@ def slices(start: Positions, end: Positions, *, largest: int) -> list[Slice]:
     found = []
     for name, until in end.items():
         topic, number = split(name)
-        # A partition that ends before it was left has been made anew: it is read from its beginning.
+        # A partition that ends before our position was created anew: it is read from its beginning.
         begin = start.get(name, 0) if start.get(name, 0) <= until else 0
         for first in range(begin, until, largest):
             found.append(Slice(topic, number, first, min(first + largest, until)))

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
 from headrace.connectors.base.conversion import from_bytes
 from headrace.connectors.base.decoding import DEAD_SCHEMA, FOUND_CHARACTERS, NOT_UTF8, POSITION, RAW_BYTES, Decoded
-from headrace.connectors.base.gate import Arrived
-from headrace.connectors.base.lines import Integers, Lines
-from headrace.connectors.base.messages import KeyedDecoder, MessageDecoder, Payloads
-from headrace.connectors.kafka.librdkafka import Consumer, Messages, Wanted
+from headrace.connectors.base.messages import MessageDecoder, Payloads
+from headrace.connectors.kafka.consumer import PartitionConsumer, Polled, Wanted, open_consumer
 from headrace.connectors.kafka.positions import Slice, Subscription
 from headrace.errors import HeadraceError
 from headrace.outages import OutageMarker
@@ -27,10 +24,10 @@ from headrace.wheel.task import Task
 
 AT_ONCE = 50_000
 """How many messages are decoded together."""
-TAKEN_AT_ONCE = 10_000
-"""How many are taken over from librdkafka together at the most."""
+POLLED_AT_ONCE = 10_000
+"""The most messages that one poll takes from librdkafka."""
 FETCHED_AHEAD = 20_000
-"""How many lie ready at least: few, because what lies behind the end of a slice was fetched in vain."""
+"""How many messages librdkafka keeps ready: few, because those after the end of a slice are fetched in vain."""
 POLL_SECONDS = 1.0
 TOLD_AFTER_SECONDS = 5.0
 METADATA: Mapping[str, pl.DataType] = {
@@ -40,9 +37,9 @@ METADATA: Mapping[str, pl.DataType] = {
     "_offset": pl.Int64(),
     "_timestamp": MOMENT,
 }
-"""Columns that a schema may declare beside those of the value: what Kafka itself knows of a message."""
+"""Columns that a schema may declare besides those of the value: what Kafka itself knows about a message."""
 
-_CONSUMERS: dict[str, Consumer] = {}
+_CONSUMERS: dict[str, PartitionConsumer] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,135 +49,93 @@ class KafkaReader:
     subscription: Subscription
     decoder: MessageDecoder
     columns: Mapping[str, pl.DataType]
-    """The declared columns in order, those of ``METADATA`` among them."""
+    """The declared columns in order, with those of ``METADATA``."""
     arrival: bool = False
-    """Whether anybody asks when each row arrived."""
+    """Whether rows need their arrival time."""
 
     def with_arrival(self) -> KafkaReader:
-        """The same, telling when each row arrived."""
+        """The same reader with arrival times."""
         return replace(self, arrival=True)
 
-    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Arrived]:
+    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
         """Chunks of rows of each slice."""
-        keyed = isinstance(self.decoder, KeyedDecoder)
+        keyed = self.decoder.keyed
         wanted = Wanted(keyed or "_key" in self.columns, keyed or self.arrival or "_timestamp" in self.columns)
         for row in raw.drop_nulls("topic").sort("topic", "partition", "first").rows():
             piece = Slice(*row)
-            name = f"{piece.topic}/{piece.partition}"
-            marker = OutageMarker(
-                str(Path(task.side_folder).parent), f"source.{name.replace('/', '.')}", f"kafka topic {name}"
+            outage = OutageMarker(
+                str(Path(task.side_folder).parent),
+                f"source.{piece.name.replace('/', '.')}",
+                f"kafka topic {piece.name}",
             )
-            consuming = _Consuming(self.subscription, piece, marker, wanted)
-            lost, number = consuming.lost(), 0
-            taken: list[Messages] = []
-            for messages in consuming.messages():
-                taken.append(messages)
-                number += len(messages)
-                if number >= AT_ONCE:
-                    yield self._arrived(_Taken.of(taken), piece, consuming.unread, lost, task)
-                    taken, lost, number = [], 0, 0
-            if taken or lost:
-                yield self._arrived(_Taken.of(taken), piece, consuming.unread, lost, task)
+            consumption = _Consumption(self.subscription, piece, outage, wanted)
+            lost = consumption.lost()
+            polled: list[Payloads] = []
+            for payloads in consumption.payloads():
+                polled.append(payloads)
+                if sum(map(len, polled)) >= AT_ONCE:
+                    yield replace(self._decoded(polled, piece, task), unread=consumption.unread, lost=lost)
+                    polled, lost = [], 0
+            if polled or lost:
+                yield replace(self._decoded(polled, piece, task), unread=consumption.unread, lost=lost)
 
-    def _arrived(self, taken: _Taken, piece: Slice, unread: int, lost: int, task: Task) -> Arrived:
-        if isinstance(self.decoder, KeyedDecoder):
-            decoded = self.decoder.decode_keyed(taken.values, taken.keys, taken.moments)
-        else:
-            decoded = self.decoder.decode(taken.values)
+    def _decoded(self, polled: list[Payloads], piece: Slice, task: Task) -> Decoded:
+        payloads = Payloads.concat(polled)
+        decoded = self.decoder.decode(payloads)
         if self.columns.get("_key") == pl.String:
-            decoded = _with_text_keys(decoded, taken)
-        kept = np.searchsorted(taken.offsets, decoded.rows[POSITION].to_numpy())
-        rows = decoded.rows.with_columns(self._metadata(taken, piece, kept))
-        rows = rows.select(*self.columns, POSITION)
-        name = f"{piece.topic}/{piece.partition}"
-        arrived = pl.Series(taken.moments[kept]) if self.arrival else task.record.clock
-        return Arrived(replace(decoded, rows=rows), name, arrived, name, unread, lost)
+            decoded = _with_text_keys(decoded, payloads)
+        kept = np.searchsorted(payloads.positions, decoded.rows[POSITION].to_numpy())
+        rows = decoded.rows.with_columns(self._metadata(payloads, piece, kept)).select(*self.columns, POSITION)
+        times = pl.Series(payloads.times).gather(kept) if self.arrival else task.record.clock
+        return replace(decoded, rows=rows, origin=piece.name, arrived=times, partition=piece.name)
 
-    def _metadata(self, taken: _Taken, piece: Slice, kept: npt.NDArray[np.intp]) -> list[pl.Series | pl.Expr]:
-        found: list[pl.Series | pl.Expr] = []
-        for column in self.columns:
-            match column:
-                case "_key":
-                    keys = pl.Series(column, taken.keys, dtype=pl.Binary)
-                    found.append(keys.gather(kept).cast(self.columns[column]))
-                case "_topic":
-                    found.append(pl.lit(piece.topic).alias(column))
-                case "_partition":
-                    found.append(pl.lit(piece.partition, pl.Int32).alias(column))
-                case "_offset":
-                    found.append(pl.Series(column, taken.offsets[kept]))
-                case "_timestamp":
-                    found.append(pl.Series(column, taken.moments[kept]).cast(MOMENT))
-        return found
+    def _metadata(self, payloads: Payloads, piece: Slice, kept: npt.NDArray[np.intp]) -> list[pl.Series | pl.Expr]:
+        known: dict[str, Callable[[], pl.Series | pl.Expr]] = {
+            "_key": lambda: pl.Series(payloads.keys, dtype=pl.Binary).gather(kept).cast(self.columns["_key"]),
+            "_topic": lambda: pl.lit(piece.topic),
+            "_partition": lambda: pl.lit(piece.partition, pl.Int32),
+            "_offset": lambda: pl.Series(payloads.positions[kept]),
+            "_timestamp": lambda: pl.Series(payloads.times).gather(kept).cast(MOMENT),
+        }
+        return [known[column]().alias(column) for column in self.columns if column in known]
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """What is needed of the messages of one partition."""
-
-    values: Payloads
-    offsets: Integers
-    moments: Integers
-    """When each was written, in microseconds."""
-    keys: Sequence[bytes | None]
-
-    @classmethod
-    def of(cls, taken: Sequence[Messages]) -> _Taken:
-        """Messages that were taken over one after the other."""
-        before = np.cumsum([0, *(len(each.text) for each in taken)])
-        offsets = _joined([each.offsets for each in taken])
-        present = _joined([each.present for each in taken]).astype(np.bool_)
-        lines = Lines(
-            _joined([each.text for each in taken]).tobytes(),
-            _joined([each.starts + place for each, place in zip(taken, before, strict=False)]),
-            _joined([each.ends + place for each, place in zip(taken, before, strict=False)]),
-            offsets[present],
-            together=True,
-        )
-        return cls(
-            Payloads(lines, offsets[~present]),
-            offsets,
-            _joined([each.moments for each in taken]) * 1000,
-            [key for each in taken for key in each.keys],
-        )
-
-
-def _joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
-
-
-def _with_text_keys(decoded: Decoded, taken: _Taken) -> Decoded:
-    """Without the rows whose key is no text: their messages become dead letters."""
-    keys = pl.Series(taken.keys, dtype=pl.Binary)
-    strange = taken.offsets[(from_bytes(keys).is_null() & keys.is_not_null()).to_numpy()]
+def _with_text_keys(decoded: Decoded, payloads: Payloads) -> Decoded:
+    """Without the rows whose key is not UTF-8: their messages become dead letters."""
+    keys, positions = pl.Series(payloads.keys, dtype=pl.Binary), payloads.positions
+    strange = positions[(from_bytes(keys).is_null() & keys.is_not_null()).to_numpy()]
     refused = decoded.rows[POSITION].is_in(strange)
     if not refused.any():
         return decoded
-    dead = []
     offsets = decoded.rows[POSITION].filter(refused).unique(maintain_order=True)
-    raw = taken.values.lines.raw_at(offsets, RAW_BYTES).to_list()
-    for offset, value in zip(offsets, raw, strict=True):
-        key = taken.keys[int(np.searchsorted(taken.offsets, offset))] or b""
-        detail = f"the key holds bytes that are not UTF-8, in hex {key[: FOUND_CHARACTERS // 2].hex()}"
-        dead.append((offset, NOT_UTF8, detail, value))
-    letters = pl.DataFrame(dead, schema=DEAD_SCHEMA, orient="row")
-    return replace(decoded, rows=decoded.rows.filter(~refused), dead=pl.concat([decoded.dead, letters]))
+    found = keys.gather(np.searchsorted(positions, offsets.to_numpy()))
+    opening = "the key holds bytes that are not UTF-8, in hex "
+    dead = pl.DataFrame(
+        {
+            "position": offsets,
+            "reason": [NOT_UTF8] * len(offsets),
+            "detail": [opening + key[: FOUND_CHARACTERS // 2].hex() for key in found],
+            "raw": payloads.lines.raw_at(offsets, RAW_BYTES),
+        },
+        schema=DEAD_SCHEMA,
+    )
+    return replace(decoded, rows=decoded.rows.filter(~refused), dead=pl.concat([decoded.dead, dead]))
 
 
-class _Consuming:
-    """One slice on its way from the broker; waits as long as the broker is away."""
+class _Consumption:
+    """Fetches one slice; waits as long as the broker is away."""
 
-    def __init__(self, subscription: Subscription, piece: Slice, marker: OutageMarker, wanted: Wanted) -> None:
+    def __init__(self, subscription: Subscription, piece: Slice, outage: OutageMarker, wanted: Wanted) -> None:
         self._subscription = subscription
         self._piece = piece
-        self._outage = marker
+        self._outage = outage
         self._wanted = wanted
         self._consumer = _consumer(subscription)
         self._first = piece.first
         self.unread = 0
 
     def lost(self) -> int:
-        """How many of the slice's rows are gone; a loud error unless the author accepts that."""
+        """How many of the slice's rows no longer exist; an error unless ``on_lost`` is ``count``."""
         first, latest = self._bounds()
         self.unread = max(0, latest - self._piece.until)
         gone = max(0, min(first, self._piece.until) - self._piece.first)
@@ -200,30 +155,32 @@ class _Consuming:
                 bounds = self._consumer.bounds(self._piece.topic, self._piece.partition, POLL_SECONDS * 5)
             except KafkaException as problem:
                 self._outage.begin(problem.args[0].str())
-                # Some answers come at once, and a consumer may go on giving the one it has heard first.
+                # Some errors come at once, and a consumer may go on giving the first one it got.
                 time.sleep(POLL_SECONDS)
                 self._renew()
             else:
                 self._outage.end()
                 return bounds
 
-    def messages(self) -> Iterator[Messages]:
+    def payloads(self) -> Iterator[Payloads]:
         """The slice's messages in order, many at a time."""
-        following = self._first
+        following, until = self._first, self._piece.until
         self._assign(following)
         heard = time.monotonic()
         try:
-            while following < self._piece.until:
-                messages, ended, broken = self._poll(following)
-                if len(messages):
-                    following = int(messages.offsets[-1]) + 1
-                    yield messages
-                if ended:
+            while following < until:
+                polled = self._poll(following)
+                count = len(polled.payloads)
+                if count:
+                    following = int(polled.payloads.positions[-1]) + 1
+                    yield polled.payloads
+                # Offsets may have no message: where a transaction ended, or where compaction removed it.
+                if polled.reached >= until:
                     return
-                if broken is not None:
-                    self._outage.begin(broken)
+                if polled.failure is not None:
+                    self._outage.begin(polled.failure.str())
                     self._start_anew(following)
-                if len(messages):
+                if count:
                     heard = time.monotonic()
                     self._outage.end()
                 elif time.monotonic() - heard > TOLD_AFTER_SECONDS:
@@ -232,22 +189,12 @@ class _Consuming:
             self._consumer.unassign()
             self._outage.end()
 
-    def _poll(self, following: int) -> tuple[Messages, bool, str | None]:
-        """Messages from ``following`` on, whether the slice has ended, and what makes the consumer useless."""
+    def _poll(self, following: int) -> Polled:
         span = (following, self._piece.until)
-        taken = self._consumer.take(span[1] - span[0], POLL_SECONDS, span, self._wanted)
-        # Offsets may have no message: where a transaction ended, or where a key has a newer one.
-        ended, broken = taken.reached >= span[1], None
-        for trouble in taken.troubles:
-            if trouble.code == KafkaError._PARTITION_EOF:
-                # Behind the last row there may be marks of transactions, which are never handed over.
-                ended |= trouble.offset >= span[1]
-            elif trouble.code in (KafkaError._AUTO_OFFSET_RESET, KafkaError._FATAL):
-                broken = trouble.text
-        return taken.messages, ended, broken
+        return self._consumer.poll(span[1] - span[0], POLL_SECONDS, span, self._wanted)
 
     def _start_anew(self, following: int) -> None:
-        """With a new consumer: after an outage the old one may not believe in the position it was given."""
+        """Continue with a new consumer: after an outage the old one may refuse the offset it was given."""
         first, latest = self._bounds()
         if following < first or latest < self._piece.until:
             raise HeadraceError(
@@ -268,25 +215,25 @@ class _Consuming:
         self._consumer.assign(self._piece.topic, self._piece.partition, offset)
 
 
-def _consumer(subscription: Subscription) -> Consumer:
+def _consumer(subscription: Subscription) -> PartitionConsumer:
     """This worker's consumer for a cluster."""
     key = subscription.to_json()
     if key not in _CONSUMERS:
-        _CONSUMERS[key] = Consumer(
+        _CONSUMERS[key] = open_consumer(
             {
-                "group.id": "headrace",  # librdkafka asks for one; nothing is ever committed under it
+                "group.id": "headrace",  # librdkafka requires one; nothing is ever committed to it
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "error",
                 "fetch.wait.max.ms": 50,
                 "queued.min.messages": FETCHED_AHEAD,
-                # By default nothing is fetched for a second when enough lies ready.
+                # By default librdkafka waits a second when enough messages are ready.
                 "fetch.queue.backoff.ms": 2,
                 "queued.max.messages.kbytes": 128 << 10,
                 **subscription.client_options(),
             },
-            most=TAKEN_AT_ONCE,
+            most=POLLED_AT_ONCE,
         )
     return _CONSUMERS[key]
 

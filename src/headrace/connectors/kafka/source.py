@@ -1,25 +1,40 @@
-"""``hr.read_kafka``: rows of Kafka topics, each once, with a watermark for every partition."""
+"""``hr.read_kafka``: rows of Kafka topics, each once, with a watermark for every partition.
+
+Spark plans batches as slices of partitions (``KafkaSliceReader``); tasks read the slices (``kafka.reader``).
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from headrace.connectors.base.caps import FOLDER as CAPS
-from headrace.connectors.base.decoding import Columns, type_name
+from headrace.connectors.base.decoding import type_name
 from headrace.connectors.base.gate import ROW_POSITION, Gate
 from headrace.connectors.base.messages import VALUE, Format, message_decoder
-from headrace.connectors.base.source import Source, add_source, add_ticks
+from headrace.connectors.base.source import CAPS, add_source, cap_of, declared_columns, source_name
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import debezium_messages
-from headrace.connectors.kafka.positions import Start, Subscription, Topics, start_text
+from headrace.connectors.kafka.positions import (
+    Positions,
+    Slice,
+    Start,
+    Subscription,
+    Topics,
+    Unanswered,
+    capped,
+    slices,
+    start_text,
+)
 from headrace.connectors.kafka.reader import METADATA, KafkaReader
-from headrace.connectors.kafka.stream import FORMAT, KafkaSlices
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, HeadraceError
 from headrace.graph import active_graph
+from headrace.outages import OutageMarker
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.secrets import Secret
 
@@ -27,6 +42,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RAW_SCHEMA = "value BINARY, _key BINARY, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"
+FORMAT = "headrace_kafka"
+SLICES = "topic STRING, partition INT, first BIGINT, until BIGINT"
+LARGEST_SLICE = 250_000
+PATIENCE_SECONDS = 600.0
+"""How long a run over what is there waits for brokers that do not answer."""
 
 
 def read_kafka(
@@ -45,59 +65,55 @@ def read_kafka(
 ) -> DataFrame:
     """The rows of one or more topics; messages that cannot be read become dead letters with partition and offset.
 
-    ``schema`` declares the columns of a message's value, and may name beside them ``_key`` (BINARY or STRING),
-    ``_topic``, ``_partition``, ``_offset`` and ``_timestamp``, which Kafka itself knows, and ``_position`` (STRING),
-    which tells a row from all others; ``format="raw"`` has ``value`` and Kafka's own. With
-    ``hr.debezium_changes(...)`` as schema the rows are a changelog. ``start`` is ``"earliest"``,
-    ``"latest"``, a moment, or offsets (``{"payments": {0: 17}}``), and counts for a new checkpoint only. With
-    ``pattern`` the topic is a regular expression. Partitions and topics that appear while the flow runs are read from
-    their beginning. Offsets that no longer exist stop the flow, or are counted as lost with ``on_lost="count"``. Only
-    committed transactions are read. ``options`` are those of librdkafka; a password in them is an ``hr.secret(...)``.
+    ``schema`` declares the columns of a message's value, and may also name ``_key`` (BINARY or STRING), ``_topic``,
+    ``_partition``, ``_offset`` and ``_timestamp``, which Kafka fills, and ``_position`` (STRING), which identifies a
+    row; ``format="raw"`` has ``value`` and Kafka's columns. With ``hr.debezium_changes(...)`` as schema the rows are a
+    changelog. ``start`` is ``"earliest"``, ``"latest"``, a moment, or offsets (``{"payments": {0: 17}}``); only a new
+    checkpoint uses it. With ``pattern`` the topic is a regular expression. Partitions and topics that appear while the
+    flow runs are read from their beginning. Offsets that no longer exist stop the flow, or are counted as lost with
+    ``on_lost="count"``. Only committed transactions are read. ``options`` are those of librdkafka; give a password in
+    them as ``hr.secret(...)``.
+
+    >>> import headrace as hr
+    >>> @hr.pipeline
+    ... def payments(spark):
+    ...     rows = hr.read_kafka(spark, "payments", servers="broker:9092", schema="id STRING, amount DOUBLE")
+    ...     hr.write("payments", rows, hr.to_console())
     """
     topics = (topic,) if isinstance(topic, str) else tuple(topic)
     if on_lost not in ("fail", "count"):
         raise DefinitionError("ON_LOST_UNKNOWN", f"on_lost={on_lost!r} is not known. Use 'fail' or 'count'.")
     if (schema is None) != (format == "raw"):
-        raise DefinitionError(
-            "SCHEMA_MISSING",
-            f"topic {topics[0]!r}: format={format!r} "
-            + (
-                "needs schema='...' with the columns of a message."
-                if schema is None
-                else "has columns of its own. Leave schema out."
-            ),
-        )
+        wanted = "needs schema='...' with a message's columns" if schema is None else "takes no schema. Leave it out"
+        raise DefinitionError("SCHEMA_MISSING", f"topic {topics[0]!r}: format={format!r} {wanted}.")
     struct = schema.struct if isinstance(schema, DebeziumChanges) else parse_ddl(schema or RAW_SCHEMA)
     declared = polars_schema(struct)
     _check_metadata(topics[0], declared, {field.name: field.nullable for field in struct.fields})
-    read = {column: kind for column, kind in declared.items() if column != ROW_POSITION}
-    value_columns = {column: kind for column, kind in read.items() if column not in METADATA}
-    required = frozenset(field.name for field in struct.fields if not field.nullable)
-    called = name or re.sub(r"\W", "_", topics[0])
+    tells_position = declared.pop(ROW_POSITION, None) is not None
+    columns = declared_columns(struct, without=(*METADATA, ROW_POSITION))
+    called = source_name(name, topics[0])
     subscription = Subscription(servers, topics, pattern, start_text(start), on_lost, options or {})
     decoder = (
-        debezium_messages(schema, value_columns, format)
+        debezium_messages(schema, columns.types, format)
         if isinstance(schema, DebeziumChanges)
-        else message_decoder(format, Columns(value_columns, required), avro_schema=avro_schema)
+        else message_decoder(format, columns, avro_schema=avro_schema)
     )
-    graph = active_graph()
-    caps = graph.checkpoint / CAPS / called
+    caps = active_graph().checkpoint / CAPS / called
     spark.dataSource.register(KafkaSlices)
     reader = spark.readStream.format(FORMAT).option("source", called).option("caps", str(caps))
     raw = reader.option("subscription", subscription.to_json()).load()
-    gate = Gate(called, KafkaReader(subscription, decoder, read), None, tells_position=ROW_POSITION in declared)
-    folder = graph.checkpoint / "ticks" / called
+    gate = Gate(called, KafkaReader(subscription, decoder, declared), None, tells_position)
     fingerprint: dict[str, object] = {
         "kind": "kafka",
         "topics": list(topics),
         "format": format,
         "schema": str(schema or RAW_SCHEMA),
     }
-    source = Source(add_ticks(raw, folder), gate, struct)
     return add_source(
-        source,
+        gate,
+        raw,
+        struct,
         fingerprint,
-        folder,
         divided=True,
         caps=caps,
         prepare=lambda: Topics(subscription).check(),
@@ -115,7 +131,7 @@ def _check_metadata(topic: str, declared: Mapping[str, Any], nullable: Mapping[s
             raise DefinitionError(
                 "METADATA_TYPE",
                 f"topic {topic!r}: column {column!r} is filled by Kafka and is {' or '.join(allowed)}, "
-                f"declared {type_name(kind)}. Declare it so, or leave it out.",
+                f"declared {type_name(kind)}. Correct the type, or leave the column out.",
             )
         if not nullable[column] and column == "_key":
             raise DefinitionError(
@@ -125,3 +141,132 @@ def _check_metadata(topic: str, declared: Mapping[str, Any], nullable: Mapping[s
         raise DefinitionError(
             "SCHEMA_MISSING", f"topic {topic!r}: the schema names no column of the message itself, as {VALUE!r}."
         )
+
+
+class KafkaSlices(DataSource):
+    """Kafka as Spark sees it: a stream of slices, each handed out exactly once; tasks read what is in them."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """One row for each slice."""
+        return SLICES
+
+    def streamReader(self, schema: Any) -> KafkaSliceReader:  # noqa: N802
+        """The stream of slices."""
+        return KafkaSliceReader(
+            self.options["source"], Subscription.from_json(self.options["subscription"]), Path(self.options["caps"])
+        )
+
+
+class SlicePartition(InputPartition):
+    """One slice for one task."""
+
+    def __init__(self, piece: Slice) -> None:
+        super().__init__((piece.topic, piece.partition, piece.first, piece.until))
+
+
+class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Decides how far each batch reads; Spark logs that before the batch runs."""
+
+    def __init__(self, source: str, subscription: Subscription, caps: Path) -> None:
+        self._source = source
+        self._subscription = subscription
+        self._caps = caps
+        self._asked: Topics | None = None
+        self._target: Positions | None = None
+
+    @property
+    def _topics(self) -> Topics:
+        # Spark pickles the reader, and a client cannot be pickled.
+        if self._asked is None:
+            self._asked = Topics(self._subscription)
+        return self._asked
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_asked": None}
+
+    def _offset(self, positions: Positions) -> dict[str, Any]:
+        return {"source": self._source, "positions": positions}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a new flow starts."""
+        return self._offset(self._patiently(Topics.initial))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Remember what is there now."""
+        self._target = self._patiently(Topics.latest)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """How far the next batch reads; no further than the last one while the brokers do not answer."""
+        positions: Positions = start["positions"]
+
+        def there(topics: Topics) -> Positions:
+            latest = self._target if self._target is not None else topics.latest()
+            if self._subscription.on_lost == "fail":
+                self._refuse_lost(positions, latest)
+            return latest
+
+        if self._target is not None:
+            # Without news Spark would take a run over existing data as finished.
+            latest = self._patiently(there)
+        else:
+            try:
+                latest = there(self._topics)
+            except Unanswered as problem:
+                self._away(problem)
+                return start
+            self._outage.end()
+        return self._offset({**positions, **capped(positions, latest, cap_of(self._caps))})
+
+    def _patiently(self, ask: Callable[[Topics], Positions]) -> Positions:
+        """The brokers' answer, after an outage if need be."""
+        asked = time.monotonic()
+        while True:
+            try:
+                answer = ask(self._topics)
+            except Unanswered as problem:
+                self._away(problem)
+                if time.monotonic() - asked > PATIENCE_SECONDS:
+                    raise HeadraceError(
+                        "SOURCE_UNREACHABLE",
+                        f"kafka {self._subscription!r} has not answered for {PATIENCE_SECONDS:.0f} s: {problem}. Start "
+                        "the brokers, then this run again: it continues where it stopped.",
+                    ) from None
+                time.sleep(1)
+            else:
+                self._outage.end()
+                return answer
+
+    def _away(self, problem: Unanswered) -> None:
+        self._outage.begin(str(problem))
+        # A client that lived through an outage may go on saying that partitions have no leader.
+        self._asked = None
+
+    @property
+    def _outage(self) -> OutageMarker:
+        return OutageMarker(str(self._caps.parent.parent), f"source.{self._source}", f"kafka {self._subscription!r}")
+
+    def _refuse_lost(self, positions: Positions, latest: Positions) -> None:
+        first = self._topics.earliest([name for name in positions if name in latest])
+        for name, position in positions.items():
+            if name not in latest or not first[name] <= position <= latest[name]:
+                there = f"offsets {first[name]} to {latest[name]}" if name in latest else "no such partition any more"
+                raise HeadraceError(
+                    "OFFSETS_LOST",
+                    f"kafka {self._subscription!r}: the flow is at offset {position} of {name}, the topic has "
+                    f"{there}. Rows were deleted before they were read, or the topic was created anew. Restore them, "
+                    "start with a new checkpoint, or accept the loss with on_lost='count'.",
+                )
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One task for each slice."""
+        pieces = slices(start["positions"], end["positions"], largest=LARGEST_SLICE)
+        return [SlicePartition(piece) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """The slice itself; the gate's task reads what is in it."""
+        yield partition.value

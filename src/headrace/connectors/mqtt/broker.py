@@ -1,4 +1,4 @@
-"""An MQTT broker: where it is, who we are there, and what it says when we come."""
+"""An MQTT broker: address, login, topics, and the check before the first batch."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from headrace.errors import DefinitionError, HeadraceError
 from headrace.secrets import Secret, revealed
 
 AT_ONCE = 10_000
-"""Messages that the broker sends without an answer, so also the most that land in one file."""
+"""The most messages that the broker sends unacknowledged, and so the most in one file."""
 KEPT_SECONDS = 30 * 24 * 3600
-"""How long the broker keeps messages for a client that is away."""
+"""How long the broker keeps messages for a disconnected client."""
 ANSWER_SECONDS = 5.0
 
 
@@ -52,7 +52,7 @@ class Broker:
         return host, int(port)
 
     def client(self, client_id: str) -> Client:
-        """A client that says when each message has been dealt with."""
+        """A client that acknowledges messages itself."""
         client = Client(CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion.MQTTv5, manual_ack=True)
         if self.username is not None:
             client.username_pw_set(self.username, None if self.password is None else revealed(self.password))
@@ -60,7 +60,7 @@ class Broker:
         return client
 
     def connect(self, client: Client, *, kept: int) -> None:
-        """Begin to connect, with a session that the broker keeps so many seconds after the connection ends."""
+        """Start to connect; the broker keeps the session for ``kept`` seconds after the connection ends."""
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = kept
         properties.ReceiveMaximum = AT_ONCE
@@ -69,12 +69,12 @@ class Broker:
         client.loop_start()
 
     def subscribe(self, client: Client) -> None:
-        """Ask for the topics; what a topic retains is sent to a new session only, not after every restart."""
+        """Subscribe to the topics; retained messages come to a new session only, not after every restart."""
         options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
         client.subscribe([(topic, options) for topic in self.topics])
 
     def check(self) -> None:
-        """Fail with the reason when the broker is away, lets us not in or refuses a topic."""
+        """Fail if the broker does not answer, refuses the login or refuses a topic."""
         said: queue.Queue[tuple[str, Sequence[Any]]] = queue.Queue()
         client = self.client("")
         client.on_connect = lambda _client, _data, _flags, reason, _properties: said.put(("connect", [reason]))
@@ -110,7 +110,7 @@ class Broker:
 
 
 def is_filter(topic: str) -> bool:
-    """Whether a text names topics as MQTT does.
+    """Whether a text is an MQTT topic filter.
 
     >>> [is_filter(topic) for topic in ("plant/+/heat", "#", "", "plant/a+", "plant/#/heat")]
     [True, True, False, False, False]

@@ -1,7 +1,8 @@
-"""Takes messages over from an MQTT broker: they land in a file on disk, and only then does the broker forget them."""
+"""The MQTT client on the driver: writes messages to a landing log, then acknowledges them."""
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -11,55 +12,106 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from paho.mqtt.client import Client, MQTTMessage
 
-from headrace.connectors.files.landing import LandingLog, Message
 from headrace.connectors.mqtt.broker import ANSWER_SECONDS, AT_ONCE, KEPT_SECONDS, Broker
 from headrace.outages import OutageMarker
-from headrace.storage import write_durably
+from headrace.storage import open_binary, sync_folder, write_durably
 
 COLLECT_SECONDS = 0.2
 QUIET_SECONDS = 0.3
 RETRY_SECONDS = 1.0
 CLIENT = "_client"
-"""The file with the name under which the broker knows this landing log; Spark passes over such files."""
+"""The file with this landing log's client id; Spark ignores files whose names begin with an underscore."""
+SCHEMA = pa.schema([("topic", pa.string()), ("payload", pa.binary()), ("arrived", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A message that the broker waits to hear about, and the connection on which it came."""
+class MqttMessage:
+    """A message and when it arrived, in microseconds."""
 
-    message: Message
+    topic: str
+    payload: bytes
+    arrived: int
+
+
+@dataclass(slots=True)
+class LandingLog:
+    """Numbered files of messages in one folder; a new log continues after the last number.
+
+    The random part of a file's name keeps two feeds apart: a driver that was replaced may not know it yet.
+    """
+
+    folder: Path
+    next: int = 0
+
+    def open(self) -> None:
+        """Make the folder and find the next number."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        numbers = (int(file.name.split("-")[0]) for file in self.folder.glob("[0-9]*.arrow"))
+        self.next = max(numbers, default=-1) + 1
+
+    def append(self, messages: Sequence[MqttMessage]) -> Path:
+        """Write a file that appears whole and survives a crash of the machine."""
+        table = pa.table(
+            {
+                "topic": [message.topic for message in messages],
+                "payload": [message.payload for message in messages],
+                "arrived": [message.arrived for message in messages],
+            },
+            schema=SCHEMA,
+        )
+        file = self.folder / f"{self.next:08d}-{uuid.uuid4().hex[:8]}.arrow"
+        unfinished = file.with_name(f".{file.name}")
+        with unfinished.open("wb") as stream:
+            with pa.ipc.new_file(stream, SCHEMA) as writer:
+                writer.write_table(table)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(unfinished, file)
+        sync_folder(self.folder)
+        self.next += 1
+        return file
+
+
+def landed(path: str) -> pa.Table:
+    """The messages of one file."""
+    with open_binary(path) as stream:
+        return pa.ipc.open_file(stream).read_all()
+
+
+@dataclass(frozen=True, slots=True)
+class Unacknowledged:
+    """A message that is not acknowledged yet, and the connection that it came on."""
+
+    message: MqttMessage
     id: int
     quality: int
     connection: int
 
 
 class MqttFeed:
-    """A client that runs on the driver beside the flows; what the broker has kept for it lands first."""
+    """A client on the driver; what the broker has kept for it lands first."""
 
     def __init__(
-        self,
-        broker: Broker,
-        folder: Path,
-        client_id: str | None,
-        outage_markers: Callable[[], Sequence[OutageMarker]] = tuple,
+        self, broker: Broker, folder: Path, client_id: str | None, outages: Callable[[], Sequence[OutageMarker]] = tuple
     ) -> None:
         self._broker = broker
         self._log = LandingLog(folder)
         self._client_id = client_id
-        self._outage_markers = outage_markers
+        self._outages = outages
         self._client: Client | None = None
         self._connection = 0
         self._subscribed = threading.Event()
         self._stopping = threading.Event()
         # Bounded, so that a disk that does not keep up slows the broker down.
-        self._queue: queue.Queue[Held] = queue.Queue(2 * AT_ONCE)
+        self._queue: queue.Queue[Unacknowledged] = queue.Queue(2 * AT_ONCE)
         self._heard = 0.0
         self._lander = threading.Thread(target=self._land, name="headrace-mqtt", daemon=True)
 
     def start(self) -> None:
-        """Begin; returns when what the broker has kept has landed, or after some seconds."""
+        """Start; returns when what the broker has kept has landed, or after some seconds."""
         self._log.open()
         client = self._broker.client(self._client_id or own_id(self._log.folder))
         client.on_connect = self._on_connect
@@ -72,16 +124,18 @@ class MqttFeed:
         until = time.monotonic() + ANSWER_SECONDS
         if self._subscribed.wait(ANSWER_SECONDS):
             self._heard = time.monotonic()
-            while (now := time.monotonic()) < until and (now < self._heard + QUIET_SECONDS or self._landing()):
+            while (now := time.monotonic()) < until:
+                if now >= self._heard + QUIET_SECONDS and not self._queue.unfinished_tasks:
+                    break
                 time.sleep(QUIET_SECONDS / 10)
 
     def stop(self) -> None:
-        """Land and acknowledge what has come, and leave; the broker keeps what comes from now on."""
+        """Land and acknowledge what has arrived, then disconnect; the broker keeps what comes from now on."""
         self._stopping.set()
         client = self._client
         if client is not None:
             self._lander.join()
-            # A broker that is left at once forgets acknowledgements it has not read; after them it answers this.
+            # A broker drops acknowledgements that it has not read when we disconnect; its answer to this comes after.
             self._subscribed.clear()
             if client.is_connected():
                 self._broker.subscribe(client)
@@ -106,17 +160,17 @@ class MqttFeed:
             self._wait(str(reason))
 
     def _wait(self, reason: str) -> None:
-        for marker in self._outage_markers():
-            marker.begin(reason)
+        for outage in self._outages():
+            outage.begin(reason)
 
     def _go_on(self) -> None:
-        for marker in self._outage_markers():
-            marker.end()
+        for outage in self._outages():
+            outage.end()
 
     def _on_message(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
         self._heard = time.monotonic()
-        content = Message(message.topic, bytes(message.payload), time.time_ns() // 1000)
-        held = Held(content, message.mid, message.qos, self._connection)
+        content = MqttMessage(message.topic, bytes(message.payload), time.time_ns() // 1000)
+        held = Unacknowledged(content, message.mid, message.qos, self._connection)
         while not self._stopping.is_set():
             try:
                 self._queue.put(held, timeout=RETRY_SECONDS)
@@ -144,12 +198,8 @@ class MqttFeed:
                         self._queue.task_done()
                     break
 
-    def _landing(self) -> bool:
-        """Whether messages have come that are not in the log yet."""
-        return self._queue.unfinished_tasks > 0
-
-    def _collect(self) -> list[Held]:
-        """What comes in a short time after a first message."""
+    def _collect(self) -> list[Unacknowledged]:
+        """The messages of a short time after the first one."""
         try:
             held = [self._queue.get(timeout=COLLECT_SECONDS)]
         except queue.Empty:
@@ -162,16 +212,16 @@ class MqttFeed:
                 break
         return held
 
-    def acknowledge(self, held: Sequence[Held]) -> None:
-        """Let the broker forget messages that have landed."""
+    def acknowledge(self, held: Sequence[Unacknowledged]) -> None:
+        """Acknowledge messages that have landed."""
         for each in held:
-            # On a new connection the broker sends the message again, and its number may mean another one.
+            # On a new connection the broker sends the message again, and its id may mean another message.
             if self._client is not None and each.quality and each.connection == self._connection:
                 self._client.ack(each.id, each.quality)
 
 
 def own_id(folder: Path) -> str:
-    """The name under which the broker knows a landing log, made up once: two checkpoints never share one."""
+    """The client id of a landing log, made up once, so that two checkpoints never share one."""
     file = folder / CLIENT
     if not file.exists():
         write_durably(file, f"headrace-{folder.name}-{uuid.uuid4().hex[:12]}")

@@ -1,23 +1,21 @@
-"""``hr.read_mqtt``: messages of MQTT topics, at least once into a landing log, and from there on exactly once."""
+"""``hr.read_mqtt``: messages of MQTT topics, at least once into a landing log, from there exactly once."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import polars as pl
 
-from headrace.connectors.base.decoding import POSITION, Columns, Decoded, type_name
-from headrace.connectors.base.gate import Arrived, Gate
+from headrace.connectors.base.decoding import POSITION, Decoded, type_name
+from headrace.connectors.base.gate import Gate
 from headrace.connectors.base.messages import MessageDecoder, Payloads, message_decoder
-from headrace.connectors.base.source import FILES, Source, add_source, add_ticks
-from headrace.connectors.files.landing import FOLDER as LANDING
-from headrace.connectors.files.landing import landed
+from headrace.connectors.base.source import FILES, LANDING, add_source, declared_columns
 from headrace.connectors.mqtt.broker import Broker
-from headrace.connectors.mqtt.feed import MqttFeed
+from headrace.connectors.mqtt.feed import MqttFeed, landed
 from headrace.errors import DefinitionError
 from headrace.graph import active_graph
 from headrace.outages import OutageMarker
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
 Format = Literal["json", "csv", "raw"]
 METADATA: Mapping[str, pl.DataType] = {"_topic": pl.String(), "_timestamp": MOMENT}
-"""Columns that a schema may declare beside those of the payload: the topic, and when the message came."""
+"""Columns that a schema may declare besides those of the payload: the topic, and when the message arrived."""
 RAW_SCHEMA = "value BINARY, _topic STRING, _timestamp TIMESTAMP"
 
 
@@ -42,18 +40,18 @@ class MqttReader:
     columns: Mapping[str, pl.DataType]
     """The declared columns in order, those of ``METADATA`` among them."""
 
-    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Arrived]:
+    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
         """The messages of each file; a row's position is its place in the file."""
         for (path,) in raw.select("path").drop_nulls().sort("path").rows():
             messages = pl.DataFrame(landed(path))
             positions = np.arange(messages.height, dtype=np.int64)
             decoded = self.decoder.decode(Payloads.of(messages["payload"].to_list(), positions))
-            told = messages[decoded.rows[POSITION]]
-            known = told.select(pl.col("topic").alias("_topic"), pl.col("arrived").cast(MOMENT).alias("_timestamp"))
+            kept = messages[decoded.rows[POSITION]]
+            known = kept.select(pl.col("topic").alias("_topic"), pl.col("arrived").cast(MOMENT).alias("_timestamp"))
             rows = decoded.rows.hstack(known).select(*self.columns, POSITION)
             topics = messages[decoded.dead["position"]]["topic"]
             dead = decoded.dead.with_columns(pl.format("{} (topic {})", "detail", topics).alias("detail"))
-            yield Arrived(Decoded(rows, dead, decoded.lines), path, told["arrived"])
+            yield replace(decoded, rows=rows, dead=dead, origin=path, arrived=kept["arrived"])
 
 
 def read_mqtt(
@@ -70,12 +68,18 @@ def read_mqtt(
 ) -> DataFrame:
     """The messages of topics (``plant/+/heat``, ``plant/#``); those that cannot be read become dead letters.
 
-    A broker forgets what it has delivered, so a client on the driver takes messages over with QoS 1: it stores them
+    A broker forgets what it has delivered, so a client on the driver receives messages with QoS 1: it stores them
     under ``<checkpoint>/landing/<name>`` and only then acknowledges them. After a crash between the two the broker
-    delivers them again: at least once into the landing log. What has landed is processed exactly once; the files stay,
-    remove old ones when no flow needs them. The broker keeps messages 30 days for a pipeline that is away; messages
-    published with QoS 0 it does not keep. ``schema`` may declare ``_topic`` and ``_timestamp``, when a message came.
-    ``client_id`` is made up once for a checkpoint unless given, and must be no other client's.
+    delivers them again: at least once into the landing log. What has landed is processed exactly once. The files stay;
+    remove old ones when no flow needs them. The broker keeps messages for 30 days while the pipeline is stopped, but
+    not those published with QoS 0. ``schema`` may declare ``_topic`` and ``_timestamp`` (when the message arrived).
+    ``client_id`` must be unique at the broker; by default one is made up for the checkpoint.
+
+    >>> import headrace as hr
+    >>> @hr.pipeline
+    ... def heat(spark):
+    ...     rows = hr.read_mqtt(spark, "plant/+/heat", servers="broker:1883", schema="celsius DOUBLE, _topic STRING")
+    ...     hr.write("heat", rows, hr.to_console())
     """
     broker = Broker(servers, (topics,) if isinstance(topics, str) else tuple(topics), username, password)
     if format not in ("json", "csv", "raw"):
@@ -86,18 +90,14 @@ def read_mqtt(
     struct = parse_ddl(schema or RAW_SCHEMA)
     declared = polars_schema(struct)
     _check_metadata(broker.topics[0], declared)
-    required = frozenset(field.name for field in struct.fields if not field.nullable)
-    columns = Columns({column: kind for column, kind in declared.items() if column not in METADATA}, required)
-    decoder = message_decoder(format, columns, avro_schema=None)
+    decoder = message_decoder(format, declared_columns(struct, without=METADATA), avro_schema=None)
     graph = active_graph()
     called = name or re.sub(r"\W+", "_", broker.topics[0]).strip("_")
     landing = graph.checkpoint / LANDING / called
     landing.mkdir(parents=True, exist_ok=True)
-    # Spark forgets, and would pass over, files older than this against the newest one.
+    # Spark forgets files older than maxFileAge, counted from the newest one, and would pass over them.
     reader = spark.readStream.format("binaryFile").schema(FILES).option("maxFileAge", "365d")
     raw = reader.load(str(landing.absolute())).select("path")
-    folder = graph.checkpoint / "ticks" / called
-    source = Source(add_ticks(raw, folder), Gate(called, MqttReader(decoder, declared), None), struct)
 
     def outage_markers() -> list[OutageMarker]:
         flows = [flow.name for flow in graph.flows.values() if called in flow.sources]
@@ -112,7 +112,8 @@ def read_mqtt(
         "format": format,
         "schema": schema or RAW_SCHEMA,
     }
-    return add_source(source, fingerprint, folder, prepare=broker.check, feed=feed)
+    gate = Gate(called, MqttReader(decoder, declared), None)
+    return add_source(gate, raw, struct, fingerprint, prepare=broker.check, feed=feed)
 
 
 def _check_metadata(topic: str, declared: Mapping[str, pl.DataType]) -> None:
@@ -121,7 +122,7 @@ def _check_metadata(topic: str, declared: Mapping[str, pl.DataType]) -> None:
             raise DefinitionError(
                 "METADATA_TYPE",
                 f"topic {topic!r}: column {column!r} is filled by Headrace and is {type_name(kind)}, declared "
-                f"{type_name(declared[column])}. Declare it so, or leave it out.",
+                f"{type_name(declared[column])}. Declare it as {type_name(kind)}, or leave it out.",
             )
     if all(column in METADATA for column in declared):
         raise DefinitionError("SCHEMA_MISSING", f"topic {topic!r}: the schema names no column of the message itself.")

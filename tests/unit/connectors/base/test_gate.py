@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 import headrace as hr
-from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Decoded
-from headrace.connectors.base.gate import Arrived, Gate
+from headrace.connectors.base.decoding import POSITION, Decoded
+from headrace.connectors.base.gate import Gate
 from headrace.event_time.record import BatchRecord
 from headrace.schemas import MOMENT
 from headrace.wheel.task import Task
@@ -34,7 +34,7 @@ def test_a_time_of_any_year_is_refused_row_by_row(tmp_path: Path, micros: int, r
     accepted = hr.valid_times(not_before="1970-01-01T00:00:00Z", max_future="1 hour")
     gate = Gate("rows", cast(Any, None), hr.event_time("at", out_of_order="1 second", accept=accepted))
     rows = pl.DataFrame({"at": [5, micros], POSITION: [0, 1]}).with_columns(pl.col("at").cast(MOMENT))
-    (kept,) = gate.admit([Arrived(Decoded(rows, pl.DataFrame(schema=DEAD_SCHEMA)), "file", 0)], task)
+    (kept,) = gate.admit([Decoded(rows, origin="file")], task)
     assert kept["at"].to_physical().to_list() == [5]
     [(_, report)] = reports
     [(file, _)] = report.side["dead_letters"]

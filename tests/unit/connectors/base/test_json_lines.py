@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
-from unittest.mock import patch
 
 import polars as pl
 import pytest
@@ -15,10 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from headrace.connectors.base import json_lines
 from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, REASONS, Columns, Decoded
-from headrace.connectors.base.json_lines import JsonLines
-from headrace.connectors.base.json_verdicts import Judge
+from headrace.connectors.base.json_lines import JsonLines, Judge
 from headrace.connectors.base.lines import read_lines
 
 COLUMNS = Columns(
@@ -222,8 +219,7 @@ LINES = st.one_of(
 @given(st.lists(LINES, min_size=1, max_size=16))
 def test_any_mixture_is_read_as_its_lines_alone_are(lines: list[bytes]) -> None:
     data = b"\n" + b"\n".join(lines) + b"\n"
-    with patch.object(json_lines, "_JUDGED_AT_ONCE", 2), patch.object(json_lines, "_FAN_OUT", 3):
-        together = decode(data)
+    together = decode(data)
     assert together.rows.height + together.dead.height == sum(1 for line in lines if line.strip(b" \t\r"))
     alone = [decode(b"\n" * number + line + b"\n") for number, line in enumerate(lines, 1)]
     assert_frame_equal(together.rows, pl.concat([one.rows for one in alone]))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connectors.base.timestamps import parse_dates, parse_timestamps
+from headrace.connectors.base.conversion import parse_dates, parse_timestamps
 
 
 @pytest.mark.parametrize(

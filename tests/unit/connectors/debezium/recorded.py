@@ -64,8 +64,8 @@ def decoded(
     """What becomes of messages at offsets from ``first`` on, sent a second apart."""
     offsets = np.arange(first, first + len(messages), dtype=np.int64)
     given = [None] * len(messages) if keys is None else [written(key) for key in keys]
-    return decoder(changes).decode_keyed(
-        Payloads.of([written(each) for each in messages], offsets), given, offsets * 1_000_000
+    return decoder(changes).decode(
+        Payloads.of([written(each) for each in messages], offsets, given, offsets * 1_000_000)
     )
 
 

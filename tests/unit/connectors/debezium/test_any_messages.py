@@ -51,9 +51,7 @@ def test_any_split_of_any_messages_gives_the_rows_of_the_model(messages: list[tu
     for first, until in pairwise(bounds):
         part = sent[first:until]
         offsets = np.arange(first, until, dtype=np.int64)
-        found = decoder().decode_keyed(
-            Payloads.of([value for _, value in part], offsets), [key for key, _ in part], offsets
-        )
+        found = decoder().decode(Payloads.of([value for _, value in part], offsets, [key for key, _ in part], offsets))
         rows += found.rows.select("id", "name", "change", "__position").rows()
         dead |= set(found.dead["position"])
         skipped += found.skipped

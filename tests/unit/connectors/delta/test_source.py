@@ -26,12 +26,12 @@ def _raw(*rows: tuple[Any, ...]) -> pl.DataFrame:
 def test_rows_are_told_from_ticks_and_numbered_through_the_whole_task() -> None:
     reader = DeltaReader(("n",))
     first = list(reader.read(_raw((1, True, "a"), (None, None, None), (None, True, "b"), (2, True, "b")), TASK))
-    assert [(chunk.origin, chunk.decoded.rows.rows(), chunk.arrived) for chunk in first] == [
+    assert [(chunk.origin, chunk.rows.rows(), chunk.arrived) for chunk in first] == [
         ("a", [(1, 0)], 77),
         ("b", [(None, 1), (2, 2)], 77),
     ]
     [last] = reader.read(_raw((3, True, "b")), TASK)
-    assert last.decoded.rows.rows() == [(3, 3)]
+    assert last.rows.rows() == [(3, 3)]
     assert not list(reader.read(_raw((None, None, None)), TASK))
 
 
@@ -40,10 +40,10 @@ def test_changes_have_the_words_of_a_changelog_and_arrived_when_they_were_commit
     kinds = ["insert", "update_preimage", "update_postimage", "delete"]
     raw = pl.DataFrame({"change": kinds, "_commit_timestamp": [moment] * 4, "__row": [True] * 4, "__file": ["a"] * 4})
     [chunk] = DeltaReader(("change", "_commit_timestamp")).read(raw, TASK)
-    assert chunk.decoded.rows["change"].to_list() == ["insert", "update_before", "update_after", "delete"]
+    assert chunk.rows["change"].to_list() == ["insert", "update_before", "update_after", "delete"]
     assert isinstance(chunk.arrived, pl.Series)
     assert chunk.arrived.to_list() == [1_735_689_600_000_000] * 4
-    assert chunk.decoded.rows.columns[-1] == POSITION
+    assert chunk.rows.columns[-1] == POSITION
 
 
 @pytest.mark.parametrize("condition", ["DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE"])

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Columns, Decoded
-from headrace.connectors.files.parquet import ParquetFiles
+from headrace.connectors.files.source import ParquetFiles
 
 MOMENT = datetime(2026, 5, 1, 10, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.connectors.base.caps import cap_of, remove_cap, set_cap
+from headrace.connectors.base.source import cap_of, remove_cap, set_cap
 from headrace.connectors.kafka.positions import Subscription, capped, slices, start_text
 from headrace.secrets import Secret
 

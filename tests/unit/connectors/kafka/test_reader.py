@@ -14,11 +14,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 import headrace as hr
-from headrace.connectors.base.decoding import POSITION, Columns
-from headrace.connectors.base.gate import Arrived, Gate
-from headrace.connectors.base.messages import as_lines, message_decoder
+from headrace.connectors.base.decoding import POSITION, Columns, Decoded
+from headrace.connectors.base.gate import Gate
+from headrace.connectors.base.messages import Payloads, message_decoder
 from headrace.connectors.kafka import reader as kafka_reader
-from headrace.connectors.kafka.librdkafka import Messages, Taken, Wanted
+from headrace.connectors.kafka.consumer import Polled, Wanted
 from headrace.connectors.kafka.positions import Subscription
 from headrace.connectors.kafka.reader import KafkaReader
 from headrace.event_time.record import BatchRecord
@@ -47,25 +47,18 @@ class Consumer:
     def unassign(self) -> None:
         pass
 
-    def take(self, most: int, seconds: float, span: tuple[int, int], wanted: Wanted) -> Taken:
+    def poll(self, most: int, seconds: float, span: tuple[int, int], wanted: Wanted) -> Polled:
         found = [offset for offset in self._offsets if offset >= self._next][: min(most, self._at_once)]
         assert found, "nothing more would come, and the reader would wait for ever"
         self._next = found[-1] + 1
         inside = [offset for offset in found if span[0] <= offset < span[1]]
-        return Taken(_messages(inside, [self.keys.get(offset, b"k") for offset in inside], wanted), self._next, [])
+        return Polled(_payloads(inside, [self.keys.get(offset, b"k") for offset in inside], wanted), self._next, None)
 
 
-def _messages(offsets: list[int], keys: list[bytes | None], wanted: Wanted) -> Messages:
-    lines = as_lines([b'{"n":%d}' % offset for offset in offsets], np.array(offsets, np.int64))
-    return Messages(
-        lines.positions,
-        np.ones(len(offsets), np.bool_),
-        np.frombuffer(lines.data, np.uint8),
-        lines.starts,
-        lines.ends,
-        keys if wanted.keys else [],
-        1000 + lines.positions if wanted.moments else lines.positions[:0],
-    )
+def _payloads(offsets: list[int], keys: list[bytes | None], wanted: Wanted) -> Payloads:
+    positions = np.array(offsets, np.int64)
+    times = 1000 * (1000 + positions) if wanted.times else None
+    return Payloads.of([b'{"n":%d}' % offset for offset in offsets], positions, keys if wanted.keys else None, times)
 
 
 @pytest.fixture
@@ -77,7 +70,7 @@ def consumers() -> Iterator[dict[str, Consumer]]:
 
 def _read(
     consumers: dict[str, Consumer], consumer: Consumer, first: int, until: int, **columns: pl.DataType
-) -> list[Arrived]:
+) -> list[Decoded]:
     consumers[SUBSCRIPTION.to_json()] = consumer
     declared = {"n": pl.Int64(), **columns}
     decoder = message_decoder("json", Columns({"n": pl.Int64()}), avro_schema=None)
@@ -91,12 +84,12 @@ def _slices(first: int, until: int) -> pl.DataFrame:
 
 def test_a_slice_is_whole_in_how_many_pieces_it_may_come(consumers: dict[str, Consumer]) -> None:
     (arrived,) = _read(consumers, Consumer(list(range(10)), end=10, at_once=4), 0, 10)
-    assert arrived.decoded.rows[POSITION].to_list() == list(range(10))
+    assert arrived.rows[POSITION].to_list() == list(range(10))
 
 
 def test_messages_behind_the_slice_are_left_and_counted(consumers: dict[str, Consumer]) -> None:
     (arrived,) = _read(consumers, Consumer([0, 1, 2, 4, 5, 6], end=7), 1, 4)
-    assert arrived.decoded.rows["n"].to_list() == [1, 2]
+    assert arrived.rows["n"].to_list() == [1, 2]
     assert arrived.unread == 3
 
 
@@ -105,14 +98,14 @@ def test_many_messages_come_in_chunks_of_whole_takes(
 ) -> None:
     monkeypatch.setattr(kafka_reader, "AT_ONCE", 3)
     chunks = _read(consumers, Consumer(list(range(7)), end=7, at_once=2), 0, 7)
-    assert [chunk.decoded.rows["n"].to_list() for chunk in chunks] == [[0, 1, 2, 3], [4, 5, 6]]
+    assert [chunk.rows["n"].to_list() for chunk in chunks] == [[0, 1, 2, 3], [4, 5, 6]]
 
 
 def test_what_kafka_knows_of_a_message_is_told_where_it_is_declared(consumers: dict[str, Consumer]) -> None:
     metadata = {name: kafka_reader.METADATA[name] for name in ("_key", "_topic", "_partition", "_offset", "_timestamp")}
     (arrived,) = _read(consumers, Consumer([5], end=6), 5, 6, **metadata)
     moment = datetime(1970, 1, 1, 0, 0, 1, 5000, tzinfo=UTC)
-    assert arrived.decoded.rows.rows() == [(5, b"k", "clicks", 3, 5, moment, 5)]
+    assert arrived.rows.rows() == [(5, b"k", "clicks", 3, 5, moment, 5)]
     assert arrived.arrived.to_list() == [1_005_000]  # type: ignore[union-attr]
 
 
@@ -120,9 +113,9 @@ def test_when_rows_arrived_is_fetched_only_where_it_is_asked_for(consumers: dict
     asked: list[Wanted] = []
 
     class Noting(Consumer):
-        def take(self, most: int, seconds: float, span: tuple[int, int], wanted: Wanted) -> Taken:
+        def poll(self, most: int, seconds: float, span: tuple[int, int], wanted: Wanted) -> Polled:
             asked.append(wanted)
-            return super().take(most, seconds, span, wanted)
+            return super().poll(most, seconds, span, wanted)
 
     consumers[SUBSCRIPTION.to_json()] = Noting([5], end=6)
     decoder = message_decoder("json", Columns({"n": pl.Int64()}), avro_schema=None)
@@ -131,18 +124,16 @@ def test_when_rows_arrived_is_fetched_only_where_it_is_asked_for(consumers: dict
     assert arrived.arrived == TASK.record.clock
     (arrived,) = gate.timed(hr.ingestion_time()).reader.read(_slices(5, 6), TASK)
     assert arrived.arrived.to_list() == [1_005_000]  # type: ignore[union-attr]
-    assert asked == [Wanted(keys=False, moments=False), Wanted(keys=False, moments=True)]
+    assert asked == [Wanted(keys=False, times=False), Wanted(keys=False, times=True)]
 
 
 def test_a_key_that_is_no_text_makes_its_message_alone_a_dead_letter(consumers: dict[str, Consumer]) -> None:
     consumer = Consumer([4, 5, 6, 8], end=9)
     consumer.keys = {4: "ä".encode(), 5: b"\xff\x00", 6: None}
     (arrived,) = _read(consumers, consumer, 4, 9, _key=pl.String())
-    assert arrived.decoded.rows.select("n", "_key").rows() == [(4, "ä"), (6, None), (8, "k")]
+    assert arrived.rows.select("n", "_key").rows() == [(4, "ä"), (6, None), (8, "k")]
     assert arrived.arrived.to_list() == [1_004_000, 1_006_000, 1_008_000]  # type: ignore[union-attr]
-    assert arrived.decoded.dead.rows() == [
-        (5, "NOT_UTF8", "the key holds bytes that are not UTF-8, in hex ff00", b'{"n":5}')
-    ]
+    assert arrived.dead.rows() == [(5, "NOT_UTF8", "the key holds bytes that are not UTF-8, in hex ff00", b'{"n":5}')]
 
 
 class Refusing(Consumer):
@@ -162,7 +153,7 @@ def test_a_consumer_that_refuses_at_once_is_asked_with_pauses_and_built_anew(
     rests: list[float] = []
     monkeypatch.setattr(kafka_reader, "time", SimpleNamespace(sleep=rests.append, monotonic=time.monotonic))
     built = iter([Refusing([], end=0), Consumer([0, 1], end=2)])
-    monkeypatch.setattr(kafka_reader, "Consumer", lambda settings, most: next(built))
+    monkeypatch.setattr(kafka_reader, "open_consumer", lambda settings, most: next(built))
     (arrived,) = _read(consumers, Refusing([], end=0), 0, 2)
-    assert arrived.decoded.rows["n"].to_list() == [0, 1]
+    assert arrived.rows["n"].to_list() == [0, 1]
     assert rests == [kafka_reader.POLL_SECONDS] * 2

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from headrace.connectors.kafka import stream as kafka_stream
+from headrace.connectors.kafka import source as kafka_source
 from headrace.connectors.kafka.positions import Positions, Subscription, Unanswered
-from headrace.connectors.kafka.stream import KafkaSliceReader
+from headrace.connectors.kafka.source import KafkaSliceReader
 from headrace.errors import HeadraceError
 
 
@@ -45,8 +45,8 @@ class Brokers:
 @pytest.fixture
 def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KafkaSliceReader:
     """A reader of one partition that does not sleep."""
-    monkeypatch.setattr(kafka_stream, "Topics", Brokers)
-    monkeypatch.setattr(kafka_stream, "time", SimpleNamespace(sleep=lambda seconds: None, monotonic=time.monotonic))
+    monkeypatch.setattr(kafka_source, "Topics", Brokers)
+    monkeypatch.setattr(kafka_source, "time", SimpleNamespace(sleep=lambda seconds: None, monotonic=time.monotonic))
     subscription = Subscription("broker:9092", ("bids",), False, "earliest", "fail")
     return KafkaSliceReader("bids", subscription, tmp_path / "caps" / "bids")
 
@@ -69,7 +69,7 @@ def test_a_live_flow_reads_no_further_while_brokers_are_silent(reader: KafkaSlic
 
 
 def test_patience_has_an_end(reader: KafkaSliceReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_stream, "PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(kafka_source, "PATIENCE_SECONDS", -1.0)
     Brokers.silent = 1
     with pytest.raises(HeadraceError, match=r"\[SOURCE_UNREACHABLE\] .* has not answered .*: no leaders found"):
         reader.prepareForTriggerAvailableNow()

@@ -12,9 +12,8 @@ import pytest
 from headrace.connectors.base.decoding import Columns
 from headrace.connectors.base.gate import MOMENT
 from headrace.connectors.base.messages import message_decoder
-from headrace.connectors.files.landing import LandingLog, Message, landed
 from headrace.connectors.mqtt.broker import Broker
-from headrace.connectors.mqtt.feed import own_id
+from headrace.connectors.mqtt.feed import LandingLog, MqttMessage, landed, own_id
 from headrace.connectors.mqtt.source import MqttReader, read_mqtt
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord
@@ -56,10 +55,10 @@ def test_a_landing_log_goes_on_after_the_last_number_and_overwrites_nothing(tmp_
     log, other = LandingLog(tmp_path / "log"), LandingLog(tmp_path / "log")
     log.open()
     other.open()
-    files = [log.append([Message("t", b"1", 5)]), other.append([Message("t", b"2", 6)])]
+    files = [log.append([MqttMessage("t", b"1", 5)]), other.append([MqttMessage("t", b"2", 6)])]
     again = LandingLog(tmp_path / "log")
     again.open()
-    files.append(again.append([Message("t", b"3", 7)]))
+    files.append(again.append([MqttMessage("t", b"3", 7)]))
     assert [file.name.split("-")[0] for file in files] == ["00000000", "00000000", "00000001"]
     assert sorted(os.listdir(tmp_path / "log")) == sorted(file.name for file in files)
     assert [landed(str(file)).to_pylist() for file in files] == [
@@ -76,17 +75,16 @@ def test_messages_become_rows_with_their_topic_and_time_and_broken_ones_dead_let
 ) -> None:
     log = LandingLog(tmp_path)
     log.open()
-    file = str(
-        log.append([Message("a", b'{"id":1}', 1), Message("b", b"", 2), Message("b", b"?", 3), Message("a", b"{}", 4)])
-    )
+    sent = [("a", b'{"id":1}', 1), ("b", b"", 2), ("b", b"?", 3), ("a", b"{}", 4)]
+    file = str(log.append([MqttMessage(*each) for each in sent]))
     reader = MqttReader(message_decoder("json", Columns({"id": pl.Int64()}), avro_schema=None), COLUMNS)
     [chunk] = reader.read(pl.DataFrame({"path": [None, file]}), TASK)
     assert chunk.origin == file
-    assert [(row[0], row[2], row[3]) for row in chunk.decoded.rows.rows()] == [(1, "a", 0), (None, "a", 3)]
-    assert chunk.decoded.rows["_timestamp"].cast(pl.Int64).to_list() == [1, 4]
+    assert [(row[0], row[2], row[3]) for row in chunk.rows.rows()] == [(1, "a", 0), (None, "a", 3)]
+    assert chunk.rows["_timestamp"].cast(pl.Int64).to_list() == [1, 4]
     assert isinstance(chunk.arrived, pl.Series)
     assert chunk.arrived.to_list() == [1, 4]
-    dead = chunk.decoded.dead.sort("position")
+    dead = chunk.dead.sort("position")
     assert dead["position"].to_list() == [1, 2]
     assert all(detail.endswith("(topic b)") for detail in dead["detail"])
 
@@ -95,7 +93,7 @@ def test_messages_become_rows_with_their_topic_and_time_and_broken_ones_dead_let
 def test_a_file_may_hold_only_broken_or_only_good_messages(tmp_path: Path, payloads: list[bytes]) -> None:
     log = LandingLog(tmp_path)
     log.open()
-    file = log.append([Message("t", payload, 1) for payload in payloads])
+    file = log.append([MqttMessage("t", payload, 1) for payload in payloads])
     reader = MqttReader(message_decoder("json", Columns({"id": pl.Int64()}), avro_schema=None), COLUMNS)
     [chunk] = reader.read(pl.DataFrame({"path": [str(file)]}), TASK)
-    assert chunk.decoded.rows.height + chunk.decoded.dead.height == len(payloads)
+    assert chunk.rows.height + chunk.dead.height == len(payloads)

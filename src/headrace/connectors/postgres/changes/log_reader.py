@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from headrace.changelog import CHANGE, COMMITTED_AT, DATABASE_CHANGELOG, POSITION, TRANSACTION, UNCHANGED, OnTruncate
-from headrace.connectors.base.caps import cap_of
 from headrace.connectors.base.decoding import (
     COLUMN_ADDED,
     DEAD_SCHEMA,
@@ -26,7 +25,7 @@ from headrace.connectors.base.decoding import (
     mismatch,
 )
 from headrace.connectors.base.decoding import POSITION as ROW
-from headrace.connectors.base.gate import Arrived
+from headrace.connectors.base.source import cap_of
 from headrace.connectors.postgres.changes.catalogue import SCHEMA_CHANGED, START_OVER, SourceColumn
 from headrace.connectors.postgres.changes.change_log import (
     KIND,
@@ -161,7 +160,7 @@ class ChangeLogReader:
     """The table's declared columns."""
     on_truncate: OnTruncate
 
-    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Arrived]:
+    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
         """The changes of each entry, in order."""
         for first, until in raw.drop_nulls("first").sort("first").select("first", "until").rows():
             metadata, log = open_log(self.folder)
@@ -170,7 +169,7 @@ class ChangeLogReader:
                 entry = log.entry(number)
                 origin = f"{self.table} entry {number}"
                 for decoded in self._decoded(log, entry, then):
-                    yield Arrived(decoded, origin, entry.logged_at)
+                    yield replace(decoded, origin=origin, arrived=entry.logged_at)
 
     def _decoded(self, log: ChangeLog, entry: LogEntry, then: Mapping[str, SourceColumn]) -> Iterator[Decoded]:
         # Letters that concern no single row are numbered behind all rows, so that no two letters share a number.

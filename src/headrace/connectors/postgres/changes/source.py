@@ -14,10 +14,8 @@ import psycopg
 from pyspark.sql.types import StructType
 
 from headrace.changelog import DATABASE_CHANGELOG, OnTruncate
-from headrace.connectors.base.caps import FOLDER as CAPS
 from headrace.connectors.base.gate import Gate
-from headrace.connectors.base.source import Source, add_source, add_ticks
-from headrace.connectors.files.landing import FOLDER as LANDING
+from headrace.connectors.base.source import CAPS, LANDING, add_source
 from headrace.connectors.postgres.changes.catalogue import SourceTable, find_table, full_name, split_name
 from headrace.connectors.postgres.changes.landing import Retention, read_metadata
 from headrace.connectors.postgres.changes.log_reader import (
@@ -174,16 +172,17 @@ class SlotSources:
                 f"table {table!r} has a column {taken[0]!r}, which is also a column of every changelog. Leave it out "
                 "with schema='...', or rename it.",
             )
-        caps, ticks = self.graph.checkpoint / CAPS / name, self.graph.checkpoint / "ticks" / name
+        caps = self.graph.checkpoint / CAPS / name
         spark.dataSource.register(ChangeLogSource)
         options = {"source": name, "table": full_name(table), "folder": str(self.folder), "caps": str(caps)}
         raw = spark.readStream.format(FORMAT).options(**options).load()
         gate = Gate(name, ChangeLogReader(self.folder, full_name(table), columns, self.on_truncate), None)
         rows = StructType([*struct.fields, *spark_schema(DATABASE_CHANGELOG).fields])
         return add_source(
-            Source(add_ticks(raw, ticks), gate, rows),
+            gate,
+            raw,
+            rows,
             {"kind": "postgres_changes", "table": full_name(table), "slot": self.slot.name, "schema": ddl},
-            ticks,
             caps=caps,
             prepare=lambda: self._check(table, columns),
             feed=feed,

@@ -38,7 +38,7 @@ def dead_letters(folder: Path, first: int = 0) -> list[tuple[str, str]]:
     columns = {"id": pl.Int32(), "large": pl.String()}
     reader = ChangeLogReader(folder, "public.orders", columns, "dead_letter")
     spans = pl.DataFrame({"first": [first], "until": [ChangeLog(folder / "log").next()]})
-    letters = [each.decoded.dead for each in reader.read(spans, None)]  # type: ignore[arg-type]
+    letters = [each.dead for each in reader.read(spans, None)]  # type: ignore[arg-type]
     return pl.concat(letters).select("reason", "detail").rows()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from headrace.connectors.base.caps import set_cap
+from headrace.connectors.base.source import set_cap
 from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
 from headrace.connectors.postgres.changes.landing import LandingMetadata, clear_failure, write_failure
@@ -44,8 +44,8 @@ def found(folder: Path, on_truncate: OnTruncate = "dead_letter") -> tuple[list[A
     reader = ChangeLogReader(folder, "public.orders", {"id": pl.Int32()}, on_truncate)
     arrived = list(reader.read(pl.DataFrame({"first": [0], "until": [1]}), None))  # type: ignore[arg-type]
     assert {each.origin for each in arrived} == {"public.orders entry 0"}
-    rows = pl.concat(each.decoded.rows for each in arrived)
-    dead = pl.concat(each.decoded.dead for each in arrived)
+    rows = pl.concat(each.rows for each in arrived)
+    dead = pl.concat(each.dead for each in arrived)
     return rows.select("__position", "id").rows(), dead.select("position", "reason").rows()
 
 
