@@ -351,8 +351,5 @@ _PARTS: Mapping[type[exp.Expr], frozenset[str]] = {
 
 def _is_supported_node(node: exp.Expr) -> bool:
     allowed = _PARSERS[type(node)][0] if type(node) in _PARSERS else _PARTS.get(type(node))
-    return allowed is not None and all(name in allowed for name, value in node.args.items() if _is_given(value))
-
-
-def _is_given(value: object) -> bool:
-    return value is not None and value is not False and value != []
+    given = {name for name, value in node.args.items() if value is not None and value is not False and value != []}
+    return allowed is not None and given <= allowed

@@ -125,7 +125,7 @@ class Chain:
     def until(self, where: str) -> Self:
         """The latest element takes no row from the first one on that meets the condition."""
         latest = self._latest("until")
-        if not latest.quantifier.loops:
+        if latest.quantifier.most is not None:
             raise self._wrong(
                 "UNTIL_WITHOUT_LOOP",
                 f"{_label(latest)} has an end of its own. Use .until after .one_or_more() or .times_or_more(...).",

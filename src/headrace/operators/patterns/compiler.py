@@ -211,7 +211,7 @@ class _Compiler:
 
     def _loop(self, element: Element, place: _Place, leaving: Mapping[int, int]) -> dict[int, int]:
         """An element whose end leads to its own beginning."""
-        name = str(element.first.step)
+        name = str(next(element.steps()).step)
         junctions = {left: self._new(AutomatonState(name, (), kind="junction")) for left in leaving}
         heads = self._again(element, replace(place, sinks=junctions), leaving)
         for left, junction in junctions.items():

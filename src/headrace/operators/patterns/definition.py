@@ -32,11 +32,6 @@ class Quantifier:
     inner: Inner = "relaxed"
     until: str | None = None
 
-    @property
-    def loops(self) -> bool:
-        """Whether the element comes without an end."""
-        return self.most is None
-
     def __repr__(self) -> str:
         calls = ""
         if self.given and self.most is None:
@@ -81,11 +76,6 @@ class Element:
         quantifier = self.quantifier
         times = quantifier.least + 1 if quantifier.most is None else quantifier.most
         return times * (sum(element.states for element in self.group) if self.group else 1)
-
-    @property
-    def first(self) -> Element:
-        """The element itself, or the first step of the group."""
-        return self.group[0].first if self.group else self
 
     @property
     def last(self) -> Element:

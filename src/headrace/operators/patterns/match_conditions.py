@@ -99,7 +99,7 @@ class _MatchLowering:
                 (left, right), dtype = self._same_type(node.children)
                 return _compared(node.operator, left, right, dtype)
             case nodes.Logical():
-                return _LOGICAL[node.operator](self.function(node.left), self.function(node.right))
+                return _logical(self.function(node.left), self.function(node.right), decisive=node.operator == "or")
             case nodes.Arithmetic():
                 return self._arithmetic(node)
             case nodes.FunctionCall():
@@ -174,7 +174,7 @@ class _MatchLowering:
         compared = [self._same_type((node.operand, choice)) for choice in node.choices]
         first, *others = (_compared("=", left, right, dtype) for (left, right), dtype in compared)
         for other in others:
-            first = _either(first, other)
+            first = _logical(first, other, decisive=True)
         return first
 
 
@@ -195,30 +195,17 @@ def _float_equal(left: float, right: float) -> bool:
     return left == right or (left != left and right != right)
 
 
-_Compare = Callable[[Any, Any], bool]
-_FLOATS: Mapping[nodes.ComparisonOperator, _Compare] = {
-    "=": _float_equal,
-    "<>": lambda left, right: not _float_equal(left, right),
-    "<": _float_less,
-    ">=": lambda left, right: not _float_less(left, right),
-    ">": lambda left, right: _float_less(right, left),
-    "<=": lambda left, right: not _float_less(right, left),
-    "<=>": _float_equal,
+_COMPARISONS: Mapping[nodes.ComparisonOperator, tuple[Callable[[Any, Any], bool], Callable[[Any, Any], bool]]] = {
+    "=": (_float_equal, operator.eq),
+    "<>": (lambda left, right: not _float_equal(left, right), operator.ne),
+    "<": (_float_less, operator.lt),
+    ">=": (lambda left, right: not _float_less(left, right), operator.ge),
+    ">": (lambda left, right: _float_less(right, left), operator.gt),
+    "<=": (lambda left, right: not _float_less(right, left), operator.le),
+    "<=>": (_float_equal, operator.eq),
 }
-_OTHERS: Mapping[nodes.ComparisonOperator, _Compare] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    ">=": operator.ge,
-    ">": operator.gt,
-    "<=": operator.le,
-    "<=>": operator.eq,
-}
-_ARITHMETIC: Mapping[str, Callable[[float, float], float]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-}
+"""How floats are compared, and everything else."""
+_ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 _FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
     "not": operator.not_,
     "negative": operator.neg,
@@ -230,7 +217,7 @@ _FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _compared(sign: nodes.ComparisonOperator, left: Reader, right: Reader, dtype: pl.DataType) -> Reader:
-    compare = (_FLOATS if is_float(dtype) else _OTHERS)[sign]
+    compare = _COMPARISONS[sign][0 if is_float(dtype) else 1]
 
     def compared(row: Any, matched: Any) -> bool | None:
         one, other = left(row, matched), right(row, matched)
@@ -243,29 +230,17 @@ def _compared(sign: nodes.ComparisonOperator, left: Reader, right: Reader, dtype
     return null_safe if sign == "<=>" else compared
 
 
-def _both(left: Reader, right: Reader) -> Reader:
-    def both(row: Any, matched: Any) -> bool | None:
+def _logical(left: Reader, right: Reader, decisive: bool) -> Reader:
+    """AND, which one False decides, or OR, which one True decides."""
+
+    def combined(row: Any, matched: Any) -> Any:
         one = left(row, matched)
-        if one is False:
-            return False
+        if one is decisive:
+            return decisive
         other = right(row, matched)
-        return False if other is False else None if one is None or other is None else True
+        return decisive if other is decisive else None if one is None or other is None else not decisive
 
-    return both
-
-
-def _either(left: Reader, right: Reader) -> Reader:
-    def either(row: Any, matched: Any) -> bool | None:
-        one = left(row, matched)
-        if one is True:
-            return True
-        other = right(row, matched)
-        return True if other is True else None if one is None or other is None else False
-
-    return either
-
-
-_LOGICAL = {"and": _both, "or": _either}
+    return combined
 
 
 def _first_known(values: Sequence[Reader]) -> Reader:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import timedelta
 from reprlib import repr as shown
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from headrace.durations import LONGEST, positive_microseconds
 from headrace.errors import DefinitionError
@@ -18,6 +18,8 @@ from headrace.operators.patterns.skip import KINDS, Skip
 _PATTERN = ("elements", "within", "skip", "measures")
 _ELEMENT = ("contiguity", "step", "where", "group", "quantifier", "since_previous")
 _ONCE = asdict(ONCE)
+_KINDS = {dict: "an object", list: "a list", str: "text", int: "a whole number", bool: "true or false"}
+_T = TypeVar("_T")
 
 
 def pattern_to_json(definition: PatternDefinition) -> str:
@@ -52,8 +54,8 @@ def pattern_from_json(text: str) -> PatternDefinition:
             _length(raw.get("within"), "within"),
             _skip(raw.get("skip", {"kind": "none"})),
             tuple(
-                (name, _text(measure, f"measure {shown(name)}"))
-                for name, measure in _object(raw.get("measures"), "measures").items()
+                (name, _expect(measure, str, f"measure {shown(name)}"))
+                for name, measure in _expect(raw.get("measures"), dict, "measures").items()
             ),
         )
     except (ValueError, RecursionError) as error:
@@ -66,18 +68,18 @@ def pattern_from_json(text: str) -> PatternDefinition:
 def _elements(raw: object) -> tuple[Element, ...]:
     """Elements, built with the methods of patterns, so that what those refuse is refused here too."""
     chain = Group()
-    for each in _list(raw, "elements"):
+    for each in _expect(raw, list, "elements"):
         parts = _parts(each, "an element", _ELEMENT)
-        contiguity: Any = _text(parts.get("contiguity"), "contiguity")
+        contiguity: Any = _expect(parts.get("contiguity"), str, "contiguity")
         if contiguity not in get_args(Contiguity):
             raise ValueError(f"there is no contiguity {shown(contiguity)}")
         if parts.get("group") is None:
-            step: str | Group = _text(parts.get("step"), "step")
+            step: str | Group = _expect(parts.get("step"), str, "step")
         elif parts.get("step") is None:
-            step = Group(elements=_elements(_list(parts["group"], "group")))
+            step = Group(elements=_elements(_expect(parts["group"], list, "group")))
         else:
             raise ValueError(f"an element is step {shown(parts['step'])} and a group at once")
-        where = None if parts.get("where") is None else _text(parts["where"], "where")
+        where = None if parts.get("where") is None else _expect(parts["where"], str, "where")
         chain = chain.add(contiguity, step, where)
         chain = _quantified(chain, _parts(parts.get("quantifier", {}), "quantifier", tuple(_ONCE)))
         since = _length(parts.get("since_previous"), "since_previous")
@@ -87,10 +89,10 @@ def _elements(raw: object) -> tuple[Element, ...]:
 
 
 def _quantified(chain: Group, parts: Mapping[str, Any]) -> Group:
-    given, optional, greedy = (_flag(parts.get(name, False), name) for name in ("given", "optional", "greedy"))
+    given, optional, greedy = (_expect(parts.get(name, False), bool, name) for name in ("given", "optional", "greedy"))
     if given:
-        least, most = _whole(parts.get("least", 1), "least"), parts.get("most", 1)
-        chain = chain.times_or_more(least) if most is None else chain.times(least, _whole(most, "most"))
+        least, most = _expect(parts.get("least", 1), int, "least"), parts.get("most", 1)
+        chain = chain.times_or_more(least) if most is None else chain.times(least, _expect(most, int, "most"))
     elif parts.keys() & {"least", "most"}:
         raise ValueError("least and most count only with given true")
     inner = parts.get("inner", "relaxed")
@@ -99,24 +101,24 @@ def _quantified(chain: Group, parts: Mapping[str, Any]) -> Group:
     if inner != "relaxed":
         chain = chain.consecutive() if inner == "consecutive" else chain.allow_combinations()
     if parts.get("until") is not None:
-        chain = chain.until(_text(parts["until"], "until"))
+        chain = chain.until(_expect(parts["until"], str, "until"))
     chain = chain.optional() if optional else chain
     return chain.greedy() if greedy else chain
 
 
 def _skip(raw: object) -> Skip:
     parts = _parts(raw, "skip", ("kind", "step"))
-    kind: Any = _text(parts.get("kind"), "kind")
+    kind: Any = _expect(parts.get("kind"), str, "kind")
     step = parts.get("step")
     if kind not in KINDS or (step is None) == (kind in ("to_first", "to_last")):
         raise ValueError(f"there is no skip {shown(parts)}")
-    return Skip(kind, None if step is None else _text(step, "step"))
+    return Skip(kind, None if step is None else _expect(step, str, "step"))
 
 
 def _length(raw: object, name: str) -> int | None:
     if raw is None:
         return None
-    length = _whole(raw, name)
+    length = _expect(raw, int, name)
     if abs(length) > LONGEST:
         raise ValueError(f"{name} is longer than the calendar, {shown(length)}")
     return positive_microseconds(timedelta(microseconds=length), argument=name)
@@ -124,38 +126,15 @@ def _length(raw: object, name: str) -> int | None:
 
 def _parts(raw: object, name: str, known: tuple[str, ...]) -> Mapping[str, Any]:
     """A JSON object that has only known parts."""
-    parts = _object(raw, name)
+    parts = _expect(raw, dict, name)
     for part in parts:
         if part not in known:
             raise ValueError(f"{name} has {shown(part)}, which is none of {', '.join(known)}")
     return parts
 
 
-def _object(raw: object, name: str) -> Mapping[str, Any]:
-    if not isinstance(raw, dict):
-        raise ValueError(f"{name} is {shown(raw)}, not an object")
-    return raw
-
-
-def _list(raw: object, name: str) -> list[Any]:
-    if not isinstance(raw, list):
-        raise ValueError(f"{name} is {shown(raw)}, not a list")
-    return raw
-
-
-def _text(raw: object, name: str) -> str:
-    if not isinstance(raw, str):
-        raise ValueError(f"{name} is {shown(raw)}, not text")
-    return raw
-
-
-def _whole(raw: object, name: str) -> int:
-    if not isinstance(raw, int) or isinstance(raw, bool):
-        raise ValueError(f"{name} is {shown(raw)}, not a whole number")
-    return raw
-
-
-def _flag(raw: object, name: str) -> bool:
-    if not isinstance(raw, bool):
-        raise ValueError(f"{name} is {shown(raw)}, neither true nor false")
+def _expect(raw: object, kind: type[_T], name: str) -> _T:
+    """A JSON value that must be of one type; true and false are no numbers."""
+    if type(raw) is not kind:
+        raise ValueError(f"{name} is {shown(raw)}, not {_KINDS[kind]}")
     return raw

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +16,7 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.patterns.compiled_pattern import CompiledPattern
-from headrace.operators.patterns.matcher import KeyMatches, MatchResults
+from headrace.operators.patterns.matcher import KeyMatches, MatchResults, Node
 from headrace.operators.patterns.partial_match_codec import (
     PartialMatchEncoder,
     decode_partial_matches,
@@ -35,8 +36,42 @@ TIMED_OUT = "timed_out"
 RESULT_COLUMNS = (MATCHED_AT, TIMED_OUT_AT, WAITED_FOR)
 
 
+class BufferedRows(ABC):
+    """What the operators of patterns share: their state is rows that wait for event time, and one row of a key or rule.
+
+    The latter has the arrival number ``KEY_STATE``, and as its ``TIME`` when it is due.
+    """
+
+    output_time = MATCHED_AT
+    """A match's time is that of the row, or the time-out, that completed it."""
+
+    @property
+    @abstractmethod
+    def state_schema(self) -> dict[str, pl.DataType]:
+        """The columns of the state."""
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Rows stay as they are, in the order of their arrival."""
+        return partials
+
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
+        """The earliest moment at which a row is taken or a partial match times out."""
+        if state.is_empty():
+            return Due()
+        when = pl.when(pl.col(ARRIVAL) == KEY_STATE).then(pl.col(TIME)).otherwise(pl.col(TIME) + 1)
+        return Due(state.select(when.min()).item())
+
+    @cached_property
+    def _nulls(self) -> dict[str, pl.Expr]:
+        return {name: pl.lit(None, dtype).alias(name) for name, dtype in self.state_schema.items()}
+
+    def _as_state(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Some of the columns as state rows; the others are null."""
+        return rows.select(pl.col(name) if name in rows.columns else self._nulls[name] for name in self.state_schema)
+
+
 @dataclass(frozen=True)
-class PatternOperator:
+class PatternOperator(BufferedRows):
     """Finds the matches of a pattern among the rows of each key.
 
     A state row is a waiting row, or a key with its partial matches and the rows they share.
@@ -49,18 +84,11 @@ class PatternOperator:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The key columns."""
         return self.rows.key
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """A key, or one of its waiting rows."""
         return (*self.key, ARRIVAL)
-
-    @property
-    def output_time(self) -> str:
-        """A match's time is that of the row, or the time-out, that completed it."""
-        return MATCHED_AT
 
     @cached_property
     def _types(self) -> list[pl.DataType]:
@@ -108,10 +136,6 @@ class PatternOperator:
         partials = asked.select(*self.key, self.rows.row_time.alias(TIME), HITS, *self._read)
         return Combined(canonical(partials, self.key), late, accepted.height)
 
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows stay as they are, in the order of their arrival."""
-        return partials
-
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Let rows wait, step through those that event time has passed, and let partial matches time out."""
         arrived = self._numbered(state, partials)
@@ -148,13 +172,6 @@ class PatternOperator:
             counters={"overflow": overflow} if overflow else {},
         )
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest moment at which a row is taken or a partial match times out."""
-        if state.is_empty():
-            return Due()
-        when = pl.when(pl.col(ARRIVAL) == KEY_STATE).then(pl.col(TIME)).otherwise(pl.col(TIME) + 1)
-        return Due(state.select(when.min()).item())
-
     @cached_property
     def _no_output(self) -> pl.DataFrame:
         return pl.DataFrame(schema=self.output_schema)
@@ -163,14 +180,6 @@ class PatternOperator:
         """Rows that arrive, numbered behind those that wait already."""
         following = next_arrival(state)
         return partials.with_columns(pl.int_range(following, following + pl.len(), dtype=pl.Int64).alias(ARRIVAL))
-
-    def _as_state(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Waiting rows or keys in the state's columns; those that only the others have are null."""
-        return rows.select(pl.col(name) if name in rows.columns else self._nulls[name] for name in self.state_schema)
-
-    @cached_property
-    def _nulls(self) -> dict[str, pl.Expr]:
-        return {name: pl.lit(None, dtype).alias(name) for name, dtype in self.state_schema.items()}
 
     def _key_numbers(self, keys: pl.DataFrame) -> pl.DataFrame:
         """The keys that something happens to, each with a number."""
@@ -226,19 +235,24 @@ class PatternOperator:
     def _matched(self, results: _KeyedResults, numbers: pl.DataFrame) -> pl.DataFrame:
         if not results.matches:
             return self._no_output
-        measures = self.pattern.measures.of([node for node, _ in results.matches])
-        at = pl.Series(MATCHED_AT, [time for _, time in results.matches], pl.Int64).cast(MOMENT)
-        keys = numbers[results.match_keys].select(self.key)
-        return pl.concat([keys, measures, at.to_frame()], how="horizontal").select(self.output_schema.keys())
+        nodes, times = zip(*results.matches, strict=True)
+        return self._rows_of(numbers[results.match_keys], nodes, _moments(MATCHED_AT, times))
 
     def _timed_out(self, results: _KeyedResults, numbers: pl.DataFrame) -> dict[str, pl.DataFrame]:
         if not results.timed_out:
             return {}
-        measures = self.pattern.measures.of([node for node, _, _ in results.timed_out])
-        waited = pl.Series(WAITED_FOR, [step for _, _, step in results.timed_out], pl.String)
-        at = pl.Series(TIMED_OUT_AT, [time for _, time, _ in results.timed_out], pl.Int64).cast(MOMENT)
-        keys = numbers[results.timed_out_keys].select(self.key)
-        return {TIMED_OUT: pl.concat([keys, measures, waited.to_frame(), at.to_frame()], how="horizontal")}
+        nodes, times, steps = zip(*results.timed_out, strict=True)
+        ended = (pl.Series(WAITED_FOR, steps, pl.String), _moments(TIMED_OUT_AT, times))
+        return {TIMED_OUT: self._rows_of(numbers[results.timed_out_keys], nodes, *ended)}
+
+    def _rows_of(self, keys: pl.DataFrame, nodes: Sequence[Node], *more: pl.Series) -> pl.DataFrame:
+        """Key and measures of each match, and more columns."""
+        measures = self.pattern.measures.of(nodes)
+        return pl.concat([keys.select(self.key), measures, pl.DataFrame(more)], how="horizontal")
+
+
+def _moments(name: str, times: Sequence[int]) -> pl.Series:
+    return pl.Series(name, times, pl.Int64).cast(MOMENT)
 
 
 @dataclass(slots=True)

@@ -18,21 +18,23 @@ from headrace.operators.patterns.compiled_pattern import CompiledPattern
 from headrace.operators.patterns.match_values import CarriedColumns
 from headrace.operators.patterns.pattern_json import pattern_from_json
 from headrace.operators.patterns.pattern_operator import (
+    KEY_STATE,
     MATCHED_AT,
     TIME,
     TIMED_OUT,
     TIMED_OUT_AT,
     WAITED_FOR,
+    BufferedRows,
     PatternOperator,
 )
 from headrace.operators.rows import ARRIVAL, Rows
 from headrace.schemas import MOMENT
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.key_groups import canonical
-from headrace.wheel.operator import Applied, Combined, Due
+from headrace.wheel.operator import Applied, Combined
 
 RULE, PATTERN, ROW, STATE = "rule", "__pattern", "__row", "__state"
-VALID = -1
+VALID = KEY_STATE
 """The arrival number of a rule that is valid; those of changes to come are below it, those of waiting rows above."""
 _NO_LATE_ROWS = Lateness("drop")
 
@@ -142,7 +144,7 @@ class _Turn:
 
 
 @dataclass(frozen=True)
-class PatternRulesOperator:
+class PatternRulesOperator(BufferedRows):
     """Matches rows against every rule that is valid at their time.
 
     A state row is a waiting row, a valid rule with the state of its operator (an Arrow stream), or a change of a rule
@@ -156,18 +158,11 @@ class PatternRulesOperator:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The key columns."""
         return self.context.key
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """A waiting row of a key, or a rule."""
         return (*self.key, ARRIVAL, RULE)
-
-    @property
-    def output_time(self) -> str:
-        """A match's time is that of the row, or the time-out, that completed it."""
-        return MATCHED_AT
 
     @cached_property
     def _rows(self) -> Rows:
@@ -203,10 +198,6 @@ class PatternRulesOperator:
         partials = accepted.select(*self.key, self._rows.row_time.alias(TIME), whole)
         return Combined(canonical(partials, self.key), late, accepted.height)
 
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows stay as they are, in the order of their arrival."""
-        return partials
-
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
@@ -240,13 +231,6 @@ class PatternRulesOperator:
             counters={"overflow": turn.overflow} if turn.overflow else {},
         )
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest moment at which a row or a change is taken, or a partial match times out."""
-        if state.is_empty():
-            return Due()
-        when = pl.when(pl.col(ARRIVAL) == VALID).then(pl.col(TIME)).otherwise(pl.col(TIME) + 1)
-        return Due(state.select(when.min()).item())
-
     def _numbered(self, state: pl.DataFrame, arriving: pl.DataFrame, *, up: bool) -> pl.DataFrame:
         """What arrives, as state rows, numbered behind what waits already: rows upwards, changes downwards."""
         known = pl.concat([state[ARRIVAL], pl.Series([VALID])])
@@ -254,12 +238,6 @@ class PatternRulesOperator:
         first = int(known.max() if up else known.min()) + step  # type: ignore[arg-type]
         number = pl.int_range(first, first + step * arriving.height, step, dtype=pl.Int64, eager=True)
         return self._as_state(arriving.with_columns(number.alias(ARRIVAL)))
-
-    def _as_state(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return rows.select(
-            pl.col(name) if name in rows.columns else pl.lit(None, dtype).alias(name)
-            for name, dtype in self.state_schema.items()
-        )
 
     def _new_state(self, pattern: str) -> pl.DataFrame:
         return pl.DataFrame(schema=rule_operator(self.context, pattern).state_schema)
