@@ -49,11 +49,7 @@ class PatternRules(Step):
                 f"step {self.name!r}: the rules need the columns {self.rules.key} STRING and pattern STRING, and if "
                 f"they can be removed deleted BOOLEAN. Existing columns: {', '.join(rules_schema)}.",
             )
-        if rules_schema.get(DELETED, pl.Boolean()) != pl.Boolean():
-            raise DefinitionError(
-                "RULES_DELETED",
-                f"step {self.name!r}: column 'deleted' of the rules is {rules_schema[DELETED]}. It must be BOOLEAN.",
-            )
+        self.rules.check(self.name, rules_schema)
         context = RuleContext(self.name, self.key, time, tuple(schema.items()), tuple(self._output.items()), self.most)
         _ = context.rows  # its columns are checked here, before any data is read
         rule_time = Rows(self.name, (), rules_time, dict(rules_schema)).row_time

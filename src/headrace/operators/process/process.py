@@ -16,7 +16,7 @@ from headrace.operators.process.errors import OnError, Then, check_on_error
 from headrace.operators.process.keyed_process import KeyedProcess, declared_states
 from headrace.operators.process.operator import ProcessOperator
 from headrace.operators.process.outputs import check_outputs
-from headrace.operators.process.rules import RULES_VERSION, Rules, RulesInput, RulesProcessOperator
+from headrace.operators.process.rules import RULES_VERSION, BroadcastRulesInput, Rules, RulesProcessOperator
 from headrace.operators.process.value_types import parse_columns
 from headrace.operators.rows import Rows
 from headrace.operators.step import LateRows, Step, check_key
@@ -76,7 +76,7 @@ class Process(Step):
             return ProcessOperator(*given)
         self.rules.check(self.name, rules_schema)
         rule_time = Rows(self.name, (), rules_time, dict(rules_schema)).row_time
-        return RulesProcessOperator(*given, RulesInput("rules", dict(rules_schema), rule_time), self.rules.key)
+        return RulesProcessOperator(*given, BroadcastRulesInput("rules", dict(rules_schema), rule_time), self.rules.key)
 
     @property
     def _output_columns(self) -> dict[str, dict[str, pl.DataType]]:

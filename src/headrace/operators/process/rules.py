@@ -63,7 +63,7 @@ def rules(*, key: str) -> Rules:
 
 
 @dataclass(frozen=True)
-class RulesInput:
+class BroadcastRulesInput:
     """The broadcast input of rules: every key group gets all of them, and none is late."""
 
     name: str
@@ -97,7 +97,7 @@ class RulesProcessOperator(ProcessOperator):
     rows of a batch are older than what still waits, and of the valid rules only the last of each key is stored.
     """
 
-    second: RulesInput
+    second: BroadcastRulesInput
     rules_key: str
 
     @cached_property
