@@ -108,6 +108,16 @@ def has_closed(closes: pl.Expr, bounds: TimeBounds, correctable: int) -> pl.Expr
     return closes <= max(bounds.late - correctable, BEGINNING)
 
 
+def failed_rows(rows: pl.DataFrame, reason: pl.Expr, detail: pl.Expr | pl.Series) -> pl.DataFrame:
+    """Rows that a step cannot use, as it hands them to the dead letters.
+
+    >>> failed_rows(pl.DataFrame({"id": [7]}), pl.lit("ID_UNKNOWN"), pl.lit("id is unknown")).rows()
+    [('ID_UNKNOWN', 'id is unknown', '{"id":7}')]
+    """
+    whole_row = pl.struct(pl.all()).struct.json_encode()
+    return rows.select(reason.alias("reason"), detail.alias("detail"), whole_row.alias("row"))
+
+
 def next_arrival(state: pl.DataFrame, first: int = 0) -> int:
     """The number of the next row that comes.
 

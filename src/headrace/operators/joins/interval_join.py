@@ -141,17 +141,8 @@ def interval_join(
             f"step {name!r}: match={match!r} chooses one right row for each left row, which has no meaning with "
             f"how={how!r}. Use how='inner' or how='left', or leave match out.",
         )
-    if isinstance(between, str) or len(between) != 2:
-        raise DefinitionError(
-            "INTERVAL_BOUNDS",
-            f"step {name!r}: between={between!r} is not two bounds. Write the least and the greatest value of "
-            "right.time - left.time, as in between=('0 seconds', '1 hour').",
-        )
-    low, high = (microseconds(bound, argument="between") for bound in between)
-    for length, written in zip((low, high), between, strict=True):
-        not_too_long(abs(length), written, argument="between")
-    key = join_key(on, step=name)
-    step = IntervalJoin(name=name, key=key.left, on=key, between=(low, high), bounds=bounds, how=how, match=match)
+    interval, key = _interval(name, between), join_key(on, step=name)
+    step = IntervalJoin(name=name, key=key.left, on=key, between=interval, bounds=bounds, how=how, match=match)
     first, last = step._closed_interval
     if first > last:
         raise DefinitionError(
@@ -160,3 +151,16 @@ def interval_join(
             "Give the lower bound of right.time - left.time first.",
         )
     return step
+
+
+def _interval(step: str, between: tuple[Duration, Duration]) -> tuple[int, int]:
+    if isinstance(between, str) or len(between) != 2:
+        raise DefinitionError(
+            "INTERVAL_BOUNDS",
+            f"step {step!r}: between={between!r} is not two bounds. Write the least and the greatest value of "
+            "right.time - left.time, as in between=('0 seconds', '1 hour').",
+        )
+    low, high = (microseconds(bound, argument="between") for bound in between)
+    for length, written in zip((low, high), between, strict=True):
+        not_too_long(abs(length), written, argument="between")
+    return low, high

@@ -13,8 +13,8 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.operators.joins.join_columns import InnerOrLeft, JoinedColumns, JoinKey, joined_columns
-from headrace.operators.rows import ARRIVAL, Rows, has_closed
-from headrace.operators.tables.changelog_input import dead_letters, unknown_change
+from headrace.operators.rows import ARRIVAL, Rows, failed_rows, has_closed
+from headrace.operators.tables.changelog_input import unknown_change
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined
 
@@ -168,7 +168,7 @@ class VersionInput:
         if self.layout.is_changelog:
             known = on_time[CHANGE].is_in(CHANGES).fill_null(False)
             if not known.all():
-                failed = dead_letters(on_time.filter(~known), pl.lit("CHANGE_UNKNOWN"), unknown_change())
+                failed = failed_rows(on_time.filter(~known), pl.lit("CHANGE_UNKNOWN"), unknown_change())
             on_time = on_time.filter(known)
         accepted = on_time.drop_nulls(self.key)
         return Combined(

@@ -27,7 +27,7 @@ from headrace.operators.patterns.pattern_operator import (
     BufferedRows,
     PatternOperator,
 )
-from headrace.operators.rows import ARRIVAL, Rows
+from headrace.operators.rows import ARRIVAL, Rows, failed_rows
 from headrace.schemas import MOMENT
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.key_groups import canonical
@@ -105,11 +105,8 @@ class RuleInput:
         given = rows.select(self.time.alias(TIME), pl.col(self.rule).alias(RULE), pattern.alias(PATTERN))
         problems = pl.Series([self._problem(*each) for each in given.select(RULE, PATTERN).rows()], dtype=pl.String)
         good = given.filter(problems.is_null())
-        failed = rows.filter(problems.is_not_null()).select(
-            pl.lit("RULE_UNREADABLE").alias("reason"),
-            problems.drop_nulls().alias("detail"),
-            pl.struct(pl.all()).struct.json_encode().alias("row"),
-        )
+        unusable = rows.filter(problems.is_not_null())
+        failed = failed_rows(unusable, pl.lit("RULE_UNREADABLE"), problems.drop_nulls())
         return Combined(good, rows.clear(), good.height, failed=failed)
 
     def _problem(self, rule: str | None, text: str | None) -> str | None:

@@ -13,7 +13,7 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
-from headrace.operators.rows import Rows, join_by_key
+from headrace.operators.rows import Rows, failed_rows, join_by_key
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined, Due
 
@@ -64,12 +64,6 @@ def check_all_values_sent(step: str, schema: Mapping[str, pl.DataType], *, side:
         )
 
 
-def dead_letters(rows: pl.DataFrame, reason: pl.Expr, detail: pl.Expr) -> pl.DataFrame:
-    """Rows that cannot be used, as dead letters."""
-    whole_row = pl.struct(pl.all()).struct.json_encode()
-    return rows.select(reason.alias("reason"), detail.alias("detail"), whole_row.alias("row"))
-
-
 def unknown_change() -> pl.Expr:
     """Why a row whose ``change`` is unknown cannot be used."""
     return pl.format(f"change is {{}}, not one of {', '.join(CHANGES)}", pl.col(CHANGE).fill_null("null"))
@@ -116,7 +110,7 @@ class ChangelogInput:
             self._lacks_before.alias(LACKS_BEFORE),
         )
         no_position = pl.lit("position is null, so the order of the change is unknown")
-        failed = dead_letters(
+        failed = failed_rows(
             rows.filter(bad),
             pl.when(unknown).then(pl.lit("CHANGE_UNKNOWN")).otherwise(pl.lit("POSITION_NULL")),
             pl.when(unknown).then(unknown_change()).otherwise(no_position),
