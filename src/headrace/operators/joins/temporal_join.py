@@ -16,7 +16,7 @@ from headrace.operators.joins.join_columns import InnerOrLeft, JoinKey, OnColumn
 from headrace.operators.joins.temporal_join_by_arrival import TemporalJoinByArrival
 from headrace.operators.joins.temporal_join_by_event_time import TemporalJoinByEventTime
 from headrace.operators.joins.temporal_join_operator import TemporalLayout, VersionInput
-from headrace.operators.process.state import TtlConfig, ttl_config
+from headrace.operators.process.state import TtlConfig, check_ttl
 from headrace.operators.rows import Rows
 from headrace.operators.step import LateRows, Step
 from headrace.operators.tables.changelog_input import WEEK, TombstoneRetention, tombstone_retention
@@ -162,7 +162,7 @@ def temporal_join(
     check_name("step", name)
     check_inner_or_left(name, how, unmatched="rows without a version")
     _check_as_of(name, as_of, versions_late)
-    lifetime, tombstones = ttl_config(ttl, keep_forever, "event", "write"), tombstone_retention(keep_deleted)
+    lifetime, tombstones = check_ttl(ttl, keep_forever, "event", "write"), tombstone_retention(keep_deleted)
     if tombstones.arguments and not (as_of == "arrival" and keep_forever):
         raise DefinitionError(
             "KEEP_DELETED_WITHOUT_MEANING",

@@ -100,7 +100,7 @@ class Process(Step):
     def states(self) -> tuple[DeclaredState, ...]:
         """The declared states with their time to live."""
         declared = declared_states(self.process)
-        return tuple(DeclaredState(name, each.ttl.ttl, each.ttl.time) for name, each in declared.items())
+        return tuple(DeclaredState(name, each.ttl_config.ttl, each.ttl_config.time) for name, each in declared.items())
 
     @property
     def _identity(self) -> Mapping[str, object]:

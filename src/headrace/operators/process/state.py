@@ -43,10 +43,10 @@ class TtlConfig:
         return {"ttl": spoken(self.ttl), **time, **refresh}
 
 
-def ttl_config(ttl: Duration | None, keep_forever: bool, time: TimeDomain, refresh: Refresh) -> TtlConfig:
+def check_ttl(ttl: Duration | None, keep_forever: bool, time: TimeDomain, refresh: Refresh) -> TtlConfig:
     """Check the arguments of a declaration; a state needs a time to live or ``keep_forever``.
 
-    >>> ttl_config("1 day", False, "event", "write").arguments
+    >>> check_ttl("1 day", False, "event", "write").arguments
     {'ttl': '1 day'}
     """
     if ttl is None and not keep_forever:

@@ -25,7 +25,7 @@ from headrace.operators.process.state import (
     TtlConfig,
     UndoLog,
     ValueState,
-    ttl_config,
+    check_ttl,
 )
 from headrace.operators.process.value_types import Converter, canonical_nan, converter_for, parse_type
 
@@ -43,7 +43,7 @@ class StateDescriptor(ABC, Generic[Handle]):
 
     sql_type: str
     """The type of a value as SQL text."""
-    ttl: TtlConfig
+    ttl_config: TtlConfig
     most: int = FOREVER
     kind: ClassVar[str]
     is_collection: ClassVar[bool] = False
@@ -76,7 +76,7 @@ class StateDescriptor(ABC, Generic[Handle]):
     @property
     def text(self) -> str:
         """The identity of the state: what must stay the same for stored values to stay valid."""
-        return f"{self.kind} {self.sql_type}" + ("" if self.ttl.ttl is None else f" by {self.ttl.time}")
+        return f"{self.kind} {self.sql_type}" + ("" if self.ttl_config.ttl is None else f" by {self.ttl_config.time}")
 
     @property
     def value_type(self) -> pl.DataType:
@@ -94,9 +94,9 @@ class StateDescriptor(ABC, Generic[Handle]):
         return self.handle(
             StateBinding(
                 name,
-                times[self.ttl.time],
-                ttl=FOREVER if self.ttl.ttl is None else self.ttl.ttl,
-                refreshes_on_read=self.ttl.refresh == "read_and_write",
+                times[self.ttl_config.time],
+                ttl=FOREVER if self.ttl_config.ttl is None else self.ttl_config.ttl,
+                refreshes_on_read=self.ttl_config.refresh == "read_and_write",
                 undo_log=undo_log,
                 convert=converter_for(dtype),
                 is_mutable=dtype.is_nested(),
@@ -197,7 +197,7 @@ def value_state(
     >>> value_state("INT", ttl="15 minutes").text
     'value INT by event'
     """
-    return ValueStateDescriptor(sql_type=_checked(type), ttl=ttl_config(ttl, keep_forever, ttl_time, refresh))
+    return ValueStateDescriptor(sql_type=_checked(type), ttl_config=check_ttl(ttl, keep_forever, ttl_time, refresh))
 
 
 def list_state(
@@ -214,8 +214,8 @@ def list_state(
     >>> list_state("DOUBLE", ttl="1 hour").text
     'list DOUBLE by event'
     """
-    config = ttl_config(ttl, keep_forever, ttl_time, refresh)
-    return ListStateDescriptor(sql_type=_checked(type), ttl=config, most=_checked_most(most))
+    config = check_ttl(ttl, keep_forever, ttl_time, refresh)
+    return ListStateDescriptor(sql_type=_checked(type), ttl_config=config, most=_checked_most(most))
 
 
 def map_state(
@@ -237,8 +237,10 @@ def map_state(
     """
     if parse_type(key_type).is_nested():
         raise DefinitionError("MAP_KEY_TYPE", f"map_state: key type {key_type!r} cannot be a key. Use a plain type.")
-    config = ttl_config(ttl, keep_forever, ttl_time, refresh)
-    return MapStateDescriptor(sql_type=_checked(value_type), ttl=config, most=_checked_most(most), key_type=key_type)
+    config = check_ttl(ttl, keep_forever, ttl_time, refresh)
+    return MapStateDescriptor(
+        sql_type=_checked(value_type), ttl_config=config, most=_checked_most(most), key_type=key_type
+    )
 
 
 def reducing_state(
@@ -259,8 +261,8 @@ def reducing_state(
         raise DefinitionError(
             "REDUCER_UNKNOWN", f"reducing_state: {function!r} must be a function of two values, such as max."
         )
-    config = ttl_config(ttl, keep_forever, ttl_time, refresh)
-    return ReducingStateDescriptor(sql_type=_checked(type), ttl=config, function=function)
+    config = check_ttl(ttl, keep_forever, ttl_time, refresh)
+    return ReducingStateDescriptor(sql_type=_checked(type), ttl_config=config, function=function)
 
 
 def aggregating_state(
@@ -295,8 +297,8 @@ def aggregating_state(
             "ACCUMULATOR_UNKNOWN",
             f"aggregating_state: {accumulator!r} must be an hr.Accumulator with start, add, merge and result.",
         )
-    config = ttl_config(ttl, keep_forever, ttl_time, refresh)
-    return AggregatingStateDescriptor(sql_type=f"STRUCT<{made.state}>", ttl=config, accumulator=made)
+    config = check_ttl(ttl, keep_forever, ttl_time, refresh)
+    return AggregatingStateDescriptor(sql_type=f"STRUCT<{made.state}>", ttl_config=config, accumulator=made)
 
 
 def _checked_most(most: int) -> int:

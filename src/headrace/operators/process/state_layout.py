@@ -90,7 +90,7 @@ def is_empty(cells: tuple[Any, ...]) -> bool:
 
 
 def _has_time(declared: StateDescriptor[Any]) -> bool:
-    return declared.ttl.ttl is not None and not declared.is_collection
+    return declared.ttl_config.ttl is not None and not declared.is_collection
 
 
 def _as_map(entries: list[tuple[Any, ...]]) -> dict[Any, tuple[Any, int]]:
