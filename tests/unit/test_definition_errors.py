@@ -258,18 +258,18 @@ MISTAKES: list[tuple[Define, str]] = [
     (
         _long_offset,
         "[WINDOW_OFFSET_TOO_LONG] window 'hourly': offset='90 minutes' is not shorter than size='1 hour'. "
-        "Use the offset within one window.",
+        "Choose a shorter one.",
     ),
     (
         _calendar_without_days,
-        "[CALENDAR_NEEDS_DAYS] window 'hourly': size='1 hour' with time_zone='Europe/Berlin'. Windows that follow a "
-        "calendar need a time zone and a size of whole days, weeks or months. Use size='1 day' or '1 month' with "
+        "[CALENDAR_NEEDS_DAYS] window 'hourly': size='1 hour' with time_zone='Europe/Berlin'. Calendar windows need a "
+        "time zone and a size of whole days, weeks or months. Use size='1 day' or '1 month' with "
         "time_zone='Europe/Berlin', or leave time_zone out.",
     ),
     (
         _unknown_zone,
         "[TIME_ZONE_UNKNOWN] window 'daily': time_zone='Europe/Atlantis' is not known. "
-        "Use a name as in 'Europe/Berlin'.",
+        "Use a name such as 'Europe/Berlin'.",
     ),
     (
         _taken_result,

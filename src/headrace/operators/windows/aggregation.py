@@ -15,12 +15,15 @@ from headrace.operators.rows import Rows
 from headrace.schemas import MOMENT
 
 WINDOW = pl.Struct({"start": MOMENT, "end": MOMENT})
-CHANGE = pl.String()
+REVISION = "__revision"
+"""How often a window has been emitted, minus one; null before the first time."""
+GIVEN = "@given"
+"""A suffix of column names in the state: the value when the window was emitted last."""
 
 
 @dataclass(frozen=True)
 class Aggregation(Rows):
-    """What every window step asks of its rows besides: their partial aggregates, and the results of those."""
+    """Rows with their partial aggregates and results."""
 
     aggregates: tuple[Aggregate, ...]
 
@@ -36,7 +39,7 @@ class Aggregation(Rows):
 
     @cached_property
     def partial(self) -> dict[str, pl.Expr]:
-        """Rows of a group made one partial result."""
+        """Aggregates rows of a group to a partial result."""
         return dict(chain.from_iterable(each.partial(self.schema, self.row_time).items() for each in self.aggregates))
 
     @cached_property
@@ -47,25 +50,25 @@ class Aggregation(Rows):
 
     @cached_property
     def merged(self) -> dict[str, pl.Expr]:
-        """Partial results of a group made one."""
+        """Merges partial results of a group to one."""
         return dict(chain.from_iterable(each.merge(self.schema).items() for each in self.aggregates))
 
     def result(self, partials: pl.DataFrame) -> list[pl.Expr]:
-        """The results of partial results, once each is known to fit its type."""
+        """The results of partial results; an error if one does not fit its type."""
         for each in self.aggregates:
             overflowed = each.overflowed(self.schema)
             if overflowed is not None and partials.select(overflowed.any()).item():
                 key = partials.filter(overflowed).select(*self.key).row(0) if self.key else ()
-                raise self._beyond(each, key)
+                raise self._overflow(each, key)
         return [each.result(self.schema) for each in self.aggregates]
 
-    def _beyond(self, aggregate: Aggregate, key: tuple[object, ...]) -> HeadraceError:
+    def _overflow(self, aggregate: Aggregate, key: tuple[object, ...]) -> HeadraceError:
         of = f" for key {', '.join(map(repr, key))}" if key else ""
         dtype = aggregate.result_type(self.schema)
         limit, wider = "BIGINT", "DECIMAL(38, 0) or DOUBLE"
         if isinstance(dtype, pl.Decimal):
             limit = f"DECIMAL({dtype.precision}, {dtype.scale})"
-            wider = "DOUBLE, or to a DECIMAL with fewer digits behind the point,"
+            wider = "DOUBLE, or to a DECIMAL with fewer decimal places,"
         return HeadraceError(
             "SUM_OVERFLOW",
             f"step {self.step!r}: {aggregate.name} = {aggregate.text}{of} is beyond the range of {limit}. Cast the "
@@ -74,7 +77,7 @@ class Aggregation(Rows):
 
 
 class WindowOperator:
-    """Aggregates rows by key; its results carry a window."""
+    """Aggregates rows by key; its results carry a window, a pane and a revision."""
 
     aggregation: Aggregation
     lateness: Lateness
@@ -93,3 +96,40 @@ class WindowOperator:
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
         """Late rows, when they are kept."""
         return {"late": self.aggregation.late_schema} if self.lateness.keeps_rows else {}
+
+    @cached_property
+    def output_schema(self) -> dict[str, pl.DataType]:
+        """Key, window, results, pane and revision; a change where results are retracted."""
+        marks = {"pane": pl.String(), "revision": pl.Int32(), **({"change": pl.String()} if self._has_change else {})}
+        own = {"window": WINDOW, **self._own_output, **self.aggregation.results}
+        return {**self.aggregation.keys, **own, **marks}
+
+    @property
+    def _own_output(self) -> dict[str, pl.DataType]:
+        """The columns that results of this kind of window have besides."""
+        return {}
+
+    @property
+    def _has_change(self) -> bool:
+        return False
+
+    @cached_property
+    def _no_output(self) -> pl.DataFrame:
+        return pl.DataFrame(schema=self.output_schema)
+
+    def _results(
+        self, totals: pl.DataFrame, window: tuple[pl.Expr, pl.Expr], pane: pl.Expr, **own: pl.Expr
+    ) -> pl.DataFrame:
+        """Result rows of partial results, whose windows start and end at these times."""
+        marks = {"window": window_of(*window), "pane": pane, "revision": pl.col(REVISION), **own}
+        shown = totals.select(*self.key, *self.aggregation.result(totals), **marks)
+        return shown.select(self.output_schema.keys())
+
+
+def window_of(start: pl.Expr, end: pl.Expr) -> pl.Expr:
+    """A window with these bounds in microseconds.
+
+    >>> pl.select(window_of(pl.lit(0), pl.lit(1))).item()["end"].microsecond
+    1
+    """
+    return pl.struct(start.cast(MOMENT).alias("start"), end.cast(MOMENT).alias("end")).alias("window")

@@ -1,4 +1,4 @@
-"""Fixed windows of any kind, each with a state row of its own: any emission, any panes, corrections."""
+"""Fixed windows, each with a state row of its own: any emission, any accumulation mode, corrections."""
 
 from __future__ import annotations
 
@@ -10,24 +10,21 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import has_closed
-from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation, WindowOperator
+from headrace.operators.windows.aggregation import GIVEN, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.assigners import Windows
 from headrace.operators.windows.emission import PREVIEW_AT, UNSEEN, AccumulationMode, Emission, Previews
 from headrace.operators.windows.pane_operator import END, PaneCombiner
-from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Combined, Due
 
-REVISION, CHANGED = "__revision", "__changed"
-GIVEN = "@given"
-"""Behind the name of a partial column: its value when the window was emitted last."""
+CHANGED = "__changed"
 
 
 @dataclass(frozen=True)
 class FixedWindowOperator(WindowOperator):
-    """Aggregates rows by key and window; emits previews, the result at the close, and corrections while they may come.
+    """Aggregates rows by key and window; emits previews, the result at the close, and corrections.
 
-    A state row is one window of one key: its partial aggregates (since the last emission, when panes are discarding),
-    the revision last emitted (null before the first), the rows that no emission has shown, and when a preview is due.
+    A state row is one window of one key: its partial aggregates (since the last emission, when discarding),
+    the revision last emitted, the rows that no emission has shown, and when a preview is due.
     """
 
     name: str
@@ -35,7 +32,7 @@ class FixedWindowOperator(WindowOperator):
     windows: Windows
     emission: Emission
     lateness: Lateness
-    panes: AccumulationMode
+    accumulation: AccumulationMode
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -50,15 +47,8 @@ class FixedWindowOperator(WindowOperator):
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
         """Key, window, partial aggregates and what has been emitted of them."""
-        given = {f"{name}{GIVEN}": dtype for name, dtype in self.aggregation.states.items()} if self._retracting else {}
+        given = {f"{name}{GIVEN}": dtype for name, dtype in self.aggregation.states.items()} if self._has_change else {}
         return {**self.partial_schema, REVISION: pl.Int32(), PREVIEW_AT: pl.Int64(), **given}
-
-    @cached_property
-    def output_schema(self) -> dict[str, pl.DataType]:
-        """Key, window, results, pane and revision; the change where results are taken back."""
-        change = {"change": CHANGE} if self._retracting else {}
-        told = {"pane": pl.String(), "revision": pl.Int32(), **change}
-        return {**self.aggregation.keys, "window": WINDOW, **self.aggregation.results, **told}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Aggregate rows by pane; set those aside whose windows all take nothing any more."""
@@ -70,10 +60,10 @@ class FixedWindowOperator(WindowOperator):
         return partials.group_by(self.identity).agg(**self._merging).select(self.partial_schema.keys())
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Take rows in, show previews, close windows up to ``bounds.fire``, correct closed ones, forget what is over.
+        """Add rows, emit previews, close windows up to ``bounds.fire``, correct closed ones, drop expired ones.
 
-        Windows that were closed before this batch's rows (``end <= bounds.late``) are emitted before any of them is
-        taken in, so such rows are corrections.
+        Windows that had closed before this batch (``end <= bounds.late``) are emitted before its rows are added, so
+        such rows are corrections.
         """
         opened = partials
         if self.windows.overlapping:
@@ -86,20 +76,20 @@ class FixedWindowOperator(WindowOperator):
         state = pl.concat([untouched, taken])
         due = self._earliest(state, bounds.before)
         if corrections.is_empty() and not self._fires(state, due, bounds):
-            # The usual batch: nothing is emitted and nothing is forgotten.
+            # The usual batch: nothing is emitted and nothing expires.
             return Applied(state, taken, self._nothing.select(self.identity), self._no_output)
         changed = pl.repeat(False, untouched.height, eager=True).append(pl.repeat(True, taken.height, eager=True))
         return self._emit(state.with_columns(changed.alias(CHANGED)), corrections, bounds)
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest end of an open window, preview, or moment at which a closed window is forgotten."""
+        """The earliest end of an open window, preview, or expiry of a closed window."""
         if state.is_empty():
             return Due()
         return self._previews.due(state, self._earliest(state, bounds.fire))
 
     @property
-    def _retracting(self) -> bool:
-        return self.panes.kind == "retracting"
+    def _has_change(self) -> bool:
+        return self.accumulation.kind == "retracting"
 
     @cached_property
     def _previews(self) -> Previews:
@@ -117,19 +107,15 @@ class FixedWindowOperator(WindowOperator):
     def _nothing(self) -> pl.DataFrame:
         return pl.DataFrame(schema=self.state_schema)
 
-    @cached_property
-    def _no_output(self) -> pl.DataFrame:
-        return pl.DataFrame(schema=self.output_schema)
-
     def _spread(self, panes: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
-        """Every pane in each of its windows that still takes rows."""
+        """Every pane in each of its windows that still accepts rows."""
         spread = panes.with_columns(self.windows.all(pl.col(END)).alias(END)).explode(END)
         return self.merge(spread.filter(~has_closed(pl.col(END), bounds, self.lateness.correctable)))
 
     def _take(
         self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Merge partial results into the state: the windows they do not touch, and the others (or a few more)."""
+        """Merge partial results into the state: untouched windows, and the others (or a few more)."""
         nothing_given = (
             pl.lit(None, dtype).alias(name) for name, dtype in self.state_schema.items() if name not in partials.columns
         )
@@ -137,7 +123,7 @@ class FixedWindowOperator(WindowOperator):
         untouched = state
         if not state.is_empty() and not partials.is_empty():
             untouched, touched = state.clear(), state
-            # Whatever is taken counts as changed, which with on_update is emitted.
+            # Every row that is merged counts as changed, and on_update emits it.
             if self.emission.kind == "on_update" or 2 * partials.height < state.height:
                 by = self._combiner.telling(state, partials)
                 untouched = state.join(partials, on=by, how="anti", nulls_equal=True)
@@ -150,9 +136,9 @@ class FixedWindowOperator(WindowOperator):
         return untouched, fresh.with_columns(planned.alias(PREVIEW_AT))
 
     def _earliest(self, state: pl.DataFrame, fired: int) -> int | None:
-        """The earliest moment at which a window closes or is forgotten, when those up to ``fired`` are closed."""
-        forgotten = pl.when(pl.col(END) > fired).then(0).otherwise(self.lateness.correctable)
-        earliest: int | None = state.select((pl.col(END) + forgotten).min()).item()
+        """When the next window closes or expires, if those up to ``fired`` have closed."""
+        longer = pl.when(pl.col(END) > fired).then(0).otherwise(self.lateness.correctable)
+        earliest: int | None = state.select((pl.col(END) + longer).min()).item()
         return earliest
 
     def _fires(self, state: pl.DataFrame, due: int | None, bounds: TimeBounds) -> bool:
@@ -161,7 +147,7 @@ class FixedWindowOperator(WindowOperator):
         return self.emission.previews and bool(state.select(self._previews.shown(pl.col(END), bounds).any()).item())
 
     def _emit(self, state: pl.DataFrame, corrections: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Everything that a batch emits; ``CHANGED`` marks what is not stored yet."""
+        """Everything that a batch emits; ``CHANGED`` marks rows that are not stored yet."""
         outputs = [self._no_output]
         if self.emission.previews:
             touched = pl.col(CHANGED) if self.emission.kind == "on_update" else pl.lit(True)
@@ -181,14 +167,14 @@ class FixedWindowOperator(WindowOperator):
             kept.drop(CHANGED),
             kept.filter(pl.col(CHANGED)).drop(CHANGED),
             state.filter(over).select(self.identity),
-            # Whatever order the state has them in: a batch that runs again gives its rows in the same order.
+            # A batch that runs again gives its rows in the same order, whatever the order of the state.
             pl.concat(outputs).sort("window", *self.key, maintain_order=True),
         )
 
     def _correct(
         self, state: pl.DataFrame, corrections: pl.DataFrame, bounds: TimeBounds
     ) -> tuple[pl.DataFrame, pl.Series]:
-        """The state with late rows merged into closed windows, and which windows they corrected."""
+        """The state with late rows merged into closed windows, and which windows that corrected."""
         identity = list(self.identity)
         _, taken = self._take(state.drop(CHANGED), corrections, bounds)
         corrected = taken.join(corrections, on=identity, how="semi", nulls_equal=True)
@@ -200,42 +186,31 @@ class FixedWindowOperator(WindowOperator):
         return joined, are_corrected
 
     def _show(self, state: pl.DataFrame, shown: pl.Series, *, pane: str) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
-        """Emit windows; the state then knows what was given."""
+        """Emit windows, and record that in the state."""
         if not shown.any():
             return state, []
         windows = state.filter(shown)
+        window = self.windows.start(pl.col(END)), pl.col(END)
         outputs = []
-        if self._retracting:
+        if self._has_change:
             shown_before = windows.filter(pl.col(REVISION).is_not_null())
             given = shown_before.with_columns(pl.col(f"{name}{GIVEN}").alias(name) for name in self.aggregation.states)
-            outputs.append(self._results(given, pane, change=pl.lit("update_before")))
+            outputs.append(self._results(given, window, pl.lit(pane), change=pl.lit("update_before")))
         revised = windows.with_columns((pl.col(REVISION).fill_null(-1) + 1).cast(pl.Int32).alias(REVISION))
         first = pl.col(REVISION) == 0
         change = pl.when(first).then(pl.lit("insert")).otherwise(pl.lit("update_after"))
-        outputs.append(self._results(revised, pane, change=change))
+        outputs.append(self._results(revised, window, pl.lit(pane), change=change))
         updates: dict[str, pl.Expr] = {
             REVISION: (pl.col(REVISION).fill_null(-1) + 1).cast(pl.Int32),
             UNSEEN: pl.lit(None, pl.Int64),
             PREVIEW_AT: pl.lit(None, pl.Int64),
             CHANGED: pl.lit(True),
         }
-        if self._retracting:
+        if self._has_change:
             updates |= {f"{name}{GIVEN}": pl.col(name) for name in self.aggregation.states}
-        if self.panes.kind == "discarding":
+        if self.accumulation.kind == "discarding":
             updates |= self.aggregation.nothing
         state = state.with_columns(
             pl.when(shown).then(value).otherwise(pl.col(name)).alias(name) for name, value in updates.items()
         )
         return state, outputs
-
-    def _results(self, windows: pl.DataFrame, pane: str, *, change: pl.Expr) -> pl.DataFrame:
-        start = self.windows.start(pl.col(END))
-        window = pl.struct(start.cast(MOMENT).alias("start"), pl.col(END).cast(MOMENT).alias("end"))
-        return windows.select(
-            *self.key,
-            window.alias("window"),
-            *self.aggregation.result(windows),
-            pl.lit(pane).alias("pane"),
-            pl.col(REVISION).alias("revision"),
-            *([change.alias("change")] if self._retracting else []),
-        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Literal
 
 from headrace.durations import MICROSECONDS, Duration, microseconds, positive_microseconds, spoken
@@ -26,25 +25,51 @@ DAY, WEEK = MICROSECONDS["day"], MICROSECONDS["week"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Tumbling(WindowStep):
+class FixedWindowStep(WindowStep):
+    """Windows whose bounds do not depend on the rows."""
+
+    offset: int
+
+    @property
+    @abstractmethod
+    def _windows(self) -> Windows:
+        """Which windows a row belongs to."""
+
+    @property
+    def _state_by(self) -> Literal["pane", "window"]:
+        """Whether the state has a row for each window, or for each pane that windows share."""
+        return "window"
+
+    def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
+        if self._state_by == "pane":
+            return PaneOperator(self.name, aggregation, self._windows, lateness)
+        return FixedWindowOperator(self.name, aggregation, self._windows, self.emission, lateness, self.accumulation)
+
+    @property
+    def combines(self) -> bool:
+        """Rows of a key and pane are combined before the shuffle."""
+        return True
+
+    @property
+    def _offset_argument(self) -> dict[str, object]:
+        return {"offset": spoken(self.offset)} if self.offset else {}
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Tumbling(FixedWindowStep):
     """Fixed windows without overlap."""
 
     kind = "tumbling"
 
     size: Duration
-    offset: int
     time_zone: str | None
     windows: Windows
     longest: int
-    """How long a window is at most: months differ."""
-
-    def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
-        return FixedWindowOperator(self.name, aggregation, self.windows, self.emission, lateness, self.accumulation)
+    """The longest window; months differ in length."""
 
     @property
-    def combines(self) -> bool:
-        """Rows of a key and pane become one before they travel."""
-        return True
+    def _windows(self) -> Windows:
+        return self.windows
 
     @property
     def horizon(self) -> int:
@@ -57,64 +82,50 @@ class Tumbling(WindowStep):
 
     @property
     def _arguments(self) -> Mapping[str, object]:
-        offset = {"offset": spoken(self.offset)} if self.offset else {}
         zone = {} if self.time_zone is None else {"time_zone": self.time_zone}
-        return {"size": self.size, "key": said_key(self.key), **offset, **zone}
+        return {"size": self.size, "key": said_key(self.key), **self._offset_argument, **zone}
 
 
 def tumbling(
-    name: str,
-    *,
-    size: Duration,
-    key: Key,
-    offset: Duration | None = None,
-    time_zone: str | None = None,
+    name: str, *, size: Duration, key: Key, offset: Duration | None = None, time_zone: str | None = None
 ) -> Tumbling:
-    """Fixed windows ``[start, end)`` without overlap; with a time zone days, weeks and months of its calendar.
+    """Fixed windows ``[start, end)`` without overlap; with a time zone, days, weeks and months of its calendar.
 
-    Weeks begin on Mondays. ``offset`` moves the beginning of every window. ``key=None`` makes windows of all rows.
+    Weeks begin on Mondays. ``offset`` moves the start of every window. ``key=None`` puts all rows into one group.
 
     >>> tumbling("hourly", size="1 hour", key="account").agg(spent="sum(amount)")
     hr.tumbling('hourly', size='1 hour', key='account').agg(spent='sum(amount)').emit(hr.on_close())
     """
     check_name("step", name)
-    moved = 0 if offset is None else microseconds(offset, argument="offset")
     months = months_of(size)
     length = months * 28 * DAY if months else positive_microseconds(size, argument="size")
-    if not -length < moved < length:
-        raise DefinitionError(
-            "WINDOW_OFFSET_TOO_LONG",
-            f"window {name!r}: offset={offset!r} is not shorter than size={size!r}. Use the offset within one window.",
-        )
-    windows = _windows(name, size, months, length, moved, time_zone)
-    said = size if months else spoken(length)
+    moved = _offset(name, offset, length, limit=f"size={size!r}")
     return Tumbling(
         name=name,
         key=key_columns(key),
-        size=said,
+        size=size if months else spoken(length),
         offset=moved,
         time_zone=time_zone,
-        windows=windows,
+        windows=_tumbling_windows(name, size, length, moved, time_zone),
         longest=months * 31 * DAY if months else length,
     )
 
 
-def _windows(
-    name: str, size: Duration | timedelta, months: int, length: int, offset: int, time_zone: str | None
-) -> Windows:
+def _tumbling_windows(name: str, size: Duration, length: int, offset: int, time_zone: str | None) -> Windows:
+    months = months_of(size)
     if time_zone is None and not months:
         return FixedWindows(length, offset)
     if time_zone is None or (not months and length % DAY):
         raise DefinitionError(
             "CALENDAR_NEEDS_DAYS",
-            f"window {name!r}: size={str(size)!r} with time_zone={time_zone!r}. Windows that follow a calendar need a "
-            "time zone and a size of whole days, weeks or months. Use size='1 day' or '1 month' with "
-            "time_zone='Europe/Berlin', or leave time_zone out.",
+            f"window {name!r}: size={str(size)!r} with time_zone={time_zone!r}. Calendar windows need a time zone and "
+            "a size of whole days, weeks or months. Use size='1 day' or '1 month' with time_zone='Europe/Berlin', or "
+            "leave time_zone out.",
         )
     if not is_known(time_zone):
         raise DefinitionError(
             "TIME_ZONE_UNKNOWN",
-            f"window {name!r}: time_zone={time_zone!r} is not known. Use a name as in 'Europe/Berlin'.",
+            f"window {name!r}: time_zone={time_zone!r} is not known. Use a name such as 'Europe/Berlin'.",
         )
     if months:
         return CalendarMonths(months, time_zone, offset)
@@ -122,21 +133,20 @@ def _windows(
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class OverlappingWindowStep(WindowStep):
-    """A kind of windows in which a row belongs to several."""
+class OverlappingWindowStep(FixedWindowStep):
+    """Fixed windows in which a row belongs to several."""
 
     size: int
-    offset: int
 
     @property
     @abstractmethod
     def _lengths(self) -> Mapping[str, int]:
-        """The lengths that make the windows, by the author's names."""
+        """The arguments that make the windows."""
 
     @property
-    def combines(self) -> bool:
-        """Rows of a key and pane become one before they travel."""
-        return True
+    def _state_by(self) -> Literal["pane", "window"]:
+        # Previews, and results that do not replace each other, belong to single windows and cannot share panes.
+        return "window" if self.emission.previews or self.accumulation != ACCUMULATING else "pane"
 
     @property
     def horizon(self) -> int:
@@ -145,41 +155,32 @@ class OverlappingWindowStep(WindowStep):
 
     @property
     def _shape(self) -> Mapping[str, object]:
-        return {**self._lengths, "offset": self.offset, "state": self._kept_by}
+        return {**self._lengths, "offset": self.offset, "state": self._state_by}
 
     @property
     def _arguments(self) -> Mapping[str, object]:
         lengths = {name: spoken(length) for name, length in self._lengths.items()}
-        return {**lengths, "key": said_key(self.key), **({"offset": spoken(self.offset)} if self.offset else {})}
-
-    @property
-    def _kept_by(self) -> Literal["pane", "window"]:
-        """Previews and results that do not replace each other belong to single windows, not to what these share."""
-        return "window" if self.emission.previews or self.accumulation != ACCUMULATING else "pane"
+        return {**lengths, "key": said_key(self.key), **self._offset_argument}
 
     @property
     def state_description(self) -> str:
         """What the state holds and how long, in words."""
-        if self._kept_by == "window":
+        if self._state_by == "window":
             return super().state_description
         return f"a row for each key and pane, {self._until('the last window that holds it')}"
-
-    def _over(self, windows: Windows, aggregation: Aggregation, lateness: Lateness) -> Operator:
-        if self._kept_by == "pane":
-            return PaneOperator(self.name, aggregation, windows, lateness)
-        return FixedWindowOperator(self.name, aggregation, windows, self.emission, lateness, self.accumulation)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Hopping(OverlappingWindowStep):
-    """Fixed windows that overlap."""
+    """Fixed windows of one size that start at regular intervals and overlap."""
 
     kind = "hopping"
 
     every: int
 
-    def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
-        return self._over(HoppingWindows(self.size, self.every, self.offset), aggregation, lateness)
+    @property
+    def _windows(self) -> Windows:
+        return HoppingWindows(self.size, self.every, self.offset)
 
     @property
     def _lengths(self) -> Mapping[str, int]:
@@ -187,7 +188,7 @@ class Hopping(OverlappingWindowStep):
 
 
 def hopping(name: str, *, size: Duration, every: Duration, key: Key, offset: Duration | None = None) -> Hopping:
-    """Windows of one length that begin every so often; a row belongs to every window that covers it.
+    """Windows of one size that start at regular intervals; a row belongs to every window that covers it.
 
     >>> hopping("busy", size="1 hour", every="1 minute", key="shop").agg(rows="count(*)")
     hr.hopping('busy', size='1 hour', every='1 minute', key='shop').agg(rows='count(*)').emit(hr.on_close())
@@ -195,31 +196,27 @@ def hopping(name: str, *, size: Duration, every: Duration, key: Key, offset: Dur
     check_name("step", name)
     length = positive_microseconds(size, argument="size")
     hop = positive_microseconds(every, argument="every")
-    moved = 0 if offset is None else microseconds(offset, argument="offset")
     if hop > length:
         raise DefinitionError(
             "HOP_LONGER_THAN_WINDOW",
-            f"window {name!r}: every={every!r} is longer than size={size!r}, so rows between two windows would be in "
-            "none. Make every at most as long as size.",
+            f"window {name!r}: every={every!r} is longer than size={size!r}, so some rows would be in no window. Make "
+            "every at most as long as size.",
         )
-    if not -hop < moved < hop:
-        raise DefinitionError(
-            "WINDOW_OFFSET_TOO_LONG",
-            f"window {name!r}: offset={offset!r} is not shorter than every={every!r}. Use the offset within one hop.",
-        )
+    moved = _offset(name, offset, hop, limit=f"every={every!r}")
     return Hopping(name=name, key=key_columns(key), size=length, every=hop, offset=moved)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Cumulating(OverlappingWindowStep):
-    """Growing windows with a common beginning."""
+    """Windows with a common start that grow step by step."""
 
     kind = "cumulating"
 
     step: int
 
-    def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
-        return self._over(CumulatingWindows(self.step, self.size, self.offset), aggregation, lateness)
+    @property
+    def _windows(self) -> Windows:
+        return CumulatingWindows(self.step, self.size, self.offset)
 
     @property
     def _lengths(self) -> Mapping[str, int]:
@@ -227,7 +224,7 @@ class Cumulating(OverlappingWindowStep):
 
 
 def cumulating(name: str, *, step: Duration, size: Duration, key: Key, offset: Duration | None = None) -> Cumulating:
-    """Windows that begin together and grow by a step up to a full size, as in "so far today, every hour".
+    """Windows with a common start that grow by a step up to a full size, as in "so far today, every hour".
 
     >>> cumulating("so_far", step="1 hour", size="1 day", key="shop").agg(rows="count(*)")
     hr.cumulating('so_far', step='1 hour', size='1 day', key='shop').agg(rows='count(*)').emit(hr.on_close())
@@ -235,16 +232,20 @@ def cumulating(name: str, *, step: Duration, size: Duration, key: Key, offset: D
     check_name("step", name)
     growth = positive_microseconds(step, argument="step")
     length = positive_microseconds(size, argument="size")
-    moved = 0 if offset is None else microseconds(offset, argument="offset")
     if length % growth:
         raise DefinitionError(
             "STEP_NOT_IN_SIZE",
-            f"window {name!r}: size={size!r} is not a whole number of steps of {step!r}. Choose a step that divides "
-            "the size.",
+            f"window {name!r}: size={size!r} is not a multiple of step={step!r}. Choose a step that divides the size.",
         )
+    moved = _offset(name, offset, length, limit=f"size={size!r}")
+    return Cumulating(name=name, key=key_columns(key), step=growth, size=length, offset=moved)
+
+
+def _offset(name: str, offset: Duration | None, length: int, *, limit: str) -> int:
+    moved = 0 if offset is None else microseconds(offset, argument="offset")
     if not -length < moved < length:
         raise DefinitionError(
             "WINDOW_OFFSET_TOO_LONG",
-            f"window {name!r}: offset={offset!r} is not shorter than size={size!r}. Use the offset within one window.",
+            f"window {name!r}: offset={offset!r} is not shorter than {limit}. Choose a shorter one.",
         )
-    return Cumulating(name=name, key=key_columns(key), step=growth, size=length, offset=moved)
+    return moved

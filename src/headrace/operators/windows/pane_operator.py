@@ -11,9 +11,8 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import has_closed
-from headrace.operators.windows.aggregation import WINDOW, Aggregation, WindowOperator
+from headrace.operators.windows.aggregation import REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.assigners import Windows
-from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
@@ -56,7 +55,7 @@ class PaneCombiner:
         return int(accepted.select(missed.sum()).item())
 
 
-EMITTED, REVISION = "__emitted", "__revision"
+EMITTED = "__emitted"
 
 
 @dataclass(frozen=True)
@@ -87,14 +86,8 @@ class PaneOperator(WindowOperator):
         """Panes with partial aggregates, emitted windows with their revision."""
         return {**self.partial_schema, EMITTED: pl.Boolean(), REVISION: pl.Int32()}
 
-    @cached_property
-    def output_schema(self) -> dict[str, pl.DataType]:
-        """Key, window, results, pane and revision."""
-        told = {"pane": pl.String(), "revision": pl.Int32()}
-        return {**self.aggregation.keys, "window": WINDOW, **self.aggregation.results, **told}
-
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Aggregate rows by pane; set those aside whose windows all take nothing any more."""
+        """Aggregate rows by pane; rows whose windows have all closed are late."""
         return self._combiner.combine(rows, bounds, {})
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
@@ -102,7 +95,7 @@ class PaneOperator(WindowOperator):
         return partials.group_by(*self.key, END).agg(**self.aggregation.merged).select(self.partial_schema.keys())
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Close windows of which no row can be on time any more, take rows in, close the others, correct, forget."""
+        """Close windows that no row of this batch can be on time for, add the rows, close others, correct, clean up."""
         correctable = self.lateness.correctable > 0
         emitted = state.filter(pl.col(EMITTED)) if correctable else state.clear()
         panes = state.filter(~pl.col(EMITTED)) if not emitted.is_empty() else state
@@ -128,13 +121,13 @@ class PaneOperator(WindowOperator):
         return Applied(everything, upserts, removed, outputs)
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest close of a window that holds a pane, or the moment at which something is forgotten."""
+        """The earliest close of a window, or the time at which state expires."""
         if state.is_empty():
             return Due()
         following = self.windows.after(pl.col(END), bounds.fire)
-        forgotten = self._last() + self.lateness.correctable
+        expires = self._last() + self.lateness.correctable
         closes = pl.when(~pl.col(EMITTED)).then(following)
-        return Due(int(state.select(pl.coalesce(closes, forgotten).min()).item()))
+        return Due(int(state.select(pl.coalesce(closes, expires).min()).item()))
 
     @cached_property
     def _nothing(self) -> pl.DataFrame:
@@ -147,10 +140,6 @@ class PaneOperator(WindowOperator):
     @cached_property
     def _no_identity(self) -> pl.DataFrame:
         return self._no_state.select(self.identity)
-
-    @cached_property
-    def _no_output(self) -> pl.DataFrame:
-        return pl.DataFrame(schema=self.output_schema)
 
     @cached_property
     def _combiner(self) -> PaneCombiner:
@@ -205,23 +194,12 @@ class PaneOperator(WindowOperator):
         return known.with_columns((pl.col(REVISION).fill_null(-1) + 1).cast(pl.Int32).alias(REVISION))
 
     def _shown(self, windows: pl.DataFrame, *, pane: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Windows as rows to emit, and as state rows that remember it."""
+        """Result rows of windows, and the state rows that record them as emitted."""
         if windows.is_empty():
             return self._no_output, self._no_state
-        return self._results(windows, pane=pane).sort("window", *self.key), self._revisions(windows)
+        bounds = self.windows.start(pl.col(END)), pl.col(END)
+        return self._results(windows, bounds, pl.lit(pane)).sort("window", *self.key), self._revisions(windows)
 
     def _revisions(self, windows: pl.DataFrame) -> pl.DataFrame:
-        """Emitted windows as state rows."""
         nothing = (pl.lit(None, dtype).alias(name) for name, dtype in self.aggregation.states.items())
         return windows.with_columns(*nothing, pl.lit(True).alias(EMITTED)).select(self.state_schema.keys())
-
-    def _results(self, windows: pl.DataFrame, *, pane: str) -> pl.DataFrame:
-        start = self.windows.start(pl.col(END))
-        window = pl.struct(start.cast(MOMENT).alias("start"), pl.col(END).cast(MOMENT).alias("end"))
-        return windows.select(
-            *self.key,
-            window.alias("window"),
-            *self.aggregation.result(windows),
-            pl.lit(pane).alias("pane"),
-            pl.col(REVISION).alias("revision"),
-        )

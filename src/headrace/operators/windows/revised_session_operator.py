@@ -8,53 +8,50 @@ from functools import cached_property
 import polars as pl
 
 from headrace.event_time.record import TimeBounds
-from headrace.operators.windows.aggregation import CHANGE
+from headrace.operators.windows.aggregation import GIVEN, REVISION
 from headrace.operators.windows.emission import PREVIEW_AT, UNSEEN, AccumulationMode, Emission, Previews
 from headrace.operators.windows.session_combiner import CHAIN, END, FIRST, ROOT, SessionCombiner, chained
 from headrace.operators.windows.session_operator import PLACE, SessionOperator
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Due
 
-ID, REVISION = "__id", "__revision"
-GIVEN = "@given"
-"""Behind the name of a column: its value when the session was emitted last; of partial aggregates, everything given."""
+ID = "__id"
 TOUCHED, MERGED = "__touched", "__merged"
-"""Whether rows of this batch are in a session, and whether another one that had been emitted is."""
+"""Whether a session has rows of this batch, and whether it has swallowed another one that had been emitted."""
 
 
 @dataclass(frozen=True)
 class RevisedSessionOperator(SessionOperator):
-    """Aggregates rows by key and session, and tells of each session what becomes of it.
+    """Aggregates rows by key and session, and emits every change of a session.
 
-    A state row is a session of a key: its partial aggregates (since it was emitted last, when panes are discarding),
-    the rows that no emission has shown, when a preview is due, and what was emitted last under which id and revision.
+    A state row is a session of a key: its partial aggregates (since it was emitted last, when discarding),
+    the rows that no emission has shown, when a preview is due, and the result, id and revision emitted last.
     """
 
     emission: Emission
-    panes: AccumulationMode
+    accumulation: AccumulationMode
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Key, first time, end, partial aggregates, and what has been emitted of them."""
+        """Key, first time, end, partial aggregates, and what was emitted last."""
         types = self._combiner.types
-        given = {f"{name}{GIVEN}": types[name] for name in self._told}
+        given = {f"{name}{GIVEN}": types[name] for name in self._shown_columns}
         return {**types, PREVIEW_AT: pl.Int64(), ID: pl.Int64(), REVISION: pl.Int32(), **given}
 
-    @cached_property
-    def output_schema(self) -> dict[str, pl.DataType]:
-        """Key, session, results, pane, revision and change."""
-        return {**super().output_schema, "change": CHANGE}
+    @property
+    def _has_change(self) -> bool:
+        return True
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Close what no row can keep open, take rows in, tell what has become of sessions, forget what is over."""
-        outputs = [pl.DataFrame(schema=self.output_schema)]
+        """Close sessions that no row can extend, add the rows, emit what has changed, drop expired sessions."""
+        outputs = [self._no_output]
         late = None
         known = state.with_columns(
             pl.int_range(pl.len()).alias(PLACE), pl.lit(False).alias(TOUCHED), pl.lit(False).alias(MERGED)
         )
         known, rows = self._show(known, (self._end > bounds.before) & (self._end <= bounds.late), pane="on_time")
         outputs += rows
-        known = self._remembered(known, bounds.late)
+        known = self._unexpired(known, bounds.late)
         if not partials.is_empty():
             others, chains, late = self._arranged(known, partials, bounds)
             joined, rows = self._joined(chains.with_columns(pl.col(TOUCHED).fill_null(True)), bounds)
@@ -63,27 +60,27 @@ class RevisedSessionOperator(SessionOperator):
         open_ = self._end > bounds.fire
         corrected = pl.col(TOUCHED) & (self._end <= bounds.late)
         changed = pl.col(TOUCHED) if self.emission.kind == "on_update" else pl.lit(True)
-        # What was taken back is told again at once, so that a table never misses it.
+        # What was retracted is emitted again at once, so that a table never misses it.
         early = (self._previews.shown(self._end, bounds) & changed) | (pl.col(MERGED) & open_)
         closing = ~open_ & (self._end > max(bounds.before, bounds.late))
         for shown, pane in ((corrected, "late"), (early, "early"), (closing, "on_time")):
             known, rows = self._show(known, shown, pane=pane)
             outputs += rows
-        known = self._remembered(known, bounds.fire)
+        known = self._unexpired(known, bounds.fire)
         kept = known.select(self.state_schema.keys())
         return Applied(
             kept,
             kept.filter(known[PLACE].is_null()),
             self._gone(state, known),
-            # What becomes of one session leaves in the order in which it happened.
+            # The changes of one session leave in the order in which they happened.
             pl.concat(outputs).sort("session_id", *self.key, maintain_order=True),
             late,
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest end of an open session, preview, or moment at which a closed session is forgotten."""
-        forgotten = pl.when(self._end > bounds.fire).then(0).otherwise(self.lateness.correctable)
-        return self._previews.due(state, state.select((self._end + forgotten).min()).item())
+        """The earliest end of an open session, preview, or expiry of a closed session."""
+        longer = pl.when(self._end > bounds.fire).then(0).otherwise(self.lateness.correctable)
+        return self._previews.due(state, state.select((self._end + longer).min()).item())
 
     @cached_property
     def _combiner(self) -> SessionCombiner:
@@ -97,28 +94,28 @@ class RevisedSessionOperator(SessionOperator):
         return chained(parts, self.key)
 
     @property
-    def _told(self) -> tuple[str, ...]:
-        """What results are made of."""
+    def _shown_columns(self) -> tuple[str, ...]:
+        """The columns that results are computed from."""
         return (FIRST, END, *self.aggregation.states)
 
     @cached_property
     def _previews(self) -> Previews:
         return Previews(self.emission)
 
-    def _remembered(self, known: pl.DataFrame, passed: int) -> pl.DataFrame:
-        """The sessions that still take rows when time has passed a moment."""
+    def _unexpired(self, known: pl.DataFrame, passed: int) -> pl.DataFrame:
+        """The sessions that still accept rows when event time has passed a time."""
         over = known.select(self._end + self.lateness.correctable <= passed).to_series()
         return known.filter(~over) if over.any() else known
 
     def _joined(self, chains: pl.DataFrame, bounds: TimeBounds) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
-        """The parts of each session made one under the first id that was given; other ids that were are taken back."""
+        """The parts of each session merged under the first id that was emitted; other emitted ids are retracted."""
         emitted = pl.col(REVISION).is_not_null()
         swallowed = chains.filter(emitted).filter(~pl.col(CHAIN).is_first_distinct())
         columns = [*self.state_schema, PLACE, TOUCHED, MERGED]
         marks = [
             pl.col(PREVIEW_AT).min(),
             *(pl.col(name).filter(emitted).first() for name in (ID, REVISION)),
-            *(pl.col(f"{name}{GIVEN}").filter(emitted).first() for name in self._told),
+            *(pl.col(f"{name}{GIVEN}").filter(emitted).first() for name in self._shown_columns),
             pl.when(pl.len() == 1).then(pl.col(PLACE).first()).alias(PLACE),
             pl.col(TOUCHED).any(),
             (emitted.sum() > 1).alias(MERGED),
@@ -128,70 +125,62 @@ class RevisedSessionOperator(SessionOperator):
         if swallowed.is_empty():
             outputs = []
         else:
-            outputs = [self._taken_back(swallowed, bounds)]
-            if self.panes.kind == "discarding":
-                joined = self._with_what_was_given(joined, swallowed)
+            outputs = [self._retracted(swallowed, bounds)]
+            if self.accumulation.kind == "discarding":
+                joined = self._with_emitted(joined, swallowed)
         planned = self._previews.planned(pl.col(FIRST), bounds).alias(PREVIEW_AT)
         return joined.with_columns(planned).select(columns), outputs
 
-    def _taken_back(self, swallowed: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
-        given = self._as_given(swallowed).with_columns(pl.col(REVISION) + 1)
+    def _retracted(self, swallowed: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
+        given = self._as_emitted(swallowed).with_columns(pl.col(REVISION) + 1)
         preview = self._end > max(bounds.before, bounds.late)
         pane = pl.when(preview).then(pl.lit("early")).otherwise(pl.lit("late"))
-        return self._results(given, pane, pl.lit("delete"))
+        return self._rows(given, pane, pl.lit("delete"))
 
-    def _with_what_was_given(self, joined: pl.DataFrame, swallowed: pl.DataFrame) -> pl.DataFrame:
-        """Sessions to which all that others have given is new."""
+    def _with_emitted(self, joined: pl.DataFrame, swallowed: pl.DataFrame) -> pl.DataFrame:
+        """Sessions with all that the swallowed ones have emitted: to them it is new."""
         states = list(self.aggregation.states)
-        new = self._as_given(swallowed).select(CHAIN, *states)
+        new = self._as_emitted(swallowed).select(CHAIN, *states)
         totals = pl.concat([joined.select(CHAIN, *states), new]).group_by(CHAIN).agg(**self.aggregation.merged)
         return joined.drop(states).join(totals, on=CHAIN)
 
-    def _as_given(self, sessions: pl.DataFrame) -> pl.DataFrame:
+    def _as_emitted(self, sessions: pl.DataFrame) -> pl.DataFrame:
         """Sessions as they were emitted last."""
-        return sessions.with_columns(pl.col(f"{name}{GIVEN}").alias(name) for name in self._told)
+        return sessions.with_columns(pl.col(f"{name}{GIVEN}").alias(name) for name in self._shown_columns)
 
     def _show(self, known: pl.DataFrame, shown: pl.Expr, *, pane: str) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
-        """Emit sessions; the state then knows what was given."""
+        """Emit sessions, and record that in the state."""
         chosen = known.select(shown).to_series()
         if not chosen.any():
             return known, []
         before, outputs = known.filter(chosen), []
-        if self.panes.kind == "retracting":
-            given = self._as_given(before.filter(pl.col(REVISION).is_not_null()))
-            outputs.append(self._results(given, pl.lit(pane), pl.lit("update_before")))
+        if self.accumulation.kind == "retracting":
+            given = self._as_emitted(before.filter(pl.col(REVISION).is_not_null()))
+            outputs.append(self._rows(given, pl.lit(pane), pl.lit("update_before")))
         sessions = before.with_columns(
             pl.coalesce(ID, ROOT).alias(ID), (pl.col(REVISION).fill_null(-1) + 1).cast(pl.Int32)
         )
         change = pl.when(pl.col(REVISION) == 0).then(pl.lit("insert")).otherwise(pl.lit("update_after"))
-        outputs.append(self._results(sessions, pl.lit(pane), change))
+        outputs.append(self._rows(sessions, pl.lit(pane), change))
         given_now = sessions.with_columns(
             pl.lit(0, pl.Int64).alias(UNSEEN),
             pl.lit(None, pl.Int64).alias(PREVIEW_AT),
             pl.lit(None, pl.Int64).alias(PLACE),
-            *(pl.col(name).alias(f"{name}{GIVEN}") for name in self._told),
+            *(pl.col(name).alias(f"{name}{GIVEN}") for name in self._shown_columns),
         )
-        if self.panes.kind == "discarding":
-            given_now = given_now.with_columns(*self._given_in_all(before), **self.aggregation.nothing)
+        if self.accumulation.kind == "discarding":
+            given_now = given_now.with_columns(*self._emitted_in_all(before), **self.aggregation.nothing)
         return pl.concat([known.filter(~chosen), given_now]), outputs
 
-    def _given_in_all(self, sessions: pl.DataFrame) -> list[pl.Series]:
-        """What sessions give now added to what they gave before."""
+    def _emitted_in_all(self, sessions: pl.DataFrame) -> list[pl.Series]:
+        """The total of what sessions emit now and have emitted before."""
         states = list(self.aggregation.states)
         numbered = sessions.with_row_index(CHAIN)
-        given = self._as_given(numbered.filter(pl.col(REVISION).is_not_null()))
+        given = self._as_emitted(numbered.filter(pl.col(REVISION).is_not_null()))
         both = pl.concat([numbered.select(CHAIN, *states), given.select(CHAIN, *states)])
         totals = both.group_by(CHAIN).agg(**self.aggregation.merged).sort(CHAIN)
         return totals.select(pl.col(name).alias(f"{name}{GIVEN}") for name in states).get_columns()
 
-    def _results(self, sessions: pl.DataFrame, pane: pl.Expr, change: pl.Expr) -> pl.DataFrame:
-        window = pl.struct(pl.col(FIRST).cast(MOMENT).alias("start"), self._end.cast(MOMENT).alias("end"))
-        return sessions.select(
-            *self.key,
-            window.alias("window"),
-            pl.col(ID).cast(MOMENT).alias("session_id"),
-            *self.aggregation.result(sessions),
-            pane.alias("pane"),
-            pl.col(REVISION).alias("revision"),
-            change.alias("change"),
-        )
+    def _rows(self, sessions: pl.DataFrame, pane: pl.Expr, change: pl.Expr) -> pl.DataFrame:
+        session_id = pl.col(ID).cast(MOMENT)
+        return self._results(sessions, (pl.col(FIRST), self._end), pane, session_id=session_id, change=change)

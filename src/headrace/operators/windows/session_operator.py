@@ -10,7 +10,7 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.operators.windows.aggregation import WINDOW, Aggregation, WindowOperator
+from headrace.operators.windows.aggregation import REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.session_combiner import (
     CHAIN,
     END,
@@ -26,12 +26,12 @@ from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Combined, Due
 
 PLACE = "__place"
-"""Where a session stands in the state as it was loaded; null for one that is not stored as it is now."""
+"""The position of a session in the stored state; null for one that has changed since."""
 
 
 @dataclass(frozen=True)
 class SessionOperator(WindowOperator, ABC):
-    """Sessions of keys, of which the state knows those that still take rows."""
+    """Sessions by key; the state has those that still accept rows."""
 
     name: str
     aggregation: Aggregation
@@ -43,11 +43,9 @@ class SessionOperator(WindowOperator, ABC):
         """A session of a key, or a part of one, by the time of its first row."""
         return (*self.key, FIRST)
 
-    @cached_property
-    def output_schema(self) -> dict[str, pl.DataType]:
-        """Key, session, results, pane and revision."""
-        told = {"pane": pl.String(), "revision": pl.Int32()}
-        return {**self.aggregation.keys, "window": WINDOW, "session_id": MOMENT, **self.aggregation.results, **told}
+    @property
+    def _own_output(self) -> dict[str, pl.DataType]:
+        return {"session_id": MOMENT}
 
     @property
     def partial_schema(self) -> dict[str, pl.DataType]:
@@ -55,17 +53,17 @@ class SessionOperator(WindowOperator, ABC):
         return self._combiner.schema
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Gather rows of a key that are close to each other."""
+        """Combine rows of a key that are close to each other."""
         return self._combiner.combine(rows, bounds)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Gather parts of a key that are close to each other."""
+        """Combine parts of a key that are close to each other."""
         return self._combiner.merge(partials)
 
     @property
     @abstractmethod
     def _combiner(self) -> SessionCombiner:
-        """What makes parts of rows."""
+        """Makes parts of sessions from rows."""
 
     @property
     @abstractmethod
@@ -74,10 +72,10 @@ class SessionOperator(WindowOperator, ABC):
 
     @abstractmethod
     def _chained(self, parts: pl.DataFrame) -> pl.DataFrame:
-        """Parts with the session to which each belongs."""
+        """Parts with the number of their session."""
 
     def _over(self, chains: pl.DataFrame, passed: int) -> pl.Series:
-        """Whether the session to which each part belongs takes no more rows when time has passed a moment."""
+        """Whether the session of each part accepts no more rows when event time has passed a time."""
         sessions = chains.group_by(CHAIN).agg(pl.col(FIRST).min(), pl.col(END).max())
         over = sessions.filter(self._end + self.lateness.correctable <= passed)[CHAIN]
         return chains[CHAIN].is_in(over.implode())
@@ -85,9 +83,9 @@ class SessionOperator(WindowOperator, ABC):
     def _arranged(
         self, known: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame | None]:
-        """Sessions that nothing has come for; the others with what has come, in chains; and late rows.
+        """Sessions without new parts; the others with their new parts, in chains; and late rows.
 
-        A row is late when its session, with all that is known of it, takes no more rows.
+        A row is late when its session, with all its known parts, accepts no more rows.
         """
         others, concerned = self._of_keys(known, partials)
         added = {**known.schema, WHOLE: self.partial_schema[WHOLE]}
@@ -98,12 +96,12 @@ class SessionOperator(WindowOperator, ABC):
         late = [self._combiner.rows_of(chains.clear())]
         while (too_late := self._over(chains, bounds.late) & chains[WHOLE].is_not_null()).any():
             late.append(self._combiner.rows_of(chains.filter(too_late)))
-            # Without them, cuts behind them may be elsewhere.
+            # Without them, later cuts may be elsewhere.
             chains = self._chained(chains.filter(~too_late))
         return others, chains, self.aggregation.with_late_by(pl.concat(late), bounds)
 
     def _of_keys(self, known: pl.DataFrame, parts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """What is known of other keys, and of the keys of these parts (perhaps of a few more)."""
+        """Sessions of other keys, and sessions of the keys of these parts (or of a few more)."""
         if not self.key or 2 * parts.height >= known.height:
             return known.clear(), known
         return (
@@ -112,7 +110,7 @@ class SessionOperator(WindowOperator, ABC):
         )
 
     def _gone(self, state: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-        """Identities that the state had and that are not known any more."""
+        """Identities that the stored state had and that are gone."""
         identity = list(self.identity)
         changed = known.filter(pl.col(PLACE).is_null())
         unchanged = known[PLACE].drop_nulls()
@@ -129,9 +127,9 @@ def _widened(frame: pl.DataFrame, schema: dict[str, pl.DataType]) -> pl.DataFram
 class FinalSessionOperator(SessionOperator):
     """Aggregates rows by key and session.
 
-    A state row is an open session of a key with its partial aggregates. With a greatest length it is a part of one:
-    where a session is cut depends on every row before, so rows are joined only when event time has passed them, and
-    until then a state row holds the rows of one key and time.
+    A state row is an open session of a key with its partial aggregates. With a maximum length it is a part of one:
+    where a session is cut depends on all rows before, so rows are merged only when event time has passed them; until
+    then a state row has the rows of one key and time.
     """
 
     max_length: int | None
@@ -142,7 +140,7 @@ class FinalSessionOperator(SessionOperator):
         return self._combiner.types
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Close sessions that no row can keep open, take rows in, close what is over then."""
+        """Close sessions that no row can extend, add the rows, close sessions that are over then."""
         known = state.with_columns(pl.int_range(pl.len()).alias(PLACE))
         known, over = self._close(known, bounds.late)
         late = None
@@ -154,7 +152,7 @@ class FinalSessionOperator(SessionOperator):
             known.drop(PLACE),
             known.filter(pl.col(PLACE).is_null()).drop(PLACE),
             self._gone(state, known),
-            self._results(pl.concat([over, over_now])),
+            self._closed(pl.concat([over, over_now])),
             late,
         )
 
@@ -176,7 +174,7 @@ class FinalSessionOperator(SessionOperator):
         return chains if self.max_length is None else cut(chains, self.max_length, self.gap.longest)
 
     def _close(self, known: pl.DataFrame, passed: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The sessions that are open when time has passed a moment, and those that are over."""
+        """The sessions that are open when event time has passed a time, and those that are over."""
         due = known.select(self._end <= passed).to_series()
         if not due.any():
             return known, known.clear()
@@ -189,23 +187,16 @@ class FinalSessionOperator(SessionOperator):
         return pl.concat([others, still_open]), self._joined(chains.filter(over), passed)
 
     def _joined(self, chains: pl.DataFrame, passed: int) -> pl.DataFrame:
-        """The parts of a session made one; where it may be cut, parts that time has not passed by equal time only."""
+        """The parts of each session merged; where sessions may be cut, later parts only if they have equal times."""
         by: list[str | pl.Expr] = [CHAIN]
         if self.max_length is not None:
             by.append(pl.when(pl.col(END) - self.gap.longest >= passed).then(FIRST).alias("__time"))
         firsts = (pl.col(name).first() for name in self.key)
-        # A session to which nothing was added is as it is stored.
+        # A session of one part is unchanged.
         place = pl.when(pl.len() == 1).then(pl.col(PLACE).first()).alias(PLACE)
         return chains.group_by(by).agg(*firsts, place, **self._combiner.merging).select(*self.state_schema, PLACE)
 
-    def _results(self, over: pl.DataFrame) -> pl.DataFrame:
-        sessions = over.sort(FIRST, *self.key)
-        start = pl.col(FIRST).cast(MOMENT)
-        return sessions.select(
-            *self.key,
-            pl.struct(start.alias("start"), self._end.cast(MOMENT).alias("end")).alias("window"),
-            pl.col(ROOT).cast(MOMENT).alias("session_id"),
-            *self.aggregation.result(sessions),
-            pl.lit("on_time").alias("pane"),
-            pl.lit(0, pl.Int32).alias("revision"),
-        )
+    def _closed(self, over: pl.DataFrame) -> pl.DataFrame:
+        sessions = over.sort(FIRST, *self.key).with_columns(pl.lit(0, pl.Int32).alias(REVISION))
+        session_id = pl.col(ROOT).cast(MOMENT)
+        return self._results(sessions, (pl.col(FIRST), self._end), pl.lit("on_time"), session_id=session_id)

@@ -11,7 +11,7 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import ARRIVAL, next_arrival
-from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation, WindowOperator
+from headrace.operators.windows.aggregation import GIVEN, REVISION, WINDOW, Aggregation, WindowOperator, window_of
 from headrace.operators.windows.emission import AccumulationMode, Emission
 from headrace.operators.windows.sliding_totals import (
     CHANGED,
@@ -25,13 +25,8 @@ from headrace.operators.windows.sliding_totals import (
     KeySpread,
     SlidingTotals,
 )
-from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due
-
-REVISION = "__revision"
-GIVEN = "@given"
-"""Behind the name of a result: its value when the row was emitted last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +62,7 @@ class SlidingOperator(WindowOperator):
     size: int
     emission: Emission
     lateness: Lateness
-    panes: AccumulationMode
+    accumulation: AccumulationMode
     shares: KeySpread | None = None
     """How the rows of a hot key are dealt to several key groups; the state then also has rows that stand for panes."""
 
@@ -96,7 +91,7 @@ class SlidingOperator(WindowOperator):
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
         """The row's own columns, window, results, pane and revision; the change where results are taken back."""
-        told = {"pane": pl.String(), "revision": pl.Int32(), **({"change": CHANGE} if self._retracting else {})}
+        told = {"pane": pl.String(), "revision": pl.Int32(), **({"change": pl.String()} if self._retracting else {})}
         return {**self._own, "window": WINDOW, **self.aggregation.results, **told}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
@@ -149,7 +144,7 @@ class SlidingOperator(WindowOperator):
 
     @property
     def _retracting(self) -> bool:
-        return self.panes.kind == "retracting"
+        return self.accumulation.kind == "retracting"
 
     @property
     def _forgotten(self) -> pl.Expr:
@@ -244,8 +239,7 @@ class SlidingOperator(WindowOperator):
     def _output(self, shown: Shown) -> pl.DataFrame:
         """What is emitted for rows, before it what is taken back."""
         columns = self._no_output.columns
-        start, end = (pl.col(TIME) - self.size + 1).cast(MOMENT), (pl.col(TIME) + 1).cast(MOMENT)
-        window = pl.struct(start.alias("start"), end.alias("end")).alias("window")
+        window = window_of(pl.col(TIME) - self.size + 1, pl.col(TIME) + 1)
         told = shown.rows.select(*self._own, window, TIME, ARRIVAL)
         now = told.with_columns(*shown.results.iter_columns(), shown.panes, shown.revision)
         if not self._retracting:

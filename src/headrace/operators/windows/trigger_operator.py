@@ -10,7 +10,7 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import ARRIVAL, next_arrival
-from headrace.operators.windows.aggregation import CHANGE, WINDOW, Aggregation, WindowOperator
+from headrace.operators.windows.aggregation import GIVEN, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.emission import AccumulationMode, Trigger, When
 from headrace.operators.windows.key_lifetimes import (
     ASKED,
@@ -19,19 +19,15 @@ from headrace.operators.windows.key_lifetimes import (
     KEPT,
     LIFE,
     PIECE,
-    REVISION,
     ROW,
     TIME,
     UNSEEN,
     KeyLifetimes,
 )
-from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
 END, PANE = "__end", "__pane"
-GIVEN = "@given"
-"""Behind the name of a column: its value when the key fired last."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ class TriggerOperator(WindowOperator):
     aggregation: Aggregation
     trigger: Trigger
     ttl: int | None
-    panes: AccumulationMode
+    accumulation: AccumulationMode
     lateness: Lateness
     closing: bool = False
     """Whether a firing closes the window, so that the next row begins another."""
@@ -64,7 +60,7 @@ class TriggerOperator(WindowOperator):
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
         """Waiting rows, and keys with their partial aggregates and what has been emitted of them."""
-        given = {END: pl.Int64(), **self.aggregation.states} if self._retracting else {}
+        given = {END: pl.Int64(), **self.aggregation.states} if self._has_change else {}
         return {
             **self.partial_schema,
             ARRIVAL: pl.Int64(),
@@ -74,13 +70,6 @@ class TriggerOperator(WindowOperator):
             **self.aggregation.states,
             **{f"{name}{GIVEN}": dtype for name, dtype in given.items()},
         }
-
-    @cached_property
-    def output_schema(self) -> dict[str, pl.DataType]:
-        """Key, window, results, pane and revision; the change where results are taken back."""
-        change = {"change": CHANGE} if self._retracting else {}
-        told = {"pane": pl.String(), "revision": pl.Int32(), **change}
-        return {**self.aggregation.keys, "window": WINDOW, **self.aggregation.results, **told}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Rows that event time has already passed are late; the others travel one by one."""
@@ -113,12 +102,12 @@ class TriggerOperator(WindowOperator):
             # The usual batch of a quiet watermark: nothing is taken and nothing is due.
             return Applied(pl.concat([state, arrived]), arrived, state.clear().select(self.identity), self._no_output)
         pieces = self._lives.cut(touched, bounds)
-        if self.panes.kind != "discarding":
+        if self.accumulation.kind != "discarding":
             pieces = self._lives.running(pieces)
         last = (pl.col(LIFE) != pl.col(LIFE).shift(-1)).fill_null(True)
         over = (self._lives.ends(bounds) <= bounds.fire).fill_null(False)
         fired = pl.col(FIRES).cum_sum().over(LIFE) + pl.col(REVISION).first().over(LIFE).fill_null(0)
-        start = pl.col(FIRST) if self.panes.kind == "discarding" else pl.col(FIRST).first().over(LIFE)
+        start = pl.col(FIRST) if self.accumulation.kind == "discarding" else pl.col(FIRST).first().over(LIFE)
         pieces = pieces.with_columns(fired.cast(pl.Int32).alias(REVISION), start.alias(FIRST))
         emitted = self._emitted(pieces, last & over, bounds)
         living = self._living(pieces.filter(last & ~over), emitted)
@@ -128,7 +117,7 @@ class TriggerOperator(WindowOperator):
             pl.concat([untouched, living, waiting.filter(~passed), still_waiting]),
             pl.concat([living, still_waiting]),
             pl.concat([gone, taken]).select(self.identity),
-            self._results(emitted),
+            self._output(emitted),
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
@@ -139,8 +128,8 @@ class TriggerOperator(WindowOperator):
         return Due(earliest)
 
     @property
-    def _retracting(self) -> bool:
-        return self.panes.kind == "retracting"
+    def _has_change(self) -> bool:
+        return self.accumulation.kind == "retracting"
 
     @cached_property
     def _row(self) -> pl.Struct:
@@ -151,10 +140,6 @@ class TriggerOperator(WindowOperator):
     @cached_property
     def _lives(self) -> KeyLifetimes:
         return KeyLifetimes(self.aggregation, self.trigger, self.ttl)
-
-    @cached_property
-    def _no_output(self) -> pl.DataFrame:
-        return pl.DataFrame(schema=self.output_schema)
 
     def _numbered(self, state: pl.DataFrame, partials: pl.DataFrame) -> pl.DataFrame:
         """Rows that arrive, as state rows, numbered behind those that wait already."""
@@ -189,7 +174,7 @@ class TriggerOperator(WindowOperator):
             pl.lit("on_time" if self.closing else "early").alias(PANE),
             (pl.lit(0, pl.Int32) if self.closing else pl.col(REVISION) - 1).alias(REVISION),
         )
-        is_told = ~pl.col(FIRES) & (pl.col(UNSEEN) > 0) if self.panes.kind == "discarding" else pl.lit(True)
+        is_told = ~pl.col(FIRES) & (pl.col(UNSEEN) > 0) if self.accumulation.kind == "discarding" else pl.lit(True)
         last = (
             pieces.filter(over)
             .filter(is_told)
@@ -200,7 +185,7 @@ class TriggerOperator(WindowOperator):
             )
         )
         found = [firing.select(columns), last.select(columns)]
-        if self._retracting:
+        if self._has_change:
             before = pieces.filter(pl.col(f"{END}{GIVEN}").is_not_null()).with_columns(
                 *(pl.col(f"{name}{GIVEN}").alias(name) for name in (END, *self.aggregation.states)),
                 pl.lit(None, pl.String).alias(PANE),
@@ -214,9 +199,9 @@ class TriggerOperator(WindowOperator):
         if self.closing:
             pieces = pieces.filter(~pl.col(FIRES))
         forgotten = [UNSEEN]
-        if self.panes.kind == "discarding":
+        if self.accumulation.kind == "discarding":
             forgotten += [FIRST, *self.aggregation.states]
-        if self._retracting:
+        if self._has_change:
             given = emitted.group_by(LIFE).agg(
                 pl.col(name).last().alias(f"{name}{GIVEN}") for name in (END, *self.aggregation.states)
             )
@@ -232,10 +217,11 @@ class TriggerOperator(WindowOperator):
             pl.lit(None, pl.Boolean).alias(ASKED),
         ).select(self.state_schema.keys())
 
-    def _results(self, emitted: pl.DataFrame) -> pl.DataFrame:
+    def _output(self, emitted: pl.DataFrame) -> pl.DataFrame:
         """Emitted rows; when results are taken back, each behind the one that it replaces."""
-        if not self._retracting:
-            return self._shown(emitted)
+        window = pl.col(FIRST), pl.col(END)
+        if not self._has_change:
+            return self._results(emitted, window, pl.col(PANE))
         number = "__number"
         after = emitted.with_row_index(number).with_columns(
             pl.when(pl.col(REVISION) == 0).then(pl.lit("insert")).otherwise(pl.lit("update_after")).alias("change")
@@ -246,15 +232,4 @@ class TriggerOperator(WindowOperator):
         )
         given_now = after.filter(pl.col(PANE).is_not_null()).with_columns(pl.col(number) * 2)
         both = pl.concat([before.with_columns(pl.col(number) * 2 + 1), given_now]).sort(number)
-        return self._shown(both, pl.col("change"))
-
-    def _shown(self, emitted: pl.DataFrame, *change: pl.Expr) -> pl.DataFrame:
-        window = pl.struct(pl.col(FIRST).cast(MOMENT).alias("start"), pl.col(END).cast(MOMENT).alias("end"))
-        return emitted.select(
-            *self.key,
-            window.alias("window"),
-            *self.aggregation.result(emitted),
-            pl.col(PANE).alias("pane"),
-            pl.col(REVISION).alias("revision"),
-            *change,
-        )
+        return self._results(both, window, pl.col(PANE), change=pl.col("change"))
