@@ -357,7 +357,7 @@ def test_at_least_once_writes_each_time_and_leaves_no_mark(kafka: Service, topic
 def test_a_worker_keeps_the_clients_of_a_few_writers_only(kafka: Service, topic: str) -> None:
     sink = to_kafka(topic, servers=kafka.address, key="id")
     writers = [_writer(topic, number=number) for number in range(kafka_transactions.KEPT + 2)]
-    sink.prepare({"id": pl.Int64()}, writers)
+    sink.prepare({"id": pl.Int64()}, [writer.name for writer in writers], 1)
     for writer in writers:
         sink.deliver(_rows(writer.number), writer.batch(0, 0, None))
     assert len(kafka_transactions._kept) <= kafka_transactions.KEPT

@@ -1,4 +1,4 @@
-"""An Apache Kafka broker that is its own controller, from Maven's jars."""
+"""The development server: an Apache Kafka broker that is its own controller, from Maven's jars."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SETTINGS = {
     "offsets.retention.minutes": str(2**31 - 1),
     "group.initial.rebalance.delay.ms": "0",
     "log.retention.hours": "-1",
-    # After a crash the broker may only come back when the controller has given up its predecessor (default 9 seconds).
+    # After a crash the broker may only return once the controller has given up its predecessor (default 9 seconds).
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "500",
     "controlled.shutdown.enable": "false",
@@ -99,8 +99,8 @@ class Kafka(ServerKind):
         return Command((*_java(place), "kafka.Kafka", str(_settings_file(place))))
 
     def is_ready(self, place: Place) -> bool:
-        """It answers with itself when asked for the cluster's brokers."""
-        # Cheaper than a client that nobody answers, which also writes its complaints to standard error.
+        """It lists itself as the cluster's broker."""
+        # Cheaper than a client without a server, which also logs to standard error.
         if is_free(place.port):
             return False
         client = AdminClient({"bootstrap.servers": place.address, "log_level": 0})

@@ -1,12 +1,14 @@
-"""Kafka, exactly once: each writer's part of a batch is one transaction, which holds its mark too."""
+"""The Kafka sink: each writer's part of a batch and its mark are one transaction, exactly once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Literal
 
 import polars as pl
+from confluent_kafka import KafkaError, Producer
 
 from headrace.connectors.base.sink import (
     ChangelogMode,
@@ -17,14 +19,85 @@ from headrace.connectors.base.sink import (
     already_written,
     check_delivery,
 )
-from headrace.connectors.kafka.clients import Cluster, Fenced, Message
-from headrace.connectors.kafka.messages import Format, messages
-from headrace.connectors.kafka.plain_sink import write_plainly
-from headrace.connectors.kafka.topic import check_topic
+from headrace.connectors.kafka.client import Cluster, Fenced, Message, check_topic, finish, let_go, send
 from headrace.connectors.kafka.transactions import claim, transactions
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
 from headrace.secrets import Secret, shown_options
+from headrace.shaping import REFUSED, json_rows
+
+Format = Literal["json", "raw"]
+OVERHEAD = 128
+"""Bytes that a broker counts besides value and key for a message alone in its batch."""
+
+
+def messages(
+    rows: pl.DataFrame, *, key: Sequence[str], format: Format, max_bytes: int
+) -> tuple[list[Message], pl.DataFrame | None]:
+    """The messages of the rows in order, and the rows that are too large.
+
+    >>> rows = pl.DataFrame({"account": ["a"], "spent": [2.5]})
+    >>> messages(rows, key=["account"], format="json", max_bytes=1_000_000)
+    ([(b'{"account":"a","spent":2.5}', b'a')], None)
+    """
+    values = json_rows(rows) if format == "json" else _bytes(rows["value"])
+    keys = _keys(rows, key)
+    every = list(zip(values, keys, strict=True))
+    room = max_bytes - OVERHEAD
+    sizes = [(0 if value is None else len(value)) + (0 if key is None else len(key)) for value, key in every]
+    if max(sizes, default=0) <= room:
+        return every, None
+    fits = [size <= room for size in sizes]
+    large = rows.filter(~pl.Series(fits))
+    refused = pl.DataFrame(
+        {
+            "reason": ["MESSAGE_TOO_LARGE"] * large.height,
+            "detail": [f"{size} bytes; at most {room} are allowed" for size in sizes if size > room],
+            "raw": json_rows(large),
+        },
+        schema=REFUSED,
+    )
+    return [message for message, taken in zip(every, fits, strict=True) if taken], refused
+
+
+def _keys(rows: pl.DataFrame, key: Sequence[str]) -> list[bytes | None]:
+    if not key:
+        return [None] * rows.height
+    if len(key) > 1:
+        return list(json_rows(rows.select(key)))
+    values = rows[key[0]]
+    if isinstance(values.dtype, pl.String | pl.Binary):
+        return _bytes(values)
+    # The same text as in the JSON of the row.
+    opening = len(json_rows(pl.DataFrame({key[0]: [0]}))[0]) - len(b"0}")
+    texts = [text[opening:-1] for text in json_rows(rows.select(key))]
+    return [None if text == b"null" else text.strip(b'"') for text in texts]
+
+
+def _bytes(values: pl.Series) -> list[bytes | None]:
+    return values.cast(pl.Binary).to_list()
+
+
+_plain_producers: dict[Cluster, tuple[list[Producer], list[KafkaError]]] = {}
+
+
+def produce_all(cluster: Cluster, topic: str, messages: Sequence[Message]) -> None:
+    """Produce messages without a transaction and wait until all are acknowledged."""
+    clients, errors = _plain_producers.pop(cluster) if cluster in _plain_producers else _opened(cluster)
+    try:
+        cluster.topics(clients[0], errors, topic)
+        send(clients[0], topic, messages, cluster)
+        finish(clients[0], cluster, errors)
+    except BaseException:
+        let_go(clients)
+        raise
+    _plain_producers[cluster] = (clients, errors)
+
+
+def _opened(cluster: Cluster) -> tuple[list[Producer], list[KafkaError]]:
+    errors: list[KafkaError] = []
+    return [cluster.producer(errors, {"enable.idempotence": True})], errors
+
 
 MAX_BYTES = 1_000_000
 CLAIMS_AT_ONCE = 8
@@ -43,7 +116,7 @@ _OURS = (
 
 @dataclass(frozen=True, slots=True)
 class KafkaSink:
-    """A topic."""
+    """A topic that rows are written to."""
 
     topic: str
     cluster: Cluster
@@ -85,7 +158,7 @@ class KafkaSink:
         return self.key
 
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
-        """Check columns and topic, and claim the epoch of every writer."""
+        """Check columns and topic, and claim the epoch for every writer."""
         self._check_columns(columns)
         check_topic(self.cluster, self.topic)
         if self.guarantee == "at_least_once":
@@ -94,15 +167,15 @@ class KafkaSink:
             list(threads.map(lambda writer: claim(self.cluster, self.topic, writer, epoch, place=self.place), writers))
 
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
-        """Write a writer's part of a batch in one transaction."""
+        """Write the rows and the mark in one transaction."""
         taken, refused = messages(rows, key=self.key, format=self.format, max_bytes=self.cluster.max_bytes)
         if self.guarantee == "at_least_once":
-            write_plainly(self.cluster, self.topic, taken)
+            produce_all(self.cluster, self.topic, taken)
             return Delivered(len(taken), refused=refused)
         try:
             written = self._write(taken, part)
         except Fenced:
-            # Mostly by another worker that had this writer's last batch; the mark, read anew, decides who goes on.
+            # Usually by another worker that wrote this writer's last batch; the mark, read again, decides.
             written = self._write(taken, part)
         return Delivered(written, already_marked=len(taken) - written, refused=refused)
 
@@ -127,7 +200,7 @@ class KafkaSink:
                 raise HeadraceError(
                     "RAW_COLUMNS",
                     f"{self.place}: format='raw' writes a column 'value' of bytes or text, with key= another column; "
-                    f"these rows have {', '.join(columns)}. Select what is to be written, or use format='json'.",
+                    f"these rows have {', '.join(columns)}. Select these columns, or use format='json'.",
                 )
 
     def __repr__(self) -> str:
@@ -154,10 +227,11 @@ def to_kafka(
     max_bytes: int = MAX_BYTES,
     options: Mapping[str, str | Secret] | None = None,
 ) -> KafkaSink:
-    """Write rows to a topic as JSON objects, or with ``format="raw"`` the bytes of a column ``value`` as they are.
+    """Write rows to a topic as JSON objects, or with ``format="raw"`` the bytes of a column ``value``, exactly once.
 
     A message's key is the text of the ``key`` column, or a JSON object of several. A raw row whose value is null is a
-    tombstone. Rows of more than ``max_bytes`` become dead letters. ``options`` are librdkafka's.
+    tombstone. Rows of more than ``max_bytes`` become dead letters. ``options`` are librdkafka's. Consumers must read
+    with ``isolation.level=read_committed``.
 
     >>> to_kafka("spend", servers="localhost:9092", key="account", options={"sasl.password": "hunter2"})
     hr.to_kafka('spend', servers='localhost:9092', key=['account'], options={'sasl.password': '***'})
@@ -168,7 +242,8 @@ def to_kafka(
     for name in options or {}:
         if name in _OURS:
             raise DefinitionError(
-                "OPTION_RESERVED", f"option {name!r} is set by Headrace, which needs it for its promise. Leave it out."
+                "OPTION_RESERVED",
+                f"option {name!r} is set by Headrace, because the guarantee depends on it. Leave it out.",
             )
     cluster = Cluster(servers, tuple(sorted((options or {}).items())), max_bytes)
     return KafkaSink(topic, cluster, key_columns(key), format, writers, guarantee)

@@ -1,4 +1,4 @@
-"""A writer's transactions: its messages and its mark, a group offset, become visible together or not at all."""
+"""A writer's transactions: its messages and its mark, a consumer group's offset, are committed atomically."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from headrace.connectors.base.sink import Mark, Unreachable, WriterBatch, check_epoch
-from headrace.connectors.kafka.clients import PATIENCE, Cluster, Fenced, Message, finish, let_go, send
+from headrace.connectors.kafka.client import PATIENCE, Cluster, Fenced, Message, finish, let_go, send
 from headrace.errors import HeadraceError
 
 BATCHES = 2**40
 """More batches than a generation can have, so that generation and batch fit into one offset."""
 CLAIMED = 0
-"""The offset of a writer that has claimed its epoch and written nothing; brokers do not store negative ones."""
+"""The offset of a writer that has claimed its epoch and written nothing; negative offsets cannot be stored."""
 TAKE_OVER = 20.0
-"""Seconds in which a broker must have ended a predecessor's transaction."""
+"""Seconds in which a broker must have ended the predecessor's transaction."""
 GLANCE = 1.0
 KEPT = 8
-"""How many writers' clients a worker keeps; each has threads and connections of its own."""
+"""How many writers' clients a worker keeps; each has its own threads and connections."""
 CLAIMS = 5
 
 
@@ -53,7 +53,7 @@ class MarkOffset:
 
 
 def read_mark(position: TopicPartition) -> MarkOffset | None:
-    """What a committed offset says; None when nothing was ever committed, or all of it has expired."""
+    """The mark in a committed offset; None if nothing was ever committed or it has expired."""
     if position.offset < 0:
         return None
     try:
@@ -63,7 +63,7 @@ def read_mark(position: TopicPartition) -> MarkOffset | None:
         raise HeadraceError(
             "MARK_UNREADABLE",
             f"kafka topic {position.topic!r}: the writer's group offset {position.offset} was not stored by Headrace. "
-            "Another program commits under the writer's name; stop it and go on from a new checkpoint.",
+            "Another program commits to the writer's group; stop it and continue from a new checkpoint.",
         ) from None
     if position.offset == CLAIMED:
         return MarkOffset(owner, Mark(epoch))
@@ -72,7 +72,7 @@ def read_mark(position: TopicPartition) -> MarkOffset | None:
 
 
 class Transactions:
-    """A transactional producer, and the group of the same name."""
+    """A transactional producer, and the consumer group of the same name."""
 
     def __init__(self, cluster: Cluster, topic: str, name: str) -> None:
         self.owner = uuid.uuid4().hex
@@ -82,21 +82,21 @@ class Transactions:
         self._clients.append(cluster.group(name))
 
     def take_over(self, epoch: int, *, place: str, writer: str) -> MarkOffset | None:
-        """Fence and abort whoever wrote under this name before, then see what was stored last."""
-        # A producer that has seen its topic takes half a second less for what follows.
+        """Fence the previous producer of this name and abort its transaction, then read the mark."""
+        # A producer that knows its topic takes half a second less for what follows.
         self._cluster.topics(self._producer, self._errors, self._topic)
         # A driver that has lost its lease learns it here, before it fences its successor's producer. While a
         # transaction is open there is no answer, and none is needed.
         with suppress(Unreachable):
             self._check(self.stored(limit=GLANCE), epoch, place, writer)
         self._cluster.answer(lambda: self._producer.init_transactions(TAKE_OVER), limit=TAKE_OVER)
-        # Only now: before, the predecessor's last transaction could still be decided either way.
+        # Only now: before, the predecessor's last transaction could still commit or abort.
         stored = self.stored()
         self._check(stored, epoch, place, writer)
         return stored
 
     def stored(self, *, limit: float = PATIENCE) -> MarkOffset | None:
-        """The newest stored offset; waits for a transaction that is just being ended."""
+        """The stored mark; waits for a transaction that is just being ended."""
         ask = [TopicPartition(self._topic, 0)]
         [position] = self._cluster.answer(lambda: self._group.committed(ask, timeout=limit), limit=limit)
         if position.error is not None:
@@ -104,7 +104,7 @@ class Transactions:
         return read_mark(position)
 
     def write(self, messages: Sequence[Message], mark: Mark) -> None:
-        """Messages and mark in one transaction."""
+        """Write messages and mark in one transaction."""
         self._errors.clear()
         position = MarkOffset(self.owner, mark).position(self._topic)
         self._cluster.answer(self._producer.begin_transaction)
@@ -115,7 +115,7 @@ class Transactions:
         self._cluster.answer(lambda: self._producer.commit_transaction(PATIENCE))
 
     def close(self) -> None:
-        """Leave the producer as it is: the next one of its name ends what it left open."""
+        """Drop the clients; the next producer of this name ends an open transaction."""
         let_go(self._clients)
 
     def _check(self, stored: MarkOffset | None, epoch: int, place: str, writer: str) -> None:
@@ -138,12 +138,12 @@ _kept: dict[tuple[Cluster, str, str], Transactions] = {}
 def transactions(
     cluster: Cluster, topic: str, part: WriterBatch, *, place: str
 ) -> Iterator[tuple[Transactions, MarkOffset | None]]:
-    """A writer's transactions, kept in this worker from batch to batch, and what is stored; closed on any error."""
+    """A writer's transactions, kept in this worker between batches, and the stored mark; closed on any error."""
     key = (cluster, topic, f"{part.writer}.{topic}")
     ours = _kept.pop(key, None)
     try:
         stored = None if ours is None else ours.stored()
-        # When the writer's last batch went to another worker in between, that worker's producer has fenced this one.
+        # If another worker has written for this writer in between, its producer has fenced this one.
         if ours is None or stored is None or stored.owner != ours.owner:
             if ours is not None:
                 ours.close()
@@ -160,14 +160,14 @@ def transactions(
 
 
 def claim(cluster: Cluster, topic: str, writer: str, epoch: int, *, place: str) -> None:
-    """Store the writer's epoch beside its last mark: from now on nobody of an older epoch can write."""
+    """Store the epoch in the writer's mark: from now on no driver of an older epoch can write."""
     for attempt in range(CLAIMS):
         ours = Transactions(cluster, topic, f"{writer}.{topic}")
         try:
             stored = ours.take_over(epoch, place=place, writer=writer)
             ours.write([], Mark(epoch) if stored is None else replace(stored.mark, epoch=epoch))
         except Fenced:
-            # By a zombie that claims at the same time: one of the two will see the other's epoch.
+            # By a zombie driver that claims at the same time: one of the two will see the other's epoch.
             if attempt == CLAIMS - 1:
                 raise
         else:

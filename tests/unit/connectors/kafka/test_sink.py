@@ -13,9 +13,8 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from headrace.connectors.base.sink import Mark, TaskSink, Unreachable
-from headrace.connectors.kafka.clients import Cluster, Fenced, Message, send
-from headrace.connectors.kafka.messages import OVERHEAD, messages
-from headrace.connectors.kafka.sink import to_kafka
+from headrace.connectors.kafka.client import Cluster, Fenced, Message, send
+from headrace.connectors.kafka.sink import OVERHEAD, messages, to_kafka
 from headrace.connectors.kafka.transactions import BATCHES, MarkOffset, read_mark
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.secrets import secret
@@ -101,7 +100,7 @@ def test_a_row_that_is_too_large_is_refused_with_its_bytes_and_the_others_are_ta
     assert refused is not None
     assert refused.schema == {"reason": pl.String, "detail": pl.String, "raw": pl.Binary}
     assert refused["reason"].to_list() == ["MESSAGE_TOO_LARGE"]
-    assert refused["detail"].to_list() == [f"2020 bytes; at most {1_000 - OVERHEAD} are taken"]
+    assert refused["detail"].to_list() == [f"2020 bytes; at most {1_000 - OVERHEAD} are allowed"]
     assert refused["raw"].to_list() == [b'{"id":"b","pad":"' + b"x" * 2_000 + b'"}']
 
 
@@ -171,7 +170,7 @@ def test_what_a_call_raises_reaches_the_caller() -> None:
 
 
 def test_a_server_that_does_not_answer_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.connectors.kafka.clients.PATIENCE", 0.5)
+    monkeypatch.setattr("headrace.connectors.kafka.client.PATIENCE", 0.5)
     with pytest.raises(Unreachable):
         to_kafka("spend", servers=NOBODY).prepare(
             {"id": pl.Int64()}, [Writer("f", epoch=1).name], Writer("f", epoch=1).epoch
@@ -245,7 +244,7 @@ def test_a_queue_that_is_full_of_bytes_is_waited_for_until_there_is_room() -> No
 
 
 def test_a_queue_that_stays_full_of_bytes_is_a_broker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.connectors.kafka.clients.PATIENCE", 0.1)
+    monkeypatch.setattr("headrace.connectors.kafka.client.PATIENCE", 0.1)
     producer = _Producer(room=10, stalls=True)
     with pytest.raises(Unreachable, match="acknowledged none of 2 messages"):
         send(producer, "t", [(b"x" * 5, None)] * 3, CLUSTER)  # type: ignore[arg-type]

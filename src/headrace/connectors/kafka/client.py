@@ -1,4 +1,4 @@
-"""Clients of a Kafka cluster whose every call ends: under a limit, its errors told apart, its clients let go safely."""
+"""Kafka clients: calls with a time limit, what their errors mean, and clients that are dropped safely."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from headrace.connectors.base.sink import Unreachable
 from headrace.errors import HeadraceError
 from headrace.secrets import HIDDEN, Secret, revealed, shown_options
 
 PATIENCE = 6.0
-"""Seconds without an answer or an acknowledged message after which a broker counts as not there."""
+"""Seconds without an answer or an acknowledged message after which a broker counts as unreachable."""
 LINGER = 2.0
 QUEUED_MESSAGES = 200_000
 Message = tuple[bytes | None, bytes | None]
@@ -27,10 +28,10 @@ Answer = TypeVar("Answer")
 
 _SETTINGS: dict[str, Any] = {
     "linger.ms": 5,
-    # The default of 100 is paid in every transaction, because the first request after a commit is told to come again.
+    # Every transaction pays it once, because the first request after a commit must be retried; the default is 100.
     "retry.backoff.ms": 5,
     "compression.type": "lz4",
-    # As the Java clients do, so that one key has one partition whoever writes it.
+    # The Java clients' default, so that a key has one partition whichever client writes it.
     "partitioner": "murmur2_random",
     "transaction.timeout.ms": 300_000,
 }
@@ -58,22 +59,22 @@ _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PR
 
 
 class Fenced(Unreachable):
-    """Another producer writes under the same id, or the broker gave the transaction up; the mark says what to do."""
+    """Another producer has the same id, or the broker aborted the transaction; the mark decides what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where a cluster is and how to talk to it."""
+    """A cluster's bootstrap servers and the client options."""
 
     servers: str
     options: tuple[tuple[str, str | Secret], ...] = field(repr=False)
     max_bytes: int
 
     def settings(self, ours: Mapping[str, Any]) -> dict[str, Any]:
-        """All settings of a client; the author's options come before Headrace's habits, not before its needs."""
+        """All settings of a client; the user's options override the defaults, but not ``ours``."""
         return {
             "bootstrap.servers": self.servers,
-            # Its complaints would fill a worker's log for as long as a broker is away; errors reach us anyway.
+            # Its log would fill a worker's log while a broker is down; errors are raised anyway.
             "log_level": 0,
             "logger": logging.Logger("librdkafka", logging.CRITICAL + 1),
             "error_cb": lambda error: None,
@@ -82,21 +83,22 @@ class Cluster:
         }
 
     def failure(self, error: KafkaError) -> Exception:
-        """What a client's error means for whoever delivers."""
+        """What a client's error means for the delivery."""
         code, text = error.code(), self.hidden(error.str())
         where = f"kafka at {self.servers}"
         if code in _REFUSED:
             return HeadraceError(
-                "SINK_REFUSED", f"{where} refuses: {text} ({error.name()}). Mend the options or the broker's rights."
+                "SINK_REFUSED",
+                f"{where} refuses: {text} ({error.name()}). Correct the options or the user's permissions.",
             )
         if code in _ABSENT:
-            return HeadraceError("TOPIC_UNKNOWN", f"{where}: {text}. The topic is gone; create it again.")
+            return HeadraceError("TOPIC_UNKNOWN", f"{where}: {text}. The topic does not exist; create it.")
         if code in _FENCED or error.fatal():
             return Fenced(f"{where}: {text}")
         return Unreachable(f"{where}: {text}")
 
     def hidden(self, text: str) -> str:
-        """A client's words without the secrets of the options."""
+        """A client's message without the secrets in the options."""
         shown = shown_options(dict(self.options))
         for name, value in self.options:
             plain = revealed(value)
@@ -105,9 +107,9 @@ class Cluster:
         return text
 
     def producer(self, errors: list[KafkaError], ours: Mapping[str, Any]) -> Producer:
-        """A producer that notes in ``errors`` why a message failed and what the broker refuses."""
+        """A producer that appends to ``errors`` why a message failed and what the broker refuses."""
 
-        def complain(error: KafkaError) -> None:
+        def note_refusal(error: KafkaError) -> None:
             if error.code() in _REFUSED:
                 errors.append(error)
 
@@ -116,12 +118,12 @@ class Cluster:
             "queue.buffering.max.messages": QUEUED_MESSAGES,
             "delivery.report.only.error": True,
             "on_delivery": lambda error, message: errors.append(error),
-            "error_cb": complain,
+            "error_cb": note_refusal,
         }
         return self._built(Producer, _SETTINGS | self.settings({**needs, **ours}))
 
     def topics(self, producer: Producer, errors: list[KafkaError], topic: str = "") -> set[str]:
-        """The names of all topics, or of one that must be there; the first call of a producer, which connects it."""
+        """The names of all topics, or of one that must exist; connects the producer."""
         asked = {"topic": topic} if topic else {}
         try:
             known = self.answer(lambda: producer.list_topics(timeout=PATIENCE, **asked).topics)
@@ -129,14 +131,14 @@ class Cluster:
                 raise self.failure(known[topic].error)
             return set(known)
         except Unreachable:
-            # A wrong password looks like silence; why it is silent comes by another way.
+            # A wrong password looks like a timeout; the reason arrives in a callback.
             producer.poll(0)
             if not errors:
                 raise
         raise self.failure(errors[0])
 
     def group(self, name: str) -> Consumer:
-        """A consumer that never reads: it stands for the group whose offset is a mark."""
+        """A consumer that never reads: it stands for the group whose committed offset is a mark."""
         return self._built(Consumer, self.settings({"group.id": name, "enable.auto.commit": False}))
 
     def _built(self, kind: Callable[[dict[str, Any]], Answer], settings: dict[str, Any]) -> Answer:
@@ -144,10 +146,10 @@ class Cluster:
             return kind(settings)
         except (KafkaException, ValueError, TypeError) as problem:
             text = self.hidden(str(problem.args[0]))
-        raise HeadraceError("KAFKA_OPTION", f"kafka at {self.servers}: {text}. Mend the options of hr.to_kafka.")
+        raise HeadraceError("KAFKA_OPTION", f"kafka at {self.servers}: {text}. Correct the options of hr.to_kafka.")
 
     def answer(self, call: Callable[[], Answer], *, limit: float = PATIENCE) -> Answer:
-        """The answer of a call that would block; one that overruns its own time-out is left behind in its thread."""
+        """The answer of a blocking call; one that overruns its own timeout is abandoned in its thread."""
         answers: SimpleQueue[tuple[Answer | None, Exception | None]] = SimpleQueue()
 
         def ask() -> None:
@@ -170,7 +172,7 @@ class Cluster:
 
 
 def send(producer: Producer, topic: str, messages: Sequence[Message], cluster: Cluster) -> None:
-    """Produce messages; the queue is bounded, so a slow broker slows the caller."""
+    """Produce messages; the queue is bounded, so that a slow broker slows the caller down."""
     produce = producer.produce
     error = None
     try:
@@ -186,7 +188,7 @@ def send(producer: Producer, topic: str, messages: Sequence[Message], cluster: C
 
 
 def _send_when_there_is_room(producer: Producer, topic: str, message: Message, cluster: Cluster) -> None:
-    """Produce a message for which the queue, full by number or by bytes, has had no room."""
+    """Produce a message after making room in the queue, which is full by number or by bytes."""
     while queued := len(producer):
         _drain(producer, cluster, until=queued // 2)
         with suppress(BufferError):
@@ -201,14 +203,14 @@ def _send_when_there_is_room(producer: Producer, topic: str, message: Message, c
 
 
 def finish(producer: Producer, cluster: Cluster, errors: Sequence[KafkaError]) -> None:
-    """Wait until every message is acknowledged; fail when one was not."""
+    """Wait until every message is acknowledged; fail if one was not."""
     _drain(producer, cluster, until=0)
     if errors:
         raise cluster.failure(errors[0])
 
 
 def _drain(producer: Producer, cluster: Cluster, *, until: int) -> None:
-    """Wait until no more than so many messages are unacknowledged, for as long as their number falls."""
+    """Wait until at most so many messages are unacknowledged, as long as their number falls."""
     least, moved = len(producer), time.monotonic()
     error = None
     try:
@@ -226,13 +228,57 @@ def _drain(producer: Producer, cluster: Cluster, *, until: int) -> None:
 
 
 def let_go(clients: list[Any]) -> None:
-    """Drop clients where nobody waits: the end of one that lost its broker can block for minutes."""
+    """Drop clients in another thread: destroying one that lost its broker can block for minutes."""
     left = list(clients)
     clients.clear()
 
     def drop() -> None:
-        # Until then the traceback of the error that is being handled may hold them too, in the caller's thread.
+        # Until then the traceback of the error that is being handled may hold references in the caller's thread.
         time.sleep(LINGER)
         left.clear()
 
     Thread(target=drop, daemon=True).start()
+
+
+_LIMIT = "max.message.bytes"
+
+
+def check_topic(cluster: Cluster, topic: str) -> None:
+    """Fail unless the topic exists and accepts messages up to the sink's limit."""
+    errors: list[KafkaError] = []
+    clients = [cluster.producer(errors, {})]
+    try:
+        # All topics: asking for one by name may create it.
+        known = cluster.topics(clients[0], errors)
+    finally:
+        let_go(clients)
+    if topic not in known:
+        names = sorted(name for name in known if not name.startswith("__"))
+        raise HeadraceError(
+            "TOPIC_UNKNOWN",
+            f"kafka at {cluster.servers} has no topic {topic!r}. Existing topics: {', '.join(names) or 'none'}. "
+            "Create it, or correct the name.",
+        )
+    limit = _message_limit(cluster, topic)
+    if limit is not None and limit < cluster.max_bytes:
+        raise HeadraceError(
+            "MESSAGE_LIMIT",
+            f"kafka topic {topic!r} accepts messages of {limit} bytes ({_LIMIT}), the sink would send up to "
+            f"{cluster.max_bytes}. Give max_bytes={limit}, or raise the topic's limit.",
+        )
+
+
+def _message_limit(cluster: Cluster, topic: str) -> int | None:
+    """The topic's message limit, if the user may read it."""
+    clients = [AdminClient(cluster.settings({}))]
+    asked = ConfigResource("topic", topic)
+    try:
+        described = cluster.answer(
+            lambda: clients[0].describe_configs([asked], request_timeout=PATIENCE)[asked].result()
+        )
+    except HeadraceError:
+        return None
+    finally:
+        let_go(clients)
+    value = described[_LIMIT].value
+    return None if value is None else int(value)
