@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.node_id import NodeId
+from headrace.plans import Plan
 from headrace.reports import ReportAccumulator
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ TIME_TAG = "headrace.time"
 """Column metadata that survives the user's own select: this column is the event time of the named node."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_IN_PLAN = re.compile(r"headrace\.(source|step)\.([A-Za-z][A-Za-z0-9_]*)")
 
 
 class Origin(Protocol):
@@ -39,6 +39,10 @@ class Origin(Protocol):
     @property
     def label(self) -> str:
         """The name under which plans show the node when it is read in the same function."""
+
+    @property
+    def nodes(self) -> frozenset[NodeId]:
+        """The sources and steps whose rows come from here."""
 
     def timed(self, strategy: Any) -> DataFrame | None:
         """The same frame with its time declared; None when it does not come from a source."""
@@ -215,11 +219,20 @@ class Graph:
     steps: dict[str, StepNode] = field(default_factory=dict)
     flows: dict[str, FlowNode] = field(default_factory=dict)
     _origins: dict[int, tuple[DataFrame, Origin]] = field(default_factory=dict)
+    _functions: dict[int, frozenset[NodeId]] = field(default_factory=dict)
+    """The nodes behind the rows that each Python function of ours in a plan gives, by its id there."""
 
     def register_frame(self, frame: DataFrame, origin: Origin) -> DataFrame:
         """Remember that this very DataFrame comes straight from a source or a step."""
         self._origins[id(frame)] = (frame, origin)
+        function = Plan.of(frame).function
+        if function is not None:
+            self._functions[function] = origin.nodes
         return frame
+
+    def nodes_of_function(self, function: int | None) -> frozenset[NodeId] | None:
+        """The sources and steps behind the rows of a function in a plan; None for one of the user's own."""
+        return None if function is None else self._functions.get(function)
 
     def origin_of(self, frame: DataFrame) -> Origin | None:
         """Where this very DataFrame comes straight from, with nothing of the author's in between."""
@@ -269,12 +282,25 @@ class Graph:
         self.flows[flow.name] = flow
 
     def nodes_in(self, frame: DataFrame) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of the sources and steps that a frame's plan holds, each in the order of their definition."""
-        found = set(_IN_PLAN.findall(str(frame._jdf.queryExecution().analyzed().toString())))
+        """Names of the sources and steps behind a frame, each in the order of their definition."""
+        found = self.nodes_behind(frame)
         return (
-            tuple(name for name in self.sources if ("source", name) in found),
-            tuple(name for name in self.steps if ("step", name) in found),
+            tuple(name for name in self.sources if NodeId("source", name) in found),
+            tuple(name for name in self.steps if NodeId("step", name) in found),
         )
+
+    def nodes_behind(self, frame: DataFrame) -> frozenset[NodeId]:
+        """The sources and steps whose rows come to a frame."""
+        found: set[NodeId] = set()
+        plans = [Plan.of(frame)]
+        while plans:
+            plan = plans.pop()
+            nodes = self.nodes_of_function(plan.function)
+            if nodes is None:
+                plans += plan.children
+            else:
+                found |= nodes
+        return frozenset(found)
 
     def sources_behind(self, node: NodeId) -> set[str]:
         """The sources whose rows come to a source or step."""

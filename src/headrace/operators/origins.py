@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.expressions import parse_condition
 from headrace.graph import Graph, Origin, active_graph
+from headrace.node_id import NodeId
 from headrace.schemas import from_arrow, polars_schema
 from headrace.wheel.spark import Read
 from headrace.wheel.task import Task
@@ -26,6 +27,7 @@ class Stream:
 
     stream: DataFrame
     read: Read
+    nodes: frozenset[NodeId]
     label: str = ""
 
     def timed(self, strategy: object) -> None:
@@ -53,6 +55,11 @@ class Part:
             return (rows.filter(condition) for rows in whole(batches, task))
 
         return read
+
+    @property
+    def nodes(self) -> frozenset[NodeId]:
+        """The nodes behind the whole."""
+        return self.whole.nodes
 
     @property
     def label(self) -> str:
@@ -89,7 +96,7 @@ def part_of(whole: Origin, condition: pl.Expr) -> Part:
 
 def origin_of(frame: DataFrame, graph: Graph) -> Origin:
     """Where the rows of a frame come from: the author's own, unless there is nothing of the author's in between."""
-    return graph.origin_of(frame) or Stream(frame, _rows_as_they_are)
+    return graph.origin_of(frame) or Stream(frame, _rows_as_they_are, graph.nodes_behind(frame))
 
 
 def _rows_as_they_are(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:

@@ -24,8 +24,8 @@ from headrace.graph import (
     time_tag,
 )
 from headrace.node_id import NodeId
+from headrace.operators.changelog_guard import check_events, check_not_a_changelog
 from headrace.operators.origins import Halves, Stream, origin_of
-from headrace.operators.taken_back import check_events, check_not_a_changelog
 from headrace.schemas import arrow_batches, polars_schema, spark_schema
 from headrace.wheel.operator import AnyOperator, Joined
 from headrace.wheel.pack import pack, pack_both, pack_second
@@ -95,10 +95,19 @@ def place(step: StepDefinition, bind: Callable[..., AnyOperator], *frames: DataF
         _check_sources_apart(step.name, [graph.sources_behind(each.node) for each in inputs])
     operator = bind(*(part for each in inputs for part in (each.schema, each.time)))
     results = turned(_packed(step.name, origins, operator, graph), operator, graph.reports)
-    output = tagged(spark_schema(operator.output_schema), operator.output_time, NodeId("step", step.name))
-    placed = graph.register_frame(unpacked(results, output), Stream(results, _rows_of_blobs))
-    nodes = tuple(each.node for each in inputs)
-    graph.add_step(StepNode(step, nodes, tuple(placed.columns), operator.side_schemas, operator.state_schema))
+    node = NodeId("step", step.name)
+    output = tagged(spark_schema(operator.output_schema), operator.output_time, node)
+    behind = frozenset({node}).union(*(origin.nodes for origin in origins))
+    placed = graph.register_frame(unpacked(results, output), Stream(results, _rows_of_blobs, behind))
+    graph.add_step(
+        StepNode(
+            step,
+            tuple(each.node for each in inputs),
+            tuple(placed.columns),
+            operator.side_schemas,
+            operator.state_schema,
+        )
+    )
     side = {name: SideOutput(step.name, name, placed) for name in operator.side_schemas if name != "late"}
     return Outputs(placed, SideOutput(step.name, "late", placed), side)
 
@@ -199,12 +208,12 @@ def place_stateless(step: StepDefinition, bind: Callable[..., Stateless], frame:
         stream = gathered(stream, read, operator.gathered_by, graph.reports, name=label)
         read, label = _gathered_rows, f"headrace.step.{step.name}"
     passing = _passing(read, operator)
-    schema = spark_schema(operator.output_schema)
+    schema, node = spark_schema(operator.output_schema), NodeId("step", step.name)
     if times:
-        schema = tagged(schema, times[0].name, NodeId("step", step.name))
+        schema = tagged(schema, times[0].name, node)
     placed = stream.mapInArrow(_mapping(passing, schema, label), schema)
     # A step that reads this very frame runs in the same function.
-    graph.register_frame(placed, Stream(stream, passing, f"{label}+"))
+    graph.register_frame(placed, Stream(stream, passing, origin.nodes | {node}, f"{label}+"))
     before = NodeId("step", steps[-1]) if steps else NodeId("source", sources[0])
     if times:
         before = tagged_node(times[0])

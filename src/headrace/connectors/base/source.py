@@ -51,6 +51,11 @@ class Source:
         return self.gate.read
 
     @property
+    def nodes(self) -> frozenset[NodeId]:
+        """The source itself."""
+        return frozenset({NodeId("source", self.name)})
+
+    @property
     def label(self) -> str:
         """The source's name in plans."""
         return f"headrace.source.{self.name}+"

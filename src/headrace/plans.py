@@ -1,0 +1,74 @@
+"""A frame's analyzed plan as a tree of nodes, whose columns and functions are known by Spark's expression ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class PlanColumn:
+    """A column that a plan node gives; it keeps its id as long as nothing computes it anew."""
+
+    id: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A node of a plan."""
+
+    java: Any
+    kind: str
+    """The name of its class, such as ``Filter``."""
+
+    @classmethod
+    def of(cls, frame: DataFrame) -> Plan:
+        """The root of a frame's plan: what is done last."""
+        return _plan(frame._jdf.queryExecution().analyzed())
+
+    @property
+    def children(self) -> list[Plan]:
+        """The plans whose rows it reads."""
+        return [_plan(child) for child in _elements(self.java.children())]
+
+    @property
+    def columns(self) -> list[PlanColumn]:
+        """The columns of its rows."""
+        return [PlanColumn(column.exprId().id(), column.name()) for column in _elements(self.java.output())]
+
+    @property
+    def function(self) -> int | None:
+        """The id of its Python function, which copies of the node share; None if it is not a ``mapInArrow``."""
+        return int(self.java.functionExpr().resultId().id()) if self.kind == "MapInArrow" else None
+
+    @property
+    def condition(self) -> frozenset[int]:
+        """The columns that the condition of a ``Filter`` refers to."""
+        return _references(self.java.condition())
+
+    @property
+    def projected(self) -> dict[int, frozenset[int]]:
+        """The columns that each column of a ``Project`` is computed from."""
+        return {each.exprId().id(): _references(each) for each in _elements(self.java.projectList())}
+
+    @property
+    def definition(self) -> int:
+        """The id of a ``CTERelationDef``, or the one that a ``CTERelationRef`` refers to."""
+        return int(self.java.id() if self.kind == "CTERelationDef" else self.java.cteId())
+
+
+def _plan(java: Any) -> Plan:
+    return Plan(java, str(java.getClass().getSimpleName()))
+
+
+def _elements(sequence: Any) -> Iterator[Any]:
+    return (sequence.apply(number) for number in range(sequence.size()))
+
+
+def _references(expression: Any) -> frozenset[int]:
+    return frozenset(column.exprId().id() for column in _elements(expression.references().toSeq()))
