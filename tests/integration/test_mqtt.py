@@ -17,8 +17,7 @@ from polars import read_parquet
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.connectors.mqtt.broker import Broker
-from headrace.connectors.mqtt.feed import MqttFeed, Unacknowledged, landed
+from headrace.connectors.mqtt.feed import Broker, MqttFeed, Unacknowledged, landed
 from headrace.connectors.mqtt.source import read_mqtt
 from headrace.connectors.servers import running
 from headrace.outages import OutageMarker, outages

@@ -222,7 +222,7 @@ UNITS = "microsecond, millisecond, second, minute, hour, day, week"
 MISTAKES: list[tuple[Define, str]] = [
     (
         _missing_folder,
-        "[SOURCE_MISSING] folder 'nowhere' does not exist, so nothing could ever be read. Create it first.",
+        "[SOURCE_MISSING] folder 'nowhere' does not exist. Create it first.",
     ),
     (_unknown_format, "[FORMAT_UNKNOWN] format='avro' is not known. Use 'json' (lines), 'csv' or 'parquet'."),
     (_unknown_sink_format, "[FORMAT_UNKNOWN] format='csv' is not known. Use 'parquet' or 'json'."),

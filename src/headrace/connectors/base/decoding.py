@@ -11,7 +11,9 @@ import numpy as np
 import polars as pl
 
 from headrace.connectors.base.lines import Lines
+from headrace.errors import DefinitionError
 from headrace.event_time.tracker import WHOLE
+from headrace.schemas import spark_type
 
 POSITION = "__position"
 RAW_BYTES = 64 * 1024
@@ -206,17 +208,16 @@ def type_name(declared: pl.DataType) -> str:
     'ARRAY<TIMESTAMP>'
     """
     match declared:
-        case pl.Decimal():
-            return f"DECIMAL({declared.precision},{declared.scale})"
-        case pl.Datetime():
-            return "TIMESTAMP_NTZ" if declared.time_zone is None else "TIMESTAMP"
         case pl.List():
             return f"ARRAY<{type_name(inner_type(declared))}>"
         case pl.Struct():
             fields = (f"{name}: {type_name(kind)}" for name, kind in field_types(declared).items())
             return f"STRUCT<{', '.join(fields)}>"
         case _:
-            return _PLAIN_NAMES.get(type(declared), str(declared).upper())
+            try:
+                return spark_type(declared, "").simpleString().upper()
+            except DefinitionError:
+                return str(declared).upper()
 
 
 def mismatch(path: str, declared: pl.DataType, found: str) -> str:
@@ -248,17 +249,3 @@ def plain_types(declared: pl.DataType) -> Iterator[pl.DataType]:
                 yield from plain_types(kind)
         case _:
             yield declared
-
-
-_PLAIN_NAMES: Mapping[type[pl.DataType], str] = {
-    pl.Boolean: "BOOLEAN",
-    pl.Int8: "TINYINT",
-    pl.Int16: "SMALLINT",
-    pl.Int32: "INT",
-    pl.Int64: "BIGINT",
-    pl.Float32: "FLOAT",
-    pl.Float64: "DOUBLE",
-    pl.String: "STRING",
-    pl.Binary: "BINARY",
-    pl.Date: "DATE",
-}

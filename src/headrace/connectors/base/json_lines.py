@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from io import BytesIO
-from math import isinf
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -104,7 +104,7 @@ class _JsonChunk:
         judged = np.flatnonzero(~bulk & ~too_large)
         if len(judged) > 0:
             frames.extend(self._judged(judged, verdicts))
-        read = frames[0] if len(frames) == 1 else pl.concat([self._nothing(), *frames]).sort(POSITION)
+        read = frames[0] if len(frames) == 1 else pl.concat([*frames, self._frame(judged[:0])]).sort(POSITION)
         rows, problems = settle(read, self.columns)
         return Decoded(rows, dead_lines(self.lines, verdicts, problems), self.lines)
 
@@ -157,12 +157,9 @@ class _JsonChunk:
         middle = len(indices) // 2
         return self._halved(indices[:middle], verdicts) + self._halved(indices[middle:], verdicts)
 
-    def _nothing(self) -> pl.DataFrame:
-        return pl.DataFrame(schema={**self.schema, POSITION: pl.Int64()})
-
     def _frame(self, indices: Integers) -> pl.DataFrame:
         if len(indices) == 0:
-            return self._nothing()
+            return pl.DataFrame(schema={**self.schema, POSITION: pl.Int64()})
         lines = self.lines if len(indices) == len(self.lines) else self.lines.take(indices)
         try:
             frame = pl.read_ndjson(BytesIO(lines.text()), schema=self.schema)
@@ -227,54 +224,48 @@ class Judge:
     ('WRONG_TYPE', 'column amount is DOUBLE, found "12,50"')
     """
 
-    checks: tuple[tuple[str, Check], ...]
-    scan: Callable[[str], tuple[Any, int]]
-    first_wins: json.JSONDecoder
+    check: Check
+    decoder: json.JSONDecoder
 
     @classmethod
     def of(cls, columns: Columns) -> Judge:
         number = Decimal if _has_decimals(columns) else float
-        decoder = json.JSONDecoder(parse_float=number, parse_constant=_refuse)
-        first_wins = json.JSONDecoder(parse_float=number, parse_constant=_refuse, object_pairs_hook=_first_wins)
-        checks = ((name, _check(name, kind)) for name, kind in columns.types.items())
-        chosen = tuple((name, check) for name, check in checks if check is not None)
-        return cls(chosen, decoder.raw_decode, first_wins)
+        # Polars keeps the first of two equal keys, so the judge does too.
+        decoder = json.JSONDecoder(
+            parse_float=number, parse_constant=_refuse, object_pairs_hook=lambda pairs: dict(reversed(pairs))
+        )
+        return cls(_fields_check("", columns.types), decoder)
 
     def verdict(self, line: bytes) -> Verdict | None:
         """None for a good line, else reason and detail."""
         if b"\\u" in line and (half := next((found[1] for found in _HALF_PAIR.finditer(line) if found[1]), None)):
             return NOT_UTF8, f"escape {half.decode()} is half of a surrogate pair"
         try:
-            text = line.decode()
-            value, end = self.scan(text)
-            if end == len(text) and type(value) is dict and self._first_problem(value) is None:
-                return None
-            value = self.first_wins.decode(text)
+            value = self.decoder.decode(line.decode())
         except UnicodeDecodeError as error:
             return NOT_UTF8, f"byte 0x{line[error.start]:02x} at offset {error.start} is not UTF-8"
-        except json.JSONDecodeError:
-            return self._refusal(text)
+        except json.JSONDecodeError as error:
+            return NOT_JSON, f"{error.msg} at character {error.pos + 1}"
         except (ValueError, RecursionError):  # a number or a nesting beyond Python's limits: Polars decides
             return None
         if not isinstance(value, dict):
             return NOT_AN_OBJECT, f"found {json.dumps(value, default=str)[:FOUND_CHARACTERS]}"
-        return self._first_problem(value)
+        return self.check(value)
 
-    def _refusal(self, text: str) -> Verdict | None:
-        try:
-            self.first_wins.decode(text)
-        except json.JSONDecodeError as error:
-            return NOT_JSON, f"{error.msg} at character {error.pos + 1}"
-        except (ValueError, RecursionError):
-            return None
-        return None
 
-    def _first_problem(self, value: Mapping[str, Any]) -> Verdict | None:
-        for name, check in self.checks:
+def _fields_check(prefix: str, types: Mapping[str, pl.DataType]) -> Check:
+    """Checks the fields of an object and returns the first problem."""
+    found = ((name, _check(f"{prefix}{name}", kind)) for name, kind in types.items())
+    checks = [(name, check) for name, check in found if check is not None]
+
+    def first_problem(value: Mapping[str, Any]) -> Verdict | None:
+        for name, check in checks:
             held = value.get(name)
             if held is not None and (problem := check(held)) is not None:
                 return problem
         return None
+
+    return first_problem
 
 
 def _check(path: str, declared: pl.DataType) -> Check | None:
@@ -287,21 +278,18 @@ def _check(path: str, declared: pl.DataType) -> Check | None:
         case pl.Boolean():
             return lambda value: None if type(value) is bool else wrong(value)
         case pl.Int8() | pl.Int16() | pl.Int32() | pl.Int64():
-
-            def whole(value: Any) -> Verdict | None:
-                if type(value) is not int:
-                    return wrong(value)
-                return None if -_BIGGEST <= value < _BIGGEST else wrong(value, OUT_OF_RANGE)
-
-            return whole
+            fits = range(-_BIGGEST, _BIGGEST)
+            return lambda value: (
+                wrong(value) if type(value) is not int else None if value in fits else wrong(value, OUT_OF_RANGE)
+            )
         case pl.Float32() | pl.Float64():
-
-            def number(value: Any) -> Verdict | None:
-                if type(value) is float:
-                    return wrong(value, OUT_OF_RANGE) if isinf(value) else None
-                return None if type(value) is int or type(value) is Decimal else wrong(value)
-
-            return number
+            return lambda value: (
+                wrong(value)
+                if type(value) not in (float, int, Decimal)
+                else wrong(value, OUT_OF_RANGE)
+                if value in (inf, -inf)
+                else None
+            )
         case pl.Decimal():
             return lambda value: (
                 wrong(value, OUT_OF_RANGE)
@@ -309,39 +297,17 @@ def _check(path: str, declared: pl.DataType) -> Check | None:
                 else None
             )
         case pl.List():
-            inner = _check(f"{path}[]", inner_type(declared))
-            return _list_check(inner, wrong)
+            inner = _fields_check(path, {"[]": inner_type(declared)})
+            return lambda value: (
+                wrong(value)
+                if type(value) is not list
+                else next(filter(None, (inner({"[]": item}) for item in value)), None)
+            )
         case pl.Struct():
-            fields = {name: _check(f"{path}.{name}", kind) for name, kind in field_types(declared).items()}
-            return _struct_check({name: check for name, check in fields.items() if check is not None}, wrong)
+            fields = _fields_check(f"{path}.", field_types(declared))
+            return lambda value: fields(value) if type(value) is dict else wrong(value)
         case _:
             return None
-
-
-def _list_check(inner: Check | None, wrong: Check) -> Check:
-    def check(value: Any) -> Verdict | None:
-        if type(value) is not list:
-            return wrong(value)
-        if inner is None:
-            return None
-        return next((problem for item in value if item is not None and (problem := inner(item)) is not None), None)
-
-    return check
-
-
-def _struct_check(fields: Mapping[str, Check], wrong: Check) -> Check:
-    def check(value: Any) -> Verdict | None:
-        if type(value) is not dict:
-            return wrong(value)
-        held = ((inner, value.get(name)) for name, inner in fields.items())
-        return next((p for inner, item in held if item is not None and (p := inner(item)) is not None), None)
-
-    return check
-
-
-def _first_wins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Polars keeps the first of two equal keys, so the judge does too."""
-    return dict(reversed(pairs))
 
 
 def _refuse(constant: str) -> Any:

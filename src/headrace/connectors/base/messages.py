@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import fastavro
 import numpy as np
 import polars as pl
+from pyspark.sql.types import StructType
 
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.csv_lines import CsvLines
@@ -24,13 +25,15 @@ from headrace.connectors.base.decoding import (
     Columns,
     Decoded,
     mismatch,
+    type_name,
 )
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.lines import Integers, Lines
 from headrace.errors import DefinitionError
+from headrace.schemas import polars_type
 
 Format = Literal["json", "csv", "raw", "avro"]
-VALUE = "value"
+KEY, VALUE = "_key", "value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,30 @@ def message_decoder(format: Format, columns: Columns, *, avro_schema: str | Mapp
             raise DefinitionError(
                 "FORMAT_UNKNOWN", f"format={format!r} is not known. Use 'json', 'csv', 'raw' or 'avro'."
             )
+
+
+def check_message_schema(
+    topic: str, format: str, schema: StructType | None, metadata: Mapping[str, tuple[pl.DataType, ...]]
+) -> None:
+    """Fail unless a source's schema fits its format, and its metadata columns have the types that the source fills."""
+    if (schema is None) != (format == "raw"):
+        wanted = "needs schema='...' with a message's columns" if schema is None else "takes no schema. Leave it out"
+        raise DefinitionError("SCHEMA_MISSING", f"topic {topic!r}: format={format!r} {wanted}.")
+    for field in () if schema is None else schema.fields:
+        allowed = metadata.get(field.name)
+        if allowed is not None and (found := polars_type(field.dataType, field.name)) not in allowed:
+            names = " or ".join(map(type_name, allowed))
+            raise DefinitionError(
+                "METADATA_TYPE",
+                f"topic {topic!r}: column {field.name!r} is filled by the source and is {names}, declared "
+                f"{type_name(found)}. Correct the type, or leave the column out.",
+            )
+        if field.name == KEY and not field.nullable:
+            raise DefinitionError(
+                "METADATA_TYPE", f"topic {topic!r}: a message may have no key. Declare _key without NOT NULL."
+            )
+    if schema is not None and all(field.name in metadata for field in schema.fields):
+        raise DefinitionError("SCHEMA_MISSING", f"topic {topic!r}: the schema names no column of the message itself.")
 
 
 def as_lines(payloads: Sequence[bytes], positions: Integers) -> Lines:

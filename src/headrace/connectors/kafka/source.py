@@ -14,9 +14,8 @@ import polars as pl
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from headrace.connectors.base.decoding import type_name
 from headrace.connectors.base.gate import ROW_POSITION, Gate
-from headrace.connectors.base.messages import VALUE, Format, message_decoder
+from headrace.connectors.base.messages import KEY, Format, check_message_schema, message_decoder
 from headrace.connectors.base.source import CAPS, add_source, cap_of, declared_columns, source_name
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import debezium_messages
@@ -83,12 +82,12 @@ def read_kafka(
     topics = (topic,) if isinstance(topic, str) else tuple(topic)
     if on_lost not in ("fail", "count"):
         raise DefinitionError("ON_LOST_UNKNOWN", f"on_lost={on_lost!r} is not known. Use 'fail' or 'count'.")
-    if (schema is None) != (format == "raw"):
-        wanted = "needs schema='...' with a message's columns" if schema is None else "takes no schema. Leave it out"
-        raise DefinitionError("SCHEMA_MISSING", f"topic {topics[0]!r}: format={format!r} {wanted}.")
     struct = schema.struct if isinstance(schema, DebeziumChanges) else parse_ddl(schema or RAW_SCHEMA)
+    filled = {name: (kind,) for name, kind in METADATA.items()} | {KEY: (pl.Binary(), pl.String())}
+    check_message_schema(
+        topics[0], format, None if schema is None else struct, {**filled, ROW_POSITION: (pl.String(),)}
+    )
     declared = polars_schema(struct)
-    _check_metadata(topics[0], declared, {field.name: field.nullable for field in struct.fields})
     tells_position = declared.pop(ROW_POSITION, None) is not None
     columns = declared_columns(struct, without=(*METADATA, ROW_POSITION))
     called = source_name(name, topics[0])
@@ -119,28 +118,6 @@ def read_kafka(
         prepare=lambda: Topics(subscription).check(),
         changes=isinstance(schema, DebeziumChanges),
     )
-
-
-def _check_metadata(topic: str, declared: Mapping[str, Any], nullable: Mapping[str, bool]) -> None:
-    known = {**METADATA, ROW_POSITION: pl.String()}
-    for column, kind in declared.items():
-        if column not in known:
-            continue
-        allowed = ("BINARY", "STRING") if column == "_key" else (type_name(known[column]),)
-        if type_name(kind) not in allowed:
-            raise DefinitionError(
-                "METADATA_TYPE",
-                f"topic {topic!r}: column {column!r} is filled by Kafka and is {' or '.join(allowed)}, "
-                f"declared {type_name(kind)}. Correct the type, or leave the column out.",
-            )
-        if not nullable[column] and column == "_key":
-            raise DefinitionError(
-                "METADATA_TYPE", f"topic {topic!r}: a message may have no key. Declare _key without NOT NULL."
-            )
-    if all(column in known for column in declared):
-        raise DefinitionError(
-            "SCHEMA_MISSING", f"topic {topic!r}: the schema names no column of the message itself, as {VALUE!r}."
-        )
 
 
 class KafkaSlices(DataSource):

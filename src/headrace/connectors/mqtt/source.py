@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
-from headrace.connectors.base.decoding import POSITION, Decoded, type_name
+from headrace.connectors.base.decoding import POSITION, Decoded
 from headrace.connectors.base.gate import Gate
-from headrace.connectors.base.messages import MessageDecoder, Payloads, message_decoder
+from headrace.connectors.base.messages import MessageDecoder, Payloads, check_message_schema, message_decoder
 from headrace.connectors.base.source import FILES, LANDING, add_source, declared_columns
-from headrace.connectors.mqtt.broker import Broker
-from headrace.connectors.mqtt.feed import MqttFeed, landed
+from headrace.connectors.mqtt.feed import Broker, MqttFeed, landed
 from headrace.errors import DefinitionError
 from headrace.graph import active_graph
 from headrace.outages import OutageMarker
@@ -84,12 +83,10 @@ def read_mqtt(
     broker = Broker(servers, (topics,) if isinstance(topics, str) else tuple(topics), username, password)
     if format not in ("json", "csv", "raw"):
         raise DefinitionError("FORMAT_UNKNOWN", f"format={format!r} is not known. Use 'json', 'csv' or 'raw'.")
-    if (schema is None) != (format == "raw"):
-        wanted = "needs schema='...'" if schema is None else "has columns of its own. Leave schema out"
-        raise DefinitionError("SCHEMA_MISSING", f"topic {broker.topics[0]!r}: format={format!r} {wanted}.")
     struct = parse_ddl(schema or RAW_SCHEMA)
+    filled = {name: (kind,) for name, kind in METADATA.items()}
+    check_message_schema(broker.topics[0], format, None if schema is None else struct, filled)
     declared = polars_schema(struct)
-    _check_metadata(broker.topics[0], declared)
     decoder = message_decoder(format, declared_columns(struct, without=METADATA), avro_schema=None)
     graph = active_graph()
     called = name or re.sub(r"\W+", "_", broker.topics[0]).strip("_")
@@ -114,15 +111,3 @@ def read_mqtt(
     }
     gate = Gate(called, MqttReader(decoder, declared), None)
     return add_source(gate, raw, struct, fingerprint, prepare=broker.check, feed=feed)
-
-
-def _check_metadata(topic: str, declared: Mapping[str, pl.DataType]) -> None:
-    for column, kind in METADATA.items():
-        if column in declared and declared[column] != kind:
-            raise DefinitionError(
-                "METADATA_TYPE",
-                f"topic {topic!r}: column {column!r} is filled by Headrace and is {type_name(kind)}, declared "
-                f"{type_name(declared[column])}. Declare it as {type_name(kind)}, or leave it out.",
-            )
-    if all(column in METADATA for column in declared):
-        raise DefinitionError("SCHEMA_MISSING", f"topic {topic!r}: the schema names no column of the message itself.")
