@@ -2,11 +2,11 @@
 
 from . import detectors
 from .connectors.base.sink import BatchIdentity, Sink, Written
-from .connectors.console import to_console
 from .connectors.debezium.changes import debezium_changes
 from .connectors.delta.sink import to_delta
-from .connectors.delta.small_table import delta_table
 from .connectors.delta.source import read_delta
+from .connectors.delta.table import delta_table
+from .connectors.development import memory, to_console, to_memory
 from .connectors.files.sink import to_files
 from .connectors.files.small_table import file_table
 from .connectors.files.source import read_files
@@ -14,7 +14,6 @@ from .connectors.http.lookup import http_lookup
 from .connectors.http.sink import to_http
 from .connectors.kafka.sink import to_kafka
 from .connectors.kafka.source import read_kafka
-from .connectors.memory import memory, to_memory
 from .connectors.mqtt.source import read_mqtt
 from .connectors.opensearch.sink import to_opensearch
 from .connectors.postgres.changes.source import read_postgres_changes

@@ -19,7 +19,7 @@ from headrace.connectors.base.sink import BatchIdentity, Written
 from headrace.connectors.delta.log import DeltaLog
 from headrace.connectors.delta.sink import to_delta
 from headrace.connectors.delta.source import read_delta
-from headrace.connectors.delta.table import DeltaTable, TransactionId
+from headrace.connectors.delta.table import DeltaWriter, TransactionId
 from headrace.storage import local_path
 
 pytestmark = pytest.mark.spark
@@ -125,7 +125,7 @@ def test_a_merge_that_another_driver_has_done_meanwhile_changes_nothing(spark: S
     frame = spark.createDataFrame([(1, 1)], "id BIGINT, n BIGINT")
     later = spark.createDataFrame([(1, 2)], "id BIGINT, n BIGINT")
     sink.write(frame, _batch(0))
-    table = DeltaTable(DeltaLog(spark, str(tmp_path / "t")))
+    table = DeltaWriter(DeltaLog(spark, str(tmp_path / "t")))
     table.upsert(later, ["id"], TransactionId("spend-1f0c.main.0", 0))
     assert _rows(spark, tmp_path / "t") == [(1, 1)]
 

@@ -1,4 +1,4 @@
-"""Rows of a small table in the columns that it was declared with."""
+"""Rows of a small table converted to its declared columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_BYTES = 512 << 20
 
 
 def fitted(rows: pl.DataFrame, columns: Mapping[str, pl.DataType], *, table: str) -> pl.DataFrame:
-    """The rows with these columns, and no others; what does not fit is an error.
+    """The rows with these columns and no others; fails when values do not fit.
 
     >>> fitted(pl.DataFrame({"id": [1], "more": [2]}), {"id": pl.Int64()}, table="ids").columns
     ['id']
@@ -23,15 +23,15 @@ def fitted(rows: pl.DataFrame, columns: Mapping[str, pl.DataType], *, table: str
     if missing:
         raise HeadraceError(
             "TABLE_COLUMN_MISSING",
-            f"{table} has no column {', '.join(missing)}, only {', '.join(rows.columns)}. Put it back, or start the "
-            "pipeline with another definition.",
+            f"{table} has no column {', '.join(missing)}, only {', '.join(rows.columns)}. Restore the column, or "
+            "change the definition and restart.",
         )
     size = int(rows.estimated_size())
     if size > MOST_BYTES:
         raise HeadraceError(
             "TABLE_TOO_LARGE",
             f"{table} takes {size >> 20} MiB, but every worker would hold all of it; at most "
-            f"{MOST_BYTES >> 20} MiB are taken. Read fewer rows or columns, or use hr.lookup or hr.temporal_join.",
+            f"{MOST_BYTES >> 20} MiB are allowed. Read fewer rows or columns, or use hr.lookup or hr.temporal_join.",
         )
     return pl.DataFrame([_fitted(rows[name], dtype, table) for name, dtype in columns.items()])
 
@@ -45,6 +45,6 @@ def _fitted(values: pl.Series, dtype: pl.DataType, table: str) -> pl.Series:
         raise HeadraceError(
             "TABLE_TYPE",
             f"{table}: column {values.name!r} is {type_name(values.dtype)} and holds {other!r}, which does not fit the "
-            f"{type_name(dtype)} that it was declared as. Mend the table.",
+            f"{type_name(dtype)} that it was declared as. Correct the table.",
         )
     return converted

@@ -1,23 +1,89 @@
-"""Delta tables, exactly once: rows and the batch's mark are one commit of the table's own log."""
+"""The Delta sink: a batch's rows and its mark are one commit of the table's log, exactly once."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import ArrayType, DataType, DayTimeIntervalType, StructType
+
 from headrace.changelog import CHANGE
 from headrace.connectors.base.sink import BatchIdentity, ChangelogMode, DriverSink, Guarantee, Written
-from headrace.connectors.delta.fit import check_fit
 from headrace.connectors.delta.log import DeltaLog, table_place
-from headrace.connectors.delta.table import DeltaTable, TransactionId
-from headrace.errors import DefinitionError
+from headrace.connectors.delta.table import DeltaWriter, TransactionId
+from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+
+COUNTED = "spark.databricks.delta.stats.collect"
+
+
+def check_fit(log: DeltaLog, columns: StructType, partition_by: Sequence[str]) -> None:
+    """Fail when rows of these columns cannot be written to the table."""
+    problem = _unstorable(columns)
+    if problem is None and log.exists():
+        problem = _misfit(log, columns, partition_by)
+    if problem is not None:
+        raise DefinitionError("DELTA_SCHEMA", f"Delta table {log.path!r}: {problem}")
+    if log.spark.conf.get(COUNTED, "true") == "false":
+        raise HeadraceError(
+            "DELTA_STATISTICS_OFF",
+            f"{COUNTED}=false keeps Delta from counting rows, which the account of a batch needs. "
+            "Set it to true for this session.",
+        )
+
+
+def _unstorable(columns: StructType) -> str | None:
+    for field in columns.fields:
+        if any(isinstance(kind, DayTimeIntervalType) for kind in _types_in(field.dataType)):
+            return (
+                f"column {field.name!r} is {field.dataType.simpleString()}, which Delta cannot store. Write it as a "
+                f"number of seconds, as in frame.withColumn({field.name!r}, F.col({field.name!r}).cast('bigint'))."
+            )
+    return None
+
+
+def _misfit(log: DeltaLog, columns: StructType, partition_by: Sequence[str]) -> str | None:
+    held = {field.name: field for field in log.schema().fields}
+    partitions = log.partition_columns()
+    for field in columns.fields:
+        if field.name not in held:
+            return f"it has no column {field.name!r}, only {', '.join(held)}. Add the column or select others."
+        if _shape(field.dataType) != _shape(held[field.name].dataType):
+            return (
+                f"column {field.name!r} is {held[field.name].dataType.simpleString()}, the rows have "
+                f"{field.dataType.simpleString()}. Cast it."
+            )
+    for name, field in held.items():
+        if name not in columns.names and (not field.nullable or name in partitions):
+            return f"the rows lack its column {name!r}, which cannot be left out. Add it to the rows."
+    if partition_by and tuple(partition_by) != partitions:
+        now = ", ".join(partitions) or "no column"
+        wanted = ", ".join(partition_by)
+        return f"it is partitioned by {now}, not by {wanted}. Leave partition_by out, or write to another path."
+    return None
+
+
+def _shape(kind: DataType) -> object:
+    """A type without nullability and comments."""
+    if isinstance(kind, StructType):
+        return tuple((field.name, _shape(field.dataType)) for field in kind.fields)
+    return ("array", _shape(kind.elementType)) if isinstance(kind, ArrayType) else kind.simpleString()
+
+
+def _types_in(kind: DataType) -> Iterator[DataType]:
+    yield kind
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            yield from _types_in(field.dataType)
+    elif isinstance(kind, ArrayType):
+        yield from _types_in(kind.elementType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +109,7 @@ class DeltaSink(DriverSink):
         )
 
     def prepare(self, frame: DataFrame) -> None:
-        """Before the first batch: Delta is there, and the columns fit the table where there is one."""
+        """Check that the session has Delta and that the columns fit an existing table."""
         for column in (*self.upsert_on, *self.partition_by):
             if column not in frame.columns:
                 raise DefinitionError(
@@ -59,10 +125,10 @@ class DeltaSink(DriverSink):
 
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
         """Run the frame once and commit its rows with the batch's mark, unless the table has that already."""
-        table = DeltaTable(DeltaLog(frame.sparkSession, table_place(self.path)))
+        table = DeltaWriter(DeltaLog(frame.sparkSession, table_place(self.path)))
         mark = TransactionId(f"{batch.id}.{batch.output}.{batch.generation}", batch.batch)
         if table.has(mark):
-            # The steps before this sink must keep what they learn from the batch, so it runs all the same.
+            # The batch must run all the same, because the steps before this sink update their state.
             rows = frame.count()
             return Written(rows, 0, already_marked=rows)
         table.create_if_missing(self._columns(frame), self.partition_by)
@@ -73,7 +139,7 @@ class DeltaSink(DriverSink):
         return Written(rows, kept, superseded=rows - kept)
 
     def _columns(self, frame: DataFrame) -> StructType:
-        """The columns that the table has; what a change does is not kept beside its result."""
+        """The table's columns; an upserted table does not store ``change``."""
         return frame.drop(CHANGE).schema if self.upsert_on else frame.schema
 
     def __repr__(self) -> str:
@@ -91,11 +157,11 @@ def to_delta(
     upsert_on: str | Sequence[str] | None = None,
     partition_by: str | Sequence[str] | None = None,
 ) -> DeltaSink:
-    """Write results to a Delta table, exactly once; a missing table is created, empty batches leave no commit.
+    """Write results to a Delta table, exactly once; a missing table is created, empty batches make no commit.
 
-    Without ``upsert_on`` rows are appended. With it a row takes the place of the one with its key, and rows whose
-    column ``change`` is ``delete`` or ``update_before`` take it out; of several changes of a key in one batch the last
-    one counts. ``partition_by`` names the columns of the folders of a table that is created.
+    Without ``upsert_on`` rows are appended. With it a row replaces the one with the same key, and a row whose column
+    ``change`` is ``delete`` or ``update_before`` deletes it; of several changes of a key in one batch the last one
+    counts. ``partition_by`` names the partition columns of a table that is created.
 
     >>> to_delta("tables/spend", upsert_on=["account", "window"])
     hr.to_delta('tables/spend', upsert_on=['account', 'window'])
@@ -103,7 +169,7 @@ def to_delta(
     key, folders = _names("upsert_on", upsert_on), _names("partition_by", partition_by)
     if CHANGE in (*key, *folders):
         raise DefinitionError(
-            "COLUMN_RESERVED", f"to_delta: column {CHANGE!r} says what a row does to its key, so it cannot be a key."
+            "COLUMN_RESERVED", f"to_delta: column {CHANGE!r} holds the kind of change, so it cannot be a key."
         )
     return DeltaSink(os.fspath(path), key, folders)
 

@@ -1,7 +1,8 @@
-"""One commit of a Delta table: the rows of a batch together with its mark."""
+"""Delta tables: commits of batches, and the newest version as a small table."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Window
@@ -17,15 +19,18 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
 from headrace.changelog import CHANGE, DELETE, UPDATE_BEFORE
-from headrace.connectors.delta.log import DeltaLog, listed
+from headrace.connectors.base.small_table import fitted
+from headrace.connectors.delta.log import DeltaLog, listed, table_place
 from headrace.errors import HeadraceError
+from headrace.schemas import polars_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+
 APPLICATION, VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _LAST, _CHANGES, _ORDER = "__last", "__changes", "__order"
-# A MERGE takes its mark from the session, and the flows of a pipeline may share one.
+# A MERGE takes its mark from the session's settings, and the flows of a pipeline may share a session.
 _MERGING = threading.Lock()
 
 
@@ -38,32 +43,32 @@ class TransactionId:
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaTable:
-    """A table that batches are written to."""
+class DeltaWriter:
+    """Writes batches to a table, each as one commit."""
 
     log: DeltaLog
 
     def has(self, mark: TransactionId) -> bool:
-        """Whether the table has this batch."""
+        """Whether the table holds this batch."""
         last = self.log.mark(mark.application)
         return last is not None and last >= mark.version
 
     def create_if_missing(self, columns: StructType, partition_by: Sequence[str]) -> None:
-        """Make an empty table of these columns where there is none."""
+        """Create an empty table of these columns if there is none."""
         if not self.log.exists():
-            # What Headrace notes on a column is no property of the table.
+            # Headrace's column metadata does not belong into the table.
             plain = StructType([StructField(field.name, field.dataType, field.nullable) for field in columns.fields])
             empty = self.log.spark.createDataFrame([], plain)
             empty.write.format("delta").mode("append").partitionBy(*partition_by).save(self.log.path)
 
     def append(self, frame: DataFrame, mark: TransactionId) -> int:
-        """Add the frame's rows by running it once; how many there were. Without any there is no commit.
+        """Append the frame's rows, running it once; returns their number. Without rows there is no commit.
 
-        Spark's own append would commit the mark alone, and cannot be asked whether there are rows without running the
-        frame twice or keeping it: measured, keeping it made an append half as slow again.
+        Spark's own append would commit an empty batch too, and to count rows first the frame would have to run twice or
+        be cached: measured, caching makes an append half as slow again.
         """
         transaction = self.log.java.startTransaction()
-        # To have read it lets Delta refuse this commit when another writer marks the batch at the same time.
+        # Reading it makes Delta refuse this commit when another writer marks the batch at the same time.
         transaction.txnVersion(mark.application)
         files = transaction.writeFiles(frame._jdf)
         rows = sum(int(file.numLogicalRecords().get()) for file in listed(files))
@@ -75,12 +80,12 @@ class DeltaTable:
             operation = getattr(delta, "DeltaOperations$StreamingUpdate")(
                 append, mark.application, mark.version, some(None)
             )
-            with self._alone(mark):
+            with self._unless_fenced(mark):
                 transaction.commit(files.appended(written), operation)
         return rows
 
     def upsert(self, frame: DataFrame, key: Sequence[str], mark: TransactionId) -> tuple[int, int]:
-        """Merge the last change of each key into the table; how many changes there were, and how many counted."""
+        """Merge the last change of each key into the table; returns the number of changes and of keys."""
         last = last_changes(frame, key).persist()
         try:
             kept, rows = last.agg(F.count("*"), F.coalesce(F.sum(_CHANGES), F.lit(0))).first() or (0, 0)
@@ -91,8 +96,8 @@ class DeltaTable:
             last.unpersist()
 
     @contextmanager
-    def _alone(self, mark: TransactionId) -> Iterator[None]:
-        """Fail as a driver does that another one has overtaken, when Delta finds the same mark made meanwhile."""
+    def _unless_fenced(self, mark: TransactionId) -> Iterator[None]:
+        """Fail as fenced when Delta finds that the same batch has been committed meanwhile."""
         try:
             yield
         except (Py4JJavaError, PySparkException) as problem:
@@ -113,7 +118,7 @@ class DeltaTable:
         last.createTempView(view)
         try:
             marked = _settings(spark, {APPLICATION: mark.application, VERSION: str(mark.version)})
-            with _MERGING, marked, self._alone(mark):
+            with _MERGING, marked, self._unless_fenced(mark):
                 spark.sql(
                     f"MERGE INTO delta.{quoted(self.log.path)} AS target USING {view} AS source ON {same} "
                     f"WHEN MATCHED AND {gone} THEN DELETE "
@@ -127,8 +132,8 @@ class DeltaTable:
 
 
 def last_changes(frame: DataFrame, key: Sequence[str]) -> DataFrame:
-    """The last row of each key, with the number of its rows; rows of one key stand in order in one partition."""
-    # The names of columns may have dots in them.
+    """The last row of each key, with the number of its rows; rows of one key are in order in one partition."""
+    # Column names may contain dots.
     keys = [F.col(quoted(name)) for name in key]
     ordered = frame.withColumn(_ORDER, F.monotonically_increasing_id())
     newest_first = Window.partitionBy(*keys).orderBy(F.col(_ORDER).desc())
@@ -139,7 +144,7 @@ def last_changes(frame: DataFrame, key: Sequence[str]) -> DataFrame:
 
 
 def quoted(name: str) -> str:
-    """A name that SQL text may hold, whatever is in it.
+    """A quoted identifier in SQL text.
 
     >>> quoted("a `b`")
     '`a ``b```'
@@ -153,7 +158,7 @@ def _assigned(names: Sequence[str]) -> str:
 
 @contextmanager
 def _settings(spark: SparkSession, chosen: Mapping[str, str]) -> Iterator[None]:
-    """Settings of a session for a moment."""
+    """Settings of a session for the length of the block."""
     before = {name: spark.conf.get(name, None) for name in chosen}
     for name, value in chosen.items():
         spark.conf.set(name, value)
@@ -165,3 +170,43 @@ def _settings(spark: SparkSession, chosen: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, earlier)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DeltaTable:
+    """The newest version of a Delta table, read by the Spark session that runs the pipeline."""
+
+    path: str
+
+    def columns(self) -> Mapping[str, pl.DataType]:
+        """The table's columns now."""
+        log = DeltaLog(self._spark(), self.path)
+        if not log.exists():
+            raise HeadraceError(
+                "TABLE_MISSING", f"there is no Delta table at {self.path!r}. Create it before the start."
+            )
+        return polars_schema(log.schema())
+
+    def read(self) -> pl.DataFrame:
+        """All rows of the newest version."""
+        columns = self.columns()
+        rows = pl.from_arrow(self._spark().read.format("delta").load(self.path).toArrow())
+        assert isinstance(rows, pl.DataFrame)
+        return fitted(rows, columns, table=f"small table {self.path!r}")
+
+    def _spark(self) -> SparkSession:
+        from pyspark.sql import SparkSession
+
+        return SparkSession.active()
+
+    def __repr__(self) -> str:
+        return f"hr.delta_table({self.path!r})"
+
+
+def delta_table(path: str | os.PathLike[str]) -> DeltaTable:
+    """A Delta table as a small table, for ``hr.broadcast_join``.
+
+    >>> delta_table("s3a://lake/rates")
+    hr.delta_table('s3a://lake/rates')
+    """
+    return DeltaTable(table_place(path))

@@ -1,4 +1,4 @@
-"""Files, exactly once: a batch appears as one folder by one rename, and counts once a commit file lists it."""
+"""The file sink: a batch is one folder, renamed into place, and counts once a commit file lists it; exactly once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Format = Literal["parquet", "json"]
 
 @dataclass(frozen=True, slots=True)
 class FileSink(DriverSink):
-    """A folder of Parquet or JSON-lines files, one subfolder for each batch that had rows."""
+    """A folder of Parquet or JSON-lines files, with a subfolder for each batch that had rows."""
 
     path: str
     format: Format
@@ -40,9 +40,9 @@ class FileSink(DriverSink):
         return "exactly_once"
 
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
-        """Tasks write parts to a staging folder; the driver renames it and lists its files."""
+        """Tasks write files to a staging folder; the driver renames it and lists the files."""
         root = Path(self.path).absolute()
-        # By its own id, not its name: a new checkpoint must not take the batches of an old one for its own.
+        # By its id, not its name: a new checkpoint must not take an old one's batches for its own.
         writer = f"{batch.id or batch.flow}.{batch.output}"
         name = f"{writer}-{batch.generation:04d}-{batch.batch:010d}"
         for left_over in (root / STAGING).glob(f"{writer}-*"):
@@ -62,12 +62,12 @@ class FileSink(DriverSink):
         return Written(out, rows)
 
     def write_parts(self, frame: DataFrame, staging: Path) -> list[Row]:
-        """Run the frame once; every task writes its rows to one file, named in what it returns."""
+        """Run the frame once; every task writes one file and returns its name."""
         part = _part_writer(str(staging), self.format)
         return frame.mapInArrow(part, "file STRING, out BIGINT, rows BIGINT").collect()
 
     def publish(self, staging: Path, folder: Path) -> None:
-        """Make a batch's folder appear as a whole; what an unlisted attempt left there is replaced."""
+        """Rename a batch's folder into place, replacing what an unlisted attempt left."""
         if folder.exists():
             shutil.rmtree(folder)
         sync_folder(staging)
@@ -75,7 +75,7 @@ class FileSink(DriverSink):
         sync_folder(folder.parent)
 
     def commit(self, file: Path, listing: dict[str, Any]) -> None:
-        """List a batch's files; from now on they count."""
+        """List a batch's files; this commits the batch."""
         write_durably(file, json.dumps(listing))
 
     def __repr__(self) -> str:
@@ -83,7 +83,7 @@ class FileSink(DriverSink):
 
 
 def to_files(path: str | os.PathLike[str], *, format: Format = "parquet") -> FileSink:
-    """Write results as files that appear batch by batch, exactly once; ``hr.read_files`` reads them back.
+    """Write results as files, batch by batch, exactly once; ``hr.read_files`` reads them back.
 
     >>> to_files("out/spend", format="json")
     hr.to_files('out/spend', format='json')

@@ -1,4 +1,4 @@
-"""Files as a small table."""
+"""Parquet and CSV files as a small table."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from headrace.schemas import parse_ddl, polars_schema, spark_schema
 
 Format = Literal["parquet", "csv"]
 HIDDEN = (".", "_")
-"""What names of files begin with that are no part of a table, such as checksums and signs of success."""
+"""Prefixes of files that are not part of a table, such as checksums and success markers."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FileTable:
-    """One file, all files of a folder, or those that a pattern names."""
+    """One file, all files of a folder, or those that match a pattern."""
 
     path: str
     format: Format
@@ -32,17 +32,17 @@ class FileTable:
         """The declared columns, else those of the Parquet files."""
         if self.schema is not None:
             return polars_schema(parse_ddl(self.schema))
-        with self._told():
-            found = self._scanned().collect_schema()
+        with self._explained():
+            found = self._scan().collect_schema()
         return polars_schema(spark_schema(found))
 
     def read(self) -> pl.DataFrame:
         """All rows."""
-        with self._told():
-            rows = self._scanned().collect()
+        with self._explained():
+            rows = self._scan().collect()
         return fitted(rows, self.columns(), table=f"small table {self.path!r}")
 
-    def _scanned(self) -> pl.LazyFrame:
+    def _scan(self) -> pl.LazyFrame:
         if self.format == "parquet":
             return pl.scan_parquet(self.path, hidden_file_prefix=HIDDEN)
         folder = Path(self.path)
@@ -51,8 +51,8 @@ class FileTable:
         return pl.scan_csv(shown or self.path, schema_overrides=self.columns(), infer_schema=False)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """A failure in words."""
+    def _explained(self) -> Iterator[None]:
+        """Explain a failure to read."""
         try:
             yield
         except (OSError, pl.exceptions.PolarsError) as problem:
@@ -79,7 +79,7 @@ def file_table(path: str | os.PathLike[str], *, format: Format = "parquet", sche
     if format == "csv" and schema is None:
         raise DefinitionError(
             "SCHEMA_MISSING",
-            f"small table {os.fspath(path)!r}: CSV files do not tell the types of their columns. Give them, as in "
+            f"small table {os.fspath(path)!r}: CSV files have no column types. Declare them, as in "
             "schema='currency STRING, rate DOUBLE'.",
         )
     if schema is not None:

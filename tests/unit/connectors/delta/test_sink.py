@@ -9,8 +9,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from headrace.connectors.base.sink import Sink
-from headrace.connectors.delta.fit import check_fit
-from headrace.connectors.delta.sink import to_delta
+from headrace.connectors.delta.sink import check_fit, to_delta
 from headrace.connectors.delta.table import quoted
 from headrace.errors import HeadraceError
 from headrace.schemas import parse_ddl
@@ -92,8 +91,8 @@ def test_a_table_may_have_more_columns_and_what_is_nullable_in_it_may_differ() -
 
 
 def test_other_folders_than_the_tables_are_refused() -> None:
-    assert "it has folders by n, not by m." in _problem(Log("n BIGINT, m INT", ("n",)), "n BIGINT, m INT", ("m",))
-    assert "it has no folders, not by m." in _problem(Log("n BIGINT, m INT"), "n BIGINT, m INT", ("m",))
+    assert "it is partitioned by n, not by m." in _problem(Log("n BIGINT, m INT", ("n",)), "n BIGINT, m INT", ("m",))
+    assert "it is partitioned by no column, not by m." in _problem(Log("n BIGINT, m INT"), "n BIGINT, m INT", ("m",))
     assert "the rows lack its column 'm'" in _problem(Log("n BIGINT, m INT", ("m",)), "n BIGINT")
 
 

@@ -1,0 +1,94 @@
+"""Sinks for development and tests: the terminal and the driver's memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from headrace.connectors.base.sink import BatchIdentity, DriverSink, Guarantee, Written
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSink(DriverSink):
+    """Prints each batch that has rows as a table."""
+
+    rows: int
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """A batch that runs again is printed again."""
+        return "at_least_once"
+
+    def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
+        """Print the first rows of a batch and how many more there are."""
+        rows = frame.collect()
+        if rows:
+            title = f"{batch.flow} {batch.output}, batch {batch.batch}, {len(rows)} rows"
+            table = Table(*frame.columns, title=title, title_justify="left")
+            for row in rows[: self.rows]:
+                table.add_row(*(str(value) for value in row))
+            # Values and names must not be read as markup.
+            Console(markup=False, emoji=False).print(table)
+        return Written(len(rows), len(rows))
+
+    def __repr__(self) -> str:
+        return "hr.to_console()"
+
+
+def to_console(*, rows: int = 20) -> ConsoleSink:
+    """Print the first rows of each batch; collects all rows of a batch on the driver, so for development only.
+
+    >>> to_console()
+    hr.to_console()
+    """
+    return ConsoleSink(rows)
+
+
+_ROWS: dict[str, dict[BatchIdentity, list[dict[str, Any]]]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySink(DriverSink):
+    """Keeps rows under a name; a batch that runs again replaces itself."""
+
+    name: str
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Exactly once while the process lives; the rows are lost with it."""
+        return "exactly_once"
+
+    def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
+        """Collect a batch on the driver."""
+        rows = [row.asDict(recursive=True) for row in frame.collect()]
+        # A batch that runs again after a restart has another epoch.
+        _ROWS.setdefault(self.name, {})[replace(batch, epoch=0)] = rows
+        return Written(len(rows), len(rows))
+
+    def __repr__(self) -> str:
+        return f"hr.to_memory({self.name!r})"
+
+
+def to_memory(name: str) -> MemorySink:
+    """Keep rows in the driver's memory; ``hr.memory(name)`` returns them.
+
+    >>> to_memory("alerts")
+    hr.to_memory('alerts')
+    """
+    return MemorySink(name)
+
+
+def memory(name: str) -> list[dict[str, Any]]:
+    """The rows written to ``hr.to_memory(name)`` so far, in the order of batches.
+
+    >>> memory("nothing yet")
+    []
+    """
+    batches = _ROWS.get(name, {})
+    return [row for identity in sorted(batches, key=lambda each: each.batch) for row in batches[identity]]
