@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from headrace.connectors.base.sink import AnySink
 from headrace.durations import spoken
 from headrace.graph import FlowNode, Graph
+from headrace.node_id import NodeId
 from headrace.wheel.key_groups import KEY_GROUPS
 
 
@@ -62,18 +63,19 @@ def _place(source: Mapping[str, object]) -> str:
 def mermaid(graph: Graph) -> str:
     """Sources, steps and sinks with the edges between them."""
     lines = ["flowchart LR"]
-    lines += [f'    source.{name}[("{name}")]' for name in graph.sources]
+    lines += [f'    {NodeId("source", name)}[("{name}")]' for name in graph.sources]
     for name, node in graph.steps.items():
-        lines.append(f'    step.{name}["{name}<br/>{node.step.fingerprint["kind"]}"]')
-        lines += [f"    {given} --> step.{name}" for given in dict.fromkeys(node.inputs)]
+        here = NodeId("step", name)
+        lines.append(f'    {here}["{name}<br/>{node.step.fingerprint["kind"]}"]')
+        lines += [f"    {given} --> {here}" for given in dict.fromkeys(node.inputs)]
     for flow in graph.flows.values():
-        last = f"step.{flow.steps[-1]}" if flow.steps else f"source.{flow.sources[0]}"
+        last = NodeId("step", flow.steps[-1]) if flow.steps else NodeId("source", flow.sources[0])
         for number, sink in enumerate(flow.main_sinks):
             lines.append(f'    {last} --> flow.{flow.name}.{number}["{_label(sink)}"]')
         for side, sinks in flow.side_sinks:
             for number, sink in enumerate(sinks):
                 place = f"flow.{flow.name}.{side.step}.{side.name}.{number}"
-                lines.append(f'    step.{side.step} -. {side.name} .-> {place}["{_label(sink)}"]')
+                lines.append(f'    {NodeId("step", side.step)} -. {side.name} .-> {place}["{_label(sink)}"]')
     return "\n".join(lines)
 
 

@@ -17,7 +17,11 @@ FILE = "identity.json"
 FORMAT = 1
 
 
-def identity_of(graph: Graph, flow: FlowNode) -> dict[str, Any]:
+Definition = dict[str, Any]
+"""What identifies a flow, a source or a step, as JSON: each kind of source and step has its own fields."""
+
+
+def identity_of(graph: Graph, flow: FlowNode) -> Definition:
     """Everything that must stay the same for a flow's state and positions to stay valid."""
     return {
         "format": FORMAT,
@@ -29,14 +33,14 @@ def identity_of(graph: Graph, flow: FlowNode) -> dict[str, Any]:
     }
 
 
-def _source(graph: Graph, name: str) -> dict[str, Any]:
+def _source(graph: Graph, name: str) -> Definition:
     node = graph.sources[name]
     time = node.time
     clock = None if time is None else {"kind": time.kind, "column": time.column, "partition": time.partition}
     return {"name": name, **node.fingerprint, "time": clock}
 
 
-def _step(graph: Graph, name: str) -> dict[str, Any]:
+def _step(graph: Graph, name: str) -> Definition:
     node = graph.steps[name]
     return {
         "name": name,
@@ -56,7 +60,7 @@ class Birth:
     generation: int
 
 
-def check_identity(folder: Path, identity: dict[str, Any]) -> Birth:
+def check_identity(folder: Path, identity: Definition) -> Birth:
     """Write the identity of a new checkpoint; refuse a pipeline whose identity is not the stored one."""
     file = folder / FILE
     if not file.exists():
@@ -80,7 +84,7 @@ def check_identity(folder: Path, identity: dict[str, Any]) -> Birth:
     return birth
 
 
-def _compare(error: str, what: str, stored: list[dict[str, Any]], given: list[dict[str, Any]], folder: Path) -> None:
+def _compare(error: str, what: str, stored: list[Definition], given: list[Definition], folder: Path) -> None:
     names_then, names_now = [each["name"] for each in stored], [each["name"] for each in given]
     if names_then != names_now:
         raise HeadraceError(
@@ -120,5 +124,5 @@ def _columns_changed(then: dict[str, str], now: dict[str, str]) -> str:
     return f"now {', '.join(parts)}"
 
 
-def _shown(definitions: list[dict[str, Any]]) -> str:
+def _shown(definitions: list[Definition]) -> str:
     return "; ".join(str(each.get("definition") or json.dumps(each)) for each in definitions)

@@ -11,11 +11,11 @@ import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from headrace.errors import HeadraceError
+from headrace.json_codec import from_text, to_text
 from headrace.storage import named_first, write_durably
 
 
@@ -40,6 +40,7 @@ FOLDER = "lease"
 RENEWED_SECONDS = 2.0
 EXPIRES_SECONDS = 10.0
 KEPT_LEASES = 10
+LEASE_FORMAT = 1
 # When the clock of the machine is set, all its processes seem to have started a little earlier or later.
 CLOCK_SET_SECONDS = 2.0
 
@@ -57,7 +58,7 @@ class Lease:
         if newest is not None and newest > self.epoch:
             raise HeadraceError(
                 "LEASE_LOST",
-                f"{_shown(_read(Path(self.folder), newest))} has taken over checkpoint "
+                f"{_read(Path(self.folder), newest)} has taken over checkpoint "
                 f"{str(Path(self.folder).parent)!r} (epoch {newest}) while this driver (epoch {self.epoch}) did not "
                 "renew its lease. This driver writes nothing more.",
             )
@@ -91,7 +92,7 @@ class Renewal:
         self._released.set()
         self._thread.join()
         if self.lease.file.exists():
-            write_durably(self.lease.file, json.dumps({**_holder(), "released": True}))
+            write_durably(self.lease.file, to_text(LeaseHolder.this_process(released=True), format=LEASE_FORMAT))
 
 
 def take_lease(checkpoint: Path) -> Lease:
@@ -111,13 +112,13 @@ def take_lease(checkpoint: Path) -> Lease:
 
 def _refuse_if_held(folder: Path, epoch: int) -> None:
     holder = _read(folder, epoch)
-    if holder.get("released") or _has_ended(holder):
+    if holder.released or holder.has_ended:
         return
     age = time.time() - Lease(str(folder), epoch).file.stat().st_mtime
     if age < EXPIRES_SECONDS:
         raise HeadraceError(
             "CHECKPOINT_IN_USE",
-            f"checkpoint {str(folder.parent)!r} is being written by {_shown(holder)}, which renewed its lease "
+            f"checkpoint {str(folder.parent)!r} is being written by {holder}, which renewed its lease "
             f"{age:.0f} s ago. Stop it first; a driver that hangs is replaced once its lease is "
             f"{EXPIRES_SECONDS:.0f} s old.",
         )
@@ -126,39 +127,48 @@ def _refuse_if_held(folder: Path, epoch: int) -> None:
 def _create(file: Path) -> bool:
     """Make the file appear whole, unless another driver was quicker."""
     unfinished = file.with_name(f".{uuid.uuid4().hex}")
-    write_durably(unfinished, json.dumps(_holder()))
+    write_durably(unfinished, to_text(LeaseHolder.this_process(), format=LEASE_FORMAT))
     return named_first(unfinished, file)
 
 
-def _holder() -> dict[str, Any]:
-    me = psutil.Process()
-    return {"host": socket.gethostname(), "pid": me.pid, "started": me.create_time()}
+@dataclass(frozen=True, slots=True)
+class LeaseHolder:
+    """The process that took a lease."""
 
+    host: str
+    pid: int
+    started: float
+    released: bool = False
 
-def _has_ended(holder: dict[str, Any]) -> bool:
-    """Whether the holder certainly lives no more; of another machine's processes nothing is certain."""
-    if holder["host"] != socket.gethostname():
-        return False
-    try:
-        process = psutil.Process(holder["pid"])
-        another = abs(process.create_time() - holder["started"]) > CLOCK_SET_SECONDS
-        return another or bool(process.status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
+    @classmethod
+    def this_process(cls, *, released: bool = False) -> LeaseHolder:
+        """The process that this code runs in."""
+        me = psutil.Process()
+        return cls(socket.gethostname(), me.pid, me.create_time(), released)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is certainly gone; of another machine's processes nothing is certain."""
+        if self.host != socket.gethostname():
+            return False
+        try:
+            process = psutil.Process(self.pid)
+            another = abs(process.create_time() - self.started) > CLOCK_SET_SECONDS
+            return another or bool(process.status() == psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return True
+
+    def __str__(self) -> str:
+        since = datetime.fromtimestamp(self.started, UTC)
+        return f"process {self.pid} on {self.host} (started {since:%Y-%m-%d %H:%M:%S} UTC)"
 
 
 def _newest(folder: Path) -> int | None:
     return max((int(file.stem) for file in folder.glob("[0-9]*.json")), default=None)
 
 
-def _read(folder: Path, epoch: int) -> dict[str, Any]:
-    held: dict[str, Any] = json.loads(Lease(str(folder), epoch).file.read_text(encoding="utf-8"))
-    return held
-
-
-def _shown(holder: dict[str, Any]) -> str:
-    since = datetime.fromtimestamp(holder["started"], UTC)
-    return f"process {holder['pid']} on {holder['host']} (started {since:%Y-%m-%d %H:%M:%S} UTC)"
+def _read(folder: Path, epoch: int) -> LeaseHolder:
+    return from_text(LeaseHolder, Lease(str(folder), epoch).file.read_text(encoding="utf-8"), format=LEASE_FORMAT)
 
 
 def brings_rows(spark_checkpoint: Path, batch: int) -> bool:
