@@ -1,4 +1,4 @@
-"""Changelogs: flat rows that say what happened to a table, as every source, step and sink understands them.
+"""Changelogs: flat rows that describe changes of a table, in the form that all sources, steps and sinks share.
 
 A changelog has the table's own columns, ``change``, ``position`` and an event time. An update is two rows of one
 position, before and after; without a before image it is ``update_after`` alone. An update that changes the primary key
@@ -23,7 +23,7 @@ UNCHANGED = "unchanged"
 """The column, where a source has it, that names the columns whose values were not sent because they stayed the same."""
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = "insert", "update_before", "update_after", "delete"
 SETTING, REMOVING = (INSERT, UPDATE_AFTER), (DELETE, UPDATE_BEFORE)
-"""What puts a row in its key's place, and what takes the key's row away."""
+"""Changes that set the row of a key, and changes that remove it."""
 CHANGES = (*SETTING, *REMOVING)
 CHANGELOG: Mapping[str, pl.DataType] = {CHANGE: pl.String(), POSITION: pl.String()}
 """The columns that make rows a changelog, beside the table's own and the event time."""
@@ -50,7 +50,7 @@ def sortable(number: pl.Expr) -> pl.Expr:
 
 
 def is_setting() -> pl.Expr:
-    """Whether a row of a changelog puts its row in place; it takes one away otherwise.
+    """Whether a change sets the row of its key; otherwise it removes it.
 
     >>> pl.DataFrame({"change": ["insert", "delete"]}).select(is_setting())["change"].to_list()
     [True, False]
@@ -61,7 +61,7 @@ def is_setting() -> pl.Expr:
 def check_changelog(
     step: str, schema: Mapping[str, pl.DataType], *, side: str = "the rows", placed: bool = True
 ) -> None:
-    """A step that takes a changelog is given one; ``placed`` tells whether its changes need a position.
+    """Check that a step that takes a changelog gets one; ``placed`` says whether its changes need a position.
 
     >>> check_changelog("orders", {"id": pl.Int64(), "change": pl.String(), "position": pl.String()})
     """

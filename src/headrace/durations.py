@@ -1,4 +1,4 @@
-"""Durations as authors write them, kept as integer microseconds inside."""
+"""Durations: text or timedelta outside, integer microseconds inside."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def microseconds(duration: Duration, *, argument: str) -> int:
 
 
 def positive_microseconds(duration: Duration, *, argument: str) -> int:
-    """A duration that must be longer than nothing.
+    """A duration that must be positive.
 
     >>> positive_microseconds("2 milliseconds", argument="gap")
     2000
@@ -79,7 +79,7 @@ def not_too_long(length: int, duration: Duration, *, argument: str) -> int:
 
 
 def spoken(length: int) -> str:
-    """Microseconds in the author's words; weeks are said when they say it all.
+    """Microseconds as text that can be given as a duration again; weeks only where nothing is left over.
 
     >>> spoken(90_000_000)
     '1 minute 30 seconds'

@@ -1,4 +1,4 @@
-"""Errors that name what was given, why it is wrong and what to do."""
+"""Errors: what is wrong, why, and what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-_NOT_THE_AUTHORS = (str(Path(__file__).resolve().parent), str(Path(sysconfig.get_path("stdlib")).resolve()))
+_NOT_USER_CODE = (str(Path(__file__).resolve().parent), str(Path(sysconfig.get_path("stdlib")).resolve()))
 
 
 _REPORTED = re.compile(r"headrace\.[\w.]+: \[([A-Z_]+)\] ([^\n]+)")
@@ -27,7 +27,7 @@ class HeadraceError(Exception):
 
 
 def reported(error: BaseException) -> HeadraceError | None:
-    """The error of ours that another process reported, found in what Spark made of it.
+    """The Headrace error inside an error that Spark raised for another process.
 
     >>> reported(RuntimeError("Traceback ...\\nheadrace.errors.HeadraceError: [FENCED] a newer driver writes.\\n"))
     HeadraceError('[FENCED] a newer driver writes.')
@@ -39,19 +39,19 @@ def reported(error: BaseException) -> HeadraceError | None:
 class DefinitionError(HeadraceError):
     """A mistake in a pipeline's definition, raised before any data is read.
 
-    The message ends with the author's own source line.
+    The message ends with the line of the user's code that caused it.
     """
 
     def __init__(self, id: str, message: str) -> None:
-        where = authors_line()
+        where = user_line()
         super().__init__(id, message if where is None else f"{message} (at {where})")
 
 
-def authors_line() -> str | None:
-    """The innermost line of the call stack that belongs to the author, as ``file:line: code``."""
+def user_line() -> str | None:
+    """The innermost line of the call stack that is the user's code, as ``file:line: code``."""
     for frame in reversed(traceback.extract_stack()):
         path = str(Path(frame.filename).resolve())
-        ours = path.startswith(_NOT_THE_AUTHORS) or "site-packages" in path
+        ours = path.startswith(_NOT_USER_CODE) or "site-packages" in path
         if not ours and not frame.filename.startswith("<"):
             return f"{Path(frame.filename).name}:{frame.lineno}: {frame.line}"
     return None

@@ -1,4 +1,4 @@
-"""The pipeline's graph: sources, steps and flows as the author's function names them, one after the other."""
+"""The graph of a pipeline: its sources, steps and flows, in the order of their definition."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class SourceNode:
     time: Any = None
     """The declared time strategy, or None for a source whose flows have no event time."""
     changes: bool = False
-    """Whether its rows are a changelog, in which a row may take an earlier one back."""
+    """Whether its rows are a changelog, in which a row may retract an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ class Graph:
         return None if function is None else self._functions.get(function)
 
     def origin_of(self, frame: DataFrame) -> Origin | None:
-        """Where this very DataFrame comes straight from, with nothing of the author's in between."""
+        """Where this very DataFrame comes straight from, with nothing of the user's in between."""
         entry = self._origins.get(id(frame))
         return None if entry is None else entry[1]
 

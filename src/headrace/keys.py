@@ -1,4 +1,4 @@
-"""The columns of a key, as authors write them."""
+"""The key argument of sources, steps and sinks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Key = str | Sequence[str] | None
 
 
 def key_columns(key: Key, *, argument: str = "key") -> tuple[str, ...]:
-    """The key columns as an author gives them: one, several, or none.
+    """The columns of a key argument: one name, several, or none.
 
     >>> key_columns("account"), key_columns(None)
     (('account',), ())
@@ -26,7 +26,7 @@ def key_columns(key: Key, *, argument: str = "key") -> tuple[str, ...]:
 
 
 def said_key(key: tuple[str, ...]) -> str | list[str] | None:
-    """The key columns as an author would write them.
+    """Key columns as a key argument, for printing.
 
     >>> said_key(("account",))
     'account'

@@ -1,4 +1,4 @@
-"""Schemas as Spark, Polars and Arrow write them, converted in one place."""
+"""Schemas of Spark, Polars and Arrow, and the conversions between them."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def parse_ddl(text: str) -> spark.StructType:
 
 
 def type_of(node: exp.DataType, text: str) -> spark.DataType:
-    """The Spark type that a parsed SQL type means; ``text`` is what the author wrote."""
+    """The Spark type that a parsed SQL type means; ``text`` is the whole schema, for errors."""
     kind = node.this
     if isinstance(kind, exp.Interval):
         return _interval(kind, text)

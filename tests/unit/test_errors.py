@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 import headrace as hr
-from headrace.errors import DefinitionError, HeadraceError, authors_line
+from headrace.errors import DefinitionError, HeadraceError, user_line
 
 
 def test_an_error_has_its_id_in_front_and_as_an_attribute() -> None:
@@ -40,9 +40,7 @@ def test_the_line_is_the_innermost_of_the_author_not_of_the_package() -> None:
 
 def test_code_that_has_no_file_is_passed_over() -> None:
     found: dict[str, str | None] = {}
-    exec(
-        compile("found['line'] = authors_line()", "<typed in>", "exec"), {"found": found, "authors_line": authors_line}
-    )
+    exec(compile("found['line'] = user_line()", "<typed in>", "exec"), {"found": found, "user_line": user_line})
     line = found["line"]
     assert line is not None
     assert line.startswith("test_errors.py:")

@@ -48,14 +48,14 @@ class BatchRecord:
     watermarks: Mapping[str, int]
     time_bounds: Mapping[str, TimeBounds] = field(metadata={"json": "edges"})
     wake: Mapping[str, tuple[int, ...]]
-    """Key groups of each step in which something is due, so they are called even without rows."""
+    """The key groups of each step in which something is due: they are called even without rows."""
     drain: bool
     generation: int = 0
     """Sinks' marks are compared by (flow, generation, batch)."""
     writers: Mapping[str, int] = field(default_factory=dict)
-    """Among how many writers the rows of each sink are dealt out."""
+    """The number of writers of each sink."""
     epoch: int = 0
-    """The lease of the driver that decided."""
+    """The lease epoch of the driver that planned it."""
     tables: Mapping[str, int] = field(default_factory=dict)
     """The version of its small table that each step reads."""
 

@@ -1,4 +1,4 @@
-"""Where a row's time comes from, which times are believable, and how far the watermark trails behind."""
+"""Time strategies: where a row's time comes from, which times are valid, and how far the watermark trails behind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def instant(moment: datetime | str, *, argument: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ValidTimes:
-    """The event times a gate lets in; rows outside become dead letters and never move the watermark."""
+    """The event times to accept; rows outside become dead letters and never move the watermark."""
 
     not_before: int | None
     max_future: int | None
@@ -100,7 +100,7 @@ def event_time(
     partition: str | None = None,
     when_all_idle: Literal["hold", "advance"] = "hold",
 ) -> TimeStrategy:
-    """Rows happened when ``column`` says; the watermark trails the highest time seen by ``out_of_order``.
+    """A row's time is in ``column``; the watermark trails the highest time seen by ``out_of_order``.
 
     >>> event_time("at", out_of_order="10 seconds")
     hr.event_time('at', out_of_order='10 seconds')
@@ -121,7 +121,7 @@ def event_time(
 
 
 def ingestion_time(column: str = "ingested_at") -> TimeStrategy:
-    """Rows happened when they arrived (a file's modification time); for monitoring, not for business windows.
+    """A row's time is its arrival (a file's modification time); for monitoring, not for business windows.
 
     >>> ingestion_time()
     hr.ingestion_time('ingested_at')
@@ -130,7 +130,7 @@ def ingestion_time(column: str = "ingested_at") -> TimeStrategy:
 
 
 def processing_time(column: str = "processed_at") -> TimeStrategy:
-    """Rows happen when their batch runs, by the batch's logged clock; for monitoring, not for business windows.
+    """A row's time is its batch's logged clock; for monitoring, not for business windows.
 
     >>> processing_time()
     hr.processing_time('processed_at')

@@ -1,4 +1,4 @@
-"""Keys that so many rows have that one task gets much more work than the others."""
+"""Hot keys: keys with so many rows that one task gets much more work than the others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def hot_keys(reports: BatchReports) -> dict[str, tuple[HotKey, ...]]:
 
 
 def hot_key_findings(graph: Graph, checkpoint: Path) -> list[Finding]:
-    """What the newest batches of a checkpoint say about hot keys."""
+    """Findings about hot keys in the newest batches of a checkpoint."""
     found = []
     for flow in graph.flows.values():
         newest: dict[str, HotKey] = {}

@@ -1,4 +1,4 @@
-"""Findings about a definition: what is worth knowing before it runs."""
+"""Findings about a definition, before it runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LATE_OUTPUTS = ("late", "late_right")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing worth knowing: what, why and what to do are in its message."""
+    """One finding; its message says what, why and what to do."""
 
     id: str
     severity: Literal["error", "warning", "note"]
@@ -26,7 +26,7 @@ class Finding:
 
 
 def findings(graph: Graph) -> list[Finding]:
-    """What is worth knowing about a graph; mistakes are errors when it is defined."""
+    """Warnings and notes about a graph; mistakes are errors when it is defined."""
     return [*_clocks(graph), *_late_rows(graph), *_sinks(graph), *_lives(graph)]
 
 

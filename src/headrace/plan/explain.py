@@ -25,9 +25,7 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
         lines.append(f"    source {name}: {_place(source.fingerprint)}, {source.time!r}")
         if source.time is not None and source.time.kind == "event":
             ahead = source.time.accept.max_future
-            guard = (
-                "any time ahead is believed" if ahead is None else f"more than {spoken(ahead)} ahead is a dead letter"
-            )
+            guard = "any time ahead is valid" if ahead is None else f"more than {spoken(ahead)} ahead is a dead letter"
             named = "each partition" if source.divided else "the whole source"
             whole = named if source.time.partition is None else f"each {source.time.partition}"
             lines.append(

@@ -20,9 +20,9 @@ AIM = 0.8
 WARM_AFTER = 2
 """The first batches of a process load and compile code, and say nothing about the next."""
 REMEMBERED = 12
-"""So many batches tell what a batch costs before its first row."""
+"""From so many batches the cost of an empty one is estimated."""
 ENOUGH = 3
-"""Fewer batches tell nothing about that: one odd one among two would pass for its cost."""
+"""Fewer give no estimate: one odd batch among two would distort it."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Pace:
         self.cap = min(max(SMALLEST_CAP, int(fitting)), self.largest or 2 * self.cap)
 
     def seconds_of_an_empty_batch(self) -> float:
-        """What a line through the last batches says; 0 while they are too few, or too much of one size, to tell."""
+        """Estimated by a line through the last batches; 0 while they are too few or too similar in size."""
         rows, seconds = zip(*self.seen, strict=True)
         if len(rows) < ENOUGH or max(rows) < 1.25 * min(rows):
             return 0.0
@@ -75,7 +75,7 @@ class Pace:
 
 
 class Throttle:
-    """Tells the sources of a flow how many rows a batch may take; they read it before each batch, without a restart."""
+    """Sets how many rows of each source a batch of a flow may take; sources read it before each batch."""
 
     def __init__(self, mode: Mode, flow: str, sources: Mapping[str, Path | None]) -> None:
         self._flow = flow
@@ -94,7 +94,7 @@ class Throttle:
             earlier = [cap for folder in self._folders if (cap := cap_of(folder, flow)) is not None]
             self._pace = Pace(mode.interval / 1_000_000, min(earlier, default=FIRST_CAP), mode.max_rows)
             self.cap = self._pace.cap
-        self._tell()
+        self._set_caps()
 
     def learn(self, *, rows: int, seconds: float) -> None:
         """Take in how long a batch took."""
@@ -102,9 +102,9 @@ class Throttle:
             self._pace.learn(rows=rows, seconds=seconds)
             if self._pace.cap != self.cap:
                 self.cap = self._pace.cap
-                self._tell()
+                self._set_caps()
 
-    def _tell(self) -> None:
+    def _set_caps(self) -> None:
         for folder in self._folders:
             if self.cap is None:
                 remove_cap(folder, self._flow)

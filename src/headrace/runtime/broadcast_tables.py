@@ -1,4 +1,4 @@
-"""Small tables where a flow is driven: read again from time to time, kept in the versions that a batch may need."""
+"""The driver's side of broadcast tables: refreshed from time to time, kept in the versions that a batch may need."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from headrace.wheel.task import table_file
 
 
 @dataclass(slots=True)
-class Kept:
-    """What is known of one step's table."""
+class TableState:
+    """The state of one step's table."""
 
     version: int
     """The newest version, 0 when there is none."""
@@ -33,7 +33,7 @@ class Kept:
 
 
 @dataclass(slots=True)
-class SmallTables:
+class BroadcastTables:
     """The tables of a flow's steps.
 
     A version is a file that is there before the first batch that names it, and stays while a batch may run again.
@@ -41,19 +41,19 @@ class SmallTables:
 
     folder: Path
     steps: Mapping[str, BroadcastJoin]
-    _kept: dict[str, Kept] = field(default_factory=dict)
+    _states: dict[str, TableState] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._kept = {name: Kept(max(self._stored(name), default=0)) for name in self.steps}
+        self._states = {name: TableState(max(self._stored(name), default=0)) for name in self.steps}
 
     def versions(self, clock: int) -> dict[str, int]:
         """The version of each table for a batch at this time; a table is read when it has not been for long enough."""
         for name, step in self.steps.items():
-            kept = self._kept[name]
+            kept = self._states[name]
             if kept.read_at is None or not 0 <= clock - kept.read_at < step.refresh:
                 self._refresh(step, kept)
                 kept.read_at = clock
-        return {name: kept.version for name, kept in self._kept.items()}
+        return {name: kept.version for name, kept in self._states.items()}
 
     def forget(self, needed: Mapping[str, int]) -> None:
         """Remove versions older than those of a batch that is done: no earlier one runs again."""
@@ -70,16 +70,16 @@ class SmallTables:
 
     def read_in(self, record: BatchRecord) -> dict[str, TableVersion]:
         """For the history: the versions that a batch read."""
-        return {name: TableVersion(version, self._kept[name].problem) for name, version in record.tables.items()}
+        return {name: TableVersion(version, self._states[name].problem) for name, version in record.tables.items()}
 
     def _stored(self, name: str) -> list[int]:
         return [int(file.stem) for file in (self.folder / name).glob("[!.]*.parquet")]
 
-    def _refresh(self, step: BroadcastJoin, kept: Kept) -> None:
+    def _refresh(self, step: BroadcastJoin, kept: TableState) -> None:
         """Read a table; when that fails the last version stays, and without one nothing can begin."""
         try:
             rows = fitted(step.table.read(), step.table_columns, table=repr(step.table))
-        # Whatever an author's own table or a driver raises, rows that come meanwhile need not wait for it.
+        # Whatever a user's table or a database driver raises: rows that come meanwhile need not wait for it.
         except Exception as problem:
             if not kept.version:
                 raise _unreadable(step, problem) from problem
@@ -103,9 +103,9 @@ class SmallTables:
         return stored.schema == rows.schema and stored.equals(rows)
 
 
-def small_tables(folder: Path, steps: Iterable[object]) -> SmallTables:
+def broadcast_tables(folder: Path, steps: Iterable[object]) -> BroadcastTables:
     """The tables of those steps that read one."""
-    return SmallTables(folder, {step.name: step for step in steps if isinstance(step, BroadcastJoin)})
+    return BroadcastTables(folder, {step.name: step for step in steps if isinstance(step, BroadcastJoin)})
 
 
 def _unreadable(step: BroadcastJoin, problem: Exception) -> HeadraceError:

@@ -20,7 +20,7 @@ from headrace.outages import clear_outages, has_outage, outages
 from headrace.plan.identity import check_identity, identity_of
 from headrace.reports import BatchReports
 from headrace.runtime.backpressure import Throttle
-from headrace.runtime.broadcast_tables import small_tables
+from headrace.runtime.broadcast_tables import broadcast_tables
 from headrace.runtime.checkpoint import Lease, brings_rows, partitions
 from headrace.runtime.modes import Mode
 from headrace.runtime.outputs import Outputs
@@ -76,7 +76,7 @@ class Flow:
             )
         writing = Writing(birth.generation, lease.epoch, self._outputs.writers)
         log = FileBatchLog(self.folder / "log")
-        self._tables = small_tables(self.folder / TABLES, [graph.steps[name].step for name in node.steps])
+        self._tables = broadcast_tables(self.folder / TABLES, [graph.steps[name].step for name in node.steps])
         keeper = TimeKeeper(topology, clock, interval=mode.interval, is_away=self._is_away)
         self.planner = Planner(keeper, log, writing=writing, complete=self._tables.complete)
         if self.planner.drained:

@@ -1,4 +1,4 @@
-"""A pipeline: the author's function, and the ways to look at it and run it."""
+"""Pipelines: define, check, explain, draw, start and run them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Pipeline:
         self.__doc__ = function.__doc__
 
     def define(self, spark: SparkSession, checkpoint: Path, **parameters: Any) -> Graph:
-        """Run the author's function; the graph of what it says. No data is read."""
+        """Run the pipeline's function and return its graph. No data is read."""
         prepare(spark)
         graph = Graph(self.name, checkpoint, reports_of(spark.sparkContext))
         with defining(graph):
@@ -158,25 +158,25 @@ class Pipeline:
         spark: SparkSession | None = None,
         **parameters: Any,
     ) -> list[Finding]:
-        """What is wrong or worth knowing about the definition, and with a checkpoint about how it has run.
+        """Findings about the definition, and with a checkpoint about how it has run.
 
         No data is read.
         """
         try:
-            graph = self._looked_at(spark, parameters)
+            graph = self._defined(spark, parameters)
             return [*findings(graph), *(hot_key_findings(graph, Path(checkpoint)) if checkpoint is not None else [])]
         except DefinitionError as error:
             return [Finding(error.id, "error", None, str(error))]
 
     def explain(self, *, spark: SparkSession | None = None, **parameters: Any) -> str:
         """Steps, state, watermark and the guarantee of each sink, as text."""
-        return explanation(self._looked_at(spark, parameters))
+        return explanation(self._defined(spark, parameters))
 
     def draw(self, *, spark: SparkSession | None = None, **parameters: Any) -> str:
         """The graph as Mermaid text."""
-        return mermaid(self._looked_at(spark, parameters))
+        return mermaid(self._defined(spark, parameters))
 
-    def _looked_at(self, spark: SparkSession | None, parameters: dict[str, Any]) -> Graph:
+    def _defined(self, spark: SparkSession | None, parameters: dict[str, Any]) -> Graph:
         with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
             return self.define(_session(self.name, spark), Path(folder), **parameters)
 

@@ -24,7 +24,7 @@ from headrace.observe.account import account_of
 from headrace.operators.placement import check_chained
 from headrace.operators.step import Step
 from headrace.reports import BatchReports, Report, ReportKey
-from headrace.runtime.broadcast_tables import small_tables
+from headrace.runtime.broadcast_tables import broadcast_tables
 from headrace.runtime.planner import Planner
 from headrace.schemas import MOMENT
 from headrace.testing.elements import At, Side
@@ -108,7 +108,7 @@ class InlineEngine:
             holdbacks={step.name: step.holdback for step in self._setting.steps},
         )
         self._caches = [StateCache() for _ in range(WORKERS)]
-        self._tables = small_tables(self._folder / TABLES, self._setting.steps)
+        self._tables = broadcast_tables(self._folder / TABLES, self._setting.steps)
         time = TimeKeeper(topology, lambda: self._setting.clock)
         self.planner = Planner(time, self._log, complete=self._tables.complete)
         if self._setting.by_hand:

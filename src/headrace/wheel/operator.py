@@ -46,7 +46,7 @@ class Applied:
     side: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """Rows of the other side outputs, by their names."""
     failed: pl.DataFrame | None = None
-    """Rows and timers for which the author's code failed: ``reason``, ``detail``, the ``row`` as JSON, ``is_timer``."""
+    """Rows and timers for which the user's code failed: ``reason``, ``detail``, the ``row`` as JSON, ``is_timer``."""
     waiting: WaitingRows | None = None
     """For a step in which rows wait: how many did and do, and how many were handled."""
     counters: Mapping[str, int] = field(default_factory=dict)

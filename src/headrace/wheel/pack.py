@@ -106,7 +106,7 @@ def _wakes(operator: AnyOperator, task: Task) -> Iterator[Blob]:
 
 
 class Packing:
-    """Judges and combines the rows of an input in one task, and tells what became of them."""
+    """Splits off late rows of an input in one task, combines the others, and reports what became of them."""
 
     def __init__(self, intake: Intake, operator: AnyOperator, task: Task) -> None:
         self._intake = intake
@@ -116,7 +116,7 @@ class Packing:
         self._pending: list[pl.DataFrame] = []
         self._late: list[pl.DataFrame] = []
         self._failed: list[pl.DataFrame] = []
-        # The share of a hot key that is dealt out is made by the step and no column of the rows.
+        # A step that spreads hot keys over tasks adds a column to the key that rows do not have.
         self._keys = KeySample(tuple(name for name in intake.key if not name.startswith("__")))
         self._in = self._accepted = self._late_rows = self._partly_late = self._dropped = 0
         self._sequence = 0

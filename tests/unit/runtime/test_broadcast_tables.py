@@ -12,7 +12,7 @@ from headrace.connectors.files.small_table import file_table
 from headrace.event_time.record import BatchRecord
 from headrace.observe.history import TableVersion
 from headrace.operators.joins.broadcast_join import broadcast_join
-from headrace.runtime.broadcast_tables import SmallTables, small_tables
+from headrace.runtime.broadcast_tables import BroadcastTables, broadcast_tables
 
 MINUTE = 60_000_000
 
@@ -28,9 +28,9 @@ def write(file: Path, level: str) -> None:
     pl.DataFrame({"id": [1], "level": [level]}).write_parquet(file)
 
 
-def started(folder: Path, source: Path) -> SmallTables:
+def started(folder: Path, source: Path) -> BroadcastTables:
     step = broadcast_join("levels", file_table(source), on="id")
-    return small_tables(folder / "tables", [step, "another step"])
+    return broadcast_tables(folder / "tables", [step, "another step"])
 
 
 def stored(folder: Path) -> list[str]:
