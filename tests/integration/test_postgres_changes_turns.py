@@ -39,7 +39,7 @@ def database(postgres: Service, name: str) -> Iterator[psycopg.Connection[Any]]:
         connection.execute(f"drop publication if exists {name}")
 
 
-class SlotSources:
+class Following:
     """A table ``(id, note)`` with another beside it, both followed through one slot, one start after the other."""
 
     def __init__(self, postgres: Service, database: psycopg.Connection[Any], name: str, folder: Path) -> None:
@@ -86,9 +86,9 @@ class SlotSources:
 
 
 @pytest.fixture
-def following(postgres: Service, database: psycopg.Connection[Any], name: str, tmp_path: Path) -> SlotSources:
+def following(postgres: Service, database: psycopg.Connection[Any], name: str, tmp_path: Path) -> Following:
     """Followed from a snapshot with one row, and with one row logged behind it."""
-    following = SlotSources(postgres, database, name, tmp_path)
+    following = Following(postgres, database, name, tmp_path)
     following.execute(f"insert into {name} values (1, 'a')")
     following.run()
     following.execute(f"insert into {name} values (2, 'b')")
@@ -152,7 +152,7 @@ CHANGES = {
             "alter publication {name} add table {name}",
         ],
         "PUBLICATION_INCOMPLETE",
-        "a table was taken out of it for a time, so changes made since then are missing",
+        "a table was removed from it for a time, so changes made since then are missing",
     ),
 }
 
@@ -160,7 +160,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("when", ["while it runs", "while it is away"])
 def test_a_table_that_can_no_longer_be_followed_is_noticed_and_the_server_forgets_nothing(
-    following: SlotSources, name: str, change: str, when: str
+    following: Following, name: str, change: str, when: str
 ) -> None:
     statements, id, words = CHANGES[change]
     # A change of the other table, with which the server would be told to forget what came before it.
@@ -180,25 +180,25 @@ def test_a_table_that_can_no_longer_be_followed_is_noticed_and_the_server_forget
 
 
 def test_a_table_that_is_taken_out_of_the_publication_is_noticed_without_any_change(
-    following: SlotSources, name: str
+    following: Following, name: str
 ) -> None:
     following.execute(f"alter publication {name} drop table {name}")
     following.run()
     assert following.failure().id == "PUBLICATION_INCOMPLETE"
 
 
-def _dead_letters(following: SlotSources, columns: dict[str, pl.DataType]) -> list[str]:
+def _dead_letters(following: Following, columns: dict[str, pl.DataType]) -> list[str]:
     reader = ChangeLogReader(following.folder, f"public.{following.name}", columns, "dead_letter")
     spans = pl.DataFrame({"first": [0], "until": [log_in(following.folder).next()]})
     return [row[1] for each in reader.read(spans, None) for row in each.dead.rows()]  # type: ignore[arg-type]
 
 
-def _turns(following: SlotSources) -> list[bool]:
+def _turns(following: Following) -> list[bool]:
     log = log_in(following.folder)
     return [log.entry(number).alters(f"public.{following.name}") for number in range(log.next())]
 
 
-def test_a_column_that_is_added_is_told_once_through_every_restart(following: SlotSources, name: str) -> None:
+def test_a_column_that_is_added_is_told_once_through_every_restart(following: Following, name: str) -> None:
     assert _turns(following) == [False, False]
     following.execute(f"alter table {name} add column more numeric(10,2)")
     for number in (3, 4, 5):
@@ -210,7 +210,7 @@ def test_a_column_that_is_added_is_told_once_through_every_restart(following: Sl
 
 
 def test_a_column_that_is_removed_stops_those_who_read_it_behind_what_was_logged_before(
-    following: SlotSources, name: str
+    following: Following, name: str
 ) -> None:
     following.execute(f"alter table {name} drop column note", f"insert into {name} values (3)")
     following.run()
@@ -223,7 +223,7 @@ def test_a_column_that_is_removed_stops_those_who_read_it_behind_what_was_logged
 
 
 def test_a_log_that_an_earlier_version_began_goes_on_and_is_watched_from_then_on(
-    following: SlotSources, name: str
+    following: Following, name: str
 ) -> None:
     file = following.folder / METADATA_FILE
     told = json.loads(file.read_text())

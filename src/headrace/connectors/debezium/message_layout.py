@@ -43,7 +43,7 @@ class MessageLayout:
     """What a schema part says of its messages."""
 
     form: MessageForm | None
-    """None where it is not said, and the message itself must be looked at."""
+    """None where the schema part does not show it; then the payload is looked at."""
     encodings: Mapping[str, ValueEncoding] = field(default_factory=dict)
 
 

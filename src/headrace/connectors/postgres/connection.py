@@ -212,9 +212,9 @@ def startup_error(problem: BaseException, server: PostgresServer) -> BaseExcepti
 
 
 def _error(problem: psycopg.Error, place: str, side: str, ids: Mapping[str, str]) -> Exception:
-    said, state = f"{place}: {summary(problem)}", problem.sqlstate or ""
+    text, state = f"{place}: {summary(problem)}", problem.sqlstate or ""
     if is_transient(problem):
-        return Unreachable(said)
+        return Unreachable(text)
     if state == _NO_PRIVILEGE or is_refused(problem):
-        return HeadraceError(f"{side}_REFUSED", f"{said}. Check user, password, database and the user's privileges.")
-    return HeadraceError(ids.get(state, f"{side}_FAILED"), f"{said} (SQLSTATE {problem.sqlstate}).")
+        return HeadraceError(f"{side}_REFUSED", f"{text}. Check user, password, database and the user's privileges.")
+    return HeadraceError(ids.get(state, f"{side}_FAILED"), f"{text} (SQLSTATE {problem.sqlstate}).")

@@ -1,4 +1,4 @@
-"""PostgreSQL with logical decoding; reached over TCP with a password only."""
+"""The development server: PostgreSQL with logical decoding, reached over TCP with a password."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.services.server import HOST, Command, Place, ServerKind, program
 
 USER = "headrace"
 DATABASE = "postgres"
-# PostgreSQL refuses to run as root; Debian's package brings this user for it.
+# PostgreSQL refuses to run as root; Debian's package creates this user for it.
 UNPRIVILEGED = "postgres"
 
 
@@ -28,7 +28,7 @@ class Postgres(ServerKind):
 
     __slots__ = ()
     name: ClassVar[str] = "postgres"
-    # The kind of stop that does not wait until all clients have left.
+    # Fast shutdown, which does not wait until all clients have disconnected.
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT
 
     def prepare(self, place: Place) -> None:
@@ -36,7 +36,7 @@ class Postgres(ServerKind):
         initdb = _program("initdb")
         user = _server_user()
         if user is not None:
-            _require_way(place.data, user)
+            _check_access(place.data, user)
             os.chown(place.data, user.pw_uid, user.pw_gid)
         place.data.chmod(0o700)
         password = secrets.token_urlsafe(24)
@@ -86,16 +86,16 @@ class Postgres(ServerKind):
         return True
 
     def url(self, place: Place) -> str:
-        """How clients that use libpq (psql, psycopg) name it: the password stays in its file."""
+        """The URL for clients that use libpq (psql, psycopg); the password stays in its file."""
         return f"postgresql://{USER}@{place.address}/{DATABASE}?passfile={quote(str(_pgpass(place)))}"
 
     def dsn(self, place: Place) -> str:
-        """The same with the password in it, for clients that do not use libpq."""
+        """The URL with the password, for clients that do not use libpq."""
         password = _pgpass(place).read_text().strip().rpartition(":")[2]
         return f"postgresql://{USER}:{password}@{place.address}/{DATABASE}"
 
     def secret_file(self, place: Place) -> Path | None:
-        """A password file as libpq reads it."""
+        """The password file for libpq."""
         return _pgpass(place)
 
 
@@ -104,7 +104,7 @@ def _pgpass(place: Place) -> Path:
 
 
 def _program(name: str) -> str:
-    # Debian keeps them out of PATH, one folder a version.
+    # Debian installs them outside of PATH, one folder per version.
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name), reverse=True)
     return program(name, package="postgresql", folders=os.pathsep.join(str(path) for path in versions))
 
@@ -118,11 +118,11 @@ def _server_user() -> pwd.struct_passwd | None:
         raise HeadraceError(
             "SERVICE_USER",
             f"PostgreSQL does not run as root, and there is no user {UNPRIVILEGED!r} to run it as. "
-            "Install Debian's package, which brings it: apt-get install postgresql",
+            "Install Debian's package, which creates it: apt-get install postgresql",
         ) from error
 
 
-def _require_way(data: Path, user: pwd.struct_passwd) -> None:
+def _check_access(data: Path, user: pwd.struct_passwd) -> None:
     for folder in data.parents:
         about = folder.stat()
         owned = about.st_uid == user.pw_uid and about.st_mode & 0o100
@@ -131,5 +131,5 @@ def _require_way(data: Path, user: pwd.struct_passwd) -> None:
             raise HeadraceError(
                 "SERVICE_FOLDER",
                 f"PostgreSQL runs as the user {user.pw_name!r}, who may not enter {folder}. "
-                "Choose a folder that everybody may enter, as one below /var/tmp.",
+                "Choose a folder that everybody may enter, such as one below /var/tmp.",
             )

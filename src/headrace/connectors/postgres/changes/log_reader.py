@@ -209,8 +209,8 @@ class ChangeLogReader:
             value = parse_values(text, kind).alias(name)
             wrong = unreadable(text, value)
             if wrong.any():
-                said = pl.lit(mismatch(name, kind, "")) + text.str.slice(0, FOUND_CHARACTERS)
-                details.append(pl.when(wrong).then(said))
+                detail = pl.lit(mismatch(name, kind, "")) + text.str.slice(0, FOUND_CHARACTERS)
+                details.append(pl.when(wrong).then(detail))
             values.append(value)
         rows = pl.DataFrame(values).hstack(head).with_columns(positions)
         if not details:

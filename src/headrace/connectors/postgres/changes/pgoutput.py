@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
@@ -55,8 +54,6 @@ class Insert:
 
     relation: int
     new: Values
-    unsent: tuple[int, ...] = ()
-    """Columns whose large (TOAST) values were not sent because they are unchanged."""
 
 
 @dataclass(slots=True)
@@ -66,6 +63,7 @@ class Update:
     relation: int
     new: Values
     unsent: tuple[int, ...]
+    """Columns whose large (TOAST) values were not sent because they are unchanged."""
     old: Values | None
     whole: bool
 
@@ -92,12 +90,11 @@ def parse_message(message: bytes) -> Message | None:
     """A message of protocol version 1; None for kinds that concern no row.
 
     >>> parse_message(b"I" + bytes([0, 0, 0, 7]) + b"N" + bytes([0, 2]) + b"n" + b"t" + bytes([0, 0, 0, 1]) + b"5")
-    Insert(relation=7, new=[None, b'5'], unsent=())
+    Insert(relation=7, new=[None, b'5'])
     """
     match message[:1]:
         case b"I":
-            new, unsent, _ = _row(message, 6)
-            return Insert(_OID.unpack_from(message, 1)[0], new, unsent)
+            return Insert(_OID.unpack_from(message, 1)[0], _row(message, 6)[0])
         case b"U":
             return _update(message)
         case b"D":
@@ -148,16 +145,15 @@ def _row(message: bytes, at: int) -> tuple[Values, tuple[int, ...], int]:
 
 def _relation(message: bytes) -> Relation:
     (id,) = _OID.unpack_from(message, 1)
-    strings = _strings(message, 5)
-    schema, at = next(strings)
-    name, at = next(strings)
+    schema, at = _string(message, 5)
+    name, at = _string(message, at)
     whole = message[at] == _FULL
     (count,) = _COUNT.unpack_from(message, at + 1)
     at += 3
     columns, key = [], []
     for _ in range(count):
         flags = message[at]
-        column, at = next(_strings(message, at + 1))
+        column, at = _string(message, at + 1)
         columns.append((column, *_TYPE.unpack_from(message, at)))
         at += _TYPE.size
         if flags & _IN_KEY:
@@ -165,9 +161,7 @@ def _relation(message: bytes) -> Relation:
     return Relation(id, f"{schema}.{name}", tuple(columns), tuple(key), whole)
 
 
-def _strings(message: bytes, at: int) -> Iterator[tuple[str, int]]:
-    """Zero-terminated strings, each with the offset behind it."""
-    while True:
-        end = message.index(b"\0", at)
-        yield message[at:end].decode(), end + 1
-        at = end + 1
+def _string(message: bytes, at: int) -> tuple[str, int]:
+    """A zero-terminated string, and the offset behind it."""
+    end = message.index(b"\0", at)
+    return message[at:end].decode(), end + 1

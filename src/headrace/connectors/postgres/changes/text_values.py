@@ -120,5 +120,5 @@ def unreadable(texts: pl.Series, values: pl.Series) -> pl.Series:
 def _clamped(texts: pl.Series, last: str, first: str) -> pl.Series:
     frame = texts.to_frame("text")
     after, before = pl.col("text").str.contains(_AFTER), pl.col("text").str.contains(_BEFORE)
-    told = pl.when(before).then(pl.lit(first)).when(after).then(pl.lit(last)).otherwise("text")
-    return frame.select(told.alias("text")).to_series()
+    clamped = pl.when(before).then(pl.lit(first)).when(after).then(pl.lit(last)).otherwise("text")
+    return frame.select(clamped.alias("text")).to_series()
