@@ -16,7 +16,7 @@ import headrace as hr
 from headrace.connectors.base.sink import Guarantee
 from headrace.observe import history
 from headrace.observe.history import HistoryEntry
-from headrace.runtime.backpressure import FIRST_CAP, WARM_AFTER
+from headrace.runtime.modes import FIRST_CAP, WARM_AFTER
 from headrace.runtime.pipeline import Pipeline
 from headrace.services.service import Service
 from tests.topics import create_topic

@@ -19,10 +19,9 @@ from headrace.observe.hot_keys import hot_keys
 from headrace.outages import clear_outages, has_outage, outages
 from headrace.plan.identity import check_identity, identity_of
 from headrace.reports import BatchReports
-from headrace.runtime.backpressure import Throttle
 from headrace.runtime.broadcast_tables import broadcast_tables
 from headrace.runtime.checkpoint import Lease, brings_rows, partitions
-from headrace.runtime.modes import Mode
+from headrace.runtime.modes import Mode, Throttle
 from headrace.runtime.outputs import Outputs
 from headrace.runtime.planner import Planner, Writing
 from headrace.storage import write_durably

@@ -1,12 +1,18 @@
-"""How a pipeline runs: batch after batch for ever, or over what is there now."""
+"""How a pipeline runs: batch after batch or over what is there now, and how many rows a batch takes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
+from headrace.connectors.base.source import cap_of, remove_cap, set_cap
 from headrace.durations import Duration, positive_microseconds, spoken
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, HeadraceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +58,102 @@ def _positive(rows: int | None) -> int | None:
     if rows is not None and rows < 1:
         raise DefinitionError("MAX_ROWS_TOO_SMALL", f"max_rows={rows} lets no row in. Give 1 or more, or leave it out.")
     return rows
+
+
+FIRST_CAP = 10_000
+SMALLEST_CAP = 1_000
+AIM = 0.8
+"""Batches aim below the target: Spark's own planning and committing comes on top."""
+WARM_AFTER = 2
+"""The first batches of a process load and compile code, and say nothing about the next."""
+REMEMBERED = 12
+"""From so many batches the cost of an empty one is estimated."""
+ENOUGH = 3
+"""Fewer give no estimate: one odd batch among two would distort it."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """Learns from each batch; halves or doubles at most, so that one odd batch does no harm.
+
+    A batch costs something before its first row. Where that alone comes near the target, batches of few rows would
+    never catch up, so they may take half as long again as an empty one.
+
+    >>> pace = Pace(target=1.0, cap=10_000, warm=2)
+    >>> pace.learn(rows=10_000, seconds=0.4)
+    >>> pace.cap
+    20000
+    >>> pace.learn(rows=20_000, seconds=4.0)
+    >>> pace.cap
+    10000
+    """
+
+    target: float
+    """Seconds that a batch may take."""
+    cap: int = FIRST_CAP
+    largest: int | None = None
+    warm: int = 0
+    """Batches seen so far."""
+    seen: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+    def __post_init__(self) -> None:
+        self.cap = min(self.cap, self.largest or self.cap)
+
+    def learn(self, *, rows: int, seconds: float) -> None:
+        """Take in how long a batch with so many rows took."""
+        self.warm += 1
+        if self.warm <= WARM_AFTER or rows == 0:
+            return
+        self.seen.append((rows, seconds))
+        if rows < 0.9 * self.cap and seconds <= self.target:
+            return
+        empty = self.seconds_of_an_empty_batch()
+        aim = max(AIM * self.target, 1.5 * empty)
+        fitting = rows * min(2.0, max(0.5, (aim - empty) / max(seconds - empty, 0.001)))
+        self.cap = min(max(SMALLEST_CAP, int(fitting)), self.largest or 2 * self.cap)
+
+    def seconds_of_an_empty_batch(self) -> float:
+        """Estimated by a line through the last batches; 0 while they are too few or too similar in size."""
+        rows, seconds = zip(*self.seen, strict=True)
+        if len(rows) < ENOUGH or max(rows) < 1.25 * min(rows):
+            return 0.0
+        _, intercept = np.polyfit(rows, seconds, 1)
+        return float(min(max(intercept, 0.0), min(seconds)))
+
+
+class Throttle:
+    """Sets how many rows of each source a batch of a flow may take; sources read it before each batch."""
+
+    def __init__(self, mode: Mode, flow: str, sources: Mapping[str, Path | None]) -> None:
+        self._flow = flow
+        self._folders = [folder for folder in sources.values() if folder is not None]
+        self._pace: Pace | None = None
+        self.cap = mode.max_rows
+        """The most rows of a source that the next batch takes."""
+        uncounted = [name for name, folder in sources.items() if folder is None]
+        if uncounted and (mode.keep_up or mode.max_rows is not None):
+            raise HeadraceError(
+                "MAX_ROWS_UNSUPPORTED",
+                f"flow {flow!r}: {mode!r} bounds the rows of a batch, but source {uncounted[0]!r} cannot count rows "
+                "ahead. Use files_per_batch=... of hr.read_files, or leave max_rows and keep_up out.",
+            )
+        if mode.keep_up:
+            earlier = [cap for folder in self._folders if (cap := cap_of(folder, flow)) is not None]
+            self._pace = Pace(mode.interval / 1_000_000, min(earlier, default=FIRST_CAP), mode.max_rows)
+            self.cap = self._pace.cap
+        self._set_caps()
+
+    def learn(self, *, rows: int, seconds: float) -> None:
+        """Take in how long a batch took."""
+        if self._pace is not None:
+            self._pace.learn(rows=rows, seconds=seconds)
+            if self._pace.cap != self.cap:
+                self.cap = self._pace.cap
+                self._set_caps()
+
+    def _set_caps(self) -> None:
+        for folder in self._folders:
+            if self.cap is None:
+                remove_cap(folder, self._flow)
+            else:
+                set_cap(folder, self._flow, self.cap)

@@ -8,8 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.errors import HeadraceError
 from headrace.runtime.checkpoint import open_checkpoint
-from headrace.runtime.session import QUERY_SETTINGS, prepare
+from headrace.runtime.session import QUERY_SETTINGS, connector_settings, prepare
 
 
 @pytest.mark.spark
@@ -39,3 +40,76 @@ def test_a_checkpoint_folder_is_made_and_left_empty(tmp_path: Path) -> None:
     folder = open_checkpoint(tmp_path / "some" / "where")
     assert folder.is_dir()
     assert list(folder.iterdir()) == []
+
+
+KAFKA = "spark-sql-kafka-0-10_2.13-4.2.0.jar"
+DELTA = "delta-spark_4.1_2.13-4.3.1.jar"
+
+
+@pytest.fixture(autouse=True)
+def no_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings of the machine that runs the tests do not count."""
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+
+
+def names(settings: dict[str, str]) -> set[str]:
+    return {Path(jar).name for jar in settings.get("spark.jars", "").split(",")}
+
+
+def test_no_connectors_change_nothing() -> None:
+    assert connector_settings([], {"spark.jars": "mine.jar"}) == {}
+
+
+def test_kafka_and_delta_bring_their_jars_and_deltas_settings() -> None:
+    settings = connector_settings(["kafka", "delta"], {})
+    assert {KAFKA, DELTA, "delta-storage-4.3.1.jar", "kafka-clients-3.9.2.jar"} <= names(settings)
+    assert settings["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
+
+
+def test_a_users_own_jars_and_extensions_stay() -> None:
+    users = {"spark.jars": "mine.jar", "spark.sql.extensions": "my.Extension"}
+    settings = connector_settings(["delta"], users)
+    assert {"mine.jar", DELTA} <= names(settings)
+    assert settings["spark.sql.extensions"] == "my.Extension,io.delta.sql.DeltaSparkSessionExtension"
+
+
+def test_a_users_own_catalog_stays() -> None:
+    settings = connector_settings(["delta"], {"spark.sql.catalog.spark_catalog": "my.Catalog"})
+    assert "spark.sql.catalog.spark_catalog" not in settings
+
+
+@pytest.mark.parametrize(
+    "users",
+    [
+        {"spark.jars": f"/somewhere/{KAFKA}"},
+        {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"},
+    ],
+)
+def test_a_connector_among_the_users_jars_is_left_alone(users: dict[str, str]) -> None:
+    assert connector_settings(["kafka"], users) == {}
+
+
+def test_a_connector_in_a_folder_of_the_class_path_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / KAFKA).touch()
+    assert connector_settings(["kafka"], {"spark.driver.extraClassPath": f"/etc:{tmp_path}/*"}) == {}
+
+
+def test_a_connector_that_spark_has_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / DELTA).touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    settings = connector_settings(["delta"], {})
+    assert "spark.jars" not in settings
+    assert "spark.sql.extensions" in settings
+
+
+def test_jars_of_sparks_defaults_are_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "spark-defaults.conf").write_text("# ours\nspark.jars  /a/one.jar,/a/two.jar\nspark.x=1\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert {"one.jar", "two.jar", KAFKA} <= names(connector_settings(["kafka"], {}))
+
+
+def test_an_unknown_connector_lists_the_known_ones() -> None:
+    with pytest.raises(HeadraceError, match=r"\[CONNECTOR_UNKNOWN\].*'kafak'.*delta, kafka"):
+        connector_settings(["kafak"], {})

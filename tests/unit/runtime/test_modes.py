@@ -6,7 +6,7 @@ import pytest
 
 import headrace as hr
 from headrace.connectors.base.source import cap_of
-from headrace.runtime.backpressure import SMALLEST_CAP, Pace, Throttle
+from headrace.runtime.modes import SMALLEST_CAP, Pace, Throttle
 
 
 def test_batches_settle_at_the_target_whatever_the_speed() -> None:
