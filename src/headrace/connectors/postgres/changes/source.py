@@ -89,8 +89,8 @@ def read_postgres_changes(
 
     The slot is created by this pipeline and belongs to its checkpoint; a missing ``publication`` is created too, under
     the slot's name. Changes are logged under ``<checkpoint>/landing/<slot>`` before the server may discard them.
-    Entries that every flow has read are removed when they are older than ``retention`` (None: never), oldest first
-    when the log exceeds ``retention_bytes`` (None: no limit).
+    Entries that every flow has read are removed when they are older than ``retention`` (None: never), and, oldest
+    first, while the log has more than ``retention_bytes`` (None: no limit).
 
     >>> import headrace as hr
     >>> @hr.pipeline
