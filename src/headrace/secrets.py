@@ -1,4 +1,4 @@
-"""Passwords and keys: values that are named in a definition, found where they are used, and never shown."""
+"""Secrets: a definition names where a password is, each process reads it there, and it is never shown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HIDDEN = "***"
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Where a secret is to be found; only the place travels to tasks, each process reads the value itself."""
+    """Where a secret is stored. Only the place is sent to tasks; each process reads the value itself."""
 
     env: str | None = None
     file: str | None = None
@@ -36,7 +36,7 @@ class Secret:
         except OSError as problem:
             raise HeadraceError(
                 "SECRET_MISSING",
-                f"the secret's file {self.file!r} cannot be read ({problem.strerror}). It must be there for the "
+                f"the secret's file {self.file!r} cannot be read ({problem.strerror}). It must exist for the "
                 "driver and for the executors.",
             ) from None
 
@@ -73,7 +73,7 @@ def hidden_password(password: str | Secret | None) -> str | Secret | None:
 
 
 def without_password(url: str) -> str:
-    """An address for people: what stands between user and host, and a password in a DSN, is hidden.
+    """A URL or DSN for people, with its password hidden.
 
     >>> without_password("redis://:hunter2@127.0.0.1:6379/0")
     'redis://:***@127.0.0.1:6379/0'
@@ -84,7 +84,7 @@ def without_password(url: str) -> str:
         words = url.split()
         return " ".join(f"password={HIDDEN}" if word.lower().startswith("password=") else word for word in words)
     parts = urlsplit(url)
-    # Redis takes a password among the options behind the question mark too.
+    # Redis also takes a password in the query.
     query = re.sub(r"(\w*password=)[^&]*", rf"\1{HIDDEN}", parts.query, flags=re.IGNORECASE)
     user, host = parts.netloc.rpartition("@")[::2]
     shown = parts.netloc if parts.password is None else f"{user.partition(':')[0]}:{HIDDEN}@{host}"
@@ -92,7 +92,7 @@ def without_password(url: str) -> str:
 
 
 def shown_options(options: Mapping[str, str | Secret]) -> dict[str, str]:
-    """Options for people: secrets and whatever is called a password or key is hidden.
+    """Options for people, with secrets and everything named like a password or key hidden.
 
     >>> shown_options({"sasl.username": "ann", "sasl.password": "hunter2"})
     {'sasl.username': 'ann', 'sasl.password': '***'}

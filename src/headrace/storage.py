@@ -1,4 +1,4 @@
-"""Opening a file wherever it lives: a local path, a ``file:`` address as Spark writes it, or another file system."""
+"""Files, local or remote, and how to write them so that they survive a crash."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from urllib.parse import unquote
 from pyarrow import fs
 
 COMMITS = "_commits"
-"""In a folder that a sink writes: the subfolder whose files list what counts."""
+"""The subfolder of a sink's folder whose files list the committed files."""
 
 
 def local_path(path: str) -> Path | None:
-    """The local path behind a plain path or ``file:`` address; None when another file system holds it.
+    """The local path of a plain path or ``file:`` URI; None on another file system.
 
-    Spark gives a file that it lists by its name as it is, but ``input_file_name()`` escapes it: the name as given comes
-    first.
+    Spark lists files by their plain names, but ``input_file_name()`` escapes them: the plain name comes first.
 
     >>> local_path("file:/data/in/monday%20morning.json").as_posix()
     '/data/in/monday morning.json'
@@ -47,7 +46,7 @@ def open_binary(path: str) -> BinaryIO:
 
 
 def write_durably(file: Path, text: str) -> None:
-    """Make a small file appear whole or not at all, and stay there after a crash of the machine."""
+    """Write a small file atomically and durably: whole or not at all, and still there after a machine crash."""
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
     with unfinished.open("w", encoding="utf-8") as stream:
@@ -59,9 +58,9 @@ def write_durably(file: Path, text: str) -> None:
 
 
 def named_first(unfinished: Path, file: Path) -> bool:
-    """Give a synced file its name for ever, unless another has it already; whichever, the unfinished name is gone.
+    """Give a synced file its final name unless that is taken; returns whether it got it. Removes the unfinished name.
 
-    Unlike a rename, a link never takes the place of what is there, so of two writers the first wins.
+    Unlike a rename, a link never replaces a file, so the first of two writers wins.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -81,7 +80,7 @@ def named_first(unfinished: Path, file: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make what was renamed into or out of a folder stay so after a crash of the machine."""
+    """Make renames in a folder survive a machine crash."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

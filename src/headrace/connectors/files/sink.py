@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from headrace.connectors.base.sink import BatchIdentity, DriverSink, Guarantee, Written
 from headrace.errors import DefinitionError
+from headrace.rendering import json_lines
 from headrace.schemas import from_arrow
-from headrace.shaping import json_lines
 from headrace.storage import COMMITS, sync_folder, write_durably
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import polars as pl
 from headrace.connectors.http.client import BUSY, FAILING, Endpoint, parse_endpoint
 from headrace.errors import DefinitionError
 from headrace.operators.lookup.service import LARGEST_ANSWER, Answer, LookupFailure, check_key_named, json_object
+from headrace.rendering import Template, parse_template
 from headrace.secrets import Secret
-from headrace.template import Template, parse_template
 
 _UNKNOWN = (404, 410)
 

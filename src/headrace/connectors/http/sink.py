@@ -13,8 +13,8 @@ from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, U
 from headrace.connectors.http.client import FAILING, Endpoint, check_permitted, parse_endpoint, summary
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
+from headrace.rendering import json_rows, refused_rows
 from headrace.secrets import Secret
-from headrace.shaping import json_rows, refused_rows
 
 _BATCH, _TIMEOUT, _RETRIES = 500, "10 seconds", 5
 _DOUBTED = 32

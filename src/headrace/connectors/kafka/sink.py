@@ -23,8 +23,8 @@ from headrace.connectors.kafka.client import Cluster, Fenced, Message, check_top
 from headrace.connectors.kafka.transactions import claim, transactions
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
+from headrace.rendering import REFUSED, json_rows
 from headrace.secrets import Secret, shown_options
-from headrace.shaping import REFUSED, json_rows
 
 Format = Literal["json", "raw"]
 OVERHEAD = 128

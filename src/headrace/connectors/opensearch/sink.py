@@ -15,9 +15,18 @@ import polars as pl
 from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, Unreachable, WriterBatch
 from headrace.connectors.http.client import BUSY, FAILING, Endpoint, check_permitted, parse_endpoint, summary
 from headrace.errors import DefinitionError, HeadraceError
+from headrace.rendering import (
+    REFUSED,
+    Changes,
+    Template,
+    flat,
+    flat_schema,
+    json_rows,
+    last_changes,
+    parse_template,
+    refused_rows,
+)
 from headrace.secrets import Secret, hidden_password
-from headrace.shaping import REFUSED, Changes, flat, flat_schema, json_rows, last_changes, refused_rows
-from headrace.template import Template, parse_template
 
 _BYTES_AT_ONCE = 5 << 20
 _TOO_LARGE = 413

@@ -16,7 +16,7 @@ from psycopg import sql
 
 from headrace.connectors.postgres.column_types import TargetColumn, sql_type
 from headrace.connectors.postgres.connection import PgConnection, summary
-from headrace.shaping import REFUSED, refused_rows
+from headrace.rendering import REFUSED, refused_rows
 
 _STAGE_NAME = "headrace_stage"
 _STAGE = sql.Identifier("pg_temp", _STAGE_NAME)

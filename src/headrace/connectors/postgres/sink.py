@@ -23,8 +23,8 @@ from headrace.connectors.postgres.target_table import (
 )
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
+from headrace.rendering import Changes, flat, flat_names, flat_schema, last_changes, refused_rows
 from headrace.secrets import Secret
-from headrace.shaping import Changes, flat, flat_names, flat_schema, last_changes, refused_rows
 
 
 @dataclass(frozen=True, slots=True, repr=False)

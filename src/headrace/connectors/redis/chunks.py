@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from headrace.connectors.redis.client import Value
-from headrace.shaping import flat, json_rows, last_changes, refused_rows
-from headrace.template import Template
+from headrace.rendering import Template, as_text, flat, json_rows, last_changes, refused_rows
 
 # Arguments of a chunk: epoch, generation, batch, chunk, chunks, rows, time to live in milliseconds (0: none),
 # number of keys to delete; then the values. Keys: the mark, those to delete, those to set.
@@ -103,7 +102,7 @@ class RedisChanges:
 def chunked(rows: pl.DataFrame, template: Template, value: Value) -> RedisChanges:
     """The last change of each key, in chunks.
 
-    >>> from headrace.template import parse_template
+    >>> from headrace.rendering import parse_template
     >>> rows = pl.DataFrame({"id": [2, 1, 1], "n": [5, 6, 7]})
     >>> chunked(rows, parse_template("n:{id}"), "json").chunks
     [RedisChunk(deletes=[], sets=['n:1', 'n:2'], values=[b'{"id":1,"n":7}', b'{"id":2,"n":5}'])]
@@ -145,15 +144,9 @@ def _texts(column: pl.Series) -> list[Text | None]:
     match column.dtype:
         case pl.Binary():
             return column.to_list()
-        case pl.Datetime(time_zone=None):
-            return column.dt.to_string("%Y-%m-%dT%H:%M:%S%.6f").to_list()
-        case pl.Datetime():
-            return column.dt.convert_time_zone("UTC").dt.to_string("%Y-%m-%dT%H:%M:%S%.fZ").to_list()
-        case pl.Duration():
-            return column.dt.to_string("iso").to_list()
         case kind if kind.is_nested():
             opening = len('{"list":')
             texts = json_rows(column.alias("list").to_frame())
             return [None if text.endswith(b":null}") else text[opening:-1] for text in texts]
-        case _:
-            return column.cast(pl.String).to_list()
+        case kind:
+            return column.to_frame().select(as_text(pl.first(), kind)).to_series().to_list()

@@ -12,8 +12,8 @@ from redis.asyncio import Redis
 
 from headrace.connectors.redis.client import RedisAddress, Value, check_value, is_passing, parse_address
 from headrace.operators.lookup.service import LARGEST_ANSWER, Answer, LookupFailure, check_key_named, json_object
+from headrace.rendering import Template, parse_template
 from headrace.secrets import Secret
-from headrace.template import Template, parse_template
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -25,9 +25,8 @@ from headrace.connectors.redis.chunks import CLAIM, RedisChanges, RedisChunk, Te
 from headrace.connectors.redis.client import RedisAddress, Value, check_value, is_passing, parse_address, run
 from headrace.durations import Duration, positive_microseconds
 from headrace.errors import HeadraceError
+from headrace.rendering import Template, flat_schema, parse_template
 from headrace.secrets import Secret
-from headrace.shaping import flat_schema
-from headrace.template import Template, parse_template
 
 
 @dataclass(frozen=True, slots=True)

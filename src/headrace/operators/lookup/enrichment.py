@@ -16,7 +16,7 @@ from headrace.operators.lookup.client import AnswerCache, Cache, LookupClient, P
 from headrace.operators.lookup.requests import Breaker, RequestLimits
 from headrace.operators.lookup.service import LookupFailure, LookupService
 from headrace.operators.rows import join_by_key
-from headrace.shaping import json_rows
+from headrace.rendering import json_rows
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.stateless import Passed
 from headrace.wheel.task import Task

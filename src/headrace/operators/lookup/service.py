@@ -18,7 +18,7 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.operators.process.value_types import Converter, converter_for
-from headrace.template import Template
+from headrace.rendering import Template
 
 
 class LookupFailure(Exception):

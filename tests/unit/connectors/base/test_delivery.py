@@ -53,7 +53,7 @@ def _folder_sink(
         def deliver(self, rows: Any, part: Any) -> Any:
             from headrace.connectors.base.sink import Delivered, Unreachable
             from headrace.outages import outages
-            from headrace.shaping import refused_rows
+            from headrace.rendering import refused_rows
 
             tries = root / f"{part.number}.tries"
             tries.parent.mkdir(parents=True, exist_ok=True)

@@ -14,8 +14,8 @@ from headrace.connectors.base.sink import TaskSink, Unreachable
 from headrace.connectors.redis.chunks import CHUNK, RedisChunk, chunked
 from headrace.connectors.redis.sink import to_redis
 from headrace.errors import DefinitionError
+from headrace.rendering import parse_template
 from headrace.secrets import secret
-from headrace.template import parse_template
 from tests.writers import Writer
 
 NOBODY = "redis://127.0.0.1:1/0"

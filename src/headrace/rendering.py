@@ -1,0 +1,251 @@
+"""Rows rendered for systems outside Spark: flat columns, the last change of each key, JSON, texts from templates."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from operator import is_
+
+import polars as pl
+import pyarrow as pa
+
+from headrace.changelog import CHANGE, REMOVING
+from headrace.errors import DefinitionError
+
+_FIRST_MOMENT, _LAST_MOMENT = -8_334_601_228_800_000_000, 8_210_266_876_799_999_999
+REFUSED = {"reason": pl.String(), "detail": pl.String(), "raw": pl.Binary()}
+"""The columns of rows that a sink refuses."""
+
+
+def flat_schema(columns: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
+    """Columns without structs: the fields of ``window`` become ``window_start`` and ``window_end``.
+
+    >>> flat_schema({"n": pl.Int64(), "window": pl.Struct({"start": pl.Date(), "end": pl.Date()})})
+    {'n': Int64, 'window_start': Date, 'window_end': Date}
+    """
+    return dict(flat(pl.DataFrame(schema=columns)).schema)
+
+
+def flat(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with the fields of structs as columns."""
+    while nested := [name for name, kind in rows.schema.items() if isinstance(kind, pl.Struct)]:
+        for name in nested:
+            fields = rows.schema[name].fields  # type: ignore[attr-defined]
+            parts = [pl.col(name).struct.field(field.name).alias(f"{name}_{field.name}") for field in fields]
+            before, after = rows.columns[: rows.columns.index(name)], rows.columns[rows.columns.index(name) + 1 :]
+            rows = rows.select(*before, *parts, *after)
+    return rows
+
+
+def flat_names(names: Sequence[str], columns: Mapping[str, pl.DataType]) -> tuple[str, ...]:
+    """The names of columns after flattening.
+
+    >>> flat_names(["n", "window"], {"n": pl.Int64(), "window": pl.Struct({"start": pl.Date(), "end": pl.Date()})})
+    ('n', 'window_start', 'window_end')
+    """
+    return tuple(column for name in names for column in flat_schema({name: columns[name]}))
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The effect of a batch on a table: rows to upsert, keys to delete, and the number of superseded rows."""
+
+    upserts: pl.DataFrame
+    deletes: pl.DataFrame
+    superseded: int
+
+
+def last_changes(rows: pl.DataFrame, key: Sequence[str]) -> Changes:
+    """The last change of each key, in the order of the rows.
+
+    >>> rows = pl.DataFrame({"id": [1, 2, 1], "n": [5, 6, 7], "change": ["insert", "insert", "delete"]})
+    >>> changes = last_changes(rows, ["id"])
+    >>> changes.upserts.rows(), changes.deletes.rows(), changes.superseded
+    ([(2, 6)], [(1,)], 1)
+    """
+    last = rows.unique(list(key), keep="last", maintain_order=True)
+    if CHANGE not in rows.columns:
+        return Changes(last, rows.select(key).clear(), rows.height - last.height)
+    gone = last[CHANGE].is_in(REMOVING)
+    return Changes(last.filter(~gone).drop(CHANGE), last.filter(gone).select(key), rows.height - last.height)
+
+
+def json_rows(rows: pl.DataFrame) -> list[bytes]:
+    """Each row as a JSON object; times in ISO 8601, decimals as text, bytes in base 64.
+
+    A time beyond the calendar (about 262,000 years) is a number of microseconds.
+
+    >>> json_rows(pl.DataFrame({"account": ["a"], "spent": [2.5]}))
+    [b'{"account":"a","spent":2.5}']
+    """
+    if rows.is_empty():
+        return []
+    return json_lines(rows).rstrip(b"\n").split(b"\n")
+
+
+def json_lines(rows: pl.DataFrame) -> bytes:
+    r"""The rows as JSON lines.
+
+    >>> json_lines(pl.DataFrame({"n": [1, 2]}))
+    b'{"n":1}\n{"n":2}\n'
+    """
+    stream = BytesIO()
+    rows.with_columns(_readable(values) for values in rows.get_columns()).write_ndjson(stream)
+    return stream.getvalue()
+
+
+def _readable(values: pl.Series) -> pl.Series:
+    """Values without bytes and without times beyond the calendar, which JSON cannot hold, in nested values too."""
+    match values.dtype:
+        case pl.Binary():
+            return values.bin.encode("base64")
+        case pl.Datetime():
+            return _within_the_calendar(values)
+        case pl.List():
+            flat_values = values.explode(empty_as_null=False, keep_nulls=False)
+            readable = _readable(flat_values)
+            return values if readable is flat_values else _lists(readable, values)
+        case pl.Struct():
+            fields = values.struct.unnest().get_columns()
+            readable_fields = [_readable(field) for field in fields]
+            if all(map(is_, fields, readable_fields)):
+                return values
+            whole = pl.DataFrame(readable_fields).to_struct(values.name)
+            return whole.zip_with(values.is_not_null(), pl.Series([None], dtype=whole.dtype))
+        case _:
+            return values
+
+
+def _lists(elements: pl.Series, like: pl.Series) -> pl.Series:
+    """Elements in lists of the same lengths as ``like``."""
+    ends = like.list.len().fill_null(0).cast(pl.Int64).cum_sum()
+    offsets = pl.concat([pl.Series([0], dtype=pl.Int64), ends.alias("")]).to_arrow()
+    missing = like.is_null().to_arrow()
+    return pl.Series(like.name, pa.LargeListArray.from_arrays(offsets, elements.to_arrow(), mask=missing))
+
+
+def _within_the_calendar(times: pl.Series) -> pl.Series:
+    """The times, or texts if one of them is beyond the calendar."""
+    number = times.to_physical()
+    written = number.is_between(_FIRST_MOMENT, _LAST_MOMENT)
+    if written.all():
+        return times
+    text = times.set(~written, None).dt.to_string("iso:strict")
+    return text.zip_with(written.fill_null(True), number.cast(pl.String))
+
+
+def refused_rows(rows: pl.DataFrame, reason: str, detail: str) -> pl.DataFrame:
+    """Rows that a sink refuses, for the dead letters.
+
+    >>> refused_rows(pl.DataFrame({"n": [1]}), "KEY_NULL", "account is null").row(0)
+    ('KEY_NULL', 'account is null', b'{"n":1}')
+    """
+    raw = json_rows(rows)
+    return pl.DataFrame({"reason": [reason] * len(raw), "detail": [detail] * len(raw), "raw": raw}, schema=REFUSED)
+
+
+_ESCAPE = "%"
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Text with columns in braces: ``texts[0] columns[0] texts[1] columns[1] ... texts[-1]``."""
+
+    texts: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    def check(self, columns: Mapping[str, pl.DataType]) -> None:
+        """Fail unless every column of the template exists and is scalar."""
+        for name in self.columns:
+            kind = columns.get(name)
+            if kind is None:
+                raise DefinitionError(
+                    "TEMPLATE_COLUMN",
+                    f"template {str(self)!r} names column {name!r}, which the rows do not have. Existing columns: "
+                    f"{', '.join(columns)}.",
+                )
+            if kind.is_nested():
+                raise DefinitionError(
+                    "TEMPLATE_COLUMN",
+                    f"template {str(self)!r} names column {name!r}, which is {kind}. Name scalar columns.",
+                )
+
+    def render(self, rows: pl.DataFrame) -> pl.Series:
+        """The text of each row, null where one of its columns is null; different values give different texts.
+
+        Values are not escaped, except in text before another column: there the separator after the column (and ``%``)
+        is percent-encoded, so that ``a-b`` and ``c`` differ from ``a`` and ``b-c``.
+
+        >>> rows = pl.DataFrame({"a": ["x-y", "x"], "b": ["z", "y-z"]})
+        >>> parse_template("{a}-{b}").render(rows).to_list()
+        ['x%2Dy-z', 'x-y-z']
+        """
+        parts: list[pl.Expr] = [pl.lit(self.texts[0])]
+        for position, name in enumerate(self.columns):
+            text, kind = self.texts[position + 1], rows.schema[name]
+            value = as_text(pl.col(name), kind)
+            if position + 1 < len(self.columns) and not kind.is_numeric():
+                value = _escaped(value, text[0], kind)
+            parts += [value, pl.lit(text)]
+        return rows.select(pl.concat_str(parts).alias("name"))["name"]
+
+    def __str__(self) -> str:
+        texts = [text.replace("{", "{{").replace("}", "}}") for text in self.texts]
+        return texts[0] + "".join(f"{{{name}}}{text}" for name, text in zip(self.columns, texts[1:], strict=True))
+
+
+def parse_template(text: str) -> Template:
+    """Parse a template; ``{{`` and ``}}`` stand for braces.
+
+    >>> template = parse_template("spend:{account}:{day}")
+    >>> template.columns, str(template)
+    (('account', 'day'), 'spend:{account}:{day}')
+    """
+    texts, columns = [""], list[str]()
+    try:
+        parsed = list(string.Formatter().parse(text))
+    except ValueError as problem:
+        raise _invalid(text, str(problem)) from None
+    for literal, name, form, conversion in parsed:
+        texts[-1] += literal
+        if name is None:
+            continue
+        if name == "" or form or conversion:
+            raise _invalid(text, "only a column's name may be between braces")
+        columns.append(name)
+        texts.append("")
+    if not columns:
+        raise _invalid(text, "it names no column, so all rows would have the same text")
+    for between in texts[1:-1]:
+        if between == "" or between[0].isalnum() or not between[0].isascii() or between[0] == _ESCAPE:
+            raise _invalid(text, "columns must be separated by a character such as ':' or '-'")
+    return Template(tuple(texts), tuple(columns))
+
+
+def _invalid(text: str, why: str) -> DefinitionError:
+    return DefinitionError("TEMPLATE_INVALID", f"template {text!r}: {why}. Write it like 'spend:{{account}}:{{day}}'.")
+
+
+def as_text(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
+    """A scalar column as text; times in ISO 8601 and UTC, bytes in hexadecimal."""
+    match kind:
+        case pl.Datetime(time_zone=None):
+            return value.dt.to_string("%Y-%m-%dT%H:%M:%S%.6f")
+        case pl.Datetime():
+            return value.dt.convert_time_zone("UTC").dt.to_string("%Y-%m-%dT%H:%M:%S%.fZ")
+        case pl.Duration():
+            return value.dt.to_string("iso")
+        case pl.Binary():
+            return value.bin.encode("hex")
+        case _:
+            return value.cast(pl.String)
+
+
+def _escaped(value: pl.Expr, separator: str, kind: pl.DataType) -> pl.Expr:
+    if not isinstance(kind, pl.String | pl.Categorical | pl.Enum):
+        return value
+    for each in (_ESCAPE, separator):
+        value = value.str.replace_all(each, f"%{ord(each):02X}", literal=True)
+    return value
