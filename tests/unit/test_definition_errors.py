@@ -239,7 +239,7 @@ MISTAKES: list[tuple[Define, str]] = [
     (
         _no_late,
         "[LATE_NOT_CHOSEN] window 'hourly' does not say what happens to late rows, so some would silently be lost. "
-        "Add .late(hr.drop()), .late(hr.side_output()) or .late(hr.update_for('5 minutes')).",
+        "Add .late(...) with hr.drop(), hr.side_output() or hr.update_for('5 minutes').",
     ),
     (
         _no_aggregates,
