@@ -273,7 +273,7 @@ MISTAKES: list[tuple[Define, str]] = [
     ),
     (
         _taken_result,
-        "[RESULT_NAME_TAKEN] window 'hourly': result 'window' has the name of a key or of a column every window has "
+        "[RESULT_NAME_TAKEN] window 'hourly': result 'window' has the name of a key or of a column of all windows "
         "(window, pane, revision, change, session_id). Choose another name.",
     ),
     (

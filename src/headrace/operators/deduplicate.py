@@ -26,9 +26,9 @@ FIRST, TIME, PLACE = "__first", "__time", "__place"
 
 @dataclass(frozen=True)
 class DeduplicateOperator:
-    """Emits a row unless one of its key was emitted whose time is nearer than ``within``.
+    """Emits a row unless one of its key was emitted less than ``within`` from it.
 
-    A state row is the key and the time of an emitted row, until no row on time can be near it.
+    A state row is the key and the time of an emitted row, until no row on time can be close to it.
     """
 
     name: str
@@ -72,7 +72,7 @@ class DeduplicateOperator:
         return {"late": self.rows.late_schema} if self.lateness.keeps_rows else {}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Set late rows aside, and drop those that have key and time of an earlier one in the frame."""
+        """Set late rows aside, and drop rows with the key and time of an earlier one in the frame."""
         on_time, late = self.rows.split_late(rows, bounds)
         on_time = canonical(on_time, self.key).with_columns(self.rows.row_time.alias(TIME))
         firsts = on_time.unique([*self.key, TIME], keep="first", maintain_order=True)
@@ -84,11 +84,11 @@ class DeduplicateOperator:
         )
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows stay as they are, in the order of their arrival; only the state counts repeats among them."""
+        """Rows stay as they are, in the order of arrival; repeats among them are counted in the state."""
         return partials
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Emit the rows that are no repeats, remember them, and forget those that no row on time can be near to."""
+        """Emit the rows that are not repeats, remember them, and drop entries that no row on time can be close to."""
         rows = partials.with_columns(self.rows.row_time.alias(TIME)).with_row_index(PLACE)
         emitted = rows[self._first_places(state, rows)].sort(TIME, PLACE)
         fresh = emitted.select(*self.key, pl.col(TIME).alias(FIRST))
@@ -103,11 +103,11 @@ class DeduplicateOperator:
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest moment at which an emitted row is forgotten."""
+        """The earliest expiry of an emitted row."""
         return Due(None if state.is_empty() else int(state.select(pl.col(FIRST).min()).item()) + self.within)
 
     def _first_places(self, state: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
-        """The places of rows that are no repeats."""
+        """The positions of rows that are not repeats."""
         known = state.select(*self.key, pl.col(FIRST).alias(TIME), pl.lit(None, pl.UInt32).alias(PLACE))
         both = with_key_numbers(pl.concat([rows.select(known.columns), known]), self.key, of=rows)
         ordered = in_key_order(both, TIME, PLACE)
@@ -121,7 +121,7 @@ class DeduplicateOperator:
 
 
 def _leaps(ordered: pl.DataFrame, within: int) -> npt.NDArray[np.int64]:
-    """From the first row of every key on, again and again the first row that is ``within`` or more behind the last."""
+    """The first row of every key, and from there on always the next row that is at least ``within`` later."""
     following = ordered.rolling(TIME, period=f"{within}i", offset="0i", closed="left", group_by=KEY_NUMBER)
     number = ordered[KEY_NUMBER].to_numpy()
     rows = len(number)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The author's rows, or the blobs of another step."""
+    """Rows of a frame, or the blobs of another step."""
 
     stream: DataFrame
     read: Read
@@ -36,19 +36,19 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Those rows of a whole for which a condition is true; both parts of one whole can be read at once."""
+    """The rows of an origin for which a condition is true; both parts of one origin can be read at once."""
 
     whole: Origin
     condition: pl.Expr
 
     @property
     def stream(self) -> DataFrame:
-        """What the whole reads."""
+        """The stream of the whole."""
         return self.whole.stream
 
     @property
     def read(self) -> Read:
-        """The rows of the whole, without the others."""
+        """Reads the whole and keeps the rows of the part."""
         whole, condition = self.whole.read, self.condition
 
         def read(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
@@ -79,7 +79,7 @@ class Halves:
 
     @classmethod
     def of(cls, origins: Sequence[Origin]) -> Halves | None:
-        """What a step's inputs are when both are parts of one whole."""
+        """The halves, when both inputs of a step are parts of one whole."""
         match origins:
             case [Part(whole, left), Part(other, right)] if whole is other:
                 return cls(whole, (left, right))
@@ -88,14 +88,14 @@ class Halves:
 
 
 def part_of(whole: Origin, condition: pl.Expr) -> Part:
-    """A part of a whole; a part of a part is one of the same whole."""
+    """A part of an origin; a part of a part belongs to the same whole."""
     if isinstance(whole, Part):
         return Part(whole.whole, whole.condition & condition)
     return Part(whole, condition)
 
 
 def origin_of(frame: DataFrame, graph: Graph) -> Origin:
-    """Where the rows of a frame come from: the author's own, unless there is nothing of the author's in between."""
+    """Where the rows of a frame come from: a node, if it is that node's very output; otherwise the frame itself."""
     return graph.origin_of(frame) or Stream(frame, _rows_as_they_are, graph.nodes_behind(frame))
 
 
@@ -119,7 +119,7 @@ def split(frame: DataFrame, left: str, right: str) -> tuple[DataFrame, DataFrame
     """
     graph = active_graph()
     whole, schema = origin_of(frame, graph), polars_schema(frame.schema)
-    graph.register_frame(frame, whole)  # so that every part of this frame is one of the same whole
+    graph.register_frame(frame, whole)  # so that all parts of this frame have the same whole
     conditions = [parse_condition(text, schema).truth(schema) for text in (left, right)]
     first, second = (
         graph.register_frame(frame.where(F.expr(text).cast("boolean")), part_of(whole, condition))

@@ -22,7 +22,7 @@ KEY, VALUE = "key", "value"
 
 @dataclass(frozen=True)
 class OutboxOperator:
-    """Hands on each insert at once; the wheel brings the messages of a key together, so that nothing parts them."""
+    """Emits each insert at once; messages of one key go through one key group, which keeps them in order."""
 
     name: str
     rows: Rows
@@ -35,7 +35,7 @@ class OutboxOperator:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Nothing is kept."""
+        """There is no state."""
         return self.key
 
     @property
@@ -45,7 +45,7 @@ class OutboxOperator:
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Key, payload, place among all changes, and time."""
+        """Key, payload, position and time."""
         return {name: self.rows.schema[name] for name in (*self.key, self.payload, POSITION, self.rows.time)}
 
     @cached_property
@@ -54,7 +54,7 @@ class OutboxOperator:
 
     @property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Nothing is kept."""
+        """There is no state."""
         return self.rows.keys
 
     @cached_property
@@ -65,18 +65,18 @@ class OutboxOperator:
 
     @property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        """No change of a table is late: all of them are messages, in the order of their positions."""
+        """No change is late: messages are ordered by their positions."""
         return {}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Inserts are messages; what becomes of them in the table afterwards is not."""
+        """Inserts are messages; later updates and deletes are dropped."""
         changes = self._intake.combine(rows, bounds)
         messages = changes.partials.filter(pl.col(CHANGE) == INSERT).select(self.partial_schema.keys())
         others = changes.accepted - messages.height
         return Combined(messages, changes.late, messages.height, dropped=others, failed=changes.failed)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Nothing to sum up."""
+        """Messages stay as they are."""
         return partials
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
@@ -86,7 +86,7 @@ class OutboxOperator:
         return Applied(state, state.clear(), state.clear(), messages)
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """Nothing waits."""
+        """Nothing is ever due."""
         return Due()
 
 
@@ -130,11 +130,11 @@ class Outbox(Step):
 
 
 def outbox(name: str, *, key: str = "aggregate_id", payload: str = "payload") -> Outbox:
-    """The messages that an application writes to an outbox table, in the transactions that they tell of.
+    """The messages that an application writes to an outbox table in the transactions that they describe.
 
-    Each insert of the table becomes a row with ``key``, ``value``, ``position`` and the time of its commit; those of
-    one key keep the order of their commits up to a sink that is dealt out by ``key``. Updates and deletes of the
-    table, as those that clean it up, are dropped and counted. An insert that a source gives twice is two messages.
+    Each insert becomes a row with ``key``, ``value``, ``position`` and the time of its commit. Messages of one key keep
+    the order of their commits up to a sink that is partitioned by ``key``. Updates and deletes, such as those that
+    clean up the table, are dropped and counted. An insert that a source gives twice is two messages.
 
     >>> outbox("relay", key="order_id")
     hr.outbox('relay', key='order_id', payload='payload')

@@ -65,7 +65,7 @@ class Input:
 
     @classmethod
     def of(cls, frame: DataFrame, *, step: str, changelog: bool) -> Input:
-        """What a step named ``step`` finds in a frame of the active pipeline; whether it takes a changelog."""
+        """The input that a step reads from a frame of the active pipeline; whether it may be a changelog."""
         graph = active_graph()
         time = graph.time_field(frame, step=step)
         node = tagged_node(time)
@@ -113,7 +113,7 @@ def place(step: StepDefinition, bind: Callable[..., AnyOperator], *frames: DataF
 
 
 def _packed(step: str, origins: Sequence[Origin], operator: AnyOperator, graph: Graph) -> DataFrame:
-    """The rows of all inputs as blobs; with nothing of the author's in between, they are read in the same function."""
+    """The rows of all inputs as blobs; where an input is a node's very output, both run in one function."""
 
     def blobs(origin: Origin, pack_rows: Pack) -> DataFrame:
         name = f"{origin.label}headrace.step.{step}"
@@ -128,13 +128,13 @@ def _packed(step: str, origins: Sequence[Origin], operator: AnyOperator, graph: 
 
 
 def _check_sources_apart(name: str, behind: Sequence[set[str]]) -> None:
-    """Tasks tell of a source what they read of it, which would be told twice."""
+    """Each task reports what it read of a source, so a source that is read twice would be counted twice."""
     shared = sorted(set.intersection(*behind)) if len(behind) > 1 else []
     if shared:
         raise DefinitionError(
             "SOURCE_ON_BOTH_SIDES",
             f"step {name!r} reads source {shared[0]!r} on both sides, so its rows and dead letters would be counted "
-            "twice. Tell its sides apart with left, right = hr.split(frame, 'condition', 'condition') right before the "
+            "twice. Split it with left, right = hr.split(frame, 'condition', 'condition') right before the "
             "step, or read it a second time under another name, as in hr.read_kafka(..., name='conversions').",
         )
 
@@ -158,9 +158,9 @@ def check_input(name: str, earlier: StepDefinition, columns: Collection[str], *,
         raise DefinitionError(
             "PREVIEWS_INTO_STEP",
             f"step {name!r} reads step {earlier.name!r}, which emits results that later ones replace, so they would be "
-            f"counted more than once. Let {earlier.name!r} say everything once: hr.on_close() and accumulating panes, "
-            "sessions also without update_for, hr.global_window with hr.discarding(). Results that are taken back, as "
-            "hr.retracting() does, can be aggregated with hr.table_aggregate.",
+            f"counted more than once. Let {earlier.name!r} emit every result once: hr.on_close() and "
+            "hr.accumulating(), for sessions also without hr.update_for, for hr.global_window hr.discarding(). "
+            "Retracted results, as of hr.retracting(), can be aggregated with hr.table_aggregate.",
         )
     if earlier.corrects and "pane" not in columns:
         raise DefinitionError(

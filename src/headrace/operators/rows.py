@@ -17,9 +17,9 @@ from headrace.event_time.strategy import END as END_OF_TIME
 RESERVED = "__"
 LATE_BY = "late_by"
 ARRIVAL = "__arrival"
-"""The number of a row among all that have come to its key group."""
+"""A row's arrival number in its key group."""
 KEY_NUMBER = "__key"
-"""A number for each key of a frame: to sort and roll by it is several times faster than by the key itself."""
+"""A number for each key of a frame; sorting and rolling by it is several times faster than by the key."""
 _SAME = "__same"
 
 
@@ -93,7 +93,7 @@ class Rows:
 
     def with_late_by(self, late: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
         """Late rows with how late each was."""
-        # At a drain the watermark is the end of time, from which no distance can be told.
+        # At a drain the watermark is the end of time, to which there is no distance.
         watermark = pl.lit(bounds.fire if bounds.fire < END_OF_TIME else bounds.late, pl.Int64)
         return late.with_columns((watermark - self.row_time).cast(pl.Duration("us")).alias(LATE_BY))
 
@@ -119,7 +119,7 @@ def failed_rows(rows: pl.DataFrame, reason: pl.Expr, detail: pl.Expr | pl.Series
 
 
 def next_arrival(state: pl.DataFrame, first: int = 0) -> int:
-    """The number of the next row that comes.
+    """The number of the next row that arrives.
 
     >>> next_arrival(pl.DataFrame({ARRIVAL: [0, 2, 1]})), next_arrival(pl.DataFrame(schema={ARRIVAL: pl.Int64}))
     (3, 0)
@@ -128,7 +128,7 @@ def next_arrival(state: pl.DataFrame, first: int = 0) -> int:
 
 
 def in_order_of_arrival(state: pl.DataFrame) -> pl.DataFrame:
-    """The state as rows came, whether the worker remembers it or has read it: a row that was changed is stored last.
+    """The state in the order of arrival. State that was read from the store has changed rows last.
 
     >>> in_order_of_arrival(pl.DataFrame({ARRIVAL: [0, 2, 1]}))[ARRIVAL].to_list()
     [0, 1, 2]
@@ -137,7 +137,7 @@ def in_order_of_arrival(state: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_key_numbers(rows: pl.DataFrame, key: Sequence[str], *, of: pl.DataFrame) -> pl.DataFrame:
-    """The rows of the keys that ``of`` holds, with the number of their key.
+    """The rows whose keys are in ``of``, with the number of their key.
 
     >>> rows = pl.DataFrame({"account": ["a", "b", "a"], "at": [3, 2, 1]})
     >>> with_key_numbers(rows, ["account"], of=rows.head(1)).rows()
@@ -158,7 +158,7 @@ def join_by_key(
     nulls_equal: bool = False,
     maintain_order: Literal["none", "left", "left_right"] = "none",
 ) -> pl.DataFrame:
-    """The rows with those of the others that have their key, which may be NaN.
+    """An equi-join by key columns; NaN equals NaN.
 
     >>> rows = pl.DataFrame({"level": [float("nan")]})
     >>> join_by_key(rows, rows.with_columns(name=pl.lit("none")), ["level"]).rows()
@@ -174,7 +174,7 @@ def join_by_key(
 
 
 def in_key_order(numbered: pl.DataFrame, *order: str) -> pl.DataFrame:
-    """The rows of each key together, in an order.
+    """The rows grouped by key, and sorted within each key.
 
     >>> rows = pl.DataFrame({"__key": [1, 0, 1], "at": [3, 2, 1]})
     >>> in_key_order(rows, "at").rows()

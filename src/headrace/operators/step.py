@@ -24,7 +24,7 @@ class LateRows:
 
     choices: str = "hr.drop(), hr.side_output() or hr.update_for('5 minutes')"
     consequence: str = "so some would silently be lost"
-    """What would become of late rows without a choice."""
+    """What would happen to late rows without a choice."""
     uncorrectable: str | None = None
     """Why late rows cannot correct results; None where they can."""
     never: str | None = None

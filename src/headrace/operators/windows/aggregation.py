@@ -106,7 +106,7 @@ class WindowOperator:
 
     @property
     def _own_output(self) -> dict[str, pl.DataType]:
-        """The columns that results of this kind of window have besides."""
+        """Further columns of the results."""
         return {}
 
     @property

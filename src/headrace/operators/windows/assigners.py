@@ -1,4 +1,4 @@
-"""Which windows a time falls into: panes and ends as expressions over integer microseconds."""
+"""Window assigners: which windows a time falls into, as expressions over integer microseconds."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import polars as pl
 
 
 class Windows(Protocol):
-    """Windows ``[start, end)`` known by their end, and the panes that they share.
+    """Windows ``[start, end)``, identified by their end, and the panes that they share.
 
-    A pane is a stretch of time that no window divides; rows are aggregated by pane, known by its end as well.
+    A pane is an interval that no window divides; rows are aggregated by pane, which is identified by its end too.
     """
 
     @property
@@ -39,7 +39,7 @@ class Windows(Protocol):
 
 
 class SeparateWindows:
-    """What is true of all windows that do not overlap: each is its own pane."""
+    """Windows that do not overlap: each is its own pane."""
 
     overlapping = False
 
@@ -83,7 +83,7 @@ class FixedWindows(SeparateWindows):
 
 @dataclass(frozen=True)
 class HoppingWindows:
-    """Windows of one length that begin every so often and overlap; their panes are the greatest common divisor long.
+    """Windows of one size that start at regular intervals; their panes are as long as the greatest common divisor.
 
     >>> windows = HoppingWindows(size=10, every=4)
     >>> pl.select(windows.all(windows.pane(pl.lit(9)))).item().to_list()
@@ -130,7 +130,7 @@ class HoppingWindows:
 
 @dataclass(frozen=True)
 class CumulatingWindows:
-    """Windows that begin together and end one step after the other, up to a full size; then all begin anew.
+    """Windows with a common start that end step by step, up to a full size; then the next start together.
 
     >>> windows = CumulatingWindows(step=5, size=15)
     >>> pl.select(windows.all(windows.pane(pl.lit(7)))).item().to_list()
@@ -147,7 +147,7 @@ class CumulatingWindows:
         return ((time - self.offset) // self.step + 1) * self.step + self.offset
 
     def start(self, end: pl.Expr) -> pl.Expr:
-        """The common start of the windows among which this one is."""
+        """The common start of this window and its siblings."""
         return (end - 1 - self.offset) // self.size * self.size + self.offset
 
     def first(self, pane: pl.Expr) -> pl.Expr:

@@ -20,7 +20,7 @@ _MONTHS_SAID = re.compile(r"\s*(\d+)\s*(month|quarter|year)s?\s*", re.IGNORECASE
 
 
 def months_of(size: Duration) -> int:
-    """How many months a size says, 0 when it says none: their length depends on the calendar.
+    """The number of months in a size; 0 if it is given in other units.
 
     >>> months_of("1 quarter"), months_of("1 day")
     (3, 0)
@@ -34,12 +34,12 @@ def months_of(size: Duration) -> int:
 
 
 def is_known(zone: str) -> bool:
-    """Whether a time zone has a calendar here.
+    """Whether both Python and Polars know a time zone.
 
     >>> is_known("Europe/Berlin"), is_known("Europe")
     (True, False)
     """
-    # Python knows files of the machine that Polars does not, as 'localtime', and Polars takes '' and '+02:00'.
+    # Python accepts names that Polars does not, such as 'localtime', and Polars accepts '' and '+02:00'.
     try:
         ZoneInfo(zone)
         pl.select(_local(pl.lit(0), zone))
@@ -109,29 +109,29 @@ class CalendarMonths(SeparateWindows):
 
 
 def _holding(time: pl.Expr, first: pl.Expr, size: int, moment: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
-    """The beginning of the window that holds a time, which ``first`` says as far as clocks can tell.
+    """The start of the window that a time falls into, given the one by local clocks, ``first``.
 
-    On the day of a change they show a beginning before it comes, or show the time before it once more.
+    On the day of a clock change, local clocks may show a start too early, or show the time before it twice.
     """
     early, over = moment(first) > time, moment(first + size) <= time
     return pl.when(early).then(first - size).when(over).then(first + size).otherwise(first)
 
 
 def _local(time: pl.Expr, zone: str) -> pl.Expr:
-    """What clocks of a zone show at a time."""
+    """The local time of a zone."""
     moment = time.cast(pl.Datetime("us")).dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
     return moment.dt.replace_time_zone(None)
 
 
 def _moment(local: pl.Expr, zone: str) -> pl.Expr:
-    """The first moment at which clocks of a zone show a time; one that they skip comes as much later as they skip.
+    """The first time at which local clocks show a time; one that they skip is shifted by the length of the gap.
 
     >>> from datetime import datetime
     >>> skipped = pl.lit(datetime(2026, 3, 29, 2, 30))
     >>> pl.select(_local(_moment(skipped, "Europe/Berlin"), "Europe/Berlin")).item()
     datetime.datetime(2026, 3, 29, 3, 30)
     """
-    # As Java has it, and so Flink. It is 24 hours after they showed the same time on the day before.
+    # As in Java, and so in Flink: 24 hours after clocks showed the same time on the day before.
     day_before = _shown(local - pl.duration(days=1), zone) + 24 * HOUR
     return pl.coalesce(_shown(local, zone), day_before)
 

@@ -1,4 +1,4 @@
-"""When a window is emitted, and what a result says when it is emitted again."""
+"""When a window is emitted (emission and triggers), and how its results relate (accumulation mode)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class AfterRows:
-    """Fires when a window has taken so many rows since it fired last."""
+    """Fires when a window has got this many rows since it fired last."""
 
     rows: int
 
@@ -51,7 +51,7 @@ Trigger = Every | AfterRows | When
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """An emission rule of windows that end."""
+    """When a window that closes is emitted."""
 
     kind: Literal["on_close", "on_update"]
     early: Every | AfterRows | None = None
@@ -92,7 +92,7 @@ def on_update() -> Emission:
 
 
 def every(duration: Duration, *, time: Literal["processing", "event"] = "processing") -> Every:
-    """Every so often by the clock, on quiet streams too; with ``time="event"`` as often as event time passes it.
+    """At regular intervals of processing time, on quiet streams too; with ``time="event"`` of event time.
 
     >>> every("1 minute", time="event")
     hr.every('1 minute', time='event')
@@ -103,20 +103,20 @@ def every(duration: Duration, *, time: Literal["processing", "event"] = "process
 
 
 def after_rows(rows: int) -> AfterRows:
-    """After every so many rows.
+    """After this many rows, again and again.
 
     >>> after_rows(100)
     hr.after_rows(100)
     """
     if type(rows) is not int or rows < 1:
         raise DefinitionError(
-            "AFTER_ROWS_NOT_POSITIVE", f"after_rows({rows!r}) would never fire. Give a whole number from 1 on."
+            "AFTER_ROWS_NOT_POSITIVE", f"after_rows({rows!r}) would never fire. Give a whole number of at least 1."
         )
     return AfterRows(rows)
 
 
 def when(condition: str) -> When:
-    """At every row for which a condition over the row is true.
+    """At every row for which a condition is true.
 
     >>> when("kind = 'checkout'")
     hr.when("kind = 'checkout'")
@@ -126,7 +126,7 @@ def when(condition: str) -> When:
 
 @dataclass(frozen=True, slots=True)
 class AccumulationMode:
-    """How the results of one window relate to each other."""
+    """How the results of one window relate: accumulating, discarding or retracting."""
 
     kind: Literal["accumulating", "discarding", "retracting"]
 
@@ -142,7 +142,7 @@ ACCUMULATING, DISCARDING, RETRACTING = (
 
 
 def accumulating() -> AccumulationMode:
-    """Each result holds everything so far and replaces the one before.
+    """Each result covers all rows so far and replaces the one before.
 
     >>> accumulating()
     hr.accumulating()
@@ -151,7 +151,7 @@ def accumulating() -> AccumulationMode:
 
 
 def discarding() -> AccumulationMode:
-    """Each result holds only what has come since the one before; a reader adds them up.
+    """Each result covers only the rows since the one before; readers add them up.
 
     >>> discarding()
     hr.discarding()
@@ -160,7 +160,7 @@ def discarding() -> AccumulationMode:
 
 
 def retracting() -> AccumulationMode:
-    """Each result takes the one before back (``change = update_before``), then gives everything so far.
+    """Each result retracts the one before (``change = update_before``), then covers all rows so far.
 
     >>> retracting()
     hr.retracting()
@@ -169,35 +169,35 @@ def retracting() -> AccumulationMode:
 
 
 def check_accumulation(window: str, panes: object) -> None:
-    """What ``.panes(...)`` was given is one of the three.
+    """The argument of ``.panes(...)`` is an accumulation mode.
 
     >>> check_accumulation("hourly", discarding())
     """
     if not isinstance(panes, AccumulationMode):
         raise DefinitionError(
             "PANES_UNKNOWN",
-            f"window {window!r}: .panes({panes!r}) does not say what a second result says about the first. Use "
-            "hr.accumulating(), hr.discarding() or hr.retracting(), each with its brackets.",
+            f"window {window!r}: .panes({panes!r}) is not an accumulation mode. Use hr.accumulating(), "
+            "hr.discarding() or hr.retracting(), with the parentheses.",
         )
 
 
 UNSEEN, PREVIEW_AT = "__unseen", "__preview_at"
-"""The rows that no result has shown yet, and when they will be shown."""
+"""How many rows no result has shown yet, and when they will be shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Previews:
-    """The previews of windows as their emission rule has them."""
+    """Which windows an emission shows early, and when."""
 
     emission: Emission
 
     @property
     def count_rows(self) -> bool:
-        """Whether windows must know how many rows no result has shown."""
+        """Whether the rows that no result has shown must be counted."""
         return self.emission.early is not None
 
     def planned(self, start: pl.Expr, bounds: TimeBounds) -> pl.Expr:
-        """When windows that have taken rows are shown next."""
+        """When windows with new rows are shown next."""
         early = self.emission.early
         if not isinstance(early, Every):
             return pl.col(PREVIEW_AT)

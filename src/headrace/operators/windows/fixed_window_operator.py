@@ -56,7 +56,7 @@ class FixedWindowOperator(WindowOperator):
         return self._combiner.combine(rows, bounds, {UNSEEN: unseen})
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Partials of the same pane become one."""
+        """Merge partial results of the same pane."""
         return partials.group_by(self.identity).agg(**self._merging).select(self.partial_schema.keys())
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
@@ -125,7 +125,7 @@ class FixedWindowOperator(WindowOperator):
             untouched, touched = state.clear(), state
             # Every row that is merged counts as changed, and on_update emits it.
             if self.emission.kind == "on_update" or 2 * partials.height < state.height:
-                by = self._combiner.telling(state, partials)
+                by = self._combiner.grouping(state, partials)
                 untouched = state.join(partials, on=by, how="anti", nulls_equal=True)
                 touched = state.join(partials, on=by, how="semi", nulls_equal=True)
             kept = {name: pl.col(name).drop_nulls().first() for name in self._nothing.columns if GIVEN in name}

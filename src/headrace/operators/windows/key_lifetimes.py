@@ -1,4 +1,4 @@
-"""Rows of keys in the order of event time, cut where a key falls silent and where a trigger fires."""
+"""The lifetimes of keys: their rows in event-time order, cut where a key expires and where a trigger fires."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import AfterRows, Every, Trigger, When
 
 KEPT = -1
-"""Stands for the number of its arrival in what is kept of a key."""
+"""The arrival number of the state row that stands for a key."""
 TIME = "__time"
-"""The time of a waiting row, or of the last row that a key has taken."""
+"""The time of a waiting row, or of the last row that was added to a key."""
 ROW, ASKED = "__row", "__asked"
-"""What the aggregates read of a waiting row, and whether it meets the condition of the trigger."""
+"""The columns of a waiting row that the aggregates read, and whether it meets the trigger's condition."""
 FIRST, UNSEEN = "__first", "__unseen"
 """Of a key: when its window began, and how many rows came since it fired; ``REVISION`` is how often it fired."""
 LIFE, PIECE, FIRES = "__life", "__piece", "__fires"
@@ -26,10 +26,10 @@ _RUN, _BEGINS, _ROWS = "__run", "__begins", "__rows"
 
 @dataclass(frozen=True, slots=True)
 class KeyLifetimes:
-    """Cuts rows into lives and pieces.
+    """Cuts rows into lifetimes and pieces.
 
-    A key lives from its first row until ``ttl`` has passed since its last one. A piece is the rows of a life up to a
-    firing, or those behind the last firing. All is decided by the rows' times alone, so that batches do not matter.
+    A key lives from its first row until ``ttl`` has passed since its last one. A piece is the rows of a lifetime up to
+    a firing, or after the last firing. Everything follows from the rows' times, so batch boundaries do not matter.
     """
 
     aggregation: Aggregation
@@ -37,23 +37,23 @@ class KeyLifetimes:
     ttl: int | None
 
     def ends(self, bounds: TimeBounds) -> pl.Expr:
-        """When a life ends unless another row comes; one without a time to live ends when time itself does."""
+        """When a lifetime ends unless another row comes; without a time to live it ends at the end of time."""
         if self.ttl is not None:
             return pl.col(TIME) + self.ttl
         if bounds.fire < END_OF_TIME:
             return pl.lit(None, pl.Int64)
-        # A moment that is not late for a following step, which has seen everything before ``bounds.before``.
+        # A time that is not late for the next step, which has seen everything before ``bounds.before``.
         return pl.max_horizontal(pl.col(TIME), pl.lit(bounds.before, pl.Int64)) + 1
 
     @property
     def fires_at(self) -> pl.Expr:
-        """When a piece fires that ends with a row: at once, or at the next multiple of the duration."""
+        """When a piece that ends with a row fires: at once, or at the next multiple of the duration."""
         if isinstance(self.trigger, Every):
             return (pl.col(TIME) // self.trigger.length + 1) * self.trigger.length
         return pl.col(TIME) + 1
 
     def due(self, bounds: TimeBounds) -> pl.Expr:
-        """When something happens to a row of the state though no row comes: it is taken, fires or is forgotten."""
+        """When a state row is due without further rows: it is added to its key, fires or expires."""
         firing = pl.lit(None, pl.Int64)
         if isinstance(self.trigger, Every):
             firing = pl.when(pl.col(UNSEEN) > 0).then(self.fires_at)
@@ -61,7 +61,7 @@ class KeyLifetimes:
         return pl.when(pl.col(ARRIVAL) == KEPT).then(of_key).otherwise(pl.col(TIME) + 1)
 
     def cut(self, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
-        """Pieces with their partial aggregates, by key and time, of what was kept of keys and of rows to take now."""
+        """Pieces with their partial aggregates, by key and time, from the state of keys and the rows to add now."""
         key = self.aggregation.key
         run = pl.struct(key).rle_id() if key else pl.lit(0, pl.UInt32)
         same = (pl.col(_RUN) == pl.col(_RUN).shift(1)).fill_null(False)
@@ -88,9 +88,9 @@ class KeyLifetimes:
         return pieces.join(self._totals(ordered), on=PIECE, how="left", maintain_order="left")
 
     def running(self, pieces: pl.DataFrame) -> pl.DataFrame:
-        """Pieces with the totals of their life so far instead of their own.
+        """Pieces with the running totals of their lifetime instead of their own.
 
-        Neighbours are merged first, then totals at twice the distance: rounds grow with the logarithm of the firings.
+        Merges neighbours first, then totals at twice the distance: the rounds grow with the logarithm of the firings.
         """
         states = list(self.aggregation.states)
         totals = pieces.select(PIECE, LIFE, *states)
@@ -117,7 +117,7 @@ class KeyLifetimes:
     def _totals(self, ordered: pl.DataFrame) -> pl.DataFrame:
         taken = ordered.filter(pl.col(ARRIVAL) != KEPT).select(PIECE, ROW).unnest(ROW)
         fresh = taken.group_by(PIECE).agg(**self.aggregation.partial)
-        # A key without a first time has told and discarded all it had.
+        # A key without a first time has emitted and discarded everything.
         something = (pl.col(ARRIVAL) == KEPT) & pl.col(FIRST).is_not_null()
         kept = ordered.filter(something).select(PIECE, *self.aggregation.states)
         if kept.is_empty():

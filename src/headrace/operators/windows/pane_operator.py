@@ -17,33 +17,33 @@ from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
 END = "__end"
-"""The end of a pane or window, by which it is known."""
+"""The end of a pane or window, which identifies it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PaneCombiner:
-    """Puts rows into the panes of windows."""
+    """The map side of fixed windows: assigns rows to panes, sets late rows aside and aggregates the others."""
 
     aggregation: Aggregation
     windows: Windows
     lateness: Lateness
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds, beside: Mapping[str, pl.Expr]) -> Combined:
-        """Rows aggregated by key and pane, with what the operator wants ``beside`` the aggregates."""
+        """Rows aggregated by key and pane, with the further columns ``beside``."""
         aggregation = self.aggregation
         pane = self.windows.pane(aggregation.row_time).alias(END)
         ends = self.windows.last(pl.col(END))
         is_late = aggregation.is_late(bounds, correctable=self.lateness.correctable, closes=ends)
         taken, late = aggregation.split_late(rows.with_columns(pane), bounds, is_late)
         accepted = canonical(taken, aggregation.key)
-        by = self.telling(accepted)
+        by = self.grouping(accepted)
         end = {} if END in by else {END: pl.col(END).first()}
         columns = [*aggregation.key, END, *aggregation.states, *beside]
         combined = accepted.group_by(by).agg(**end, **aggregation.partial, **beside).select(columns)
         return Combined(combined, late.drop(END), accepted.height, self._partly_late(accepted, bounds))
 
-    def telling(self, *frames: pl.DataFrame) -> list[str]:
-        """The columns that tell panes apart; the key alone, twice as fast to group by, when all have one end."""
+    def grouping(self, *frames: pl.DataFrame) -> list[str]:
+        """The columns to group panes by; the key alone, which is twice as fast, when all have one end."""
         ends = {end for frame in frames for end in (frame[END].min(), frame[END].max())}
         key = self.aggregation.key
         return list(key if key and len(ends) == 1 else (*key, END))
@@ -91,7 +91,7 @@ class PaneOperator(WindowOperator):
         return self._combiner.combine(rows, bounds, {})
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Partials of the same pane become one."""
+        """Merge partial results of the same pane."""
         return partials.group_by(*self.key, END).agg(**self.aggregation.merged).select(self.partial_schema.keys())
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
@@ -146,14 +146,14 @@ class PaneOperator(WindowOperator):
         return PaneCombiner(self.aggregation, self.windows, self.lateness)
 
     def _last(self) -> pl.Expr:
-        """The last window that needs a state row."""
+        """The end of the last window that needs a state row."""
         return pl.when(pl.col(EMITTED)).then(pl.col(END)).otherwise(self.windows.last(pl.col(END)))
 
     def _over(self, fire: int) -> pl.Expr:
         return self._last() + self.lateness.correctable <= fire
 
     def _take(self, panes: pl.DataFrame, partials: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Merge partial results into the panes: those they do not touch, and the others."""
+        """Merge partial results into the panes: untouched panes, and the others."""
         as_pane = (pl.lit(False).alias(EMITTED), pl.lit(None, pl.Int32).alias(REVISION))
         fresh = partials.with_columns(*as_pane)
         if panes.is_empty() or partials.is_empty():
@@ -165,7 +165,7 @@ class PaneOperator(WindowOperator):
         return untouched, merged.with_columns(*as_pane).select(self.state_schema.keys())
 
     def _closing(self, panes: pl.DataFrame, after: int, until: int) -> pl.DataFrame:
-        """The totals of all windows that hold one of these panes and end after one bound and not after another."""
+        """The totals of all windows of these panes with ``after < end <= until``."""
         if until <= after:
             return self._nothing
         concerned = panes.filter((self.windows.first(pl.col(END)) <= until) & (self.windows.last(pl.col(END)) > after))
@@ -179,7 +179,7 @@ class PaneOperator(WindowOperator):
     def _corrected(
         self, panes: pl.DataFrame, partials: pl.DataFrame, emitted: pl.DataFrame, bounds: TimeBounds
     ) -> pl.DataFrame:
-        """The new totals of closed windows that this batch's rows belong to, with their next revision."""
+        """The new totals of closed windows that have rows of this batch, with their next revision."""
         by = [*self.key, END]
         ends = partials.select(*self.key, self.windows.all(pl.col(END)).alias(END)).explode(END)
         ends = ends.filter(

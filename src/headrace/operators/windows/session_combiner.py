@@ -23,30 +23,30 @@ DURATION = pl.Duration("us")
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The longest silence in microseconds, and the column with a row's own, if rows have one."""
+    """The longest gap in microseconds, and the column with a row's own gap, if there is one."""
 
     longest: int
     column: str | None = None
 
     @property
     def least(self) -> int:
-        """The shortest silence that may end a session."""
+        """The shortest gap that may end a session."""
         return self.longest if self.column is None else 1
 
-    def behind(self, time: pl.Expr) -> pl.Expr:
-        """Where a session of a row at this time alone ends.
+    def end_of(self, time: pl.Expr) -> pl.Expr:
+        """Where the session of a single row at this time ends.
 
         >>> rows = pl.DataFrame({"wait": [3, None, 0, 99]}, schema={"wait": DURATION})
-        >>> rows.select(Gap(10, "wait").behind(pl.lit(100))).to_series().to_list()
+        >>> rows.select(Gap(10, "wait").end_of(pl.lit(100))).to_series().to_list()
         [103, 110, 101, 110]
         """
         if self.column is None:
             return time + self.longest
-        # One wrong value must not keep a session open for ever, nor a row out of every session.
+        # A wrong value must neither keep a session open for ever nor give a session no length.
         return time + pl.col(self.column).cast(pl.Int64).clip(1, self.longest).fill_null(self.longest)
 
     def check(self, window: str, schema: Mapping[str, pl.DataType]) -> None:
-        """Refuse a column that is not there or tells no duration."""
+        """The gap column must exist and be a duration."""
         if self.column is None or schema.get(self.column) == DURATION:
             return
         found = f"is {schema[self.column]}" if self.column in schema else "does not exist"
@@ -64,15 +64,15 @@ class Gap:
 
 
 FIRST, END = "__first", "__end"
-"""The time of the first row of a part of a session, and where it ends if no row follows, in microseconds."""
+"""The time of the first row of a part, and where the part ends if no row follows, in microseconds."""
 CHAIN = "__chain"
 _PLACE, _REACHED = "__place_in_chain", "__reached"
 _APART = 2**64
-"""Further apart than any two times, so that the parts of two keys never touch."""
+"""More than the distance of any two times, so that parts of two keys never touch."""
 
 
 def chained(parts: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
-    """Parts in the order of key and time, with the number of the chain to which each belongs.
+    """Parts by key and time, with the number of the chain of overlapping parts that each belongs to.
 
     >>> parts = pl.DataFrame({"key": ["a", "a", "b", "a"], FIRST: [1, 20, 2, 3], END: [20, 32, 14, 16]})
     >>> chained(parts, ["key"]).select("key", FIRST, CHAIN).rows()
@@ -80,16 +80,16 @@ def chained(parts: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
     """
     ordered = parts.sort(*key, FIRST)
     others = (pl.col(name).ne_missing(pl.col(name).shift()) for name in key)
-    # One running maximum over all keys is ten times as fast as one for each, so every key gets a time of its own.
+    # One running maximum over all keys is ten times as fast as one for each, so the times of keys are moved apart.
     moved = pl.any_horizontal(pl.lit(False), *others).cum_sum().cast(pl.Int128) * _APART
     apart = moved + pl.col(FIRST) >= (moved + pl.col(END)).cum_max().shift()
     return ordered.with_columns(apart.fill_null(False).cum_sum().alias(CHAIN))
 
 
 def cut(chains: pl.DataFrame, length: int, gap: int) -> pl.DataFrame:
-    """Chains cut so that no row is ``length`` or more behind the first of its chain, from the first part on.
+    """Chains cut from the start, so that no row is ``length`` or more after the first of its chain.
 
-    Every part ends ``gap`` behind its last row.
+    Every part ends ``gap`` after its last row.
 
     >>> parts = pl.DataFrame({FIRST: [0, 4, 9, 12, 30], END: [5, 9, 14, 17, 35], CHAIN: [0, 0, 0, 0, 1]})
     >>> cut(parts, length=9, gap=5)[CHAIN].to_list()
@@ -114,48 +114,48 @@ def cut(chains: pl.DataFrame, length: int, gap: int) -> pl.DataFrame:
 
 
 ROOT = "__root"
-"""What tells a session from all others of its key: its start, or the first moment that was not over when that came."""
+"""The id of a session within its key: its start, or the first time that was still open when that row came."""
 WHOLE = "__whole"
-"""The row of a part that may turn out late: a list, because one without elements costs nothing on the way."""
+"""The row of a part that may turn out to be late; a list, because an empty one costs nothing in the shuffle."""
 _BOUNDS = {FIRST: pl.col(FIRST).min(), END: pl.col(END).max(), ROOT: pl.col(ROOT).min()}
 
 
 @dataclass(frozen=True)
 class SessionCombiner:
-    """Makes parts of sessions from rows, and fewer parts from many."""
+    """Combines rows to parts of sessions, and parts to fewer parts."""
 
     aggregation: Aggregation
     lateness: Lateness
     gap: Gap
     cutting: bool
-    """Whether sessions may be cut, so that only rows of one time belong together whatever else comes."""
+    """Whether sessions may be cut, so that only rows of equal times certainly belong together."""
     counting: bool
-    """Whether the rows of every part are counted, for emission before the close."""
+    """Whether the rows of every part are counted, for previews."""
 
     @cached_property
     def types(self) -> dict[str, pl.DataType]:
-        """A part without its row: key, times of the first row, the end and the root, partial aggregates."""
+        """A part without its row: key, first time, end, root and partial aggregates."""
         times = dict.fromkeys((FIRST, END, ROOT), pl.Int64())
         counted = {UNSEEN: pl.Int64()} if self.counting else {}
         return {**self.aggregation.keys, **times, **self.aggregation.states, **counted}
 
     @cached_property
     def schema(self) -> dict[str, pl.DataType]:
-        """A part as it travels."""
+        """A part as it is shuffled."""
         return {**self.types, WHOLE: pl.List(pl.Struct(self._whole_row))}
 
     @cached_property
     def merging(self) -> dict[str, pl.Expr]:
-        """Parts of a group made one."""
+        """Merges the parts of a group."""
         counted = {UNSEEN: pl.col(UNSEEN).sum()} if self.counting else {}
         return {**_BOUNDS, **self.aggregation.merged, **counted}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Gather rows that are on time for certain; whether the others are late is for the state to tell."""
+        """Combine rows that are certainly on time; whether the others are late depends on the state."""
         aggregation = self.aggregation
         taken, late = aggregation.split_late(rows, bounds, aggregation.is_correction)
         time = aggregation.row_time
-        timed = taken.with_columns(time.alias(FIRST), self.gap.behind(time).alias(END), time.alias(ROOT))
+        timed = taken.with_columns(time.alias(FIRST), self.gap.end_of(time).alias(END), time.alias(ROOT))
         doubtful = timed.select(pl.col(FIRST) < bounds.late).to_series()
         if not doubtful.any():
             parts = self._together(timed)
@@ -164,7 +164,7 @@ class SessionCombiner:
         return Combined(parts, late, taken.height)
 
     def merge(self, parts: pl.DataFrame) -> pl.DataFrame:
-        """Parts of several frames; those with a row of their own stay as they are."""
+        """Merge parts; those that carry a row stay as they are."""
         apart = parts.select(pl.col(WHOLE).is_not_null()).to_series()
         if not apart.any():
             return self._gathered(parts, self.merging)
@@ -176,13 +176,13 @@ class SessionCombiner:
 
     @cached_property
     def _partial(self) -> dict[str, pl.Expr]:
-        """Rows of a group made one part."""
+        """Aggregates the rows of a group to one part."""
         counted = {UNSEEN: pl.len().cast(pl.Int64)} if self.counting else {}
         return {**_BOUNDS, **self.aggregation.partial, **counted}
 
     @property
     def _whole_row(self) -> Mapping[str, pl.DataType]:
-        """What a late row must still have when it is found late: everything if it is kept, else just its time."""
+        """The columns that a late row needs: all if late rows are kept, else its time."""
         schema = self.aggregation.schema
         return schema if self.lateness.keeps_rows else {self.aggregation.time: schema[self.aggregation.time]}
 
@@ -192,7 +192,7 @@ class SessionCombiner:
         read = {*aggregation.key, aggregation.time, FIRST, END, ROOT}.union(
             *(each.columns for each in aggregation.aggregates)
         )
-        # What nothing reads need not be sorted.
+        # Columns that nothing reads need not be sorted.
         rows = rows.select(name for name in rows.columns if name in read)
         return self._gathered(canonical(rows, aggregation.key), self._partial)
 
@@ -206,7 +206,7 @@ class SessionCombiner:
             aggregated = {name: value for name, value in aggregated.items() if name not in by}
             gathered = parts.group_by(by).agg(**aggregated)
         elif key and parts.select(pl.col(FIRST).max() < pl.col(END).min()).item():
-            # All rows of a key belong together, so nothing need be sorted.
+            # All rows of a key belong together, so no sort is needed.
             gathered = parts.group_by(key).agg(**aggregated)
         else:
             firsts = (pl.col(name).first() for name in key)
@@ -214,8 +214,8 @@ class SessionCombiner:
         return gathered.with_columns(nothing).select(self.schema.keys())
 
     def _apart(self, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
-        """Every row a part of its own, with the row as it came."""
-        # A session that began before this moment may have been emitted and forgotten, so another gets no id from there.
+        """Every row as its own part, which carries the row."""
+        # A session from before this time may have been emitted and dropped, so no other may get its id.
         not_over = bounds.late - self.gap.least - self.lateness.correctable + 1
         rows = rows.with_columns(pl.max_horizontal(ROOT, pl.lit(not_over, pl.Int64)).alias(ROOT))
         whole = pl.concat_list(pl.struct(self._whole_row.keys())).alias(WHOLE)

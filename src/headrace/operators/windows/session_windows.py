@@ -1,4 +1,4 @@
-"""Session windows as an author says them."""
+"""The session step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace.wheel.operator import Operator
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Session(WindowStep):
-    """Windows that grow while rows are close to each other."""
+    """Session windows."""
 
     kind = "session"
 
@@ -54,11 +54,11 @@ class Session(WindowStep):
 
     @property
     def combines(self) -> bool:
-        """Rows of a key that are near each other become one before they travel, unless a session may be cut."""
+        """Rows of a key that are close to each other are combined before the shuffle, unless sessions may be cut."""
         return self.max_length is None
 
     @property
-    def _told(self) -> tuple[str, ...]:
+    def _result_columns(self) -> tuple[str, ...]:
         return TAKEN
 
     @property
@@ -84,11 +84,10 @@ class Session(WindowStep):
 def session(
     name: str, *, gap: Duration, key: Key, gap_column: str | None = None, max_length: Duration | None = None
 ) -> Session:
-    """Windows that go on while rows of a key are closer than a gap; exactly a gap apart, rows are two sessions.
+    """Windows of rows of a key that are less than a gap apart; rows exactly a gap apart are in two sessions.
 
-    With ``gap_column`` a row says itself how long it keeps its session open; ``gap`` is the longest that counts, and
-    that of rows which say nothing. With ``max_length`` no session holds a row that is so long or longer after its first
-    one: that row begins another.
+    With ``gap_column`` each row has its own gap; ``gap`` is then the upper limit, and the gap of rows that have null.
+    With ``max_length`` a row that is at least this long after the first row of a session begins another one.
 
     >>> session("visits", gap="30 minutes", key="visitor").agg(clicks="count(*)")
     hr.session('visits', gap='30 minutes', key='visitor').agg(clicks='count(*)').emit(hr.on_close())

@@ -1,4 +1,4 @@
-"""Sliding windows: for every row the aggregate of its key over the stretch of time that ends with it."""
+"""Sliding windows: for every row the aggregate of its key over the interval that ends with the row."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ from headrace.wheel.operator import Applied, Combined, Due
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Rows that are emitted."""
+    """Rows to emit."""
 
     places: pl.Series
-    """Where they are among all rows."""
+    """Their positions among all rows."""
     rows: pl.DataFrame
     results: pl.DataFrame
     panes: pl.Series
     before: pl.Series
-    """The revision that each was given last; null for those that are shown for the first time."""
+    """The last revision of each; null for those that are emitted for the first time."""
 
     @property
     def revision(self) -> pl.Series:
-        """The revision that each gets."""
+        """The new revision of each."""
         return (self.before.fill_null(-1) + 1).cast(pl.Int32).alias("revision")
 
 
 @dataclass(frozen=True)
 class SlidingOperator(WindowOperator):
-    """Aggregates ``(t - size, t]`` of a row's key for every row, and emits it beside the row's own columns.
+    """Aggregates ``(t - size, t]`` of a row's key for every row, and emits it with the row's own columns.
 
-    A state row is a row, whole, with the number of its arrival in the key group. It stays while a row that may still
-    be emitted reaches back to it. Whether it has been emitted follows from its time, so most rows are written once;
-    written down is only what time does not tell: the revision of a row that was shown early or again, and the results
-    that it was given where they are taken back.
+    A state row is a whole row with its arrival number in the key group. It stays as long as a row that may still be
+    emitted covers it. Whether it has been emitted follows from its time, so most rows are written once. Only what does
+    not follow from the time is stored: the revision of a row that was emitted early or again, and its last results
+    where they may be retracted.
     """
 
     name: str
@@ -64,21 +64,21 @@ class SlidingOperator(WindowOperator):
     lateness: Lateness
     accumulation: AccumulationMode
     shares: KeySpread | None = None
-    """How the rows of a hot key are dealt to several key groups; the state then also has rows that stand for panes."""
+    """How a hot key is spread over several key groups; the state then also has rows that stand for panes."""
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The key columns, and the share of a key that is dealt out."""
+        """The key columns, and the share of a key that is spread."""
         return self.aggregation.key if self.shares is None else self.shares.key
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Rows are told apart by their arrival."""
+        """The arrival number."""
         return (ARRIVAL,)
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Rows travel whole."""
+        """Whole rows."""
         return {**self.aggregation.schema, **({} if self.shares is None else self.shares.schema)}
 
     @cached_property
@@ -90,25 +90,25 @@ class SlidingOperator(WindowOperator):
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """The row's own columns, window, results, pane and revision; the change where results are taken back."""
+        """The row's own columns, window, results, pane and revision; a change where results are retracted."""
         told = {"pane": pl.String(), "revision": pl.Int32(), **({"change": pl.String()} if self._retracting else {})}
         return {**self._own, "window": WINDOW, **self.aggregation.results, **told}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Set rows aside that come too late; the others cannot be combined, because each is emitted."""
+        """Set late rows aside; the others cannot be combined, because each is emitted."""
         aggregation = self.aggregation
         is_late = aggregation.is_late(bounds, correctable=self.lateness.correctable)
         taken, late = aggregation.split_late(rows, bounds, is_late)
         accepted = canonical(taken, aggregation.key).select(aggregation.schema.keys())
-        partials = accepted if self.shares is None else self.shares.dealt(accepted)
+        partials = accepted if self.shares is None else self.shares.spread(accepted)
         return Combined(partials, late, accepted.height)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows stay as they are, in the order of their arrival."""
+        """Rows stay as they are, in the order of arrival."""
         return partials
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Emit rows that late ones will correct, take the batch's rows in, emit and correct, forget what is over."""
+        """Emit rows that late ones will correct, add the batch's rows, emit and correct, drop expired rows."""
         following = next_arrival(state)
         known, sums = self._apart(self._marked(state, new=False))
         arrived = self._marked(self._numbered(partials, following), new=True)
@@ -125,30 +125,30 @@ class SlidingOperator(WindowOperator):
         rows, shown = self._emit(pl.concat([known, fresh]), sums, (after, bounds.fire), first)
         outputs.append(shown)
         rows = pl.concat([rows, sums])
-        over = rows.select(self._forgotten <= bounds.fire).to_series()
+        over = rows.select(self._expires <= bounds.fire).to_series()
         kept = rows.filter(~over) if over.any() else rows
         return Applied(
             kept.select(self.state_schema.keys()),
             kept.filter(CHANGED).select(self.state_schema.keys()),
             rows.filter(over & (rows[ARRIVAL] < following)).select(self.identity),
-            # Rows of one key leave in the order of time, and each behind what was given of it before.
+            # Rows of one key leave in the order of time, and each after its retraction.
             pl.concat(outputs).sort(TIME, ARRIVAL, maintain_order=True).select(self.output_schema.keys()),
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest moment at which a row is emitted or forgotten."""
+        """The earliest time at which a row is emitted or expires."""
         if state.is_empty():
             return Due()
         pending = pl.when(pl.col(TIME) >= bounds.fire).then(pl.col(TIME) + 1)
-        return Due(int(self._timed(state).select(pl.coalesce(pending, self._forgotten).min()).item()))
+        return Due(int(self._timed(state).select(pl.coalesce(pending, self._expires).min()).item()))
 
     @property
     def _retracting(self) -> bool:
         return self.accumulation.kind == "retracting"
 
     @property
-    def _forgotten(self) -> pl.Expr:
-        """When no row that may still be emitted reaches back to a row."""
+    def _expires(self) -> pl.Expr:
+        """When no row that may still be emitted covers a row any more."""
         return pl.col(TIME) + self.size + self.lateness.correctable
 
     @cached_property
@@ -157,7 +157,7 @@ class SlidingOperator(WindowOperator):
 
     @cached_property
     def _own(self) -> dict[str, pl.DataType]:
-        """The row's own columns, without those that every window has."""
+        """The row's own columns, without those of an earlier window."""
         replaced = ("window", "pane", "revision", "change")
         return {name: dtype for name, dtype in self.aggregation.schema.items() if name not in replaced}
 
@@ -175,13 +175,13 @@ class SlidingOperator(WindowOperator):
         return self._timed(rows).with_columns(pl.lit(new).alias(NEW), pl.lit(new).alias(CHANGED))
 
     def _numbered(self, rows: pl.DataFrame, following: int) -> pl.DataFrame:
-        """Rows as they enter the state, numbered behind those that are in it."""
+        """New rows as state rows, numbered after those in the state."""
         numbered = rows.with_columns(pl.int_range(following, following + rows.height, eager=True).alias(ARRIVAL))
         nothing = (pl.lit(None, dtype).alias(name) for name, dtype in self.state_schema.items() if name not in numbered)
         return numbered.with_columns(*nothing).select(self.state_schema.keys())
 
     def _apart(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Rows, and those that stand for panes."""
+        """Rows, and rows that stand for panes."""
         if self.shares is None:
             return rows, rows.clear()
         stands_for_pane = rows[SUMS].is_not_null()
@@ -190,10 +190,10 @@ class SlidingOperator(WindowOperator):
     def _emit(
         self, rows: pl.DataFrame, sums: pl.DataFrame, closes: tuple[int, int], first: int | None
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Emit the rows that close, and those that new rows have changed; the rows after that, and what was emitted.
+        """Emit rows that close and rows that new rows have changed; returns all rows, and the results.
 
-        Rows close from the first of two bounds on and before the second: what is earlier has been closed, what is
-        later stays open. ``first`` is the time of the first new row.
+        ``closes`` are two times: rows from the first on and before the second close. Earlier rows have closed, later
+        ones stay open. ``first`` is the time of the first new row.
         """
         after, until = closes
         time = pl.col(TIME)
@@ -222,7 +222,7 @@ class SlidingOperator(WindowOperator):
         return self._remembered(rows, shown), self._output(shown)
 
     def _remembered(self, rows: pl.DataFrame, shown: Shown) -> pl.DataFrame:
-        """The rows, with what time does not tell about those that were shown."""
+        """The rows, with what was emitted where that does not follow from the time."""
         lasting = (shown.panes != "on_time") | (self.lateness.correctable > 0) & shown.rows[REVISION].is_not_null()
         if self._retracting:
             lasting = pl.repeat(True, len(lasting), eager=True)
@@ -237,7 +237,7 @@ class SlidingOperator(WindowOperator):
         )
 
     def _output(self, shown: Shown) -> pl.DataFrame:
-        """What is emitted for rows, before it what is taken back."""
+        """Result rows, each after its retraction."""
         columns = self._no_output.columns
         window = window_of(pl.col(TIME) - self.size + 1, pl.col(TIME) + 1)
         told = shown.rows.select(*self._own, window, TIME, ARRIVAL)

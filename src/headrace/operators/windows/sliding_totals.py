@@ -12,24 +12,24 @@ from headrace.operators.rows import ARRIVAL, KEY_NUMBER, in_key_order, with_key_
 from headrace.operators.windows.aggregation import Aggregation
 
 TIME, NEW, CHANGED = "__time", "__new", "__changed"
-"""What rows carry: their time, the number of their arrival, whether they came with this batch or changed in it."""
+"""Columns of rows: their time, whether they are new in this batch, and whether they changed in it."""
 PLACE, REACHED = "__place", "__reached"
-"""What totals carry: the place of their row in its frame, and whether a new row is in the window."""
+"""Columns of totals: the position of their row in its frame, and whether the window has a new row."""
 _WANTED = "__wanted"
 _REACHED = {REACHED: pl.col(REACHED).any()}
 
 
 @dataclass(frozen=True)
 class SlidingTotals:
-    """Aggregates ``(t - size, t]`` for single rows; rows with equal times see each other."""
+    """Aggregates ``(t - size, t]`` for single rows; a window includes all rows of equal times."""
 
     aggregation: Aggregation
     keys: Mapping[str, pl.DataType]
-    """The columns by which rows belong together."""
+    """The key columns."""
     size: int
 
     def totals(self, rows: pl.DataFrame, wanted: pl.Expr) -> pl.DataFrame:
-        """Place, time, key and partial aggregates for each row that is wanted, those of a key in the order of time."""
+        """Position, time, key and partial aggregates for each wanted row, by key in the order of time."""
         columns = dict.fromkeys((*self.keys, *self._read, TIME, ARRIVAL, NEW))
         narrow = rows.select(*columns, wanted.alias(_WANTED)).with_row_index(PLACE)
         chosen = narrow.filter(_WANTED)
@@ -38,7 +38,7 @@ class SlidingTotals:
         time = pl.col(TIME)
         earliest, latest = chosen.select(time.min().alias("from"), time.max().alias("to")).row(0)
         near = with_key_numbers(narrow, tuple(self.keys), of=chosen)
-        # Rows that are in every wanted window are added up once for each key; only the others are rolled over.
+        # Rows that are in every wanted window are aggregated once for each key; only the others are rolled over.
         in_all = (time > latest - self.size) & (time < earliest)
         in_some = (time > earliest - self.size) & (time <= latest)
         common = near.filter(in_all).group_by(KEY_NUMBER).agg(**self._partial)
@@ -49,7 +49,7 @@ class SlidingTotals:
         return self.with_more(totals, common, on=(KEY_NUMBER,)).select(self._schema.keys())
 
     def with_more(self, totals: pl.DataFrame, more: pl.DataFrame, *, on: Sequence[str]) -> pl.DataFrame:
-        """Totals merged with further partial aggregates, which are found by some columns."""
+        """Totals merged with further partial aggregates, joined on some columns."""
         if more.is_empty():
             return totals
         columns = (PLACE, *self.aggregation.states, REACHED)
@@ -99,12 +99,12 @@ class KeySpread:
 
     @cached_property
     def panes(self) -> int:
-        """How many panes a window holds."""
+        """The number of panes in a window."""
         return self.count * max(1, min(self.size // (self.count * _PANE_LENGTH), _MOST_PANES))
 
     @cached_property
     def schema(self) -> dict[str, pl.DataType]:
-        """The columns that rows have besides their own."""
+        """The columns that are added to rows."""
         sums = pl.Struct({**self.aggregation.states, EARLIEST: pl.Int64()})
         return {SHARE: pl.Int64(), PANE: pl.Int64(), SUMS: sums}
 
@@ -118,8 +118,8 @@ class KeySpread:
         windows = time // self.size
         return windows * self.panes + (time - windows * self.size) * self.panes // self.size
 
-    def dealt(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Every row in its share, and the sums of its pane in all others."""
+    def spread(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Every row in its share, and the partial aggregates of its pane in all others."""
         pane = self.pane(self.aggregation.row_time).alias(PANE)
         own = rows.with_columns(pane).with_columns((pl.col(PANE) % self.count).alias(SHARE))
         sums = own.group_by(*self.key, PANE).agg(
@@ -133,7 +133,7 @@ class KeySpread:
         return pl.concat([own, *others], how="diagonal").select(*self.aggregation.schema, *self.schema)
 
     def taken(self, known: pl.DataFrame, fresh: pl.DataFrame) -> pl.DataFrame:
-        """Rows that stand for panes, merged where they stand for the same one."""
+        """Rows that stand for panes, merged by pane."""
         if fresh.is_empty():
             return known
         first = {name: pl.col(name).min() for name in (EARLIEST, TIME, ARRIVAL)}
@@ -144,7 +144,7 @@ class KeySpread:
         return pl.concat([known.clear(), packed], how="diagonal")
 
     def beyond(self, totals: pl.DataFrame, sums: pl.DataFrame) -> pl.DataFrame:
-        """For the panes of some rows: the panes of other shares in the windows that end there, added up."""
+        """For the panes of some rows: the totals of other shares' panes in the windows that end there."""
         wanted = totals.select(*self.key, PANE).unique()
         parts = sums.select(*self.key, PANE, NEW, SUMS).unnest(SUMS).drop(EARLIEST)
         marked = [parts, wanted.with_columns(pl.lit(False).alias(NEW), pl.lit(True).alias(_WANTED))]

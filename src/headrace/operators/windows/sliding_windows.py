@@ -1,4 +1,4 @@
-"""Sliding windows as an author says them."""
+"""The sliding step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVERY_WINDOW_HAS = ("window", "pane", "revision", "change")
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Sliding(WindowStep):
-    """A window for every row, which ends with the row."""
+    """A window for every row that ends with the row."""
 
     kind = "sliding"
 
@@ -36,17 +36,17 @@ class Sliding(WindowStep):
             raise DefinitionError(
                 "EMISSION_UNKNOWN",
                 f"window {self.name!r}: .emit({emission!r}) is not for sliding windows, each of which is complete when "
-                "time has passed its row. Use hr.on_close(), or hr.on_update() to have every row at once.",
+                "event time has passed its row. Use hr.on_close(), or hr.on_update() to have every row at once.",
             )
         return super().emit(emission)
 
     def panes(self, panes: AccumulationMode) -> Self:
-        """Choose whether a row that is emitted again replaces the one before or takes it back first."""
+        """Choose whether a row that is emitted again replaces the one before or retracts it first."""
         if panes == DISCARDING:
             raise DefinitionError(
                 "PANES_UNKNOWN",
                 f"window {self.name!r}: .panes({panes!r}) is not for sliding windows: every row has an aggregate of "
-                "its own, and a part of it beside the row means nothing. Use hr.accumulating() or hr.retracting().",
+                "its own, and a part of it would mean nothing. Use hr.accumulating() or hr.retracting().",
             )
         return super().panes(panes)
 
@@ -57,7 +57,7 @@ class Sliding(WindowStep):
         if taken:
             raise DefinitionError(
                 "RESULT_NAME_TAKEN",
-                f"window {self.name!r}: the results of a sliding window stand beside the row's own columns, and "
+                f"window {self.name!r}: sliding windows add their results to the row's own columns, and "
                 f"{taken[0]!r} would be both. Choose another name for the result, or rename the column before.",
             )
         shares = KeySpread(aggregation, self.size, self.shares) if self.shares > 1 else None
@@ -90,10 +90,10 @@ class Sliding(WindowStep):
 
 
 def sliding(name: str, *, size: Duration, key: Key, spread: int = 1) -> Sliding:
-    """For every row the aggregate of its key over ``(t - size, t]``, beside the row's own columns.
+    """For every row the aggregate of its key over ``(t - size, t]``, added to the row's own columns.
 
-    Rows with equal times see each other. ``key=None`` makes windows of all rows. ``spread`` deals the rows of every
-    key to so many shares that are worked on side by side, for keys with so many rows that one worker is not enough.
+    A window includes all rows of equal times. ``key=None`` puts all rows into one group. ``spread`` divides the rows of
+    every key over this many tasks, for keys with too many rows for one.
 
     >>> sliding("recent", size="1 hour", key="account").agg(spent="sum(amount)")
     hr.sliding('recent', size='1 hour', key='account').agg(spent='sum(amount)').emit(hr.on_close())

@@ -1,4 +1,4 @@
-"""Windows that a trigger fires: rows wait until event time has passed them, and are then taken in its order."""
+"""Windows with triggers: rows wait until event time has passed them and are then added in event-time order."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ END, PANE = "__end", "__pane"
 class TriggerOperator(WindowOperator):
     """Aggregates the rows of a key and emits when a trigger fires, and when the key's time to live is over.
 
-    A state row is a waiting row, or what is kept of a key: its partial aggregates (since it fired last, when panes
-    are discarding), its first and last time, and how often it has fired.
+    A state row is a waiting row, or stands for a key: its partial aggregates (since it fired last, when discarding),
+    its first and last time, and how often it has fired.
     """
 
     name: str
@@ -54,7 +54,7 @@ class TriggerOperator(WindowOperator):
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Key, time, what the aggregates read of the row, and whether it meets the trigger's condition."""
+        """Key, time, the columns that the aggregates read, and whether the row meets the trigger's condition."""
         return {**self.aggregation.keys, TIME: pl.Int64(), ROW: self._row, ASKED: pl.Boolean()}
 
     @cached_property
@@ -72,26 +72,26 @@ class TriggerOperator(WindowOperator):
         }
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Rows that event time has already passed are late; the others travel one by one."""
+        """Set late rows aside; the others are shuffled one by one."""
         aggregation = self.aggregation
         accepted, late = aggregation.split_late(rows, bounds)
         asked = pl.lit(None, pl.Boolean)
         if isinstance(self.trigger, When):
             asked = self.trigger.condition.truth(aggregation.schema)
-        travelling = accepted.select(
+        shuffled = accepted.select(
             *self.key,
             aggregation.row_time.alias(TIME),
             pl.struct(field.name for field in self._row.fields).alias(ROW),
             asked.alias(ASKED),
         )
-        return Combined(canonical(travelling, self.key), late, accepted.height)
+        return Combined(canonical(shuffled, self.key), late, accepted.height)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows stay as they are, in the order of their arrival."""
+        """Rows stay as they are, in the order of arrival."""
         return partials
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Let rows wait, take those that event time has passed, fire, and forget keys that have fallen silent."""
+        """Keep rows that wait, add those that event time has passed, fire, and drop expired keys."""
         arrived = self._numbered(state, partials)
         kept = state.filter(pl.col(ARRIVAL) == KEPT)
         waiting = state.filter(pl.col(ARRIVAL) != KEPT)
@@ -99,13 +99,13 @@ class TriggerOperator(WindowOperator):
         taken = waiting.filter(passed)
         untouched, touched = self._concerned(kept, pl.concat([taken, arrived.filter(passed)]), bounds)
         if touched.is_empty():
-            # The usual batch of a quiet watermark: nothing is taken and nothing is due.
+            # The usual batch while the watermark stands: no row is added and nothing is due.
             return Applied(pl.concat([state, arrived]), arrived, state.clear().select(self.identity), self._no_output)
-        pieces = self._lives.cut(touched, bounds)
+        pieces = self._lifetimes.cut(touched, bounds)
         if self.accumulation.kind != "discarding":
-            pieces = self._lives.running(pieces)
+            pieces = self._lifetimes.running(pieces)
         last = (pl.col(LIFE) != pl.col(LIFE).shift(-1)).fill_null(True)
-        over = (self._lives.ends(bounds) <= bounds.fire).fill_null(False)
+        over = (self._lifetimes.ends(bounds) <= bounds.fire).fill_null(False)
         fired = pl.col(FIRES).cum_sum().over(LIFE) + pl.col(REVISION).first().over(LIFE).fill_null(0)
         start = pl.col(FIRST) if self.accumulation.kind == "discarding" else pl.col(FIRST).first().over(LIFE)
         pieces = pieces.with_columns(fired.cast(pl.Int32).alias(REVISION), start.alias(FIRST))
@@ -121,10 +121,10 @@ class TriggerOperator(WindowOperator):
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest moment at which a row is taken, a key fires or a key is forgotten."""
+        """The earliest time at which a row is added, or a key fires or expires."""
         if state.is_empty():
             return Due()
-        earliest: int | None = state.select(self._lives.due(bounds).min()).item()
+        earliest: int | None = state.select(self._lifetimes.due(bounds).min()).item()
         return Due(earliest)
 
     @property
@@ -138,11 +138,11 @@ class TriggerOperator(WindowOperator):
         return pl.Struct({name: dtype for name, dtype in self.aggregation.schema.items() if name in read})
 
     @cached_property
-    def _lives(self) -> KeyLifetimes:
+    def _lifetimes(self) -> KeyLifetimes:
         return KeyLifetimes(self.aggregation, self.trigger, self.ttl)
 
     def _numbered(self, state: pl.DataFrame, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows that arrive, as state rows, numbered behind those that wait already."""
+        """New rows as state rows, numbered after those that wait."""
         following = next_arrival(state)
         return partials.with_columns(
             pl.int_range(following, following + pl.len()).alias(ARRIVAL),
@@ -156,8 +156,8 @@ class TriggerOperator(WindowOperator):
     def _concerned(
         self, kept: pl.DataFrame, rows: pl.DataFrame, bounds: TimeBounds
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The keys to which nothing happens; and the others, with the rows that are taken now."""
-        due = kept.select((self._lives.due(bounds) <= bounds.fire).fill_null(False)).to_series()
+        """The keys to which nothing happens; and the others, with the rows that are added now."""
+        due = kept.select((self._lifetimes.due(bounds) <= bounds.fire).fill_null(False)).to_series()
         waked, quiet = kept.filter(due), kept.filter(~due)
         if rows.is_empty() or quiet.is_empty():
             return quiet, pl.concat([waked, rows])
@@ -167,10 +167,10 @@ class TriggerOperator(WindowOperator):
         return untouched, pl.concat([waked, touched, rows])
 
     def _emitted(self, pieces: pl.DataFrame, over: pl.Expr, bounds: TimeBounds) -> pl.DataFrame:
-        """What leaves, by key and in order; when results are taken back also what was given before."""
+        """Results by key and in order; when retracting, also the last result that was emitted before."""
         columns = [PIECE, LIFE, *self.key, FIRST, END, *self.aggregation.states, PANE, REVISION]
         firing = pieces.filter(FIRES).with_columns(
-            self._lives.fires_at.alias(END),
+            self._lifetimes.fires_at.alias(END),
             pl.lit("on_time" if self.closing else "early").alias(PANE),
             (pl.lit(0, pl.Int32) if self.closing else pl.col(REVISION) - 1).alias(REVISION),
         )
@@ -179,7 +179,7 @@ class TriggerOperator(WindowOperator):
             pieces.filter(over)
             .filter(is_told)
             .with_columns(
-                self._lives.ends(bounds).alias(END),
+                self._lifetimes.ends(bounds).alias(END),
                 pl.lit("on_time").alias(PANE),
                 (pl.lit(0, pl.Int32) if self.closing else pl.col(REVISION)).alias(REVISION),
             )
@@ -195,7 +195,7 @@ class TriggerOperator(WindowOperator):
         return pl.concat(found).sort(PIECE, maintain_order=True)
 
     def _living(self, pieces: pl.DataFrame, emitted: pl.DataFrame) -> pl.DataFrame:
-        """What is kept of keys whose life goes on, given the last piece of each."""
+        """The state rows of keys that live on, from the last piece of each."""
         if self.closing:
             pieces = pieces.filter(~pl.col(FIRES))
         forgotten = [UNSEEN]
@@ -218,7 +218,7 @@ class TriggerOperator(WindowOperator):
         ).select(self.state_schema.keys())
 
     def _output(self, emitted: pl.DataFrame) -> pl.DataFrame:
-        """Emitted rows; when results are taken back, each behind the one that it replaces."""
+        """Result rows; when retracting, each after the retraction of the one before."""
         window = pl.col(FIRST), pl.col(END)
         if not self._has_change:
             return self._results(emitted, window, pl.col(PANE))

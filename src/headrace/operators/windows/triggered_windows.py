@@ -22,7 +22,7 @@ from headrace.wheel.operator import Operator
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TriggeredWindowStep(WindowStep):
-    """A kind of windows whose rows are taken in the order of event time, until a key falls silent."""
+    """Windows whose rows are added in event-time order, until a key expires."""
 
     late_rows = LateRows(
         f"{FINAL}, and give hr.event_time(...) an out_of_order that is long enough",
@@ -30,7 +30,7 @@ class TriggeredWindowStep(WindowStep):
     )
 
     ttl: int | None
-    """None for keys that are kept for ever."""
+    """How long a key without rows is kept; None for ever."""
 
     @property
     def state_description(self) -> str:
@@ -39,8 +39,7 @@ class TriggeredWindowStep(WindowStep):
         return f"rows until event time has passed them, and a row for each key {kept}"
 
     @property
-    def _emits(self) -> str:
-        """How the author says when results leave."""
+    def _emit_call(self) -> str:
         return ""
 
     @property
@@ -55,7 +54,7 @@ class TriggeredWindowStep(WindowStep):
 
 
 def time_to_live(name: str, ttl: Duration | None, keep_forever: bool) -> int | None:
-    """How long a silent key is kept; None for ever, which an author has to say.
+    """How long a key without rows is kept; None for ever, which must be explicit.
 
     >>> time_to_live("tens", "1 second", False)
     1000000
@@ -64,39 +63,39 @@ def time_to_live(name: str, ttl: Duration | None, keep_forever: bool) -> int | N
         raise DefinitionError(
             "TTL_MISSING",
             f"window {name!r} does not say how long a key without rows is kept, so its state would grow without end. "
-            "Give ttl='1 day', or say keep_forever=True if the keys are few.",
+            "Give ttl='1 day', or keep_forever=True if there are few keys.",
         )
     if ttl is None:
         return None
     if keep_forever:
         raise DefinitionError(
             "TTL_CONTRADICTION",
-            f"window {name!r}: ttl={ttl!r} with keep_forever={keep_forever}. Give one of them alone.",
+            f"window {name!r}: ttl={ttl!r} with keep_forever={keep_forever}. Give only one of them.",
         )
     return positive_microseconds(ttl, argument="ttl")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Counting(TriggeredWindowStep):
-    """Windows of so many rows of a key."""
+    """Windows with a fixed number of rows of a key."""
 
     kind = "counting"
 
     rows: int
 
     def emit(self, emission: Emission) -> Self:
-        """Not for counting windows: a window leaves when it is full."""
+        """Not for counting windows: a window is emitted when it is full."""
         raise DefinitionError(
             "EMISSION_UNKNOWN",
-            f"window {self.name!r}: .emit({emission!r}) is not for counting windows, which leave when they are full. "
+            f"window {self.name!r}: .emit({emission!r}) is not for counting windows, which are emitted when full. "
             "Leave it out, or use hr.global_window(...) with a trigger of its own.",
         )
 
     def panes(self, panes: AccumulationMode) -> Self:
-        """Not for counting windows: a window leaves once."""
+        """Not for counting windows: a window is emitted once."""
         raise DefinitionError(
             "PANES_UNKNOWN",
-            f"window {self.name!r}: .panes({panes!r}) is not for counting windows, each of which leaves once. "
+            f"window {self.name!r}: .panes({panes!r}) is not for counting windows, which are emitted once. "
             "Leave it out, or use hr.global_window(...).",
         )
 
@@ -114,9 +113,9 @@ class Counting(TriggeredWindowStep):
 
 
 def counting(name: str, *, rows: int, key: Key, ttl: Duration | None = None, keep_forever: bool = False) -> Counting:
-    """Every so many rows of a key are a window, in the order of event time.
+    """Windows of ``rows`` rows of a key each, in event-time order.
 
-    A key without rows for ``ttl`` is forgotten; its unfinished window then leaves with the rows it has.
+    A key without rows for ``ttl`` expires; its unfinished window is then emitted with the rows it has.
 
     >>> counting("tens", rows=10, key="account", ttl="1 day").agg(spent="sum(amount)")
     hr.counting('tens', rows=10, key='account', ttl='1 day').agg(spent='sum(amount)')
@@ -124,14 +123,15 @@ def counting(name: str, *, rows: int, key: Key, ttl: Duration | None = None, kee
     check_name("step", name)
     if type(rows) is not int or rows < 1:
         raise DefinitionError(
-            "WINDOW_WITHOUT_ROWS", f"window {name!r}: rows={rows!r} would never be full. Give a whole number from 1 on."
+            "WINDOW_WITHOUT_ROWS",
+            f"window {name!r}: rows={rows!r} would never be full. Give a whole number of at least 1.",
         )
     return Counting(name=name, key=key_columns(key), rows=rows, ttl=time_to_live(name, ttl, keep_forever))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GlobalWindow(TriggeredWindowStep):
-    """One window for each key, which never ends; a trigger says when its result is shown."""
+    """One window for each key that never closes; a trigger decides when results are emitted."""
 
     kind = "global_window"
 
@@ -142,8 +142,8 @@ class GlobalWindow(TriggeredWindowStep):
         if isinstance(emission, Every) and emission.time == "processing":
             raise DefinitionError(
                 "TRIGGER_BY_CLOCK",
-                f"window {self.name!r}: .emit({emission!r}) would fire by the clock, but a global window takes its "
-                "rows in the order of event time and fires in it. Add time='event'.",
+                f"window {self.name!r}: .emit({emission!r}) would fire by the clock, but a global window adds "
+                "rows and fires in event-time order. Add time='event'.",
             )
         if not isinstance(emission, AfterRows | Every | When):
             raise DefinitionError(
@@ -154,15 +154,15 @@ class GlobalWindow(TriggeredWindowStep):
 
     @property
     def previews(self) -> bool:
-        """Whether results replace each other; discarded ones stand for themselves."""
+        """Whether results replace each other; when discarding, they do not."""
         return self.accumulation.kind != "discarding"
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         if self.trigger is None:
             raise DefinitionError(
                 "EMISSION_MISSING",
-                f"window {self.name!r} never closes and does not say when to emit, so nothing would leave before a key "
-                f"is forgotten. Add .emit(...) with {_TRIGGERS}.",
+                f"window {self.name!r} never closes and does not say when to emit, so nothing would be emitted "
+                f"before a key expires. Add .emit(...) with {_TRIGGERS}.",
             )
         if isinstance(self.trigger, When):
             parse_condition(self.trigger.condition.text, aggregation.schema)
@@ -173,7 +173,7 @@ class GlobalWindow(TriggeredWindowStep):
         return {"ttl": self.ttl, "trigger": repr(self.trigger)}
 
     @property
-    def _emits(self) -> str:
+    def _emit_call(self) -> str:
         return "" if self.trigger is None else f".emit({self.trigger!r})"
 
 
@@ -181,9 +181,9 @@ _TRIGGERS = "hr.after_rows(1000), hr.every('1 hour', time='event') or hr.when(\"
 
 
 def global_window(name: str, *, key: Key, ttl: Duration | None = None, keep_forever: bool = False) -> GlobalWindow:
-    """One window for each key that never ends; results leave when a trigger fires, in the order of event time.
+    """One window for each key that never closes; results are emitted when a trigger fires, in event-time order.
 
-    A key without rows for ``ttl`` is forgotten; a last result then leaves with everything it had.
+    A key without rows for ``ttl`` expires; a last result is then emitted.
 
     >>> global_window("basket", key="visitor", ttl="1 day").agg(items="count(*)").emit(AfterRows(5))
     hr.global_window('basket', key='visitor', ttl='1 day').agg(items='count(*)').emit(hr.after_rows(5))

@@ -1,4 +1,4 @@
-"""A window step as an author says it: what all kinds of windows have in common."""
+"""The base class of window steps."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class WindowStep(Step):
     accumulation: AccumulationMode = ACCUMULATING
 
     def agg(self, *unnamed: object, **aggregates: object) -> Self:
-        """Name the results and give each an aggregate: SQL text as in ``spent="sum(amount)"``, or a value of ``hr``."""
+        """Name the results and give each an aggregate: SQL text as in ``spent="sum(amount)"``, or an ``hr`` value."""
         check_named(f"window {self.name!r}", unnamed)
         for name in aggregates:
             if name in (*TAKEN, *self.key):
                 raise DefinitionError(
                     "RESULT_NAME_TAKEN",
-                    f"window {self.name!r}: result {name!r} has the name of a key or of a column every window has "
+                    f"window {self.name!r}: result {name!r} has the name of a key or of a column of all windows "
                     f"({', '.join(TAKEN)}). Choose another name.",
                 )
         parsed = tuple(parse_aggregate(given, name=name) for name, given in aggregates.items())
         return replace(self, aggregates=parsed)
 
     def emit(self, emission: Emission) -> Self:
-        """Choose when results are emitted; ``hr.on_close()`` unless said otherwise."""
+        """Choose when results are emitted; ``hr.on_close()`` by default."""
         if not isinstance(emission, Emission):
             raise DefinitionError(
                 "EMISSION_UNKNOWN",
@@ -53,7 +53,7 @@ class WindowStep(Step):
         return replace(self, emission=emission)
 
     def panes(self, panes: AccumulationMode) -> Self:
-        """Choose what a result says when a window is emitted again; ``hr.accumulating()`` unless said otherwise."""
+        """Choose the accumulation mode; ``hr.accumulating()`` by default."""
         check_accumulation(self.name, panes)
         return replace(self, accumulation=panes)
 
@@ -67,11 +67,11 @@ class WindowStep(Step):
             )
         check_key(self.name, self.key, schema)
         for column in self.key:
-            if column in self._told:
+            if column in self._result_columns:
                 raise DefinitionError(
                     "KEY_NAME_TAKEN",
                     f"window {self.name!r}: key column {column!r} has the name of a column of its results "
-                    f"({', '.join(self._told)}). Rename it before.",
+                    f"({', '.join(self._result_columns)}). Rename it before.",
                 )
         aggregation = Aggregation(self.name, self.key, time, dict(schema), self.aggregates)
         operator = self._operator(aggregation, lateness)
@@ -80,21 +80,20 @@ class WindowStep(Step):
 
     @abstractmethod
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
-        """What runs."""
+        """The operator of this kind of window."""
 
     @property
     @abstractmethod
     def _shape(self) -> Mapping[str, object]:
-        """What makes the windows what they are; part of the state's identity."""
+        """The parameters of the windows, as part of the state's identity."""
 
     @property
-    def _told(self) -> tuple[str, ...]:
-        """The columns of every result beside the key and the aggregates."""
+    def _result_columns(self) -> tuple[str, ...]:
+        """The columns of every result besides key and aggregates."""
         return TAKEN[:-1]
 
     @property
-    def _emits(self) -> str:
-        """How the author says when results leave."""
+    def _emit_call(self) -> str:
         return f".emit({self.emission!r})"
 
     @property
@@ -127,14 +126,14 @@ class WindowStep(Step):
         return f"a row for each key and open window, {self._until('the window')}"
 
     def _until(self, what: str) -> str:
-        """When a state row leaves, in words."""
+        """When a state row is dropped, in words."""
         return f"until {what} closes" + (f" and {spoken(self.retention)} longer" if self.retention else "")
 
     @property
     def _calls(self) -> tuple[str, ...]:
         aggregates = ", ".join(f"{aggregate.name}={aggregate.code}" for aggregate in self.aggregates)
         panes = "" if self.accumulation == ACCUMULATING else f".panes({self.accumulation!r})"
-        return (f".agg({aggregates})" if aggregates else "", self._emits, self._late_call, panes)
+        return (f".agg({aggregates})" if aggregates else "", self._emit_call, self._late_call, panes)
 
 
 def check_named(called: str, unnamed: Sequence[object]) -> None:
@@ -142,6 +141,5 @@ def check_named(called: str, unnamed: Sequence[object]) -> None:
     if unnamed:
         raise DefinitionError(
             "AGGREGATE_UNNAMED",
-            f"{called}: {unnamed[0]!r} has no name to stand under in the result. Give it one, as in "
-            ".agg(rows='count(*)').",
+            f"{called}: {unnamed[0]!r} has no name. Name it, as in .agg(rows='count(*)').",
         )

@@ -52,7 +52,7 @@ def test_every_row_goes_to_one_share_and_the_sums_of_its_pane_to_the_others() ->
     shares = shares_of(10_000_000, 3)
     times = [0, 100_000, 300_000]
     rows = pl.DataFrame({"key": "a", "n": [1, 2, 4], "at": times}).cast({"at": MOMENT})
-    dealt = shares.dealt(rows)
+    dealt = shares.spread(rows)
     whole = dealt.filter(pl.col(SUMS).is_null())
     assert whole.select("n", SHARE).rows() == [(1, 0), (2, 0), (4, 1)]
     sums = dealt.filter(pl.col(SUMS).is_not_null()).unnest(SUMS)
@@ -73,5 +73,5 @@ def test_the_account_counts_rows_and_not_sums() -> None:
 def test_the_shares_of_a_batch_of_a_few_seconds_are_about_equal() -> None:
     shares = shares_of(3_600_000_000, 4)
     rows = pl.DataFrame({"key": "a", "n": 1, "at": range(0, 10_000_000, 1_000)}).cast({"at": MOMENT})
-    counts = shares.dealt(rows).filter(pl.col(SUMS).is_null())[SHARE].value_counts()["count"]
+    counts = shares.spread(rows).filter(pl.col(SUMS).is_null())[SHARE].value_counts()["count"]
     assert (counts.min(), counts.max()) == (2090, 2637)
