@@ -1,4 +1,9 @@
-"""``hr.read_postgres_changes``: PostgreSQL tables as changelogs, a snapshot first, then each change exactly once."""
+"""``hr.read_postgres_changes``: PostgreSQL tables as changelogs, a snapshot first, then each change exactly once.
+
+How a change travels: the server keeps it in the ``slot``. The feed (``replication``) fetches it as ``pgoutput``
+messages, ``transactions`` makes rows of them, and ``change_log`` stores these in the ``landing`` folder; only then the
+slot advances. In each flow ``log_reader`` reads the entries of the log, and ``text_values`` parses their values.
+"""
 
 from __future__ import annotations
 
