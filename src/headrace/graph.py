@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.errors import DefinitionError, HeadraceError
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId, StepDefinition
 from headrace.plans import Plan
 from headrace.reports import ReportAccumulator
 
@@ -48,8 +48,8 @@ class Origin(Protocol):
         """The same frame with its time declared; None when it does not come from a source."""
 
 
-class Feed(Protocol):
-    """Something that runs on the driver while the pipeline does."""
+class SourceFeed(Protocol):
+    """Brings rows to where a source reads them, on the driver, while the pipeline runs."""
 
     def start(self) -> None:
         """Begin."""
@@ -58,81 +58,8 @@ class Feed(Protocol):
         """End."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredState:
-    """A state that a step declares: how long a value lives, and by which time; None means for ever."""
-
-    name: str
-    ttl: int | None
-    time: Literal["event", "clock"]
-
-
-class StepDefinition(Protocol):
-    """A step as plans, reports and engines read it; ``operators.step.Step`` is its base class and has the defaults."""
-
-    @property
-    def name(self) -> str:
-        """The step's name, the identity of its state."""
-
-    @property
-    def fingerprint(self) -> Mapping[str, object]:
-        """What must stay the same for the step's state to stay valid; ``kind`` is part of it."""
-
-    @property
-    def state_description(self) -> str:
-        """What the state holds and how long, in words."""
-
-    @property
-    def stateless(self) -> bool:
-        """Whether rows only pass through: no state, and no watermark of its own."""
-
-    @property
-    def changelogs(self) -> tuple[int, ...]:
-        """The numbers of the inputs that may be changelogs."""
-
-    @property
-    def lateness(self) -> object | None:
-        """The policy for late rows; None where no row can be late."""
-
-    @property
-    def retracts(self) -> bool:
-        """Whether results may be retracted, so that rows carry a ``change``."""
-
-    @property
-    def previews(self) -> bool:
-        """Whether results are emitted that later ones replace or retract, besides corrections."""
-
-    @property
-    def corrects(self) -> bool:
-        """Whether late rows lead to further results, marked in the column ``pane``."""
-
-    @property
-    def combines(self) -> bool:
-        """Whether rows of a key are combined before the shuffle."""
-
-    @property
-    def spread(self) -> int | None:
-        """Over how many tasks the rows of one key are divided; None where they cannot be."""
-
-    @property
-    def holdback(self) -> int:
-        """How far behind its input's event time a result may leave."""
-
-    @property
-    def retention(self) -> int:
-        """How long state is kept for late rows, beyond what the results need."""
-
-    @property
-    def horizon(self) -> int:
-        """How far apart in event time rows of one result may be."""
-
-    @property
-    def states(self) -> tuple[DeclaredState, ...]:
-        """The states that the user has declared."""
-
-
 OWN_FOLDERS = frozenset({"waiting", "lease", "ticks", "caps", "landing", "generators"})
-"""What lies in a checkpoint beside the folders of its flows."""
+"""Folders of a checkpoint that are not those of flows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +74,13 @@ class SourceNode:
     divided: bool = False
     """Whether the source has partitions of its own, each with a watermark."""
     caps: Path | None = None
-    """Where a flow may say how many rows a batch takes; None for a source that cannot count ahead."""
+    """Where a flow sets how many rows a batch takes; None for a source that cannot count ahead."""
     prepare: Callable[[], None] | None = None
     """Finds, before the first batch, what would stop the reading."""
-    feed: Feed | None = None
-    """Brings rows to where the source reads them, for systems that cannot be asked for old rows."""
+    feed: SourceFeed | None = None
+    """For systems that cannot be asked for old rows."""
     understand: Callable[[BaseException], HeadraceError | None] | None = None
-    """Puts a failure of Spark's own reading into words."""
+    """Turns a failure of Spark's own reading into an error with advice."""
     time: Any = None
     """The declared time strategy, or None for a source whose flows have no event time."""
     changes: bool = False
@@ -210,7 +137,7 @@ class FlowNode:
 
 @dataclass(slots=True)
 class Graph:
-    """What a pipeline's function has said so far."""
+    """What a pipeline's function has defined so far."""
 
     pipeline: str
     checkpoint: Path

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator

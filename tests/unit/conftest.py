@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from headrace.event_time.record import BatchRecord
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.operators.lookup.lookup import Lookup
 from headrace.reports import StepReport
 from headrace.wheel.stateless import Stateless, pass_rows

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from headrace.event_time.record import BatchOutcome, BatchRecord, TimeBounds
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
 from headrace.event_time.tracker import WatermarkTracker
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.reports import BatchReports, KeyGroupState
 
 Clock = Callable[[], int]

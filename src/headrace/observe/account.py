@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from headrace.connectors.base.sink import Written
 from headrace.errors import HeadraceError
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.reports import BatchReports, SourceReport, StateReport
 
 

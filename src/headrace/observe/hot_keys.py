@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from headrace.graph import Graph, StepDefinition
+from headrace.graph import Graph
+from headrace.nodes import StepDefinition
 from headrace.observe import history
 from headrace.observe.history import HotKey
 from headrace.plan.check import Finding

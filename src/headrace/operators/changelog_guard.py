@@ -11,7 +11,7 @@ import polars as pl
 from headrace.changelog import CHANGE, CHANGELOG
 from headrace.errors import DefinitionError
 from headrace.graph import Graph
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.plans import Plan
 from headrace.schemas import polars_schema
 

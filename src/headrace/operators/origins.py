@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.expressions import parse_condition
 from headrace.graph import Graph, Origin, active_graph
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.schemas import from_arrow, polars_schema
 from headrace.wheel.spark import Read
 from headrace.wheel.task import Task

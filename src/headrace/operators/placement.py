@@ -12,18 +12,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from headrace.errors import DefinitionError
-from headrace.graph import (
-    TIME_TAG,
-    Graph,
-    Origin,
-    SideOutput,
-    StepDefinition,
-    StepNode,
-    active_graph,
-    tagged_node,
-    time_tag,
-)
-from headrace.node_id import NodeId
+from headrace.graph import TIME_TAG, Graph, Origin, SideOutput, StepNode, active_graph, tagged_node, time_tag
+from headrace.nodes import NodeId, StepDefinition
 from headrace.operators.changelog_guard import check_events, check_not_a_changelog
 from headrace.operators.origins import Halves, Stream, origin_of
 from headrace.schemas import arrow_batches, polars_schema, spark_schema

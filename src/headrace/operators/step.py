@@ -11,7 +11,7 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
-from headrace.graph import DeclaredState
+from headrace.nodes import DeclaredState
 from headrace.operators.placement import Outputs, place, place_stateless
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from headrace.connectors.base.sink import AnySink
 from headrace.durations import spoken
 from headrace.graph import FlowNode, Graph
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.wheel.key_groups import KEY_GROUPS
 
 

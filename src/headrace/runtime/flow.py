@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError, reported
 from headrace.event_time.record import BatchRecord, FileBatchLog
 from headrace.event_time.time_keeper import Clock, TimeKeeper, Topology
 from headrace.graph import FlowNode, Graph
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.observe import history
 from headrace.observe.account import Account, account_of, step_counters
 from headrace.observe.history import BatchSeconds, HistoryEntry, StateSize
@@ -22,7 +22,7 @@ from headrace.reports import BatchReports
 from headrace.runtime.broadcast_tables import broadcast_tables
 from headrace.runtime.checkpoint import Lease, brings_rows, partitions
 from headrace.runtime.modes import Mode, Throttle
-from headrace.runtime.outputs import Outputs
+from headrace.runtime.outputs import FlowOutputs
 from headrace.runtime.planner import Planner, Writing
 from headrace.storage import write_durably
 from headrace.wheel.task import PROPERTY, TABLES, property_text, take_reports
@@ -58,7 +58,7 @@ class Flow:
         self._stopping = threading.Event()
         self.failure: BaseException | None = None
         birth = check_identity(self.folder, identity_of(graph, node))
-        self._outputs = Outputs(graph, node, spark, self.folder, birth, lease)
+        self._outputs = FlowOutputs(graph, node, spark, self.folder, birth, lease)
         topology = Topology(
             {name: graph.sources[name].time for name in node.sources if graph.sources[name].time is not None},
             {name: tuple(map(graph.time_node, graph.steps[name].inputs)) for name in graph.stateful(node.steps)},

@@ -31,7 +31,7 @@ Shape = Callable[["DataFrame"], "DataFrame"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
+class FlowOutputs:
     """The outputs of a flow with their sinks."""
 
     graph: Graph
@@ -126,7 +126,7 @@ class Outputs:
 class BatchOutputs:
     """Writes one batch and remembers what became of its rows."""
 
-    flow: Outputs
+    flow: FlowOutputs
     record: BatchRecord
     expected: Mapping[str, Mapping[int, int]]
     """The last batch that each writer of each sink marked."""

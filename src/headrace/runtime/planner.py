@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchLog, BatchOutcome, BatchRecord
 from headrace.event_time.time_keeper import Partitions, TimeKeeper
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.reports import BatchReports
 
 

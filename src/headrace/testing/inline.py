@@ -19,7 +19,7 @@ from headrace.connectors.base.sink import Written
 from headrace.event_time.record import MemoryBatchLog
 from headrace.event_time.time_keeper import TimeKeeper, Topology
 from headrace.expressions import parse_condition
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.observe.account import account_of
 from headrace.operators.placement import check_chained
 from headrace.operators.step import Step

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.reports import KeyCounts, StepReport
 from headrace.wheel.codec import encode
 from headrace.wheel.key_groups import group_ids, group_of_rows

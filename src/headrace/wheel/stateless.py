@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 import polars as pl
 
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.reports import StepReport
 from headrace.wheel.side_rows import DEAD_LETTERS, failed_letters, write_side_rows
 from headrace.wheel.task import Task

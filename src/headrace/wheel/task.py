@@ -17,7 +17,7 @@ from pyspark.accumulators import AccumulatorParam
 
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord, TimeBounds
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.reports import BatchReports, Report, ReportAccumulator, ReportKey
 
 if TYPE_CHECKING:

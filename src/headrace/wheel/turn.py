@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import polars as pl
 
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.reports import KeyGroupState, StateReport
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import AnyOperator, Intake, Joined

@@ -9,7 +9,7 @@ import pytest
 from headrace.connectors.base.sink import Written
 from headrace.errors import HeadraceError
 from headrace.json_codec import encode
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.observe.account import StepCounts, account_of, step_counters
 from headrace.reports import BatchReports, KeyGroupState, SourceReport, StateReport, StepReport, WaitingRows
 

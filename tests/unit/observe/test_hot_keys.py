@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.observe.hot_keys import hot_keys
 from headrace.reports import BatchReports, KeyCounts, StepReport
 from headrace.wheel.pack import KeySample

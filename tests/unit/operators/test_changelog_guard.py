@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import headrace as hr
 from headrace.graph import Graph, SourceNode, StepNode
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.operators.changelog_guard import check_events, selects_changes
 from headrace.operators.origins import Stream
 

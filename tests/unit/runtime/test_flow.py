@@ -12,7 +12,7 @@ from headrace.graph import FlowNode, Graph
 from headrace.runtime.checkpoint import take_lease
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import micro_batch
-from headrace.runtime.outputs import Outputs
+from headrace.runtime.outputs import FlowOutputs
 
 
 class NoSession:
@@ -84,11 +84,11 @@ def test_a_sink_that_is_away_when_marks_are_renewed_does_not_end_the_flow_and_a_
 ) -> None:
     renewals = threading.Semaphore(0)
 
-    def prepare(outputs: Outputs) -> None:
+    def prepare(outputs: FlowOutputs) -> None:
         renewals.release()
         raise HeadraceError(problem, "no.")
 
-    monkeypatch.setattr(Outputs, "prepare", prepare)
+    monkeypatch.setattr(FlowOutputs, "prepare", prepare)
     monkeypatch.setattr("headrace.runtime.flow.CLAIMED_SECONDS", -1.0)
     graph = Graph("p", tmp_path, None)  # type: ignore[arg-type]
     node = FlowNode("f", None, (), (), (), ())  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import headrace as hr
 from headrace.event_time.record import BatchLog, BatchRecord, FileBatchLog, MemoryBatchLog, TimeBounds
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
 from headrace.event_time.time_keeper import TimeKeeper, Topology
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.reports import BatchReports, KeyGroupState, SourceReport, StateReport
 from headrace.runtime.planner import Planner
 

@@ -13,7 +13,7 @@ import headrace as hr
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import BatchRecord, TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.reports import KeyGroupState, ReportKey, StateReport
 from headrace.testing.inline import MapInMemory
 from headrace.wheel import pack as module

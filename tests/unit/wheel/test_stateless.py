@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.event_time.record import BatchRecord
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.reports import StepReport
 from headrace.wheel.codec import encode
 from headrace.wheel.spark import rows_in_order

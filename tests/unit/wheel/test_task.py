@@ -8,7 +8,7 @@ import pytest
 
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord, TimeBounds
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.reports import KeyGroupState, Report, ReportKey, SourceReport, StateReport, StepReport
 from headrace.wheel.task import ReportsByKey, Task, _read_property, current_task, property_text, take_reports
 

@@ -18,7 +18,7 @@ from headrace.connectors.base.decoding import (
     readable,
 )
 from headrace.event_time.strategy import TimeStrategy
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.reports import SourceReport
 from headrace.schemas import MOMENT, from_arrow
 from headrace.wheel.side_rows import DEAD_LETTERS, dead_letters, write_side_rows

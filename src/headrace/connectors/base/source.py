@@ -18,7 +18,7 @@ from headrace.connectors.base.gate import Gate
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import TimeStrategy
 from headrace.graph import SourceNode, active_graph, time_tag
-from headrace.node_id import NodeId
+from headrace.nodes import NodeId
 from headrace.schemas import arrow_batches, polars_schema
 from headrace.storage import write_durably
 from headrace.wheel.task import Task, current_task

@@ -10,8 +10,9 @@ import polars as pl
 
 from headrace.durations import spoken
 from headrace.errors import DefinitionError
-from headrace.graph import DeclaredState, check_name
+from headrace.graph import check_name
 from headrace.keys import key_columns, said_key
+from headrace.nodes import DeclaredState
 from headrace.operators.process.errors import OnError, Then, check_on_error
 from headrace.operators.process.keyed_process import KeyedProcess, declared_states
 from headrace.operators.process.operator import ProcessOperator

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import headrace as hr
-from headrace.graph import DeclaredState
+from headrace.nodes import DeclaredState
 from headrace.operators.process.keyed_process import declared_states
 
 SCHEMA: dict[str, pl.DataType] = {"user": pl.String(), "tags": pl.List(pl.String()), "at": pl.Datetime("us", "UTC")}
