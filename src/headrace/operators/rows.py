@@ -20,6 +20,10 @@ ARRIVAL = "__arrival"
 """A row's arrival number in its key group."""
 KEY_NUMBER = "__key"
 """A number for each key of a frame; sorting and rolling by it is several times faster than by the key."""
+ROW_NUMBER = "__row_number"
+"""The number of a row in its frame."""
+MAX_CHUNKS = 16
+"""A batch appends chunks to a state; beyond this many it is made contiguous, because gathering from many is slow."""
 _SAME = "__same"
 
 

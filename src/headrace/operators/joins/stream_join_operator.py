@@ -16,7 +16,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.joins.join_columns import JoinedColumns
 from headrace.operators.joins.matching import BoolArray, Int64Array, RowPairs
-from headrace.operators.rows import ARRIVAL, KEY_NUMBER, Rows, next_arrival, with_key_numbers
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, MAX_CHUNKS, ROW_NUMBER, Rows, next_arrival, with_key_numbers
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined
@@ -25,9 +25,6 @@ LATE, LATE_RIGHT = "late", "late_right"
 TIME = "__time"
 """A row's time in microseconds; the time column itself is not stored."""
 RIGHT = "__right"
-ROW_NUMBER = "__place"
-MAX_CHUNKS = 16
-"""New rows are appended to the buffer as chunks; beyond this many it is made contiguous, for fast access."""
 _CHANGES = pl.Series([INSERT, DELETE])
 
 

@@ -18,12 +18,12 @@ from headrace.operators.joins.temporal_join_operator import (
     VERSION_POSITION,
     TemporalJoinOperator,
 )
-from headrace.operators.joins.versioned_table import ROW_NUMBER, fill_unsent, upserts
-from headrace.operators.rows import ARRIVAL, KEY_NUMBER, in_order_of_arrival, next_arrival, with_key_numbers
+from headrace.operators.joins.versioned_table import fill_unsent, upserts
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, in_order_of_arrival, next_arrival, with_key_numbers
 from headrace.wheel.operator import Applied, Combined, Due
 
 _IS_ROW = pl.col(KIND) == ROW
-_MATCH, _SINCE = "__met", "__since"
+_MATCH, _SINCE = "__match", "__since"
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,13 @@ from headrace.operators.joins.temporal_join_operator import (
     TemporalJoinOperator,
     earlier,
 )
-from headrace.operators.joins.versioned_table import ROW_NUMBER, VersionedTable, fill_unsent, keyed_times, upserts
-from headrace.operators.rows import ARRIVAL, in_order_of_arrival, next_arrival, with_key_numbers
+from headrace.operators.joins.versioned_table import VersionedTable, fill_unsent, keyed_times, upserts
+from headrace.operators.rows import ARRIVAL, MAX_CHUNKS, ROW_NUMBER, in_order_of_arrival, next_arrival, with_key_numbers
 from headrace.reports import WaitingRows
 from headrace.wheel.operator import Applied, Combined, Due
 
-MAX_CHUNKS = 16
 _IS_ROW = pl.col(KIND) == ROW
-_ORDER, _BEFORE, _NOW = "__order", "__then", "__now"
+_ORDER, _BEFORE, _NOW = "__order", "__before", "__now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,6 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         held = int(waiting[:known].sum())
         kept = everything.filter(~expired) if expired.any() else everything
         return Applied(
-            # Every batch adds chunks, and gathering from many is slow.
             kept.rechunk() if kept.n_chunks() > MAX_CHUNKS else kept,
             upserts(everything, altered, expired, known=known),
             state.select(ARRIVAL).filter(expired[:known]),

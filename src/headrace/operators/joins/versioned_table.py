@@ -18,10 +18,8 @@ from headrace.operators.joins.temporal_join_operator import (
     VERSION,
     VERSION_POSITION,
 )
-from headrace.operators.rows import KEY_NUMBER
+from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER
 
-ROW_NUMBER = "__place"
-"""The number of a row or a version in the frame of its key group, which is in the order of arrival."""
 _LIFE = "__life"
 
 

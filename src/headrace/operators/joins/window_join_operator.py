@@ -11,8 +11,8 @@ import polars as pl
 from headrace.changelog import CHANGE
 from headrace.event_time.record import TimeBounds
 from headrace.operators.joins.matching import AllMatches, BoolArray, CandidateRows, Int64Array, RowPairs, concat_pairs
-from headrace.operators.joins.stream_join_operator import RIGHT, ROW_NUMBER, TIME, JoinInput, StreamJoinOperator
-from headrace.operators.rows import ARRIVAL, KEY_NUMBER, has_closed, with_key_numbers
+from headrace.operators.joins.stream_join_operator import RIGHT, TIME, JoinInput, StreamJoinOperator
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, has_closed, with_key_numbers
 from headrace.operators.windows.aggregation import WINDOW
 from headrace.operators.windows.assigners import Windows
 from headrace.schemas import MOMENT

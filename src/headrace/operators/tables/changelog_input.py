@@ -20,7 +20,7 @@ from headrace.wheel.operator import Combined, Due
 ROW_POSITION, IS_UPSERT, TIME = "__position", "__sets", "__time"
 LAST_CHANGE: Mapping[str, pl.DataType] = {ROW_POSITION: pl.String(), IS_UPSERT: pl.Boolean(), TIME: pl.Int64()}
 """A change's position, whether it sets its row or removes it, and its event time."""
-LACKS_BEFORE = "__alone"
+LACKS_BEFORE = "__lacks_before"
 """Whether a change is an update that came without its before image."""
 CHANGED_AT = "changed_at"
 CHANGELOG_COLUMNS = (*CHANGELOG, CHANGED_AT)

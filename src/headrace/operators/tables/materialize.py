@@ -42,7 +42,7 @@ from headrace.operators.tables.changelog_input import (
 )
 from headrace.wheel.operator import Applied, Operator
 
-_SOURCE, _ROW, _LIFE, _WAS_LIVE = "__source", "__row", "__life", "__was"
+_SOURCE, _ROW, _LIFE, _WAS_LIVE = "__source", "__row", "__life", "__was_live"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

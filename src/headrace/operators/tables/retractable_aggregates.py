@@ -215,7 +215,7 @@ class ValueCounts:
 
 
 def _result_column(aggregate: Aggregate) -> str:
-    return f"__said.{aggregate.name}"
+    return f"__counted.{aggregate.name}"
 
 
 def value_counts(aggregates: Sequence[Aggregate], schema: Schema) -> tuple[ValueCounts, ...]:

@@ -9,7 +9,7 @@ import polars as pl
 
 from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UPDATE_AFTER, UPDATE_BEFORE, sortable
 from headrace.event_time.record import TimeBounds
-from headrace.operators.rows import KEY_NUMBER, join_by_key, with_key_numbers
+from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER, join_by_key, with_key_numbers
 from headrace.operators.tables.changelog_input import (
     CHANGED_AT,
     IS_UPSERT,
@@ -24,8 +24,6 @@ from headrace.operators.tables.group_state import GROUP, KIND, ROW, ROWS, VALUE,
 from headrace.operators.tables.retractable_aggregates import WEIGHT
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Due
-
-_ROW_NUMBER = "__place"
 
 
 @dataclass(frozen=True)
@@ -98,13 +96,13 @@ class TableAggregateOperator(ChangelogOperator):
 
     def _with_group_numbers(self, state: pl.DataFrame, changes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The state of the groups that changes touch, and the changes, both with group numbers."""
-        row_numbers = pl.int_range(state.height + changes.height, eager=True, dtype=pl.UInt32).alias(_ROW_NUMBER)
+        row_numbers = pl.int_range(state.height + changes.height, eager=True, dtype=pl.UInt32).alias(ROW_NUMBER)
         keys = pl.concat([state.select(self.key), changes.select(self.key)])
         rows = keys.with_columns(row_numbers) if self.key else row_numbers.to_frame()
         numbered = with_key_numbers(rows, self.key, of=changes)
-        stored = numbered.filter(pl.col(_ROW_NUMBER) < state.height)
-        new = numbered.filter(pl.col(_ROW_NUMBER) >= state.height).sort(_ROW_NUMBER)
-        return state[stored[_ROW_NUMBER]].with_columns(stored[KEY_NUMBER]), changes.with_columns(new[KEY_NUMBER])
+        stored = numbered.filter(pl.col(ROW_NUMBER) < state.height)
+        new = numbered.filter(pl.col(ROW_NUMBER) >= state.height).sort(ROW_NUMBER)
+        return state[stored[ROW_NUMBER]].with_columns(stored[KEY_NUMBER]), changes.with_columns(new[KEY_NUMBER])
 
     def _stored_rows(self, touched: pl.DataFrame) -> pl.DataFrame:
         """The stored rows of the table, under their own column names."""

@@ -12,7 +12,7 @@ import polars as pl
 from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UPDATE_AFTER, UPDATE_BEFORE, sortable
 from headrace.event_time.record import TimeBounds
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey
-from headrace.operators.rows import join_by_key
+from headrace.operators.rows import MAX_CHUNKS, join_by_key
 from headrace.operators.tables.changelog_input import (
     CHANGED_AT,
     IS_UPSERT,
@@ -30,7 +30,6 @@ from headrace.wheel.operator import Applied
 
 TableJoinHow = Literal["inner", "left", "full"]
 RIGHT, HASH = "__right", "__hash"
-MAX_CHUNKS = 16
 _CHANGED_AT, _OTHER_TIME = "__changed_at", "__other_time"
 
 
