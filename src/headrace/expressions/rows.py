@@ -26,7 +26,7 @@ class RowExpression:
     """
 
     text: str
-    tree: nodes.Expression = field(repr=False, compare=False)
+    tree: nodes.Expression = field(repr=False)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -41,6 +41,10 @@ class RowExpression:
             named = named.operand
         return named.path[-1] if isinstance(named, nodes.ColumnRef) else self.text
 
+    def operand(self, schema: Schema) -> Operand:
+        """The Polars expression over frames of the schema, and its type."""
+        return PolarsLowering(self.text, schema).operand(self.tree)
+
     def to_polars(self, schema: Schema) -> pl.Expr:
         """The Polars expression that computes this over frames of the schema.
 
@@ -48,7 +52,7 @@ class RowExpression:
         >>> rows.select(parse_row_expression("amount > 100").to_polars(rows.schema)).to_series().to_list()
         [False, True, None]
         """
-        return PolarsLowering(self.text, schema).operand(self.tree).value
+        return self.operand(schema).value
 
     def truth(self, schema: Schema) -> pl.Expr:
         """The Polars expression of a condition; NULL alone is one too."""
@@ -60,7 +64,7 @@ class RowExpression:
         >>> parse_row_expression("amount * 2").type({"amount": pl.Float64()})
         Float64
         """
-        return PolarsLowering(self.text, schema).operand(self.tree).dtype
+        return self.operand(schema).dtype
 
 
 def parse_row_expression(text: str) -> RowExpression:

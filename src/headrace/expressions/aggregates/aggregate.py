@@ -29,7 +29,7 @@ class AggregateScope:
 
     def operand(self, argument: RowExpression) -> Operand:
         """An argument of any type."""
-        return Operand(argument.to_polars(self.schema), argument.type(self.schema))
+        return argument.operand(self.schema)
 
     def number(self, argument: RowExpression, function: str) -> Operand:
         """An argument that must be a number."""

@@ -13,7 +13,7 @@ from headrace.operators.patterns.definition import Contiguity, Element
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Chain:
-    """A sequence of elements; every method returns a longer one, or one whose latest element says more."""
+    """A sequence of elements; every method returns a longer one, or one whose latest element is changed."""
 
     elements: tuple[Element, ...] = ()
 

@@ -24,7 +24,7 @@ from headrace.operators.patterns.row_pruning import RowPruning
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """What a match says: SQL text over its steps, bound to the columns that rows carry."""
+    """The measures of a pattern: SQL text over its steps, bound to the columns that rows carry."""
 
     operands: Mapping[str, Operand]
     """Each measure as an expression over the step values."""
@@ -86,7 +86,7 @@ class CompiledPattern:
 
     @cached_property
     def matcher(self) -> Matcher:
-        """What steps through the rows of a key."""
+        """Runs the automaton over the rows of a key."""
         over_match: dict[int, Condition] = {}
         for number, condition in enumerate(self._conditions):
             function = condition.bind(self.columns, self.definition.steps)
@@ -102,7 +102,7 @@ class CompiledPattern:
 
     @cached_property
     def measures(self) -> Measures:
-        """What a match says."""
+        """The result columns of a match."""
         return bind_measures(dict(self.definition.measures), self.columns, self.definition.steps)
 
     @cached_property

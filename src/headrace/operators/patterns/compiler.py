@@ -135,7 +135,7 @@ class _Compiler:
         return (*take, *rest) if elements[0].quantifier.optional else take
 
     def _sequence(self, elements: tuple[Element, ...], place: _Place) -> int:
-        """Elements one after the other; what the place says of contiguity, skipping and negations is for the first."""
+        """Elements one after the other; contiguity, skipping and negations of the place are those of the first."""
         built: dict[tuple[int, int], int] = {}
 
         def entry(number: int, stops: int) -> int:

@@ -60,7 +60,7 @@ class Element:
 
     @property
     def negated(self) -> bool:
-        """Whether the element says what must not come."""
+        """Whether the element must not come."""
         return self.contiguity.startswith("not_")
 
     @property
@@ -119,7 +119,7 @@ def conditions_of(elements: Sequence[Element]) -> list[tuple[str, str | None]]:
 
 @dataclass(frozen=True, slots=True)
 class PatternDefinition:
-    """What is matched and what a match says; the same for a pattern in code and for one that comes as a rule."""
+    """A whole pattern, whether it was built in code or came as a rule."""
 
     elements: tuple[Element, ...]
     within: int | None
@@ -141,7 +141,7 @@ class PatternDefinition:
         return any(element.sees_every_row for element in self.elements)
 
     def check(self, label: str) -> None:
-        """Refuse what means nothing as a whole; what a single method can see has been refused there."""
+        """Refuse a pattern that makes no sense as a whole; the builder has refused what a single call can show."""
 
         def wrong(id: str, message: str) -> DefinitionError:
             return DefinitionError(id, f"{label}: {message}")

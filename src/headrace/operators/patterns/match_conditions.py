@@ -72,7 +72,7 @@ def _conjuncts(tree: nodes.Expression) -> list[nodes.Expression]:
 
 
 def bind_condition(tree: nodes.Expression, text: str, columns: CarriedColumns, steps: Sequence[str]) -> Reader:
-    """The function that says whether a condition holds: true, false, or None where SQL has null."""
+    """The function that computes a condition: true, false, or None where SQL has null."""
     lowering = PolarsLowering(text, columns.schema, step_operands(nodes.step_values_of(tree), columns.schema))
     lowering.condition(tree)  # checks the types
     return _MatchLowering(lowering, columns, steps).function(tree)

@@ -21,14 +21,14 @@ Condition = Callable[[Row, Node | None], bool | None]
 Match = tuple[Node, int]
 """(last node, time at which the match was complete)."""
 TimedOut = tuple[Node, int, str | None]
-"""(last node, time at which it ran out of time, step it waited for or None for any row)."""
+"""(last node, time at which it timed out, step it waited for or None for any row)."""
 
 TIME, NUMBER, VALUES = 0, 1, 2
 
 
 @dataclass(slots=True)
 class MatchResults:
-    """What came out of the rows."""
+    """The matches and time-outs among the rows."""
 
     matches: list[Match] = field(default_factory=list)
     timed_out: list[TimedOut] = field(default_factory=list)
@@ -184,7 +184,7 @@ class Matcher:
             self._release(key, end, found)
 
     def _leaving(self, key: KeyMatches, end: int) -> list[Partial]:
-        """Take away the partial matches whose time is over."""
+        """Remove and return the partial matches whose time is over."""
         if self._has_limits:
             over = [partial for partial in key.partials if self._end(partial) == end]
             key.partials = [partial for partial in key.partials if self._end(partial) != end]
@@ -196,7 +196,7 @@ class Matcher:
         return over
 
     def due(self, key: KeyMatches) -> int | None:
-        """When the next partial match runs out of time."""
+        """When the next partial match times out."""
         if not key.partials:
             return None
         if not self._has_limits:
@@ -213,7 +213,7 @@ class Matcher:
         return last if whole is None else min(whole, last)
 
     def _asked_of(self, met: int, row: Row, node: Node | None) -> int:
-        """The conditions that hold, once those over what has been matched are asked."""
+        """The conditions that hold, those over what has been matched included."""
         for bit in bits(met & self._asked):
             if self._conditions[bit](row, node) is not True:
                 met ^= bit

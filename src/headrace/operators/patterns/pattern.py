@@ -111,7 +111,6 @@ class Pattern(Chain, Step):
 
     @property
     def state_description(self) -> str:
-        """What the state holds and how long, in words."""
         until = "complete" if self.length is None else f"complete or {spoken(self.length)} old"
         return f"rows that wait for event time; at most {self.most} partial matches of a key, until {until}"
 

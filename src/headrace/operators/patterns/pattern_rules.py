@@ -74,7 +74,6 @@ class PatternRules(Step):
 
     @property
     def state_description(self) -> str:
-        """What the state holds and how long, in words."""
         return (
             f"rules until they are removed; rows that wait for event time; at most {self.most} partial matches of a "
             "key and rule, until complete or out of the rule's time"

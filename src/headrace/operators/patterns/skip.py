@@ -1,4 +1,4 @@
-"""What a match does to others that overlap it: the after-match skip strategies."""
+"""The after-match skip strategies: what becomes of matches that overlap an emitted one."""
 
 from __future__ import annotations
 

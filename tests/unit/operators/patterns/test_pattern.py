@@ -204,6 +204,8 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
     "EXPRESSION_UNSUPPORTED": [
         lambda: bound(begun().next("b", "collect_list(a.n) IS NULL")),
         lambda: bound(AB, n="sqrt(a.x)"),
+        lambda: bound(AB, n="max(a.n, 2)"),
+        lambda: bound(AB, n="count(a.n, a.x)"),
         lambda: bound(begun().next("b", "first(a.kind) LIKE kind")),
         lambda: bound(begun().next("b", "a.kind LIKE a.kind")),
     ],
