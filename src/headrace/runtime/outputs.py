@@ -1,20 +1,19 @@
-"""What a batch's tasks made, on its way to the sinks of its flow."""
+"""The outputs of a flow: main, side outputs and dead letters, written to their sinks batch by batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import polars as pl
+from typing import TYPE_CHECKING
 
 from headrace.connectors.base.delivery import DeliveryContext, deliver, flat_paths
 from headrace.connectors.base.sink import AnySink, BatchIdentity, TaskSink, Unreachable, Written, writer_name
 from headrace.connectors.files.sink import FileSink
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.record import BatchRecord
-from headrace.graph import FlowNode, Graph
+from headrace.graph import FlowNode, Graph, SideOutput
 from headrace.plan.identity import Birth
 from headrace.reports import BatchReports
 from headrace.runtime.checkpoint import Lease
@@ -27,7 +26,15 @@ if TYPE_CHECKING:
 MAIN = "main"
 EPOCHS_OF_A_GENERATION = 1_000_000
 """More drivers than one checkpoint will ever have."""
-Shape = Callable[["DataFrame"], "DataFrame"]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkedOutput:
+    """One output of a flow and its sinks; ``side`` is None for the main output."""
+
+    name: str
+    sinks: tuple[AnySink, ...]
+    side: SideOutput | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,36 +50,48 @@ class FlowOutputs:
 
     @property
     def epoch(self) -> int:
-        """The lease's epoch as sinks compare it: a restored checkpoint has a lease of its own, which begins at 1."""
+        """The lease's epoch as sinks compare it: the lease of a restored checkpoint starts at 1 again."""
         return self.birth.generation * EPOCHS_OF_A_GENERATION + self.lease.epoch
 
     @property
     def writers(self) -> dict[str, int]:
-        """How many writers each sink that tasks write to has from now on."""
-        usual = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        """The number of writers of each task sink from now on."""
+        default = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
         return {
-            sink_key(output, sink): sink.writers or usual
-            for output, sinks, _ in self._sinks()
-            for sink in sinks
+            sink_key(output.name, sink): sink.writers or default
+            for output in self.all
+            for sink in output.sinks
             if isinstance(sink, TaskSink)
         }
 
+    @property
+    def all(self) -> list[SinkedOutput]:
+        """The outputs that have sinks. A side output that is written again has a number in its name."""
+        found = [SinkedOutput(MAIN, self.node.main_sinks)] if self.node.main_sinks else []
+        seen: Counter[str] = Counter()
+        for side, sinks in self.node.side_sinks:
+            name = f"{side.step}.{side.name}"
+            found.append(SinkedOutput(f"{name}.{seen[name]}" if seen[name] else name, sinks, side))
+            seen[name] += 1
+        return found
+
     def prepare(self) -> None:
-        """Let every sink find what is wrong, and claim it for this driver, before the first batch."""
-        for output, sinks, frame in self._sinks():
-            targets = [sink.target for sink in sinks if isinstance(sink, TaskSink)]
+        """Before the first batch: let every sink check that it can be written, and claim it for this driver."""
+        for output in self.all:
+            targets = [sink.target for sink in output.sinks if isinstance(sink, TaskSink)]
             twice = [target for target in targets if targets.count(target) > 1]
             if twice:
                 raise DefinitionError(
                     "SINK_TWICE",
-                    f"flow {self.node.name!r} writes its output {output!r} twice to {twice[0]}, where the second sink "
-                    "would find the marks of the first. Leave one out.",
+                    f"flow {self.node.name!r} writes its output {output.name!r} twice to {twice[0]}, where the second "
+                    "sink would find the marks of the first. Leave one out.",
                 )
-            for sink in sinks:
+            frame = self.node.frame if output.side is None else self.side_frame(output.side, [])
+            for sink in output.sinks:
                 if isinstance(sink, TaskSink):
-                    self._prepare(sink, output, frame())
+                    self._prepare(sink, output.name, frame)
                 else:
-                    sink.prepare(frame())
+                    sink.prepare(frame)
 
     def _prepare(self, sink: TaskSink, output: str, frame: DataFrame) -> None:
         columns = polars_schema(frame.schema)
@@ -94,28 +113,10 @@ class FlowOutputs:
                 "address.",
             ) from None
 
-    def _sinks(self) -> list[tuple[str, tuple[AnySink, ...], Callable[[], DataFrame]]]:
-        """Every output with its sinks, and how to get a frame with its columns."""
-        found: list[tuple[str, tuple[AnySink, ...], Callable[[], DataFrame]]] = []
-        if self.node.main_sinks:
-            found.append((MAIN, self.node.main_sinks, lambda: self.node.frame))
-        for number, (side, sinks) in enumerate(self.node.side_sinks):
-            schema = self.graph.steps[side.step].side_outputs[side.name]
-
-            def shaped(schema: Any = schema, function: Shape | None = side.function) -> DataFrame:
-                frame = side_frame(self.spark, [], schema)
-                return frame if function is None else function(frame)
-
-            found.append((self.side_name(number), sinks, shaped))
-        return found
-
-    def side_name(self, number: int) -> str:
-        """The name of a side output; the second time that it is written it has a number."""
-        side, _ = self.node.side_sinks[number]
-        same = [
-            other for other, _ in self.node.side_sinks[:number] if (other.step, other.name) == (side.step, side.name)
-        ]
-        return f"{side.step}.{side.name}" if not same else f"{side.step}.{side.name}.{len(same)}"
+    def side_frame(self, side: SideOutput, files: Sequence[str]) -> DataFrame:
+        """The rows of a side output in these files, with the user's transformation."""
+        frame = side_frame(self.spark, list(files), self.graph.steps[side.step].side_outputs[side.name])
+        return frame if side.function is None else side.function(frame)
 
     def of(self, record: BatchRecord, marks: Mapping[str, Mapping[int, int]]) -> BatchOutputs:
         """The outputs of one batch, ready to be written."""
@@ -124,63 +125,59 @@ class FlowOutputs:
 
 @dataclass(slots=True)
 class BatchOutputs:
-    """Writes one batch and remembers what became of its rows."""
+    """Writes one batch to its sinks and records what became of the rows."""
 
     flow: FlowOutputs
     record: BatchRecord
     expected: Mapping[str, Mapping[int, int]]
-    """The last batch that each writer of each sink marked."""
+    """The last batch that each writer of each sink has marked."""
     written: dict[str, Written] = field(default_factory=dict)
-    """What each sink says of what it was given, by output."""
+    """What each sink has written, by output."""
     marks: dict[str, Mapping[int, int]] = field(default_factory=dict)
     """The writers of each sink that have marked this batch."""
 
     def write_main(self, frame: DataFrame) -> None:
-        """Run the batch's plan once, into the sinks of its main output."""
+        """Run the batch's plan once and write its main output."""
         if self.flow.node.main_sinks:
             self._write_all(MAIN, self.flow.node.main_sinks, frame)
         else:
             frame.write.format("noop").mode("overwrite").save()
 
     def write_side(self, reports: BatchReports) -> None:
-        """Hand exactly the files that the tasks named to their sinks."""
+        """Write exactly the side rows and dead letters whose files the tasks reported."""
         flow = self.flow
-        for output, main in list(self.written.items()):
-            self._write_letters(f"{output}.{DEAD_LETTERS}", main.letters)
+        for name, main in list(self.written.items()):
+            self._write_letters(f"{name}.{DEAD_LETTERS}", main.letters)
         for source in flow.node.sources:
             self._write_letters(f"{source}.{DEAD_LETTERS}", reports.side_files(DEAD_LETTERS, source=source))
+        sinked = [(output, output.side) for output in flow.all if output.side is not None]
         for step in flow.node.steps:
             self._write_letters(f"{step}.{DEAD_LETTERS}", reports.side_files(DEAD_LETTERS, step=step))
-            for name, schema in flow.graph.steps[step].side_outputs.items():
+            for name in flow.graph.steps[step].side_outputs:
                 files = reports.side_files(name, step=step)
-                chosen = [
-                    (flow.side_name(number), side.function, sinks)
-                    for number, (side, sinks) in enumerate(flow.node.side_sinks)
-                    if (side.step, side.name) == (step, name)
-                ]
-                kept: tuple[AnySink, ...] = (FileSink(str(flow.folder / name / step), "parquet"),)
-                for output, function, sinks in chosen or [(f"{step}.{name}", None, kept)]:
-                    self._write_rows(output, sinks, files, schema, function)
+                chosen = [(output, side) for output, side in sinked if (side.step, side.name) == (step, name)]
+                if not files:
+                    continue
+                for output, side in chosen or [self._unsinked(step, name)]:
+                    frame = flow.side_frame(side, list(files))
+                    self._write_rows(output, frame, files, counted=side.function is None)
 
-    def _write_letters(self, output: str, files: Mapping[str, int]) -> None:
-        sink = FileSink(str(self.flow.folder / DEAD_LETTERS), "parquet")
-        self._write_rows(output, (sink,), files, DEAD_LETTER_SCHEMA, None)
+    def _unsinked(self, step: str, name: str) -> tuple[SinkedOutput, SideOutput]:
+        """A side output without sinks of its own, which is kept in the checkpoint's folder."""
+        sink = FileSink(str(self.flow.folder / name / step), "parquet")
+        return SinkedOutput(f"{step}.{name}", (sink,)), SideOutput(step, name, self.flow.node.frame)
 
-    def _write_rows(
-        self,
-        output: str,
-        sinks: Sequence[AnySink],
-        files: Mapping[str, int],
-        schema: Mapping[str, pl.DataType],
-        function: Shape | None,
-    ) -> None:
-        if not files:
-            return
-        frame = side_frame(self.flow.spark, list(files), schema)
-        names = self._write_all(output, sinks, frame if function is None else function(frame))
+    def _write_letters(self, name: str, files: Mapping[str, int]) -> None:
+        if files:
+            sink = FileSink(str(self.flow.folder / DEAD_LETTERS), "parquet")
+            frame = side_frame(self.flow.spark, list(files), DEAD_LETTER_SCHEMA)
+            self._write_rows(SinkedOutput(name, (sink,)), frame, files, counted=True)
+
+    def _write_rows(self, output: SinkedOutput, frame: DataFrame, files: Mapping[str, int], *, counted: bool) -> None:
+        """Write side rows; ``counted`` when the sinks must get as many rows as the files have."""
         expected = sum(files.values())
-        for name in names:
-            if function is None and self.written[name].out != expected:
+        for name in self._write_all(output.name, output.sinks, frame):
+            if counted and self.written[name].out != expected:
                 raise HeadraceError(
                     "SIDE_ROWS_LOST",
                     f"flow {self.flow.node.name!r}, batch {self.record.batch}: tasks kept {expected} rows for {name}, "
@@ -189,7 +186,7 @@ class BatchOutputs:
             self._write_letters(f"{name}.{DEAD_LETTERS}", self.written[name].letters)
 
     def _write_all(self, output: str, sinks: Sequence[AnySink], frame: DataFrame) -> list[str]:
-        """Write to every sink, running the plan once: one sink is one action, several read what was kept."""
+        """Write to every sink, running the plan once: several sinks read the persisted rows."""
         if len(sinks) == 1:
             self.written[output] = self._write(output, sinks[0], frame)
             return [output]
@@ -218,5 +215,5 @@ class BatchOutputs:
 
 
 def sink_key(output: str, sink: TaskSink) -> str:
-    """What the batch log knows a sink by."""
+    """The sink's name in the batch log."""
     return f"{output} > {sink.target}"
