@@ -24,7 +24,6 @@ SUPPORTED = (
 SUPPORTED_STEP_VALUES = (
     "a.x, first(a.x), last(a.x), count(a.*), count(a.x), sum(a.x), avg(a.x), min(a.x), max(a.x), elapsed()"
 )
-_ELAPSED = "elapsed"
 _STEP_FUNCTIONS: Mapping[type[exp.Expr], nodes.StepFunction] = {
     exp.First: "first",
     exp.Last: "last",
@@ -55,15 +54,6 @@ def read_sql(text: str) -> exp.Expr:
     if "\\" in text:
         raise _unsupported(text, "a backslash", "Write the characters themselves.")
     return trees[0]
-
-
-def parse_expression(text: str) -> nodes.Expression:
-    """The tree of an expression over one row.
-
-    >>> parse_expression("amount > 100").operator
-    '>'
-    """
-    return ExpressionParser(text).expression(read_sql(text))
 
 
 def parse_step_expression(text: str, steps: Sequence[str]) -> nodes.Expression:
@@ -213,7 +203,7 @@ class ExpressionParser:
 
     def _step_value(self, node: exp.Expr) -> nodes.StepValue | None:
         """The value of a step's rows that a syntax tree is as a whole, or None."""
-        if isinstance(node, exp.Anonymous) and str(node.this).lower() == _ELAPSED:
+        if isinstance(node, exp.Anonymous) and str(node.this).lower() == "elapsed":
             return self._elapsed(node)
         function = _STEP_FUNCTIONS.get(type(node))
         inner = node if function is None else node.this

@@ -13,7 +13,7 @@ from sqlglot import exp
 from headrace.errors import DefinitionError
 from headrace.expressions import nodes
 from headrace.expressions.operands import Operand, Schema, common_type, is_float, is_integer, is_number
-from headrace.expressions.parser import ExpressionParser, parse_expression, wrong_type
+from headrace.expressions.parser import ExpressionParser, read_sql, wrong_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class RowExpression:
 
 def parse_row_expression(text: str) -> RowExpression:
     """Parse an expression over one row."""
-    return RowExpression(text, parse_expression(text))
+    return row_expression(read_sql(text), text)
 
 
 def row_expression(node: exp.Expr, text: str) -> RowExpression:

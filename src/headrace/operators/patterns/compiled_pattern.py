@@ -55,7 +55,9 @@ def bind_measures(measures: Mapping[str, str], columns: CarriedColumns, steps: S
     trees: dict[str, Expression] = {}
     for name, text in measures.items():
         trees[name] = parse_step_expression(text, steps)
-        for column in columns_of(trees[name]):
+        without_step = columns_of(trees[name])
+        if without_step:
+            column = without_step[0]
             raise DefinitionError(
                 "STEP_MISSING",
                 f"measure {name!r}: '{text}' does not name the step of '{column.sql}'. "
