@@ -113,18 +113,16 @@ class Payments:
         if self.late + self.broken + self.future > 1:
             raise DefinitionError(
                 "PAYMENTS_SHARES",
-                f"late={self.late}, broken={self.broken} and future={self.future} are more than all rows together. "
-                "Make their sum 1 or less.",
+                f"late={self.late}, broken={self.broken} and future={self.future} add up to more than 1. "
+                "Their sum must be at most 1.",
             )
         if self.duplicates > 0.5:
-            raise DefinitionError(
-                "PAYMENTS_SHARES", f"duplicates={self.duplicates} leaves too few rows to repeat. Give 0.5 or less."
-            )
+            raise DefinitionError("PAYMENTS_SHARES", f"duplicates={self.duplicates} must be at most 0.5.")
         if min(self.accounts, self.shops) < 1 or not 0 <= self.idle_gateways < self.gateways:
             raise DefinitionError(
                 "PAYMENTS_COUNTS",
                 f"accounts={self.accounts}, shops={self.shops}, gateways={self.gateways}, idle_gateways="
-                f"{self.idle_gateways} leave nobody to pay. Give one of each or more, and a gateway that is not idle.",
+                f"{self.idle_gateways} are too few. At least one of each is needed, and a gateway that is not idle.",
             )
 
     def lines(self, indices: Integers, *, start: datetime, rate: float) -> pl.DataFrame:
@@ -143,16 +141,15 @@ class Payments:
         reason = pl.Series("reason", [None] * len(indices), dtype=pl.String).set(pl.Series(ahead), EVENT_TIME_IN_FUTURE)
         if broken.any():
             line, reason = self._break(line, reason, origins, np.flatnonzero(broken))
-        good = reason.is_null()
-        said = [pl.when(good).then(pl.col(name)).alias(name) for name in ("account", "shop", "gateway", "amount", "at")]
-        return rows.select(line, "id", reason, *said)
+        truth = pl.when(reason.is_null()).then(pl.col("account", "shop", "gateway", "amount", "at"))
+        return rows.select(line, "id", reason, truth)
 
     def write(
         self, folder: Path, *, rows: int, files: int, start: datetime, rate: float, truth: Path | None = None
     ) -> Path:
-        """Writes ``part-00000.json`` and so on in the order of time; returns the file that holds the truth.
+        """Write ``part-00000.json`` and so on in time order; returns the path of the truth file.
 
-        The truth, ``truth.parquet`` beside the folder unless told, has every column of ``lines`` but the line itself.
+        The truth, by default ``truth.parquet`` beside the folder, has every column of ``lines`` but the line itself.
         """
         folder.mkdir(parents=True, exist_ok=True)
         known: list[pl.DataFrame] = []
@@ -177,7 +174,7 @@ class Payments:
         return pl.Series("line", lines, dtype=pl.Binary), reasons
 
     def _originals(self, indices: Integers) -> Integers:
-        """For each row itself, or the earlier row that it repeats; a repeated row is never itself a repeat."""
+        """The index of each row, or of the earlier row that it repeats, which is never a repeat itself."""
         originals = indices.copy()
         repeats = self._repeats(indices)
         span = np.minimum(indices, _FARTHEST_REPEAT)
@@ -191,7 +188,7 @@ class Payments:
         return (self._uniform("repeat", indices) < self.duplicates) & (indices > 0)
 
     def _shift(self, indices: Integers, *, late: npt.NDArray[np.bool_], ahead: npt.NDArray[np.bool_]) -> Integers:
-        """How far each row's time is from its place in the stream."""
+        """The distance between each row's event time and its place in the stream."""
         disorder = microseconds(self.disorder, argument="disorder")
         delay = max(microseconds(self.delay, argument="delay"), disorder)
         share = self._uniform("shift", indices)
@@ -219,7 +216,7 @@ class Payments:
         )
 
     def _uniform(self, purpose: str, indices: Integers) -> Shares:
-        """A number in [0, 1) for each index, independent between purposes: a counter hashed, no generator's state."""
+        """A number in [0, 1) for each index, independent between purposes: a hash of the index."""
         stream = np.uint64(int.from_bytes(purpose.encode()[:8].ljust(8), "big"))
         offset = _mixed(np.array([self.seed], dtype=np.int64).astype(np.uint64) ^ _mixed(np.array([stream])))
         hashed = _mixed(indices.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + offset)
@@ -255,5 +252,5 @@ def _micros(moment: datetime) -> int:
 def _check_share(name: str, share: float) -> None:
     if not 0 <= share <= 1:
         raise DefinitionError(
-            "PAYMENTS_SHARES", f"{name}={share} is not a share of rows. Give a number from 0 to 1, as in {name}=0.05."
+            "PAYMENTS_SHARES", f"{name}={share} must be a share of rows from 0 to 1, as in {name}=0.05."
         )

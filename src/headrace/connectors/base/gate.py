@@ -36,7 +36,7 @@ class Reader(Protocol):
 
 
 @runtime_checkable
-class TellsArrival(Protocol):
+class ArrivalReader(Protocol):
     """A reader that provides each row's arrival time only on request, because that costs something."""
 
     def with_arrival(self) -> Reader:
@@ -83,13 +83,13 @@ class Gate:
     source: str
     reader: Reader
     time: TimeStrategy | None
-    tells_position: bool = False
+    adds_position: bool = False
     """Whether rows have a column that says where they came from."""
 
     def timed(self, time: TimeStrategy) -> Gate:
         """The same gate with a time strategy."""
         reader = self.reader
-        if time.kind == "ingestion" and isinstance(reader, TellsArrival):
+        if time.kind == "ingestion" and isinstance(reader, ArrivalReader):
             reader = reader.with_arrival()
         return replace(self, time=time, reader=reader)
 
@@ -112,7 +112,7 @@ class Gate:
             if self.time is not None:
                 counts.raise_highest(rows, self.time, chunk.partition)
             counts.handed_on += rows.height
-            if self.tells_position:
+            if self.adds_position:
                 place = pl.concat_str(pl.lit(f"{chunk.origin}:"), pl.col(POSITION).cast(pl.String))
                 rows = rows.with_columns(place.alias(ROW_POSITION))
             if not rows.is_empty():

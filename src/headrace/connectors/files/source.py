@@ -101,7 +101,7 @@ def read_files(
         else _decoder(format, columns)
     )
     called = source_name(name, Path(location.rstrip("/")).name)
-    gate = Gate(called, FileReader(decoder, listed), None, tells_position=ROW_POSITION in struct.fieldNames())
+    gate = Gate(called, FileReader(decoder, listed), None, adds_position=ROW_POSITION in struct.fieldNames())
     reader = spark.readStream.format("binaryFile").schema(FILES)
     # Spark forgets files older than maxFileAge, counted from the newest one, and would pass over them.
     reader = reader.option("recursiveFileLookup", "true").option("maxFileAge", "36500d")

@@ -35,7 +35,7 @@ _SETTINGS: dict[str, Any] = {
     "partitioner": "murmur2_random",
     "transaction.timeout.ms": 300_000,
 }
-_REFUSED = {
+REFUSED = {
     KafkaError._AUTHENTICATION,
     KafkaError._SSL,
     KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -49,6 +49,7 @@ _REFUSED = {
     KafkaError.INVALID_RECORD,
     KafkaError.POLICY_VIOLATION,
 }
+"""Errors that stay until somebody corrects the options or the broker."""
 _ABSENT = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.TOPIC_EXCEPTION,
@@ -86,7 +87,7 @@ class Cluster:
         """What a client's error means for the delivery."""
         code, text = error.code(), self.hidden(error.str())
         where = f"kafka at {self.servers}"
-        if code in _REFUSED:
+        if code in REFUSED:
             return HeadraceError(
                 "SINK_REFUSED",
                 f"{where} refuses: {text} ({error.name()}). Correct the options or the user's permissions.",
@@ -110,7 +111,7 @@ class Cluster:
         """A producer that appends to ``errors`` why a message failed and what the broker refuses."""
 
         def note_refusal(error: KafkaError) -> None:
-            if error.code() in _REFUSED:
+            if error.code() in REFUSED:
                 errors.append(error)
 
         needs = {

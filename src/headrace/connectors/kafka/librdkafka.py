@@ -97,17 +97,17 @@ class LibrdkafkaConsumer:
     """A consumer through librdkafka's batch calls."""
 
     def __init__(self, options: Mapping[str, object], *, most: int) -> None:
-        said = ctypes.create_string_buffer(_TEXT_BYTES)
+        message = ctypes.create_string_buffer(_TEXT_BYTES)
         settings = _conf_new()
         for name, value in options.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
-            if _conf_set(settings, name.encode(), text.encode(), said, _TEXT_BYTES) != 0:
+            if _conf_set(settings, name.encode(), text.encode(), message, _TEXT_BYTES) != 0:
                 _conf_destroy(settings)
-                raise _refused(KafkaError._INVALID_ARG, said.value)
-        self._client = _new(_CONSUMER, settings, said, _TEXT_BYTES)
+                raise _refused(KafkaError._INVALID_ARG, message.value)
+        self._client = _new(_CONSUMER, settings, message, _TEXT_BYTES)
         if self._client is None:
             _conf_destroy(settings)
-            raise _refused(KafkaError._INVALID_ARG, said.value)
+            raise _refused(KafkaError._INVALID_ARG, message.value)
         _poll_set_consumer(self._client)
         self._queue = _queue_get_consumer(self._client)
         self._found = np.empty(most, np.int64)
@@ -172,8 +172,8 @@ def _check(code: int) -> None:
         raise KafkaException(KafkaError(code))
 
 
-def _refused(code: int, said: bytes) -> KafkaException:
-    return KafkaException(KafkaError(code, said.decode(errors="replace")))
+def _refused(code: int, message: bytes) -> KafkaException:
+    return KafkaException(KafkaError(code, message.decode(errors="replace")))
 
 
 # All memory of this process as words; only those inside librdkafka's structures are ever read.

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from headrace.connectors.kafka.client import REFUSED
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.strategy import instant
 from headrace.secrets import Secret, revealed
@@ -69,7 +70,7 @@ class Topics:
         self._refusals = refusals = list[str]()
 
         def note(error: KafkaError) -> None:
-            if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+            if error.code() in REFUSED:
                 refusals.append(error.str())
 
         settings = {"socket.timeout.ms": 5_000, "error_cb": note, **subscription.client_options()}

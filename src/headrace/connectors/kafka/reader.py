@@ -22,14 +22,14 @@ from headrace.outages import OutageMarker
 from headrace.schemas import MOMENT
 from headrace.wheel.task import Task
 
-AT_ONCE = 50_000
+CHUNK_MESSAGES = 50_000
 """How many messages are decoded together."""
 POLLED_AT_ONCE = 10_000
 """The most messages that one poll takes from librdkafka."""
 FETCHED_AHEAD = 20_000
 """How many messages librdkafka keeps ready: few, because those after the end of a slice are fetched in vain."""
 POLL_SECONDS = 1.0
-TOLD_AFTER_SECONDS = 5.0
+REPORTED_AFTER_SECONDS = 5.0
 METADATA: Mapping[str, pl.DataType] = {
     "_key": pl.Binary(),
     "_topic": pl.String(),
@@ -73,7 +73,7 @@ class KafkaReader:
             polled: list[Payloads] = []
             for payloads in consumption.payloads():
                 polled.append(payloads)
-                if sum(map(len, polled)) >= AT_ONCE:
+                if sum(map(len, polled)) >= CHUNK_MESSAGES:
                     yield replace(self._decoded(polled, piece, task), unread=consumption.unread, lost=lost)
                     polled, lost = [], 0
             if polled or lost:
@@ -183,7 +183,7 @@ class _Consumption:
                 if count:
                     heard = time.monotonic()
                     self._outage.end()
-                elif time.monotonic() - heard > TOLD_AFTER_SECONDS:
+                elif time.monotonic() - heard > REPORTED_AFTER_SECONDS:
                     self._outage.begin("no answer")
         finally:
             self._consumer.unassign()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +22,6 @@ from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import debezium_messages
 from headrace.connectors.kafka.positions import (
     Positions,
-    Slice,
     Start,
     Subscription,
     Topics,
@@ -88,7 +88,7 @@ def read_kafka(
         topics[0], format, None if schema is None else struct, {**filled, ROW_POSITION: (pl.String(),)}
     )
     declared = polars_schema(struct)
-    tells_position = declared.pop(ROW_POSITION, None) is not None
+    adds_position = declared.pop(ROW_POSITION, None) is not None
     columns = declared_columns(struct, without=(*METADATA, ROW_POSITION))
     called = source_name(name, topics[0])
     subscription = Subscription(servers, topics, pattern, start_text(start), on_lost, options or {})
@@ -101,18 +101,12 @@ def read_kafka(
     spark.dataSource.register(KafkaSlices)
     reader = spark.readStream.format(FORMAT).option("source", called).option("caps", str(caps))
     raw = reader.option("subscription", subscription.to_json()).load()
-    gate = Gate(called, KafkaReader(subscription, decoder, declared), None, tells_position)
-    fingerprint: dict[str, object] = {
-        "kind": "kafka",
-        "topics": list(topics),
-        "format": format,
-        "schema": str(schema or RAW_SCHEMA),
-    }
+    gate = Gate(called, KafkaReader(subscription, decoder, declared), None, adds_position)
     return add_source(
         gate,
         raw,
         struct,
-        fingerprint,
+        {"kind": "kafka", "topics": list(topics), "format": format, "schema": str(schema or RAW_SCHEMA)},
         divided=True,
         caps=caps,
         prepare=lambda: Topics(subscription).check(),
@@ -137,13 +131,6 @@ class KafkaSlices(DataSource):
         return KafkaSliceReader(
             self.options["source"], Subscription.from_json(self.options["subscription"]), Path(self.options["caps"])
         )
-
-
-class SlicePartition(InputPartition):
-    """One slice for one task."""
-
-    def __init__(self, piece: Slice) -> None:
-        super().__init__((piece.topic, piece.partition, piece.first, piece.until))
 
 
 class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -242,7 +229,7 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One task for each slice."""
         pieces = slices(start["positions"], end["positions"], largest=LARGEST_SLICE)
-        return [SlicePartition(piece) for piece in pieces]
+        return [InputPartition(astuple(piece)) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """The slice itself; the gate's task reads what is in it."""

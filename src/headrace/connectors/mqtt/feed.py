@@ -24,7 +24,7 @@ from headrace.outages import OutageMarker
 from headrace.secrets import Secret, revealed
 from headrace.storage import open_binary, sync_folder, write_durably
 
-AT_ONCE = 10_000
+RECEIVE_MAXIMUM = 10_000
 """The most messages that the broker sends unacknowledged, and so the most in one file."""
 KEPT_SECONDS = 30 * 24 * 3600
 """How long the broker keeps messages for a disconnected client."""
@@ -70,7 +70,7 @@ class Broker:
         """Start to connect; the broker keeps the session for ``kept`` seconds after the connection ends."""
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = kept
-        properties.ReceiveMaximum = AT_ONCE
+        properties.ReceiveMaximum = RECEIVE_MAXIMUM
         host, port = self.address()
         client.connect_async(host, port, clean_start=not kept, properties=properties)
         client.loop_start()
@@ -82,24 +82,24 @@ class Broker:
 
     def check(self) -> None:
         """Fail if the broker does not answer, refuses the login or refuses a topic."""
-        said: queue.Queue[tuple[str, Sequence[Any]]] = queue.Queue()
+        answers: queue.Queue[tuple[str, Sequence[Any]]] = queue.Queue()
         client = self.client("")
-        client.on_connect = lambda _client, _data, _flags, reason, _properties: said.put(("connect", [reason]))
-        client.on_subscribe = lambda _client, _data, _mid, reasons, _properties: said.put(("subscribe", reasons))
+        client.on_connect = lambda _client, _data, _flags, reason, _properties: answers.put(("connect", [reason]))
+        client.on_subscribe = lambda _client, _data, _mid, reasons, _properties: answers.put(("subscribe", reasons))
         self.connect(client, kept=0)
         try:
-            self._listen(said, "connect")
+            self._listen(answers, "connect")
             self.subscribe(client)
-            self._listen(said, "subscribe")
+            self._listen(answers, "subscribe")
         finally:
             client.disconnect()
             client.loop_stop()
 
-    def _listen(self, said: queue.Queue[tuple[str, Sequence[Any]]], expected: str) -> None:
+    def _listen(self, answers: queue.Queue[tuple[str, Sequence[Any]]], expected: str) -> None:
         until = time.monotonic() + ANSWER_SECONDS
         try:
             while True:
-                what, reasons = said.get(timeout=max(0.0, until - time.monotonic()))
+                what, reasons = answers.get(timeout=max(0.0, until - time.monotonic()))
                 refused = [str(reason) for reason in reasons if reason.is_failure]
                 if refused:
                     raise HeadraceError(
@@ -217,7 +217,7 @@ class MqttFeed:
         self._subscribed = threading.Event()
         self._stopping = threading.Event()
         # Bounded, so that a disk that does not keep up slows the broker down.
-        self._queue: queue.Queue[Unacknowledged] = queue.Queue(2 * AT_ONCE)
+        self._queue: queue.Queue[Unacknowledged] = queue.Queue(2 * RECEIVE_MAXIMUM)
         self._heard = 0.0
         self._lander = threading.Thread(target=self._land, name="headrace-mqtt", daemon=True)
 
@@ -316,7 +316,7 @@ class MqttFeed:
         except queue.Empty:
             return []
         until = time.monotonic() + COLLECT_SECONDS
-        while len(held) < AT_ONCE and (left := until - time.monotonic()) > 0:
+        while len(held) < RECEIVE_MAXIMUM and (left := until - time.monotonic()) > 0:
             try:
                 held.append(self._queue.get(timeout=left))
             except queue.Empty:

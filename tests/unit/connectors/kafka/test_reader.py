@@ -96,7 +96,7 @@ def test_messages_behind_the_slice_are_left_and_counted(consumers: dict[str, Con
 def test_many_messages_come_in_chunks_of_whole_takes(
     consumers: dict[str, Consumer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_reader, "AT_ONCE", 3)
+    monkeypatch.setattr(kafka_reader, "CHUNK_MESSAGES", 3)
     chunks = _read(consumers, Consumer(list(range(7)), end=7, at_once=2), 0, 7)
     assert [chunk.rows["n"].to_list() for chunk in chunks] == [[0, 1, 2, 3], [4, 5, 6]]
 
