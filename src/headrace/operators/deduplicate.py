@@ -38,7 +38,6 @@ class DeduplicateOperator:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The key columns."""
         return self.rows.key
 
     @property
@@ -175,7 +174,6 @@ class Deduplicate(Step):
 
     @property
     def state_description(self) -> str:
-        """What the state holds and how long, in words."""
         return f"key and time of each row that was kept, until event time is {spoken(self.within)} behind it"
 
     @property

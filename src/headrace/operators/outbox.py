@@ -121,7 +121,6 @@ class Outbox(Step):
 
     @property
     def state_description(self) -> str:
-        """What the state holds and how long, in words."""
         return "nothing: every message leaves in the batch that brings it"
 
     @property

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
+class StepOutputs:
     """All outputs of a step by name: ``main`` is a DataFrame, the others are handles that ``hr.write`` takes."""
 
     main: DataFrame
@@ -74,7 +74,7 @@ class Input:
         return cls(polars_schema(frame.schema), time.name, node)
 
 
-def place(step: StepDefinition, bind: Callable[..., AnyOperator], *frames: DataFrame) -> Outputs:
+def place(step: StepDefinition, bind: Callable[..., AnyOperator], *frames: DataFrame) -> StepOutputs:
     """Put a step behind one or two frames of the active pipeline; ``bind`` takes schema and time of each."""
     graph = active_graph()
     inputs = [
@@ -99,7 +99,7 @@ def place(step: StepDefinition, bind: Callable[..., AnyOperator], *frames: DataF
         )
     )
     side = {name: SideOutput(step.name, name, placed) for name in operator.side_schemas if name != "late"}
-    return Outputs(placed, SideOutput(step.name, "late", placed), side)
+    return StepOutputs(placed, SideOutput(step.name, "late", placed), side)
 
 
 def _packed(step: str, origins: Sequence[Origin], operator: AnyOperator, graph: Graph) -> DataFrame:
@@ -175,7 +175,7 @@ def tagged(schema: StructType, column: str, node: NodeId) -> StructType:
     )
 
 
-def place_stateless(step: StepDefinition, bind: Callable[..., Stateless], frame: DataFrame) -> Outputs:
+def place_stateless(step: StepDefinition, bind: Callable[..., Stateless], frame: DataFrame) -> StepOutputs:
     """Put a step without state behind a frame of the active pipeline: one ``mapInArrow``, named and counted.
 
     ``bind`` takes the frame's schema and the name of its event time column, or None where there is none. The next step
@@ -208,7 +208,7 @@ def place_stateless(step: StepDefinition, bind: Callable[..., Stateless], frame:
     if times:
         before = tagged_node(times[0])
     graph.add_step(StepNode(step, (before,), tuple(placed.columns)))
-    return Outputs(placed, SideOutput(step.name, "late", placed))
+    return StepOutputs(placed, SideOutput(step.name, "late", placed))
 
 
 def _passing(read: Read, operator: Stateless) -> Read:

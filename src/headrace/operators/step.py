@@ -12,7 +12,7 @@ import polars as pl
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.nodes import DeclaredState
-from headrace.operators.placement import Outputs, place, place_stateless
+from headrace.operators.placement import StepOutputs, place, place_stateless
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -81,7 +81,7 @@ class Step(ABC):
         """The main output for these input frames, as in ``frame.transform(step)`` or ``step(left, right)``."""
         return self.outputs(*frames).main
 
-    def outputs(self, *frames: DataFrame) -> Outputs:
+    def outputs(self, *frames: DataFrame) -> StepOutputs:
         """All outputs for these input frames: ``main``, ``late`` and those that the step declares."""
         return place_stateless(self, self.bind, *frames) if self.stateless else place(self, self.bind, *frames)
 

@@ -84,7 +84,6 @@ class WindowOperator:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The key columns."""
         return self.aggregation.key
 
     @property

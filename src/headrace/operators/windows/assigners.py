@@ -44,19 +44,15 @@ class SeparateWindows:
     overlapping = False
 
     def first(self, pane: pl.Expr) -> pl.Expr:
-        """The only window."""
         return pane
 
     def last(self, pane: pl.Expr) -> pl.Expr:
-        """The only window."""
         return pane
 
     def after(self, pane: pl.Expr, bound: int) -> pl.Expr:
-        """The only window, if it ends after the bound."""
         return pl.when(pane > bound).then(pane)
 
     def all(self, pane: pl.Expr) -> pl.Expr:
-        """The only window."""
         return pl.concat_list(pane)
 
 
@@ -73,11 +69,9 @@ class FixedWindows(SeparateWindows):
     offset: int = 0
 
     def pane(self, time: pl.Expr) -> pl.Expr:
-        """The end of the window that a time falls into."""
         return ((time - self.offset) // self.size + 1) * self.size + self.offset
 
     def start(self, end: pl.Expr) -> pl.Expr:
-        """The start of the window with this end."""
         return end - self.size
 
 
@@ -96,30 +90,24 @@ class HoppingWindows:
     overlapping = True
 
     def pane(self, time: pl.Expr) -> pl.Expr:
-        """The end of the pane that a time falls into."""
         length = gcd(self.size, self.every)
         return ((time - self.offset) // length + 1) * length + self.offset
 
     def start(self, end: pl.Expr) -> pl.Expr:
-        """The start of the window with this end."""
         return end - self.size
 
     def first(self, pane: pl.Expr) -> pl.Expr:
-        """The first window that ends at or after the pane's end."""
         return self._ending_from(pane)
 
     def last(self, pane: pl.Expr) -> pl.Expr:
-        """The last window that begins at or before the pane's beginning."""
         beginning = pane - gcd(self.size, self.every)
         return (beginning - self.offset) // self.every * self.every + self.offset + self.size
 
     def after(self, pane: pl.Expr, bound: int) -> pl.Expr:
-        """The first window that holds a pane and ends after a bound."""
         found = self._ending_from(pl.max_horizontal(pane, pl.lit(bound, pl.Int64) + 1))
         return pl.when(self.last(pane) > bound).then(found)
 
     def all(self, pane: pl.Expr) -> pl.Expr:
-        """Every window from the first to the last."""
         return pl.int_ranges(self.first(pane), self.last(pane) + 1, step=self.every)
 
     def _ending_from(self, time: pl.Expr) -> pl.Expr:
@@ -143,26 +131,20 @@ class CumulatingWindows:
     overlapping = True
 
     def pane(self, time: pl.Expr) -> pl.Expr:
-        """The end of the step that a time falls into."""
         return ((time - self.offset) // self.step + 1) * self.step + self.offset
 
     def start(self, end: pl.Expr) -> pl.Expr:
-        """The common start of this window and its siblings."""
         return (end - 1 - self.offset) // self.size * self.size + self.offset
 
     def first(self, pane: pl.Expr) -> pl.Expr:
-        """The window that ends with the step."""
         return pane
 
     def last(self, pane: pl.Expr) -> pl.Expr:
-        """The window of full size."""
         return self.start(pane) + self.size
 
     def after(self, pane: pl.Expr, bound: int) -> pl.Expr:
-        """The first window that holds a step and ends after a bound."""
         following = self.pane(pl.lit(bound, pl.Int64))
         return pl.when(self.last(pane) > bound).then(pl.max_horizontal(pane, following))
 
     def all(self, pane: pl.Expr) -> pl.Expr:
-        """Every window from the step's own to the full one."""
         return pl.int_ranges(pane, self.last(pane) + 1, step=self.step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -49,63 +50,62 @@ def is_known(zone: str) -> bool:
 
 
 @dataclass(frozen=True)
-class CalendarDays(SeparateWindows):
-    """Windows of whole days as clocks of a zone show them: 23 or 25 hours long when daylight saving changes.
+class CalendarWindows(SeparateWindows, ABC):
+    """Windows of whole calendar units, counted as numbers, by the clocks of a zone; ``offset`` moves their start."""
 
-    The count of days begins with ``first_day``, so that weeks begin on Mondays. ``offset`` moves the beginning of a
-    day, as the zone's clocks show it.
-    """
-
-    days: int
+    units: int
     zone: str
-    first_day: int = 0
     offset: int = 0
 
     def pane(self, time: pl.Expr) -> pl.Expr:
-        """The end of the window that a time falls into: it begins on the last first day that is not after the time."""
-        first = self._first_day_of(_local(time, self.zone) - pl.duration(microseconds=self.offset))
-        return self._moment(_holding(time, first, self.days, self._moment) + self.days)
+        first = self._first_of(self._local(time))
+        return self._moment(_holding(time, first, self.units, self._moment) + self.units)
 
     def start(self, end: pl.Expr) -> pl.Expr:
-        """The start of the window with this end."""
-        # In the middle of its last day a window is far from any change of the clocks.
-        inside = _local(end - 12 * HOUR, self.zone) - pl.duration(microseconds=self.offset)
-        return self._moment(self._first_day_of(inside))
+        # In the middle of its last day a window is far from any clock change.
+        return self._moment(self._first_of(self._local(end - 12 * HOUR)))
 
-    def _first_day_of(self, local: pl.Expr) -> pl.Expr:
-        day = local.dt.date().cast(pl.Int32)
-        return (day - self.first_day) // self.days * self.days + self.first_day
+    def _local(self, time: pl.Expr) -> pl.Expr:
+        return _local(time, self.zone) - pl.duration(microseconds=self.offset)
 
-    def _moment(self, day: pl.Expr) -> pl.Expr:
-        return _moment(day.cast(pl.Date).cast(pl.Datetime("us")) + pl.duration(microseconds=self.offset), self.zone)
+    def _moment(self, number: pl.Expr) -> pl.Expr:
+        return _moment(self._date(number) + pl.duration(microseconds=self.offset), self.zone)
+
+    @abstractmethod
+    def _first_of(self, local: pl.Expr) -> pl.Expr:
+        """The first unit of the window that a local time falls into."""
+
+    @abstractmethod
+    def _date(self, number: pl.Expr) -> pl.Expr:
+        """The local time at which a unit begins."""
 
 
 @dataclass(frozen=True)
-class CalendarMonths(SeparateWindows):
-    """Windows of whole months as clocks of a zone show them; three months are quarters, twelve are years."""
+class CalendarDays(CalendarWindows):
+    """Windows of whole days, 23 or 25 hours long when daylight saving time changes.
 
-    months: int
-    zone: str
-    offset: int = 0
+    Days are counted from ``first_day`` on, so that weeks begin on Mondays.
+    """
 
-    def pane(self, time: pl.Expr) -> pl.Expr:
-        """The end of the window that a time falls into."""
-        first = self._first_month_of(_local(time, self.zone) - pl.duration(microseconds=self.offset))
-        return self._moment(_holding(time, first, self.months, self._moment) + self.months)
+    first_day: int = 0
 
-    def start(self, end: pl.Expr) -> pl.Expr:
-        """The start of the window with this end."""
-        inside = _local(end - 12 * HOUR, self.zone) - pl.duration(microseconds=self.offset)
-        return self._moment(self._first_month_of(inside))
+    def _first_of(self, local: pl.Expr) -> pl.Expr:
+        return (local.dt.date().cast(pl.Int32) - self.first_day) // self.units * self.units + self.first_day
 
-    def _first_month_of(self, local: pl.Expr) -> pl.Expr:
-        """Months since the year 0."""
+    def _date(self, number: pl.Expr) -> pl.Expr:
+        return number.cast(pl.Date).cast(pl.Datetime("us"))
+
+
+@dataclass(frozen=True)
+class CalendarMonths(CalendarWindows):
+    """Windows of whole months, counted from the year 0; three months are quarters, twelve are years."""
+
+    def _first_of(self, local: pl.Expr) -> pl.Expr:
         month = local.dt.year().cast(pl.Int32) * 12 + local.dt.month().cast(pl.Int32) - 1
-        return month // self.months * self.months
+        return month // self.units * self.units
 
-    def _moment(self, month: pl.Expr) -> pl.Expr:
-        first = pl.datetime(month // 12, month % 12 + 1, 1, time_unit="us")
-        return _moment(first + pl.duration(microseconds=self.offset), self.zone)
+    def _date(self, number: pl.Expr) -> pl.Expr:
+        return pl.datetime(number // 12, number % 12 + 1, 1, time_unit="us")
 
 
 def _holding(time: pl.Expr, first: pl.Expr, size: int, moment: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:

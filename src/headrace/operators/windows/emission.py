@@ -134,11 +134,7 @@ class AccumulationMode:
         return f"hr.{self.kind}()"
 
 
-ACCUMULATING, DISCARDING, RETRACTING = (
-    AccumulationMode("accumulating"),
-    AccumulationMode("discarding"),
-    AccumulationMode("retracting"),
-)
+ACCUMULATING, DISCARDING = AccumulationMode("accumulating"), AccumulationMode("discarding")
 
 
 def accumulating() -> AccumulationMode:
@@ -165,20 +161,7 @@ def retracting() -> AccumulationMode:
     >>> retracting()
     hr.retracting()
     """
-    return RETRACTING
-
-
-def check_accumulation(window: str, panes: object) -> None:
-    """The argument of ``.panes(...)`` is an accumulation mode.
-
-    >>> check_accumulation("hourly", discarding())
-    """
-    if not isinstance(panes, AccumulationMode):
-        raise DefinitionError(
-            "PANES_UNKNOWN",
-            f"window {window!r}: .panes({panes!r}) is not an accumulation mode. Use hr.accumulating(), "
-            "hr.discarding() or hr.retracting(), with the parentheses.",
-        )
+    return AccumulationMode("retracting")
 
 
 UNSEEN, PREVIEW_AT = "__unseen", "__preview_at"

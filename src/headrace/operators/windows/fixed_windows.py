@@ -73,7 +73,6 @@ class Tumbling(FixedWindowStep):
 
     @property
     def horizon(self) -> int:
-        """How far apart in event time rows of one result may be."""
         return self.longest
 
     @property
@@ -129,7 +128,7 @@ def _tumbling_windows(name: str, size: Duration, length: int, offset: int, time_
         )
     if months:
         return CalendarMonths(months, time_zone, offset)
-    return CalendarDays(length // DAY, time_zone, MONDAY if length % WEEK == 0 else 0, offset)
+    return CalendarDays(length // DAY, time_zone, offset, first_day=MONDAY if length % WEEK == 0 else 0)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -150,7 +149,6 @@ class OverlappingWindowStep(FixedWindowStep):
 
     @property
     def horizon(self) -> int:
-        """How far apart in event time rows of one result may be."""
         return self.size
 
     @property
@@ -164,7 +162,6 @@ class OverlappingWindowStep(FixedWindowStep):
 
     @property
     def state_description(self) -> str:
-        """What the state holds and how long, in words."""
         if self._state_by == "window":
             return super().state_description
         return f"a row for each key and pane, {self._until('the last window that holds it')}"

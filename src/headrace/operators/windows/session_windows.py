@@ -48,7 +48,6 @@ class Session(WindowStep):
 
     @property
     def state_description(self) -> str:
-        """What the state holds and how long, in words."""
         more = "" if self.max_length is None else ", and one for each key and time that the watermark has not passed"
         return f"a row for each key and open session, {self._until('the session')}{more}"
 
@@ -63,7 +62,6 @@ class Session(WindowStep):
 
     @property
     def horizon(self) -> int:
-        """How far apart in event time rows of one result may be."""
         return self.max_length or self.gap.longest
 
     @property

@@ -65,7 +65,6 @@ class Sliding(WindowStep):
 
     @property
     def state_description(self) -> str:
-        """What the state holds and how long, in words."""
         kept = self.size + self.retention
         return f"every row, until event time is {spoken(kept)} behind it"
 
@@ -76,7 +75,6 @@ class Sliding(WindowStep):
 
     @property
     def horizon(self) -> int:
-        """How far apart in event time rows of one result may be."""
         return self.size
 
     @property

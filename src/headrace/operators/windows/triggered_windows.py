@@ -34,7 +34,6 @@ class TriggeredWindowStep(WindowStep):
 
     @property
     def state_description(self) -> str:
-        """What the state holds and how long, in words."""
         kept = "for ever" if self.ttl is None else f"until it has had no row for {spoken(self.ttl)}"
         return f"rows until event time has passed them, and a row for each key {kept}"
 
@@ -44,7 +43,6 @@ class TriggeredWindowStep(WindowStep):
 
     @property
     def horizon(self) -> int:
-        """How far apart in event time rows of one result may be."""
         return self.ttl or 0
 
     @property

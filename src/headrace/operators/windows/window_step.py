@@ -15,7 +15,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.expressions import Aggregate, parse_aggregate
 from headrace.operators.step import Step, check_key
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.emission import ACCUMULATING, ON_CLOSE, AccumulationMode, Emission, check_accumulation
+from headrace.operators.windows.emission import ACCUMULATING, ON_CLOSE, AccumulationMode, Emission
 from headrace.wheel.operator import Operator
 
 TAKEN = ("window", "pane", "revision", "change", "session_id")
@@ -54,7 +54,12 @@ class WindowStep(Step):
 
     def panes(self, panes: AccumulationMode) -> Self:
         """Choose the accumulation mode; ``hr.accumulating()`` by default."""
-        check_accumulation(self.name, panes)
+        if not isinstance(panes, AccumulationMode):
+            raise DefinitionError(
+                "PANES_UNKNOWN",
+                f"window {self.name!r}: .panes({panes!r}) is not an accumulation mode. Use hr.accumulating(), "
+                "hr.discarding() or hr.retracting(), with the parentheses.",
+            )
         return replace(self, accumulation=panes)
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
@@ -102,7 +107,6 @@ class WindowStep(Step):
 
     @property
     def previews(self) -> bool:
-        """Whether results are emitted that later ones replace or retract, besides corrections."""
         return self.emission.previews or self.retracts
 
     @property
@@ -112,7 +116,6 @@ class WindowStep(Step):
 
     @property
     def retracts(self) -> bool:
-        """Whether results may be retracted, so that rows carry a ``change``."""
         return self.accumulation.kind == "retracting"
 
     @property
@@ -122,7 +125,6 @@ class WindowStep(Step):
 
     @property
     def state_description(self) -> str:
-        """What the state holds and how long, in words."""
         return f"a row for each key and open window, {self._until('the window')}"
 
     def _until(self, what: str) -> str:

@@ -149,7 +149,7 @@ def test_weeks_begin_on_mondays_and_an_offset_moves_the_beginning_of_a_day(zone:
         int((datetime(2025, 1, 1, tzinfo=UTC) + timedelta(hours=hour) - EPOCH).total_seconds()) * 1_000_000
         for hour in range(0, 2 * 8760, 7)
     ]
-    for time, (start, end) in zip(times, bounds(CalendarDays(7, zone, MONDAY), times), strict=True):
+    for time, (start, end) in zip(times, bounds(CalendarDays(7, zone, first_day=MONDAY), times), strict=True):
         assert start <= time < end
         for moment in (start, end):
             shown = (EPOCH + timedelta(microseconds=moment)).astimezone(ZoneInfo(zone))
