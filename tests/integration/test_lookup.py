@@ -236,9 +236,8 @@ def test_a_lookup_in_a_flow_is_counted_explained_and_can_be_taken_out_again(
     (raw,) = (entry for entry in history.read(tmp_path / "checkpoint" / "raw") if entry.account.sources)
     assert raw.account.steps["tiers"] == StepCounts(in_=1000, accepted=1000)
     assert (raw.account.steps["luck"].accepted, raw.account.steps["luck"].failed) == (990, 10)
-    tiers, luck = raw.counters["tiers"], raw.counters["luck"]
-    assert (tiers["keys"], luck["calls"], luck["failures"]) == (100, 100, 1)
-    assert luck["breaker_open"] == 0
+    asked, tried = raw.counters["tiers"], raw.counters["luck"]
+    assert (asked["keys"], tried["calls"], tried["failures"], tried["breaker_open"]) == (100, 100, 1, 0)
     rows = pl.read_parquet(tmp_path / "raw" / "**" / "*.parquet")
     assert rows.height == 990
     assert rows.filter(pl.col("tier") != pl.col("id") % 3).is_empty()
