@@ -59,7 +59,7 @@ class TimeKeeper:
         self._planned_at = self._ended_at = clock()
 
     def restore(self, outcome: BatchOutcome) -> None:
-        """Take up time where an earlier run left it."""
+        """Restore the time of an earlier run."""
         for name, saved in outcome.trackers.items():
             self.trackers[name].restore(saved)
         self.groups = {step: dict(groups) for step, groups in outcome.groups.items()}
@@ -73,7 +73,7 @@ class TimeKeeper:
         self._planned_at = now
 
     def discover(self, partitions: Partitions) -> None:
-        """Take note of the partitions that each divided source has by now."""
+        """Add the partitions that each divided source has by now."""
         for name, found in partitions.items():
             if name in self.trackers:
                 self.trackers[name].discover(found)
@@ -102,7 +102,7 @@ class TimeKeeper:
         return any(self._due(self._time_bounds(watermarks, idle, now)).values())
 
     def observe(self, record: BatchRecord, reports: BatchReports) -> None:
-        """Take in what a batch's tasks have seen of time."""
+        """Update watermarks, key groups and fired times from the reports of a batch."""
         for name, tracker in self.trackers.items():
             highest: dict[str, int] = {}
             for report in reports.of_source(name):

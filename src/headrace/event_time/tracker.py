@@ -12,12 +12,12 @@ FORGOTTEN_AFTER = 10
 WHOLE = ""
 """The one partition of a source that is not divided."""
 OTHERS = "(others)"
-"""The partition that all values share which come when there are too many to track each."""
+"""The partition of all values that come when there are too many to track each."""
 
 
 @dataclass(slots=True)
 class Partition:
-    """What is known of one source partition: its highest event time, and how long it has brought no row."""
+    """One partition of a source: its highest event time, and how long it has brought no row."""
 
     highest: int = BEGINNING
     quiet: int = 0
@@ -55,7 +55,7 @@ class WatermarkTracker:
         self._quiet = 0
 
     def discover(self, names: Iterable[str]) -> None:
-        """Take note of partitions that the source has, though they may have no row yet."""
+        """Add partitions that the source has, though they may have no row yet."""
         if self.strategy.partition is None:
             for name in names:
                 self.partitions.setdefault(name, Partition())
@@ -125,7 +125,7 @@ class WatermarkTracker:
         return SavedWatermark(self._watermark, self._highest, partitions)
 
     def restore(self, saved: SavedWatermark) -> None:
-        """Take up the watermark and the partitions of an earlier run."""
+        """Restore the watermark and the partitions of an earlier run."""
         self._watermark = saved.watermark
         self._highest = saved.highest
         self.partitions |= {name: Partition(highest) for name, highest in saved.partitions.items()}

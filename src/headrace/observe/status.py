@@ -1,4 +1,4 @@
-"""The state of every flow of a checkpoint, as numbers and as a table for people."""
+"""The status of every flow of a checkpoint, as numbers and as a table."""
 
 from __future__ import annotations
 

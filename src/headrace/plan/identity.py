@@ -53,22 +53,22 @@ def _step(graph: Graph, name: str) -> Definition:
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
-    """What sinks know a flow by: an id made with its checkpoint, and how often it was restored since."""
+class FlowId:
+    """The identity of a flow in its sinks: an id made with its checkpoint, and how often that was restored."""
 
     id: str
     generation: int
 
 
-def check_identity(folder: Path, identity: Definition) -> Birth:
+def check_identity(folder: Path, identity: Definition) -> FlowId:
     """Write the identity of a new checkpoint; refuse a pipeline whose identity is not the stored one."""
     file = folder / FILE
     if not file.exists():
-        birth = Birth(f"{identity['flow']}-{uuid.uuid4().hex[:12]}", 0)
-        write_durably(file, json.dumps({**asdict(birth), **identity}, indent=2))
-        return birth
+        flow_id = FlowId(f"{identity['flow']}-{uuid.uuid4().hex[:12]}", 0)
+        write_durably(file, json.dumps({**asdict(flow_id), **identity}, indent=2))
+        return flow_id
     stored = json.loads(file.read_text())
-    birth = Birth(stored["id"], stored["generation"])
+    flow_id = FlowId(stored["id"], stored["generation"])
     for name in ("format", "pipeline", "flow", "key_groups"):
         if stored[name] != identity[name]:
             raise HeadraceError(
@@ -78,10 +78,10 @@ def check_identity(folder: Path, identity: Definition) -> Birth:
             )
     _compare("SOURCE_CHANGED", "source", stored["sources"], identity["sources"], folder)
     _compare("STEP_CHANGED", "step", stored["steps"], identity["steps"], folder)
-    now = {**asdict(birth), **identity}
+    now = {**asdict(flow_id), **identity}
     if stored != now:
         write_durably(file, json.dumps(now, indent=2))
-    return birth
+    return flow_id
 
 
 def _compare(error: str, what: str, stored: list[Definition], given: list[Definition], folder: Path) -> None:

@@ -20,7 +20,7 @@ from headrace.storage import named_first, write_durably
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Path:
-    """The folder, created and proved writable before anything runs."""
+    """Create the folder and check that it is writable, before anything runs."""
     folder = Path(path).absolute()
     probe = folder / f".writable-{uuid.uuid4().hex}"
     try:

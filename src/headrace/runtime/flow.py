@@ -1,4 +1,4 @@
-"""One flow at work: plans each batch, runs its sinks, checks the account, and wakes itself when something is due."""
+"""Runs one flow: plans each batch, writes its sinks, checks the account, and starts a batch when something is due."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 WATCH_SECONDS = 0.05
 KEPT_TICKS = 100
 CLAIMED_SECONDS = 20 * 3600.0
-"""Kafka forgets the marks of a writer that was quiet for days; a day at most passes between two renewals."""
+"""Kafka forgets the marks of a writer that is quiet for days, so they are renewed daily."""
 
 
 class Flow:
@@ -57,8 +57,8 @@ class Flow:
         self._busy = threading.Lock()
         self._stopping = threading.Event()
         self.failure: BaseException | None = None
-        birth = check_identity(self.folder, identity_of(graph, node))
-        self._outputs = FlowOutputs(graph, node, spark, self.folder, birth, lease)
+        flow_id = check_identity(self.folder, identity_of(graph, node))
+        self._outputs = FlowOutputs(graph, node, spark, self.folder, flow_id, lease)
         topology = Topology(
             {name: graph.sources[name].time for name in node.sources if graph.sources[name].time is not None},
             {name: tuple(map(graph.time_node, graph.steps[name].inputs)) for name in graph.stateful(node.steps)},
@@ -73,7 +73,7 @@ class Flow:
                 f"flow {node.name!r}: drain=True closes every window at the end of the data, but source {endless[0]!r} "
                 "never ends. Use hr.available_now() or hr.micro_batch().",
             )
-        writing = Writing(birth.generation, lease.epoch, self._outputs.writers)
+        writing = Writing(flow_id.generation, lease.epoch, self._outputs.writers)
         log = FileBatchLog(self.folder / "log")
         self._tables = broadcast_tables(self.folder / TABLES, [graph.steps[name].step for name in node.steps])
         keeper = TimeKeeper(topology, clock, interval=mode.interval, is_away=self._is_away)
@@ -93,7 +93,7 @@ class Flow:
         return any(has_outage(folder, node) for folder in (self._graph.checkpoint, self.folder))
 
     def prepare(self) -> None:
-        """Reach every source and sink and find what is wrong with it, before the first batch."""
+        """Check every source and sink, before the first batch."""
         clear_outages(self.folder)
         for name in self.node.sources:
             check = self._graph.sources[name].prepare
@@ -157,7 +157,7 @@ class Flow:
             raise self.failure or reported(error) or self._understood(error) or error
 
     def _understood(self, error: BaseException) -> HeadraceError | None:
-        """What the source that failed makes of a failure of Spark's own reading."""
+        """A failure of Spark's own reading as the source explains it."""
         readings = (self._graph.sources[name].understand for name in self.node.sources)
         found = (understand(error) for understand in readings if understand is not None)
         return next((problem for problem in found if problem is not None), None)

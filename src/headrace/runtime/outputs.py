@@ -14,7 +14,7 @@ from headrace.connectors.files.sink import FileSink
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.record import BatchRecord
 from headrace.graph import FlowNode, Graph, SideOutput
-from headrace.plan.identity import Birth
+from headrace.plan.identity import FlowId
 from headrace.reports import BatchReports
 from headrace.runtime.checkpoint import Lease
 from headrace.schemas import polars_schema
@@ -45,13 +45,13 @@ class FlowOutputs:
     node: FlowNode
     spark: SparkSession
     folder: Path
-    birth: Birth
+    flow_id: FlowId
     lease: Lease
 
     @property
     def epoch(self) -> int:
         """The lease's epoch as sinks compare it: the lease of a restored checkpoint starts at 1 again."""
-        return self.birth.generation * EPOCHS_OF_A_GENERATION + self.lease.epoch
+        return self.flow_id.generation * EPOCHS_OF_A_GENERATION + self.lease.epoch
 
     @property
     def writers(self) -> dict[str, int]:
@@ -103,7 +103,7 @@ class FlowOutputs:
                 f"{', '.join(columns)}.",
             )
         count = self.writers[sink_key(output, sink)]
-        writers = [writer_name(self.birth.id, output, number) for number in range(count)]
+        writers = [writer_name(self.flow_id.id, output, number) for number in range(count)]
         try:
             sink.prepare(columns, writers, self.epoch)
         except Unreachable as problem:
@@ -201,7 +201,7 @@ class BatchOutputs:
 
     def _write(self, output: str, sink: AnySink, frame: DataFrame) -> Written:
         flow, record = self.flow, self.record
-        batch = BatchIdentity(flow.node.name, record.generation, record.batch, output, flow.birth.id, flow.epoch)
+        batch = BatchIdentity(flow.node.name, record.generation, record.batch, output, flow.flow_id.id, flow.epoch)
         if not isinstance(sink, TaskSink):
             flow.lease.check()
             return sink.write(frame, batch)

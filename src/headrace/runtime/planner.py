@@ -29,7 +29,7 @@ NO_MARKS: Mapping[str, Mapping[int, int]] = {}
 
 
 class Planner:
-    """Plans the batches of one flow; a new one takes up where the log of the last one ended.
+    """Plans the batches of one flow; a new one starts where the log of the last one ended.
 
     ``complete`` adds to a record what is decided elsewhere, before it is logged.
     """
@@ -93,7 +93,7 @@ class Planner:
     def conclude(
         self, record: BatchRecord, reports: BatchReports, marks: Mapping[str, Mapping[int, int]] = NO_MARKS
     ) -> None:
-        """Take in what a batch's tasks and sinks reported and log what the next batch starts from."""
+        """Log what the next batch starts from, after the reports of a batch's tasks and sinks."""
         self.time.observe(record, reports)
         for step in record.time_bounds:
             changes = reports.inputs.get(NodeId("step", step, RULES_INPUT))

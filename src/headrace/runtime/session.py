@@ -109,7 +109,7 @@ def _sparks_own_jars() -> list[str]:
 
 
 def _defaults() -> dict[str, str]:
-    """What the user's spark-defaults.conf says: a setting made in a session would replace it, not add to it."""
+    """The user's spark-defaults.conf: a setting made in a session would replace it, not add to it."""
     folder = os.environ.get("SPARK_CONF_DIR") or str(Path(os.environ.get("SPARK_HOME", ""), "conf"))
     file = Path(folder, "spark-defaults.conf")
     if not file.exists():
@@ -222,7 +222,7 @@ def prepare(spark: SparkSession) -> None:
 
 
 def require_java() -> None:
-    """Fail with a clear sentence when there is no Java that Spark can run on."""
+    """Check that there is a Java that Spark can run on."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     advice = f"Install it (Debian: apt-get install openjdk-{OLDEST_JAVA}-jre-headless) or set JAVA_HOME."
