@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import polars as pl
 import pyarrow as pa
@@ -33,14 +33,6 @@ class Reader(Protocol):
 
     def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
         """The rows behind the names or positions in one frame."""
-
-
-@runtime_checkable
-class ArrivalReader(Protocol):
-    """A reader that provides each row's arrival time only on request, because that costs something."""
-
-    def with_arrival(self) -> Reader:
-        """The same reader with arrival times."""
 
 
 @dataclass(slots=True)
@@ -85,13 +77,13 @@ class Gate:
     time: TimeStrategy | None
     adds_position: bool = False
     """Whether rows have a column that says where they came from."""
+    ingestion_reader: Reader | None = None
+    """The reader for ingestion time, where each row's arrival time costs something extra."""
 
     def timed(self, time: TimeStrategy) -> Gate:
         """The same gate with a time strategy."""
-        reader = self.reader
-        if time.kind == "ingestion" and isinstance(reader, ArrivalReader):
-            reader = reader.with_arrival()
-        return replace(self, time=time, reader=reader)
+        reader = self.ingestion_reader if time.kind == "ingestion" else None
+        return replace(self, time=time, reader=reader or self.reader)
 
     def read(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
         """In a Spark task: the rows that pass."""

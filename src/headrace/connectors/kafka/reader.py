@@ -53,10 +53,6 @@ class KafkaReader:
     arrival: bool = False
     """Whether rows need their arrival time."""
 
-    def with_arrival(self) -> KafkaReader:
-        """The same reader with arrival times."""
-        return replace(self, arrival=True)
-
     def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
         """Chunks of rows of each slice."""
         keyed = self.decoder.keyed

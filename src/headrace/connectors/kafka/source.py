@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -99,9 +99,10 @@ def read_kafka(
     )
     caps = active_graph().checkpoint / CAPS / called
     spark.dataSource.register(KafkaSlices)
-    reader = spark.readStream.format(FORMAT).option("source", called).option("caps", str(caps))
-    raw = reader.option("subscription", subscription.to_json()).load()
-    gate = Gate(called, KafkaReader(subscription, decoder, declared), None, adds_position)
+    stream = spark.readStream.format(FORMAT).option("source", called).option("caps", str(caps))
+    raw = stream.option("subscription", subscription.to_json()).load()
+    reader = KafkaReader(subscription, decoder, declared)
+    gate = Gate(called, reader, None, adds_position, ingestion_reader=replace(reader, arrival=True))
     return add_source(
         gate,
         raw,

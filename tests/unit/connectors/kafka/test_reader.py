@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -74,7 +75,7 @@ def _read(
     consumers[SUBSCRIPTION.to_json()] = consumer
     declared = {"n": pl.Int64(), **columns}
     decoder = message_decoder("json", Columns({"n": pl.Int64()}), avro_schema=None)
-    reader = KafkaReader(SUBSCRIPTION, decoder, declared).with_arrival()
+    reader = KafkaReader(SUBSCRIPTION, decoder, declared, arrival=True)
     return list(reader.read(_slices(first, until), TASK))
 
 
@@ -119,7 +120,8 @@ def test_when_rows_arrived_is_fetched_only_where_it_is_asked_for(consumers: dict
 
     consumers[SUBSCRIPTION.to_json()] = Noting([5], end=6)
     decoder = message_decoder("json", Columns({"n": pl.Int64()}), avro_schema=None)
-    gate = Gate("clicks", KafkaReader(SUBSCRIPTION, decoder, {"n": pl.Int64()}), None)
+    reader = KafkaReader(SUBSCRIPTION, decoder, {"n": pl.Int64()})
+    gate = Gate("clicks", reader, None, ingestion_reader=replace(reader, arrival=True))
     (arrived,) = gate.timed(hr.event_time("n")).reader.read(_slices(5, 6), TASK)
     assert arrived.arrived == TASK.record.clock
     (arrived,) = gate.timed(hr.ingestion_time()).reader.read(_slices(5, 6), TASK)
