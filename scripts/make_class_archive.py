@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 PATIENCE = 180
 
@@ -86,7 +86,7 @@ def run_small_query(spark: SparkSession, folder: str) -> None:
 
 def end_jvm() -> None:
     """Closes the JVM's input, its sign to end, and waits until it has written the archive."""
-    process = SparkContext._gateway.proc
+    process = SparkContext._gateway.proc  # type: ignore[union-attr]
     process.stdin.close()
     process.wait(PATIENCE)
 

@@ -67,7 +67,7 @@ def _lookup_rate(spark: SparkSession, folder: Path, rows: int) -> float:
     last = history.read(checkpoint / FLOW)[-1]
     if last.counters["names"]["calls"] != rows:
         raise SystemExit(f"{rows} keys were not asked for once each, so no rate means anything: {last.counters}")
-    return rows / float(last["seconds"]["batch"])
+    return rows / last.seconds.batch
 
 
 def _loop_rate(spark: SparkSession, folder: Path, rows: int) -> float:

@@ -46,7 +46,7 @@ class Digest:
         """Add a batch's results."""
         hashed = F.xxhash64("k", F.unix_millis("end"), "n", "total").cast("decimal(38,0)")
         row = frame.agg(F.count("*"), F.sum("n"), F.sum("total"), F.sum(hashed)).first()
-        self.numbers = [old + (new or 0) for old, new in zip(self.numbers, row, strict=True)]
+        self.numbers = [old + (new or 0) for old, new in zip(self.numbers, row or (), strict=True)]
 
 
 def main(text: str) -> None:
@@ -57,7 +57,7 @@ def main(text: str) -> None:
     spark.streams.addListener(batches)
     digest = Digest() if given["digest"] else None
     first: list[float] = []
-    order = Order(Path(given["folder"]), Path(given["checkpoint"]), digest and digest.take, given["share"])
+    order = Order(Path(given["folder"]), Path(given["checkpoint"]), digest.take if digest else None, given["share"])
     RUNS[system](spark, order, lambda: first.append(time.time()) if not first else None)
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     result = {

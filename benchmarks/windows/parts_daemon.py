@@ -17,8 +17,8 @@ from pyspark import daemon
 import headrace.runtime.worker_daemon  # as Headrace's own: everything is loaded before workers are forked
 import headrace.wheel.pack
 import headrace.wheel.turn
-from headrace.connectors.base.gate import Gate
-from headrace.connectors.kafka.reader import KafkaReader, _Consuming
+from headrace.connectors.base.gate import Gate, _Counts
+from headrace.connectors.kafka.reader import KafkaReader, _Consumption
 from headrace.operators.windows.fixed_window_operator import FixedWindowOperator
 from headrace.operators.windows.pane_operator import PaneOperator
 from headrace.operators.windows.session_operator import FinalSessionOperator
@@ -58,11 +58,11 @@ def _reported(report: Callable[..., None]) -> Callable[..., None]:
 
 
 def _watch() -> None:
-    _timed(_Consuming, "lost", "read")
-    _timed(_Consuming, "_poll", "read")
-    _timed(KafkaReader, "_arrived", "parse")
+    _timed(_Consumption, "lost", "read")
+    _timed(_Consumption, "_poll", "read")
+    _timed(KafkaReader, "_decoded", "parse")
     _timed(Gate, "_judge", "parse")
-    _timed(Gate, "_raise_highest", "parse")
+    _timed(_Counts, "raise_highest", "parse")
     for operator in (FixedWindowOperator, PaneOperator, FinalSessionOperator):
         _timed(operator, "combine", "combine")
         _timed(operator, "apply", "apply")

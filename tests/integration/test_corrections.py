@@ -95,8 +95,8 @@ def test_a_corrected_table_equals_the_batch_computation(
     if "delta" not in sinks:
         return
     delta = spark.read.format("delta").load(str(table))
-    rows = delta.selectExpr("account", "unix_micros(window.start)", "spent", "payments", "revision").collect()
-    assert _told([tuple(row) for row in rows]) == truth
+    table_rows = delta.selectExpr("account", "unix_micros(window.start)", "spent", "payments", "revision").collect()
+    assert _told([tuple(row) for row in table_rows]) == truth
 
 
 def _told(rows: list[Any]) -> dict[tuple[str, int], tuple[int, int]]:

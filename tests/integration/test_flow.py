@@ -146,10 +146,10 @@ def test_a_query_that_failed_is_started_again_in_the_same_process_without_its_un
     Which worker Spark chooses is chance; that such state is never used is proved in recovery/test_stale_cache.py.
     """
     _land(place)
-    failures = []
+    failures: list[hr.BatchIdentity] = []
 
     def failing(frame: DataFrame, batch: hr.BatchIdentity, kept: Any) -> hr.Written:
-        written = kept.write(frame, batch)
+        written: hr.Written = kept.write(frame, batch)
         if batch.batch == 1 and len(failures) < 2:
             failures.append(batch)
             raise ConnectionError("the sink is away")
@@ -181,13 +181,16 @@ def test_a_task_that_fails_after_its_state_is_computed_is_tried_again_without_co
 
             # All input is taken first, so the state of every key group has been computed.
             taken = list(batches)
-            marker = os.path.join(markers, f"{number}-{TaskContext.get().partitionId()}.failed")
+            context = TaskContext.get()
+            assert context is not None
+            marker = os.path.join(markers, f"{number}-{context.partitionId()}.failed")
             if not os.path.exists(marker):
                 open(marker, "w").close()
                 raise RuntimeError("the first attempt fails")
             yield from taken
 
-        return kept.write(frame.mapInArrow(fail_once, frame.schema), batch)
+        written: hr.Written = kept.write(frame.mapInArrow(fail_once, frame.schema), batch)
+        return written
 
     _pipeline(place, Custom("retried", failing_once)).run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
     assert _windows("retried") == EXPECTED

@@ -22,6 +22,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headrace.connectors.base.sink import Delivered, Guarantee, Mark, Unreachable, WriterBatch
+from headrace.connectors.kafka import client as kafka_client
 from headrace.connectors.kafka import transactions as kafka_transactions
 from headrace.connectors.kafka.sink import KafkaSink, to_kafka
 from headrace.connectors.kafka.transactions import Transactions
@@ -185,7 +186,7 @@ def test_a_zombie_in_the_middle_of_its_transaction_cannot_commit(
     kafka: Service, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = _sink(kafka, topic)
-    finish = kafka_transactions.finish
+    finish = kafka_client.finish
 
     def taken_over(*arguments: Any) -> None:
         monkeypatch.setattr(kafka_transactions, "finish", finish)
@@ -369,7 +370,7 @@ def test_a_transaction_that_the_broker_gave_up_is_written_again(
     kafka: Service, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = _sink(kafka, topic, options={"transaction.timeout.ms": "1000"})
-    finish, pauses = kafka_transactions.finish, [25.0]
+    finish, pauses = kafka_client.finish, [25.0]
 
     def slow(*arguments: Any) -> None:
         finish(*arguments)

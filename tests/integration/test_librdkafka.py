@@ -51,7 +51,9 @@ def _sent(kafka: Service, topic: str, rows: list[Sent], **settings: object) -> N
         producer.init_transactions()
         producer.begin_transaction()
     for number, (key, value) in enumerate(rows):
-        headers = [("h", b"x" * (number % 400))] if number % 5 == 0 else None
+        headers: list[tuple[str, str | bytes | None]] | None = (
+            [("h", b"x" * (number % 400))] if number % 5 == 0 else None
+        )
         producer.produce(topic, value, key=key, headers=headers, timestamp=1_000_000 + number)
         producer.poll(0)
     if transactional:

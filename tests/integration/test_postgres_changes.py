@@ -385,7 +385,7 @@ def test_one_transaction_over_two_tables_is_one_entry(
     ]
 
 
-_TYPES = {
+_TYPES: dict[str, list[Any]] = {
     "boolean": [True, False],
     "smallint": [-32768, 32767],
     "integer": [-(2**31), 2**31 - 1],

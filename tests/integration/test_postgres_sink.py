@@ -71,7 +71,7 @@ def _deliver(sink: PostgresSink, rows: pl.DataFrame, part: WriterBatch) -> Deliv
 
 
 def _all(database: psycopg.Connection[Any], query: str) -> list[tuple[Any, ...]]:
-    return database.execute(query).fetchall()  # type: ignore[arg-type]
+    return database.execute(query).fetchall()
 
 
 def test_every_type_comes_back_as_it_went_in(

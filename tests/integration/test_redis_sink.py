@@ -17,6 +17,7 @@ import pytest
 import redis
 
 from headrace.connectors.base.sink import Delivered, Guarantee, Unreachable, WriterBatch
+from headrace.connectors.redis import client as redis_client
 from headrace.connectors.redis import sink as redis_sink
 from headrace.connectors.redis.sink import RedisSink, to_redis
 from headrace.connectors.servers import running
@@ -157,7 +158,7 @@ def test_a_driver_of_an_older_epoch_writes_nothing(redis_server: Service, flow: 
 
 def _interrupted(monkeypatch: pytest.MonkeyPatch, after: int, action: Any) -> None:
     """Something happens between two chunks of the next part."""
-    run = redis_sink.run
+    run = redis_client.run
 
     def interrupted(client: redis.Redis, commands: Iterable[Sequence[Any]]) -> None:
         monkeypatch.setattr(redis_sink, "run", run)
@@ -208,7 +209,7 @@ def test_a_chunk_behind_one_that_failed_is_not_written(
     redis_server: Service, flow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = _sink(redis_server, flow, value="json")
-    run = redis_sink.run
+    run = redis_client.run
     monkeypatch.setattr(redis_sink, "run", lambda client, commands: run(client, list(commands)[1:]))
     with pytest.raises(Unreachable, match="GAP"):
         sink.deliver(_rows(3_000), _part(flow, 0, None))

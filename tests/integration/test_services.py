@@ -86,7 +86,7 @@ def write_mosquitto(broker: Service) -> None:
 def read_mosquitto(broker: Service) -> object:
     seen: list[bytes] = []
     client = mqtt_client(broker)
-    client.on_message = lambda client, data, message: seen.append(message.payload)
+    client.on_message = lambda client, data, message: seen.append(bytes(message.payload))
     client.subscribe("note", qos=1)
     until = time.monotonic() + 60
     while not seen and time.monotonic() < until:

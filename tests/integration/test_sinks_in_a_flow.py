@@ -125,7 +125,7 @@ def test_two_sinks_and_late_rows_in_a_third_all_hold_exactly_their_rows(
     _run(spend, place.checkpoint, spark, drain=True)
     expected = [("a", 10, 5), ("a", 11, 7), ("b", 10, 1), ("b", 12, 3)]
     hour = "extract(hour from window_start at time zone 'UTC')::int"
-    rows = database.execute(f"select account, {hour}, spent from {name} order by 1, 2").fetchall()  # type: ignore[arg-type]
+    rows = database.execute(f"select account, {hour}, spent from {name} order by 1, 2").fetchall()
     assert rows == expected
     sent = [(row["account"], int(row["window"]["start"][11:13]), row["spent"]) for row in _messages(kafka, topic)]
     assert sorted(sent) == expected
@@ -216,7 +216,7 @@ def test_a_mistake_is_an_error_with_an_id_before_the_first_batch(
     database: psycopg.Connection[Any],
     spark: SparkSession,
 ) -> None:
-    database.execute(f"create table {name} (id text, account text, amount date, at timestamptz)")  # type: ignore[arg-type]
+    database.execute(f"create table {name} (id text, account text, amount date, at timestamptz)")
     place.land("1", ("1", "a", 5, "10:05:00"))
     make, problem = MISTAKES[mistake]
     sinks = make({"kafka": kafka, "postgres": postgres, "redis": redis_server, "table": name})
@@ -238,7 +238,7 @@ def test_rows_that_a_sink_refuses_are_dead_letters_and_the_others_arrive(
     spark: SparkSession,
 ) -> None:
     topic = new_topic()
-    database.execute(f"create table {name} (id text, amount bigint not null, pad text)")  # type: ignore[arg-type]
+    database.execute(f"create table {name} (id text, amount bigint not null, pad text)")
     place.land("1", ("1", "a", 5, "10:05:00"), ("large", "a", 6, "10:05:00"), '{"id": "null", "account": "a"}')
 
     @hr.pipeline(name="copy")
@@ -250,7 +250,7 @@ def test_rows_that_a_sink_refuses_are_dead_letters_and_the_others_arrive(
 
     _run(copy, place.checkpoint, spark)
     assert sorted(row["id"] for row in _messages(kafka, topic)) == ["1", "null"]
-    rows = database.execute(f"select id, length(pad) from {name} order by 1").fetchall()  # type: ignore[arg-type]
+    rows = database.execute(f"select id, length(pad) from {name} order by 1").fetchall()
     assert rows == [("1", 0), ("large", LARGE)]
     for output in ("main#1", "main#2"):
         told = _accounts(place.checkpoint / "copy", output)
@@ -325,14 +325,14 @@ def test_a_restore_into_a_new_checkpoint_writes_again_under_a_new_generation(
         _run(copy, restored, spark)
         assert client.exists(f"{name}:1") == 1
     ids = f"select id from {name} order by 1"
-    assert [row[0] for row in database.execute(ids)] == ["1", "1", "2", "2"]  # type: ignore[arg-type]
+    assert [row[0] for row in database.execute(ids)] == ["1", "1", "2", "2"]
     assert sorted(row["id"] for row in _messages(kafka, topic)) == ["1", "1", "2", "2"]
     for output in ("main#1", "main#2", "main#3"):
         assert _accounts(restored / "copy", output)["written"] == 2
     place.land("2", ("3", "a", 5, "10:05:00"))
     with pytest.raises(hr.HeadraceError, match=r"\[(FENCED|GENERATION_OLD)\]"):
         _run(copy, place.checkpoint, spark)
-    assert [row[0] for row in database.execute(ids)] == ["1", "1", "2", "2"]  # type: ignore[arg-type]
+    assert [row[0] for row in database.execute(ids)] == ["1", "1", "2", "2"]
 
 
 @pytest.mark.full
@@ -407,7 +407,7 @@ def test_sinks_and_the_number_of_their_writers_may_change_from_start_to_start(
         _run(_copying(place.landing, *sinks), place.checkpoint, spark)
     sent = sorted(row["id"] for row in _messages(kafka, topic))
     assert sent == [f"{number}.{row}" for number in (0, 1, 3, 4, 5) for row in range(5)]
-    kept = sorted(row[0] for row in database.execute(f"select id from {name}"))  # type: ignore[arg-type]
+    kept = sorted(row[0] for row in database.execute(f"select id from {name}"))
     assert kept == [f"{number}.{row}" for number in (1, 2, 3, 5) for row in range(5)]
 
 
@@ -431,7 +431,7 @@ def test_a_new_checkpoint_is_a_new_flow_that_writes_everything_again(
         for output in ("main#1", "main#2", "main#3"):
             assert _accounts(place.root / checkpoint / "copy", output)["written"] == 1
     count = "select (select count(*) from {0}), (select count(*) from {0}_latest)"
-    assert database.execute(count.format(name)).fetchone() == (2, 1)  # type: ignore[arg-type]
+    assert database.execute(count.format(name)).fetchone() == (2, 1)
 
 
 @pytest.mark.full
@@ -462,7 +462,7 @@ def test_empty_batches_leave_no_mark_and_break_nothing(
             _run(copy, place.checkpoint, spark)
             assert database.execute(marked, [name]).fetchall() == [(mark,)]
     assert sorted(row["id"] for row in _messages(kafka, topic)) == ["1", "4"]
-    assert sorted(row[0] for row in database.execute(f"select id from {name}")) == ["1", "4"]  # type: ignore[arg-type]
+    assert sorted(row[0] for row in database.execute(f"select id from {name}")) == ["1", "4"]
     batches = history.read(place.checkpoint / "copy")
     assert [entry.account.sinks["main#1"].out for entry in batches] == [0, 1, 0, 0, 1]
 

@@ -73,7 +73,7 @@ class Shop:
                 values = {key: other, **(small if table == "orders" else large)}
                 free = f"not exists (select from {table} where {key} = {other})"
                 query = f"update {table} set {_set(values)} where {key} = {chosen} and {free}"
-        return connection.execute(query, list(values.values())).rowcount  # type: ignore[arg-type]
+        return connection.execute(query, list(values.values())).rowcount
 
     def _small(self, table: str) -> dict[str, object]:
         chance = self._chance

@@ -72,7 +72,7 @@ def crashed(new_job: Callable[[str], Any]) -> Any:
 
 
 def _rows(job: Any, output: str, batch: int | None = None) -> pl.DataFrame:
-    rows = job.listed(output)
+    rows: pl.DataFrame = job.listed(output)
     if batch is not None:
         rows = rows.filter(in_batch=batch)
     # The clock differs between two runs, and the folder of the input does.

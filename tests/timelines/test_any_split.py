@@ -9,6 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.testing import at, batch, crash, play
+from headrace.testing.elements import Element
 
 
 @pytest.mark.spark
@@ -27,14 +28,14 @@ def test_five_hundred_rows_in_random_batches_with_a_crash_give_the_windows_that_
     wanted: Counter[tuple[str, int]] = Counter()
     for minute, each in zip(minutes, rows, strict=True):
         wanted[each.columns["account"], minute // 10] += each.columns["amount"]
-    elements: list[object] = list(rows)
+    elements: list[Element] = list(rows)
     for place in sorted(chance.sample(range(1, 500), 5), reverse=True):
         elements.insert(place, batch())
     elements.insert(200, crash())
     step = hr.tumbling("tens", size="10 minutes", key="account").agg(spent="sum(amount)").late(hr.side_output())
     played = play(
         step,
-        *elements,  # type: ignore[arg-type]
+        *elements,
         batch(),
         at("23:00", account="end", amount=0),
         batch(),

@@ -12,6 +12,7 @@ import headrace as hr
 from headrace.demo.detection import DETECTIONS, OUT_OF_ORDER
 from headrace.event_time.strategy import event_time, valid_times
 from headrace.testing import at, batch, crash, expect, play, timeline, watermark
+from headrace.testing.elements import Element
 
 TIME = event_time("at", out_of_order=OUT_OF_ORDER, idle=None, accept=valid_times(max_future=None))
 
@@ -20,7 +21,7 @@ TIME = event_time("at", out_of_order=OUT_OF_ORDER, idle=None, accept=valid_times
 def test_a_detector_finds_every_case_once_and_nothing_else(name: str) -> None:
     detection = DETECTIONS[name]
     rows, cases, near_misses = detection.plot.planted(3, seed=7)
-    elements = []
+    elements: list[Element] = []
     for number, columns in enumerate(rows.rows(named=True)):
         if number and number % (rows.height // 6) == 0:
             elements.append(crash() if number == 3 * (rows.height // 6) else batch())
@@ -35,7 +36,7 @@ def test_a_detector_finds_every_case_once_and_nothing_else(name: str) -> None:
 @pytest.mark.parametrize(
     "place", [{"latitude": None, "longitude": 13.4}, {"latitude": 52.5, "longitude": float("nan")}]
 )
-def test_a_login_without_a_place_is_no_travel(place: dict[str, float | None]) -> None:
+def test_a_login_without_a_place_is_no_travel(place: dict[str, Any]) -> None:
     timeline(
         hr.detectors.impossible_travel("travel", key="user"),
         at("10:00", user="ann", latitude=52.52, longitude=13.405),

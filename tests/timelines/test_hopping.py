@@ -100,7 +100,7 @@ def _type(value: Any) -> Any:
     return {"s": pl.String(), 1.0: pl.Float64(), "moment": pl.Datetime("us", "UTC")}[value]
 
 
-def _rows(schema: dict[str, Any], *rows: tuple[str, float, int]) -> Any:
+def _rows(schema: Any, *rows: tuple[str, float, int]) -> Any:
     import polars as pl
 
     frame = pl.DataFrame([(s, a, m * 60_000_000) for s, a, m in rows], schema=["shop", "amount", "at"], orient="row")
@@ -249,7 +249,7 @@ def test_an_hour_every_minute_is_kept_in_minutes_and_not_in_hours() -> None:
 )
 def test_windows_that_cannot_be_are_refused(given: dict[str, str], error: str) -> None:
     with pytest.raises(hr.DefinitionError, match=error):
-        hr.hopping("w", key="shop", **given)  # type: ignore[arg-type]
+        hr.hopping("w", key="shop", **given)
 
 
 def test_unique_users_of_the_last_hour_every_minute_are_right_for_rows_five_minutes_late() -> None:

@@ -233,7 +233,7 @@ def test_dropped_late_rows_are_only_counted() -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("how", ["left", "anti"])
 def test_a_late_match_takes_the_lonely_row_back(how: str) -> None:
-    alone = {
+    alone: dict[str, Any] = {
         "id": "a",
         "n": 1,
         "at": "10:00",

@@ -14,6 +14,7 @@ import headrace as hr
 from headrace.durations import MICROSECONDS, spoken
 from headrace.operators.joins.interval_join import interval_join
 from headrace.testing import batch, play, watermark
+from headrace.testing.elements import Element
 from tests.models import interval_join as model
 from tests.models.examples import examples
 from tests.models.rows import START, micros, split
@@ -28,7 +29,7 @@ intervals = st.sampled_from([(0, 0), (0, 5), (-5, 0), (-3, 7), (2, 6), (-6, -2)]
 bounds = st.sampled_from(["[]", "[)", "(]", "()"])
 
 
-def join(how: str, match: str, low: int, high: int, ends: str) -> Any:
+def join(how: Any, match: Any, low: int, high: int, ends: Any) -> Any:
     """A join between two bounds in microseconds."""
     if low == high:
         ends = "[]"
@@ -60,7 +61,7 @@ def test_rows_within_the_bound_give_every_couple_once_whatever_the_batches(
     chance = random.Random(seed)
     given_rows = [model.arriving(row, chance.randrange(parts)) for row in rows]
     time = hr.event_time("at", out_of_order="10 minutes", partition="partition")
-    ending = [batch(), *model.end_of_sides(), batch(), batch()]
+    ending: list[Element] = [batch(), *model.end_of_sides(), batch(), batch()]
     played = play(step.late(hr.side_output()), *split(given_rows, batches, crashes), *ending, event_time=time)
     truth = model.answer(rows, model.near(*((low, high, "[]") if low == high else (low, high, ends))), how, match)
     assert model.without_the_end(model.followed(played.main)) == truth
@@ -128,7 +129,7 @@ def test_no_joined_row_is_late_for_the_next_step(
     per_second = hr.tumbling("n", size="1 second", key="user").agg(n="count(*)").late(hr.side_output())
     chain = (join(how, match, low, high, "[]").late(hr.side_output()), per_second)
     time = hr.event_time("at", out_of_order="10 minutes")
-    ending = [batch(), *model.end_of_sides(), batch(), batch()]
+    ending: list[Element] = [batch(), *model.end_of_sides(), batch(), batch()]
     elements = [*split([model.arriving(row) for row in rows], batches), *ending]
     played = play(chain, *elements, event_time=time)
     truth = model.answer(rows, model.near(low, high, "[]"), how, match)

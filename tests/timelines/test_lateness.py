@@ -6,6 +6,7 @@ import pytest
 
 import headrace as hr
 from headrace.testing import at, batch, crash, expect, late_by, play, row, timeline, watermark
+from headrace.testing.elements import Element
 
 hourly = hr.tumbling("hourly", size="1 hour", key="account").agg(spent="sum(amount)", n="count(*)")
 correcting = hourly.late(hr.update_for("5 minutes"))
@@ -232,7 +233,9 @@ def test_corrections_of_several_windows_of_one_key_are_each_their_own() -> None:
 def test_the_last_correction_does_not_depend_on_how_late_rows_are_batched(rounds: int) -> None:
     late = [at(f"10:{minute:02d}", account="a", amount=float(minute)) for minute in range(10)]
     size = len(late) // rounds
-    split = [element for start in range(0, 10, size) for element in (*late[start : start + size], batch())]
+    split: list[Element] = []
+    for start in range(0, 10, size):
+        split += [*late[start : start + size], batch()]
     played = play(correcting, *CLOSED_AT_11[:2], *split)
     last = played.main[-1]
     assert (last["spent"], last["n"], last["pane"], last["revision"]) == (50.0, 11, "late", rounds)

@@ -380,9 +380,10 @@ def test_rows_have_their_columns_as_attributes_whatever_their_names_and_types() 
             }
             yield {"said": f"{row.count} {getattr(row, 'two words')} {row.price} {row.tags} {row.at.isoformat()}"}
 
+    awkward: dict[str, Any] = {"two words": True}
     timeline(
         told(Reading, output="said STRING"),
-        at("10:01", user="a", count=3, **{"two words": True}, price=Decimal("1.50"), tags=["x", None]),
+        at("10:01", user="a", count=3, **awkward, price=Decimal("1.50"), tags=["x", None]),
         watermark("10:10"),
         expect(said="3 True 1.50 ['x', None] 2026-01-01T10:01:00+00:00"),
     )

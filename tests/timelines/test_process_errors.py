@@ -289,7 +289,11 @@ def test_a_failure_of_a_ready_detector_names_its_line() -> None:
 
 def test_the_row_of_a_dead_letter_is_json_whatever_its_values() -> None:
     step = told(Failing, on_error="dead_letter")
-    values = {"x": math.nan, "y": [math.inf, 1.5], "z": {"a": -math.inf, "b": b"\xff", "c": date(2026, 1, 2)}}
+    values: dict[str, Any] = {
+        "x": math.nan,
+        "y": [math.inf, 1.5],
+        "z": {"a": -math.inf, "b": b"\xff", "c": date(2026, 1, 2)},
+    }
     (letter,) = play(step, at("10:00", user="a", n=-1, **values), watermark("11:00")).dead_letters
 
     def refuse(constant: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.testing import at, batch, play, watermark
+from headrace.testing.elements import Side
 
 KEYS = [f"u{number}" for number in range(40)]
 CHANGELOGS = ("materialize", "table aggregate", "table join")
@@ -64,8 +65,8 @@ def rows(*, two: bool, changes: bool) -> Iterator[Any]:
     chance = random.Random(7)
     for minute in range(2):
         for number, user in enumerate(chance.sample(KEYS, 30)):
-            side = "right" if two and number % 2 else "left"
-            told = {"change": "update_after", "position": f"{minute}-{number:02d}"} if changes else {}
+            side: Side = "right" if two and number % 2 else "left"
+            told: dict[str, Any] = {"change": "update_after", "position": f"{minute}-{number:02d}"} if changes else {}
             yield at(f"10:0{minute}", side=side, user=user, n=chance.randrange(10), **told)
         yield batch()
     yield watermark("23:00")

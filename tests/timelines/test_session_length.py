@@ -8,7 +8,7 @@ import pytest
 
 import headrace as hr
 from headrace.testing import at, batch, crash, expect, late_by, row, timeline, watermark
-from headrace.testing.elements import At
+from headrace.testing.elements import At, Element
 
 visits = hr.session("visits", gap="30 minutes", key="visitor", max_length="1 hour").agg(
     clicks="count(*)", spent="sum(amount)"
@@ -123,7 +123,7 @@ def test_a_row_of_a_session_that_was_cut_and_is_over_is_late() -> None:
     )
 
 
-OPEN_FROM_10_40 = (
+OPEN_FROM_10_40: tuple[Element, ...] = (
     *(at(f"{time}", visitor=visitor, amount=1) for visitor in "ab" for time in ("10:40", "11:05", "11:25")),
     watermark("11:29"),
 )

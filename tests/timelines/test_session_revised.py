@@ -8,7 +8,7 @@ import pytest
 
 import headrace as hr
 from headrace.testing import at, batch, clock, crash, expect, late_by, play, row, timeline, watermark
-from headrace.testing.elements import At, Expect
+from headrace.testing.elements import At, Element, Expect
 
 visits = hr.session("visits", gap="30 minutes", key="visitor").agg(clicks="count(*)", spent="sum(amount)")
 correcting = visits.late(hr.update_for("2 hours"))
@@ -305,7 +305,9 @@ def test_the_batch_in_which_a_session_closes_may_correct_and_delete_it_too() -> 
 def test_the_last_correction_does_not_depend_on_how_late_rows_are_batched(rounds: int) -> None:
     late = [click(f"10:{minute:02d}", minute) for minute in range(5, 55, 5)]
     size = len(late) // rounds
-    split = [element for start in range(0, 10, size) for element in (*late[start : start + size], batch())]
+    split: list[Element] = []
+    for start in range(0, 10, size):
+        split += [*late[start : start + size], batch()]
     played = play(correcting, *TWO_CLOSED[:3], *split)
     table = {each["session_id"]: each for each in played.main}
     (first, other) = (table[moment] for moment in sorted(table))

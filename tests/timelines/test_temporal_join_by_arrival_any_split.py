@@ -16,6 +16,7 @@ from headrace.testing.elements import At
 from tests.models import temporal_join_by_arrival as model
 from tests.models.examples import examples
 from tests.models.rows import START, micros, split
+from tests.models.temporal_join import time_of
 
 ROWS = 150
 SECOND, MINUTE = 1_000_000, 60_000_000
@@ -94,4 +95,4 @@ def test_nothing_is_late_and_a_version_is_forgotten_when_time_has_left_its_life_
 
 
 def _second(version: At) -> int:
-    return (model.time_of(version) - micros(START)) // SECOND
+    return (time_of(version) - micros(START)) // SECOND

@@ -243,7 +243,7 @@ def test_of_two_versions_of_one_time_the_one_that_came_last_counts_whether_the_w
     monkeypatch.setattr("headrace.testing.inline.WORKERS", 1)
 
     def unplaced(time: str, price: int, text: str | None, *unchanged: str) -> Any:
-        given = {"change": "update_after", "unchanged": list(unchanged) or None}
+        given: dict[str, Any] = {"change": "update_after", "unchanged": list(unchanged) or None}
         return at(time, side="right", item="tea", price=price, text=text, **given)
 
     timeline(

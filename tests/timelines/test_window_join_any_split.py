@@ -14,6 +14,7 @@ import headrace as hr
 from headrace.durations import MICROSECONDS
 from headrace.operators.joins.window_join import hopping_window, tumbling_window, window_join
 from headrace.testing import batch, play, watermark
+from headrace.testing.elements import Element
 from tests.models import interval_join as sides
 from tests.models import window_join as model
 from tests.models.examples import examples
@@ -52,7 +53,7 @@ def test_rows_within_the_bound_give_every_couple_once_whatever_the_batches(
     arriving = [sides.arriving(row, chance.randrange(parts)) for row in rows]
     step = window_join("w", on="user", window=shape, how=how).late(hr.side_output())
     time = hr.event_time("at", out_of_order="10 minutes", partition="partition")
-    ending = [batch(), *sides.end_of_sides(), batch(), batch()]
+    ending: list[Element] = [batch(), *sides.end_of_sides(), batch(), batch()]
     played = play(step, *split(arriving, batches, crashes), *ending, event_time=time)
     windows = {row.number: model.windows_of(row.time, 5 * MINUTE, every * MINUTE) for row in rows}
     assert followed(played.main) == model.answer(rows, windows, how)
@@ -76,7 +77,7 @@ def test_a_row_takes_part_in_the_windows_that_still_take_it(
     shape = tumbling_window("10 seconds") if every == 10 else hopping_window("10 seconds", every="4 seconds")
     step = window_join("w", on="user", window=shape, how=how).late(late)
     chance, base = random.Random(seed), micros(START)
-    passed = {"left": 0, "right": 0}
+    passed: dict[Any, int] = {"left": 0, "right": 0}
     elements: list[Any] = [sides.arriving(sides.Row(side, f"first {side}", base, -1)) for side in passed]
     rows: list[sides.Row] = []
     windows: dict[int, list[tuple[int, int]]] = {}

@@ -42,7 +42,7 @@ def silent(side: str) -> list[Any]:
     return idle_for_long(before, [said(other(side), "10:30", "d")])
 
 
-COUPLE = {"user": "c", "n": 1, "m": 1, "window": "10:00/10:10"}
+COUPLE: dict[str, Any] = {"user": "c", "n": 1, "m": 1, "window": "10:00/10:10"}
 A_ALONE = {"user": "a", "n": 1, "m": None, "window": "10:00/10:10"}
 B_ALONE = {"user": "b", "n": None, "m": 1, "window": "10:00/10:10"}
 CLOSED: dict[str, list[dict[str, Any]]] = {

@@ -74,7 +74,7 @@ def test_an_address_without_a_password_is_shown_as_it_is() -> None:
 
 
 def test_options_are_hidden_by_name_and_by_kind() -> None:
-    options = {
+    options: dict[str, str | Secret] = {
         "sasl.username": "ann",
         "sasl.password": CANARY,
         "ssl.key.pem": CANARY,

@@ -23,10 +23,11 @@ def reports(
     step: dict[str, int] | None = None,
     states: dict[int, StateReport] | None = None,
 ) -> BatchReports:
+    read: dict[str, Any] = {"read": 6, "handed_on": 5, "dead": 1} | (source or {})
     made = BatchReports()
-    made.add(NodeId("source", "payments"), 0, SourceReport(**{"read": 6, "handed_on": 5, "dead": 1} | (source or {})))
+    made.add(NodeId("source", "payments"), 0, SourceReport(**read))
     made.add(NodeId("source", "payments"), 1, SourceReport(read=1, handed_on=1))
-    counts = {"in_": 5, "accepted": 3, "late": 2, "partly_late": 1} | (step or {})
+    counts: dict[str, Any] = {"in_": 5, "accepted": 3, "late": 2, "partly_late": 1} | (step or {})
     made.add(NodeId("step", "hourly"), 0, StepReport(**counts))
     for group, state in (states or {7: StateReport(HELD)}).items():
         made.add(NodeId("state", "hourly"), group, state)

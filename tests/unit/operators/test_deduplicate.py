@@ -25,7 +25,7 @@ ten = hr.deduplicate("once", key="id", within="10 microseconds")
 def rows(*given: tuple[str | None, int]) -> pl.DataFrame:
     """Rows by key and time, numbered as they come."""
     keys, times = [key for key, _ in given], [time for _, time in given]
-    frame = {"id": keys, "n": range(len(given)), "at": times, "tags": [[]] * len(given)}
+    frame: dict[str, Any] = {"id": keys, "n": range(len(given)), "at": times, "tags": [[]] * len(given)}
     return pl.DataFrame(frame, schema={**SCHEMA, "at": pl.Int64()}).cast({"at": MOMENT})
 
 

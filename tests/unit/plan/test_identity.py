@@ -19,7 +19,12 @@ Check = Callable[..., None]
 
 
 def _step(name: str, **changed: Any) -> Any:
-    chosen = {"size": "1 minute", "key": "account", "late": hr.side_output(), "agg": "sum(amount)"} | changed
+    chosen: dict[str, Any] = {
+        "size": "1 minute",
+        "key": "account",
+        "late": hr.side_output(),
+        "agg": "sum(amount)",
+    } | changed
     window = hr.tumbling(name, size=chosen["size"], key=chosen["key"])
     return window.agg(amount=chosen["agg"]).late(chosen["late"]).emit(hr.on_close())
 
@@ -47,8 +52,8 @@ def check(spark: SparkSession, tmp_path: Path) -> Check:
         sink: Any = None,
     ) -> None:
         def define(session: SparkSession) -> None:
-            chosen = {"path": tmp_path / "in", "format": "json", "schema": SCHEMA, "name": "payments"} | (read or {})
-            frame = hr.read_files(session, **chosen).transform(time or hr.event_time("at"))
+            chosen: dict[str, Any] = {"path": tmp_path / "in", "format": "json", "schema": SCHEMA, "name": "payments"}
+            frame = hr.read_files(session, **chosen | (read or {})).transform(time or hr.event_time("at"))
             for step in steps:
                 frame = step(frame)
             hr.write("totals", frame, sink or hr.to_files(tmp_path / "out"))

@@ -40,9 +40,9 @@ class Stored:
 
     def change(self, rows: dict[Key, int], removed: tuple[Key, ...] = (), cache: StateCache | None = None) -> None:
         pages = self.pages(cache)
-        kept = {row[:2]: row[3] for row in pages.load().rows()}
+        stored = {row[:2]: row[3] for row in pages.load().rows()}
         # NaN is not equal to itself, so it is named.
-        kept = {name(key): (key, n) for key, n in kept.items()} | {name(key): (key, n) for key, n in rows.items()}
+        kept = {name(key): (key, n) for key, n in stored.items()} | {name(key): (key, n) for key, n in rows.items()}
         for key in removed:
             del kept[name(key)]
         upserts = self.frame(rows)

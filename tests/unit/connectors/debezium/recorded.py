@@ -31,7 +31,7 @@ def postgres(lsn: int, last_commit: int | None = None, **more: Any) -> dict[str,
     return {**known, **where, "txId": 734, "lsn": lsn, "xmin": None, **more}
 
 
-def change(op: str, before: Row = None, after: Row = None, **more: Any) -> dict[str, Any]:
+def change(op: str, before: Row = None, after: Row | str = None, **more: Any) -> dict[str, Any]:
     """An envelope; ``source`` is PostgreSQL's unless given."""
     envelope = {"before": before, "after": after, "source": postgres(100), "transaction": None, "op": op}
     return {**envelope, "ts_ms": COMMITTED + 44, **more}

@@ -26,7 +26,7 @@ def _written(value: object) -> str:
 
 
 def _without_insides(given: dict[str, Any]) -> str:
-    ends = {dict: "}", list: "]"}
+    ends: dict[type[Any], str] = {dict: "}", list: "]"}
     parts = (f"{_written(name)}: {ends.get(type(value)) or _written(value)}" for name, value in given.items())
     return re.sub(r"\\.", "__", "{" + ", ".join(parts) + "}")
 

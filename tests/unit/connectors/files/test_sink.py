@@ -92,7 +92,9 @@ def test_a_task_that_fails_while_it_writes_is_tried_again_and_counts_once(spark:
         from pyspark import TaskContext
 
         yield from batches
-        if TaskContext.get().partitionId() == 1 and not os.path.exists(marker):
+        context = TaskContext.get()
+        assert context is not None
+        if context.partitionId() == 1 and not os.path.exists(marker):
             open(marker, "w").close()
             raise RuntimeError("the first attempt fails")
 

@@ -76,7 +76,7 @@ def test_an_unknown_start_is_refused() -> None:
 
 def test_a_subscription_travels_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROKER_PASSWORD", "hunter2")
-    options = {"sasl.username": "ann", "sasl.password": hr.secret(env="BROKER_PASSWORD")}
+    options: dict[str, str | Secret] = {"sasl.username": "ann", "sasl.password": hr.secret(env="BROKER_PASSWORD")}
     subscription = Subscription("b:9092", ("t",), False, "earliest", "fail", options)
     text = subscription.to_json()
     assert "hunter2" not in text + repr(subscription)

@@ -17,7 +17,7 @@ from headrace.connectors.kafka.client import Cluster, Fenced, Message, send
 from headrace.connectors.kafka.sink import OVERHEAD, messages, to_kafka
 from headrace.connectors.kafka.transactions import BATCHES, MarkOffset, read_mark
 from headrace.errors import DefinitionError, HeadraceError
-from headrace.secrets import secret
+from headrace.secrets import Secret, secret
 from tests.writers import Writer
 
 NOBODY = "127.0.0.1:1"
@@ -30,7 +30,7 @@ def _keys(rows: pl.DataFrame, *key: str) -> list[bytes | None]:
 
 
 def test_a_sink_prints_the_code_that_makes_it_and_hides_secrets() -> None:
-    options = {"sasl.username": "ann", "sasl.password": secret(env="KAFKA_PASSWORD")}
+    options: dict[str, str | Secret] = {"sasl.username": "ann", "sasl.password": secret(env="KAFKA_PASSWORD")}
     sink = to_kafka(
         "spend",
         servers="db:9092",

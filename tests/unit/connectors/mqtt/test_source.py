@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 
 from headrace.connectors.base.decoding import Columns
-from headrace.connectors.base.gate import MOMENT
 from headrace.connectors.base.messages import message_decoder
 from headrace.connectors.mqtt.feed import Broker, LandingLog, MqttMessage, landed, own_id
 from headrace.connectors.mqtt.source import MqttReader, read_mqtt
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord
+from headrace.schemas import MOMENT
 from headrace.secrets import secret
 from headrace.wheel.task import Task
 

@@ -94,11 +94,12 @@ def test_what_would_keep_everything_needs_a_bound(define: Callable[[], Any], mes
 
 @pytest.mark.parametrize("bound", [0, -1, 2.5, True, "3"])
 def test_a_bound_is_a_whole_number_of_at_least_one(bound: Any) -> None:
-    for define in (
+    definitions: tuple[Callable[[], Any], ...] = (
         lambda: hr.collect_list("x", at_most=bound),
         lambda: hr.collect_set("x", at_most=bound),
         lambda: hr.top("x", n=bound),
-    ):
+    )
+    for define in definitions:
         with pytest.raises(DefinitionError, match=r"\[BOUND_NOT_POSITIVE\]"):
             define()
 

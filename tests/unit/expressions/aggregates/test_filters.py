@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -32,7 +33,7 @@ class Longest(hr.Accumulator):
     def merge(self, one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
         return {"most": max((value for value in (one["most"], other["most"]) if value is not None), default=None)}
 
-    def result(self, kept: dict[str, Any]) -> float | None:
+    def result(self, kept: dict[str, Any]) -> Any:
         return kept["most"]
 
 
@@ -48,7 +49,7 @@ class Product(hr.VectorAccumulator):
     def merge(self, kept: Any) -> dict[str, pl.Expr]:
         return {"product": kept["product"].product()}
 
-    def result(self, kept: Any) -> pl.Expr:
+    def result(self, kept: Mapping[str, pl.Expr]) -> pl.Expr:
         return kept["product"]
 
 
@@ -69,7 +70,7 @@ TEXTS = [
     "max_by(x, y)",
     "approx_percentile(x, array(0.1, 0.9))",
 ]
-VALUES = [
+VALUES: list[Any] = [
     hr.percentile("x", 0.5),
     hr.top("x", n=2),
     hr.top("x", n=2, of="y"),
@@ -106,7 +107,7 @@ def test_a_condition_means_that_the_other_rows_do_not_exist(rows: Any) -> None:
     frame = frame_of(rows)
     kept = frame.filter(pl.col("good") & (pl.col("y") < 3))
     condition = "good AND y < 3"
-    pairs = [(f"{text} FILTER (WHERE {condition})", text) for text in TEXTS]
+    pairs: list[tuple[Any, Any]] = [(f"{text} FILTER (WHERE {condition})", text) for text in TEXTS]
     pairs += [(measure.where(condition), measure) for measure in VALUES]
     for filtered, plain in pairs:
         found = value(parse_aggregate(filtered, name="out"), frame)

@@ -31,7 +31,8 @@ def found(pieces: list[list[Any]], dtype: pl.DataType, error: float = 0.01) -> l
     assert dict(merged.schema) == aggregate.state_types(schema)
     answer = merged.select(aggregate.result(schema))
     assert answer.schema["p"] == aggregate.result_type(schema) == pl.List(dtype)
-    return answer["p"].to_list()[0]
+    found: list[Any] | None = answer["p"].to_list()[0]
+    return found
 
 
 def within(answer: Any, true: Any, error: float, step: float = 0.0) -> bool:

@@ -184,7 +184,7 @@ def test_aggregates_are_exact_and_typed_as_spark_types_them() -> None:
         columns,
         ["a"],
     )
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"d": Decimal("1.01"), "x": NAN, "n": 2**62, "s": "one"},
         {"d": None, "x": 1.0, "n": 2**62, "s": None},
         {"d": Decimal("1.01"), "x": None, "n": None, "s": None},

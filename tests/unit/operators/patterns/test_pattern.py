@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import polars as pl
@@ -288,7 +288,7 @@ def test_a_pattern_prints_itself_as_the_code_that_makes_it() -> None:
     assert repr(hr_made) == printed
 
 
-def _made(code: str, names: dict[str, object]) -> object:
+def _made(code: str, names: Mapping[str, object]) -> object:
     scope: dict[str, object] = dict(names)
     exec(compile(f"made = {code}", "printed", "exec"), scope)
     return scope["made"]

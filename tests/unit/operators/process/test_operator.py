@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -45,8 +45,7 @@ class Counting(hr.KeyedProcess):
 
 def bound(**more: Any) -> Operator:
     step = hr.process("counting", Counting, key="user", output="said STRING", **more).late(hr.drop())
-    operator: Operator = step.bind(SCHEMA, "at")
-    return operator
+    return cast(Operator, step.bind(SCHEMA, "at"))
 
 
 def rows(*given: tuple[str, int, int]) -> pl.DataFrame:
@@ -128,7 +127,8 @@ def test_a_time_to_live_that_has_become_longer_holds_and_does_not_wake_the_group
 
     group = Group(bound())
     group.run(("a", 1, 7), fire=2)
-    group.operator = hr.process("counting", Longer, key="user", output="said STRING").late(hr.drop()).bind(SCHEMA, "at")
+    step = hr.process("counting", Longer, key="user", output="said STRING").late(hr.drop())
+    group.operator = cast(Operator, step.bind(SCHEMA, "at"))
     assert group.due == Due(11 * SECOND)
     group.run(fire=12)
     assert group.due == Due(21 * SECOND)

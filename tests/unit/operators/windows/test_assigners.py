@@ -130,7 +130,7 @@ def test_a_step_knows_every_cumulating_window_that_covers_its_times(
         covering = [begin + number * step for number in range(1, steps + 1) if begin + number * step > time]
         check_windows(windows, time, covering, bound)
         check_windows(windows, time, covering, time + size // 2)
-        found = pl.select(windows.start(pl.Series(covering)))
+        found = pl.select(windows.start(pl.lit(pl.Series(covering))))
         assert set(found.to_series()) == {begin}
 
 

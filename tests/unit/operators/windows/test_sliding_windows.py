@@ -67,7 +67,7 @@ def test_previews_by_clock_or_rows_are_refused(early: Every | AfterRows) -> None
     with pytest.raises(DefinitionError, match=r"\[EMISSION_UNKNOWN\] window 'recent': \.emit\(hr\.on_close\(early="):
         recent.emit(hr.on_close(early=early))
     with pytest.raises(DefinitionError, match=r"\[EMISSION_UNKNOWN\] window 'recent'"):
-        recent.emit(early)
+        recent.emit(early)  # type: ignore[arg-type]
 
 
 def test_discarding_panes_are_refused() -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import polars as pl
 import pytest
 
+from headrace.changelog import OnTruncate
 from headrace.connectors.base.source import set_cap
 from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
 from headrace.connectors.postgres.changes.landing import LandingMetadata, clear_failure, write_failure
-from headrace.connectors.postgres.changes.log_reader import ChangeLogReader, ChangeLogStream, OnTruncate
+from headrace.connectors.postgres.changes.log_reader import ChangeLogReader, ChangeLogStream
 from headrace.connectors.postgres.changes.transactions import position, text_frame
 from headrace.errors import HeadraceError
 
@@ -32,7 +33,9 @@ def logged(
     log.create()
     writer = LogWriter(log, 0)
     for number, (columns, rows) in enumerate(pieces):
-        placed = [("insert", position(number, index), 0, 1, None, *row) for index, row in enumerate(rows)]
+        placed: list[tuple[object, ...]] = [
+            ("insert", position(number, index), 0, 1, None, *row) for index, row in enumerate(rows)
+        ]
         writer.write("public.orders", columns, text_frame(placed, len(columns)))
     emptied = {"public.orders": position(9, 0)} if truncated else {}
     added = [column.name for columns, _ in pieces for column in columns if column is not ID]

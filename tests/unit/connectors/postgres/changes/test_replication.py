@@ -80,7 +80,8 @@ def test_an_entry_that_has_its_name_keeps_its_rows_whatever_fails_behind_that(
     feed: ReplicationFeed, slot: Slot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is named is passed over when it comes again, so its rows must be there."""
-    sync, failed = headrace.storage.sync_folder, []
+    sync = headrace.storage.sync_folder
+    failed: list[Path] = []
 
     def sync_folder(folder: Path) -> None:
         if not failed:
