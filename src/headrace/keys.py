@@ -25,10 +25,10 @@ def key_columns(key: Key, *, argument: str = "key") -> tuple[str, ...]:
     return tuple(columns)
 
 
-def said_key(key: tuple[str, ...]) -> str | list[str] | None:
+def key_argument(key: tuple[str, ...]) -> str | list[str] | None:
     """Key columns as a key argument, for printing.
 
-    >>> said_key(("account",))
+    >>> key_argument(("account",))
     'account'
     """
     return (key[0] if len(key) == 1 else list(key)) if key else None

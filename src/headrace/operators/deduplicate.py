@@ -15,7 +15,7 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.graph import check_name
-from headrace.keys import key_columns, said_key
+from headrace.keys import key_argument, key_columns
 from headrace.operators.rows import KEY_NUMBER, Rows, in_key_order, with_key_numbers
 from headrace.operators.step import FINAL, LateRows, Step, check_key
 from headrace.wheel.key_groups import canonical
@@ -178,7 +178,7 @@ class Deduplicate(Step):
 
     @property
     def _arguments(self) -> Mapping[str, object]:
-        return {"key": said_key(self.key), "within": spoken(self.within)}
+        return {"key": key_argument(self.key), "within": spoken(self.within)}
 
 
 def deduplicate(name: str, *, key: str | Sequence[str], within: Duration) -> Deduplicate:

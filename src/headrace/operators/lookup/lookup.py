@@ -13,7 +13,7 @@ import polars as pl
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.graph import check_name
-from headrace.keys import key_columns, said_key
+from headrace.keys import key_argument, key_columns
 from headrace.operators.lookup.client import Cache
 from headrace.operators.lookup.enrichment import Enrichment, OnFailure, Order, failure_column
 from headrace.operators.lookup.requests import Breaker, RequestLimits, breaker
@@ -95,7 +95,7 @@ class Lookup(Step):
 
     @property
     def _arguments(self) -> Mapping[str, object]:
-        given: dict[str, object] = {"on": said_key(self.key), "output": self.output}
+        given: dict[str, object] = {"on": key_argument(self.key), "output": self.output}
         given |= {"in_flight": self.in_flight} if self.in_flight != IN_FLIGHT else {}
         given |= {"timeout": spoken(self.timeout)} if spoken(self.timeout) != TIMEOUT else {}
         given |= {"retries": self.retries} if self.retries != RETRIES else {}

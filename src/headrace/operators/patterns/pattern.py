@@ -11,7 +11,7 @@ import polars as pl
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.graph import check_name
-from headrace.keys import Key, key_columns, said_key
+from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.patterns.automaton import Automaton
 from headrace.operators.patterns.chain import Chain
 from headrace.operators.patterns.compiled_pattern import CompiledPattern
@@ -120,7 +120,7 @@ class Pattern(Chain, Step):
 
     @property
     def _arguments(self) -> Mapping[str, object]:
-        return {"key": said_key(self.key), **({} if self.most == MOST else {"most": self.most})}
+        return {"key": key_argument(self.key), **({} if self.most == MOST else {"most": self.most})}
 
     @property
     def _calls(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.graph import check_name
-from headrace.keys import Key, key_columns, said_key
+from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.patterns.pattern import LATE_ROWS, MOST, check_arguments
 from headrace.operators.patterns.pattern_operator import RESULT_COLUMNS
 from headrace.operators.patterns.rules_operator import RULE, PatternRulesOperator, RuleContext, RuleInput
@@ -82,7 +82,7 @@ class PatternRules(Step):
     @property
     def _arguments(self) -> Mapping[str, object]:
         most = {} if self.most == MOST else {"most": self.most}
-        return {"key": said_key(self.key), "output": self.output, "rules": self.rules, **most}
+        return {"key": key_argument(self.key), "output": self.output, "rules": self.rules, **most}
 
 
 def pattern_rules(name: str, *, key: Key, output: str, rules: Rules, most: int = MOST) -> PatternRules:

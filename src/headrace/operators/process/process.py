@@ -11,7 +11,7 @@ import polars as pl
 from headrace.durations import spoken
 from headrace.errors import DefinitionError
 from headrace.graph import check_name
-from headrace.keys import key_columns, said_key
+from headrace.keys import key_argument, key_columns
 from headrace.nodes import DeclaredState
 from headrace.operators.process.errors import OnError, Then, check_on_error
 from headrace.operators.process.keyed_process import KeyedProcess, declared_states
@@ -129,7 +129,7 @@ class Process(Step):
 
     @property
     def _arguments(self) -> Mapping[str, object]:
-        given: dict[str, object] = {"key": said_key(self.key), "output": self.output}
+        given: dict[str, object] = {"key": key_argument(self.key), "output": self.output}
         given |= {"outputs": dict(self.side_outputs)} if self.side_outputs else {}
         given |= {} if self.rules is None else {"rules": self.rules}
         given |= {} if self.ordered else {"ordered": False}

@@ -23,7 +23,7 @@ from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.graph import check_name
-from headrace.keys import key_columns, said_key
+from headrace.keys import key_argument, key_columns
 from headrace.operators.rows import Rows, join_by_key
 from headrace.operators.step import LateRows, Step, check_key
 from headrace.operators.tables.changelog_input import (
@@ -90,7 +90,7 @@ class Materialize(Step):
     @property
     def _arguments(self) -> Mapping[str, object]:
         images = {"before_images": True} if self.before_images else {}
-        return {"key": said_key(self.key), **images, **self.tombstones.arguments}
+        return {"key": key_argument(self.key), **images, **self.tombstones.arguments}
 
 
 def materialize(

@@ -13,7 +13,7 @@ from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.expressions import Aggregate, parse_aggregate
 from headrace.graph import check_name
-from headrace.keys import Key, key_columns, said_key
+from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.rows import Rows
 from headrace.operators.step import LateRows, Step, check_key
 from headrace.operators.tables.changelog_input import (
@@ -119,8 +119,8 @@ class TableAggregate(Step):
 
     @property
     def _arguments(self) -> Mapping[str, object]:
-        rows = {"row_key": said_key(self.row_key), **self.tombstones.arguments} if self.row_key else {}
-        return {"key": said_key(self.key), **rows}
+        rows = {"row_key": key_argument(self.row_key), **self.tombstones.arguments} if self.row_key else {}
+        return {"key": key_argument(self.key), **rows}
 
     @property
     def _calls(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from headrace.changelog import check_changelog
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.graph import check_name
-from headrace.keys import key_columns, said_key
+from headrace.keys import key_argument, key_columns
 from headrace.operators.joins.join_columns import JoinKey, OnColumns, join_key, joined_columns
 from headrace.operators.rows import Rows
 from headrace.operators.step import LateRows, Step, check_key
@@ -95,7 +95,7 @@ class TableJoin(Step):
 
     @property
     def _arguments(self) -> Mapping[str, object]:
-        keys = {"left_key": said_key(self.left_key), "right_key": said_key(self.right_key)}
+        keys = {"left_key": key_argument(self.left_key), "right_key": key_argument(self.right_key)}
         return {"on": self.on.as_written, "how": self.how, **keys, **self.tombstones.arguments}
 
 

@@ -11,7 +11,7 @@ from headrace.durations import MICROSECONDS, Duration, microseconds, positive_mi
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
-from headrace.keys import Key, key_columns, said_key
+from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.assigners import CumulatingWindows, FixedWindows, HoppingWindows, Windows
 from headrace.operators.windows.calendar import MONDAY, CalendarDays, CalendarMonths, is_known, months_of
@@ -82,7 +82,7 @@ class Tumbling(FixedWindowStep):
     @property
     def _arguments(self) -> Mapping[str, object]:
         zone = {} if self.time_zone is None else {"time_zone": self.time_zone}
-        return {"size": self.size, "key": said_key(self.key), **self._offset_argument, **zone}
+        return {"size": self.size, "key": key_argument(self.key), **self._offset_argument, **zone}
 
 
 def tumbling(
@@ -158,7 +158,7 @@ class OverlappingWindowStep(FixedWindowStep):
     @property
     def _arguments(self) -> Mapping[str, object]:
         lengths = {name: spoken(length) for name, length in self._lengths.items()}
-        return {**lengths, "key": said_key(self.key), **self._offset_argument}
+        return {**lengths, "key": key_argument(self.key), **self._offset_argument}
 
     @property
     def state_description(self) -> str:

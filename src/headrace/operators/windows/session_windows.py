@@ -9,7 +9,7 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
-from headrace.keys import Key, key_columns, said_key
+from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import ACCUMULATING
 from headrace.operators.windows.revised_session_operator import RevisedSessionOperator
@@ -76,7 +76,7 @@ class Session(WindowStep):
     @property
     def _arguments(self) -> Mapping[str, object]:
         longest = {} if self.max_length is None else {"max_length": spoken(self.max_length)}
-        return {**self.gap.arguments, "key": said_key(self.key), **longest}
+        return {**self.gap.arguments, "key": key_argument(self.key), **longest}
 
 
 def session(

@@ -10,7 +10,7 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
-from headrace.keys import Key, key_columns, said_key
+from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import DISCARDING, AccumulationMode, Emission
 from headrace.operators.windows.sliding_operator import SlidingOperator
@@ -84,7 +84,7 @@ class Sliding(WindowStep):
     @property
     def _arguments(self) -> Mapping[str, object]:
         spread = {"spread": self.shares} if self.shares > 1 else {}
-        return {"size": spoken(self.size), "key": said_key(self.key), **spread}
+        return {"size": spoken(self.size), "key": key_argument(self.key), **spread}
 
 
 def sliding(name: str, *, size: Duration, key: Key, spread: int = 1) -> Sliding:

@@ -11,7 +11,7 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.expressions import parse_condition
 from headrace.graph import check_name
-from headrace.keys import Key, key_columns, said_key
+from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.step import FINAL, LateRows
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import DISCARDING, AccumulationMode, AfterRows, Emission, Every, Trigger, When
@@ -48,7 +48,7 @@ class TriggeredWindowStep(WindowStep):
     @property
     def _arguments(self) -> Mapping[str, object]:
         life: dict[str, object] = {"keep_forever": True} if self.ttl is None else {"ttl": spoken(self.ttl)}
-        return {"key": said_key(self.key), **life}
+        return {"key": key_argument(self.key), **life}
 
 
 def time_to_live(name: str, ttl: Duration | None, keep_forever: bool) -> int | None:
