@@ -52,7 +52,7 @@ class DeduplicateOperator:
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Rows travel whole."""
+        """Whole rows."""
         return dict(self.rows.schema)
 
     @cached_property

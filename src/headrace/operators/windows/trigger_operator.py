@@ -198,9 +198,9 @@ class TriggerOperator(WindowOperator):
         """The state rows of keys that live on, from the last piece of each."""
         if self.closing:
             pieces = pieces.filter(~pl.col(FIRES))
-        forgotten = [UNSEEN]
+        reset = [UNSEEN]
         if self.accumulation.kind == "discarding":
-            forgotten += [FIRST, *self.aggregation.states]
+            reset += [FIRST, *self.aggregation.states]
         if self._has_change:
             given = emitted.group_by(LIFE).agg(
                 pl.col(name).last().alias(f"{name}{GIVEN}") for name in (END, *self.aggregation.states)
@@ -210,7 +210,7 @@ class TriggerOperator(WindowOperator):
         return pieces.with_columns(
             *(
                 pl.when(~pl.col(FIRES)).then(pl.col(name)).otherwise(0 if name == UNSEEN else None).alias(name)
-                for name in forgotten
+                for name in reset
             ),
             pl.lit(KEPT, pl.Int64).alias(ARRIVAL),
             pl.lit(None, self._row).alias(ROW),
