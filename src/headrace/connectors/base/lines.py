@@ -1,4 +1,4 @@
-"""A text file as chunks of numbered lines, with memory bounded whatever the file holds."""
+"""A text file as chunks of numbered lines, in bounded memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Lines:
     ends: Integers
     positions: Integers
     together: bool = False
-    """Whether the lines are all that there is in ``data``, in this order."""
+    """Whether ``data`` holds these lines and nothing else, in this order."""
 
     def __len__(self) -> int:
         return len(self.positions)

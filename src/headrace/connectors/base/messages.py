@@ -228,7 +228,7 @@ class RawMessages:
     keyed: ClassVar[bool] = False
 
     def decode(self, payloads: Payloads) -> Decoded:
-        """One row a message."""
+        """One row per message."""
         rows = pl.DataFrame({VALUE: pl.Series(payloads.listed(), dtype=pl.Binary), POSITION: payloads.positions})
         return Decoded(rows)
 
@@ -251,7 +251,7 @@ class AvroMessages:
         for payload, position in zip(lines.raw(), lines.positions.tolist(), strict=True):
             try:
                 record = self._record(payload, parsed)
-            except (Exception, pl.exceptions.PanicException) as problem:  # whatever strange bytes lead to
+            except (Exception, pl.exceptions.PanicException) as problem:  # strange bytes lead to any of them
                 dead.append((position, NOT_AVRO, str(problem) or type(problem).__name__, payload[:RAW_BYTES]))
             else:
                 records.append(record)
@@ -264,7 +264,7 @@ class AvroMessages:
         return _with_dead(Decoded(rows, letters), payloads)
 
     def _record(self, payload: bytes, parsed: Any) -> dict[str, Any]:
-        """The one record of a payload; any exception when it is none, or not one of the declared columns."""
+        """The record of a payload; an exception if it is not one, or does not fit the declared columns."""
         stream = BytesIO(payload)
         record: dict[str, Any] = fastavro.schemaless_reader(stream, parsed, None)  # type: ignore[assignment]
         left = len(payload) - stream.tell()
