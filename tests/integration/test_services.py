@@ -21,8 +21,7 @@ from confluent_kafka import Producer
 from paho.mqtt.enums import CallbackAPIVersion
 
 from headrace.connectors.servers import running, service
-from headrace.services.processes import known
-from headrace.services.service import Service
+from headrace.services.service import Service, known
 from tests.topics import create_topic, messages
 
 Use = Callable[[Service], object]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -35,7 +35,7 @@ _SETTINGS: dict[str, Any] = {
     "partitioner": "murmur2_random",
     "transaction.timeout.ms": 300_000,
 }
-REFUSED = {
+_REFUSED = {
     KafkaError._AUTHENTICATION,
     KafkaError._SSL,
     KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -59,6 +59,26 @@ _ABSENT = {
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 
 
+def client_settings(servers: str, options: Mapping[str, str | Secret]) -> dict[str, Any]:
+    """The settings of any client of a cluster: its servers, no log, and the user's options with secrets revealed."""
+    # Its log would fill a worker's log while a broker is down; errors are raised anyway.
+    return {"bootstrap.servers": servers, "log_level": 0, **{name: revealed(value) for name, value in options.items()}}
+
+
+def is_refused(error: KafkaError) -> bool:
+    """Whether an error does not pass: the broker refuses the client, its rights or its messages."""
+    return error.code() in _REFUSED
+
+
+def unknown_topic(servers: str, topic: str, known: Iterable[str]) -> HeadraceError:
+    """The error of a topic that does not exist."""
+    names = ", ".join(sorted(name for name in known if not name.startswith("__"))) or "none"
+    return HeadraceError(
+        "TOPIC_UNKNOWN",
+        f"kafka at {servers} has no topic {topic!r}. Existing topics: {names}. Create it, or correct the name.",
+    )
+
+
 class Fenced(Unreachable):
     """Another producer has the same id, or the broker aborted the transaction; the mark decides what to do."""
 
@@ -74,12 +94,9 @@ class Cluster:
     def settings(self, ours: Mapping[str, Any]) -> dict[str, Any]:
         """All settings of a client; the user's options override the defaults, but not ``ours``."""
         return {
-            "bootstrap.servers": self.servers,
-            # Its log would fill a worker's log while a broker is down; errors are raised anyway.
-            "log_level": 0,
             "logger": logging.Logger("librdkafka", logging.CRITICAL + 1),
             "error_cb": lambda error: None,
-            **{name: revealed(value) for name, value in self.options},
+            **client_settings(self.servers, dict(self.options)),
             **ours,
         }
 
@@ -87,7 +104,7 @@ class Cluster:
         """What a client's error means for the delivery."""
         code, text = error.code(), self.hidden(error.str())
         where = f"kafka at {self.servers}"
-        if code in REFUSED:
+        if is_refused(error):
             return HeadraceError(
                 "SINK_REFUSED",
                 f"{where} refuses: {text} ({error.name()}). Correct the options or the user's permissions.",
@@ -111,7 +128,7 @@ class Cluster:
         """A producer that appends to ``errors`` why a message failed and what the broker refuses."""
 
         def note_refusal(error: KafkaError) -> None:
-            if error.code() in REFUSED:
+            if is_refused(error):
                 errors.append(error)
 
         needs = {
@@ -254,12 +271,7 @@ def check_topic(cluster: Cluster, topic: str) -> None:
     finally:
         let_go(clients)
     if topic not in known:
-        names = sorted(name for name in known if not name.startswith("__"))
-        raise HeadraceError(
-            "TOPIC_UNKNOWN",
-            f"kafka at {cluster.servers} has no topic {topic!r}. Existing topics: {', '.join(names) or 'none'}. "
-            "Create it, or correct the name.",
-        )
+        raise unknown_topic(cluster.servers, topic, known)
     limit = _message_limit(cluster, topic)
     if limit is not None and limit < cluster.max_bytes:
         raise HeadraceError(

@@ -12,10 +12,11 @@ from typing import Any, Literal
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from headrace.connectors.kafka.client import REFUSED
+from headrace.connectors.base.sink import Unreachable
+from headrace.connectors.kafka.client import client_settings, is_refused, unknown_topic
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.strategy import instant
-from headrace.secrets import Secret, revealed
+from headrace.secrets import Secret
 
 PATIENCE_SECONDS = 5.0
 Positions = dict[str, int]
@@ -37,8 +38,7 @@ class Subscription:
 
     def client_options(self) -> dict[str, Any]:
         """The options of a librdkafka client, with secrets in plain text."""
-        given = {name: revealed(value) for name, value in self.options.items()}
-        return {"bootstrap.servers": self.servers, "log_level": 0, **given}
+        return client_settings(self.servers, self.options)
 
     def to_json(self) -> str:
         """The subscription as JSON, which holds only the place of a secret."""
@@ -58,10 +58,6 @@ class Subscription:
         return f"topic {' '.join(self.topics)} at {self.servers}"
 
 
-class Unanswered(Exception):
-    """The brokers do not answer at the moment."""
-
-
 class Topics:
     """Asks the brokers about the partitions of a subscription."""
 
@@ -70,7 +66,7 @@ class Topics:
         self._refusals = refusals = list[str]()
 
         def note(error: KafkaError) -> None:
-            if error.code() in REFUSED:
+            if is_refused(error):
                 refusals.append(error.str())
 
         settings = {"socket.timeout.ms": 5_000, "error_cb": note, **subscription.client_options()}
@@ -101,7 +97,7 @@ class Topics:
         """Fail before the first batch if the topics cannot be read."""
         try:
             self._partitions()
-        except Unanswered as problem:
+        except Unreachable as problem:
             # A wrong password looks like no answer; the reason comes through the error callback.
             self._client.poll(0)
             if self._refusals:
@@ -118,19 +114,14 @@ class Topics:
         try:
             known = self._client.list_topics(timeout=PATIENCE_SECONDS).topics
         except KafkaException as problem:
-            raise Unanswered(problem.args[0].str()) from None
+            raise Unreachable(problem.args[0].str()) from None
         wanted = self._subscription.topics
         if self._subscription.pattern:
             chosen = sorted(name for name in known if any(re.fullmatch(topic, name) for topic in wanted))
         else:
             missing = [topic for topic in wanted if topic not in known]
             if missing:
-                there = ", ".join(sorted(name for name in known if not name.startswith("__"))) or "none"
-                raise HeadraceError(
-                    "TOPIC_UNKNOWN",
-                    f"kafka at {self._subscription.servers} has no topic {missing[0]!r}. Topics there: {there}. Create "
-                    "it first, or correct the name.",
-                )
+                raise unknown_topic(self._subscription.servers, missing[0], known)
             chosen = list(wanted)
         return [f"{topic}/{number}" for topic in chosen for number in sorted(known[topic].partitions)]
 
@@ -146,7 +137,7 @@ class Topics:
         try:
             return {name: answers[partition].result().offset for name, partition in asked.items()}
         except KafkaException as problem:
-            raise Unanswered(problem.args[0].str()) from None
+            raise Unreachable(problem.args[0].str()) from None
 
 
 def split(name: str) -> tuple[str, int]:

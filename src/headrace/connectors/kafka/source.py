@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from headrace.connectors.base.gate import ROW_POSITION, Gate
 from headrace.connectors.base.messages import KEY, Format, check_message_schema, message_decoder
+from headrace.connectors.base.sink import Unreachable
 from headrace.connectors.base.source import CAPS, add_source, cap_of, declared_columns, source_name
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import debezium_messages
@@ -25,7 +26,6 @@ from headrace.connectors.kafka.positions import (
     Start,
     Subscription,
     Topics,
-    Unanswered,
     capped,
     slices,
     start_text,
@@ -181,7 +181,7 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             try:
                 latest = there(self._topics)
-            except Unanswered as problem:
+            except Unreachable as problem:
                 self._away(problem)
                 return start
             self._outage.end()
@@ -193,7 +193,7 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while True:
             try:
                 answer = ask(self._topics)
-            except Unanswered as problem:
+            except Unreachable as problem:
                 self._away(problem)
                 if time.monotonic() - asked > PATIENCE_SECONDS:
                     raise HeadraceError(
@@ -206,7 +206,7 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._outage.end()
                 return answer
 
-    def _away(self, problem: Unanswered) -> None:
+    def _away(self, problem: Unreachable) -> None:
         self._outage.begin(str(problem))
         # A client that lived through an outage may go on saying that partitions have no leader.
         self._asked = None

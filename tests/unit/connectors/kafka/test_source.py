@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from headrace.connectors.base.sink import Unreachable
 from headrace.connectors.kafka import source as kafka_source
-from headrace.connectors.kafka.positions import Positions, Subscription, Unanswered
+from headrace.connectors.kafka.positions import Positions, Subscription
 from headrace.connectors.kafka.source import KafkaSliceReader
 from headrace.errors import HeadraceError
 
@@ -38,7 +39,7 @@ class Brokers:
     def _said(self, positions: Positions) -> Positions:
         if Brokers.silent > 0:
             Brokers.silent -= 1
-            raise Unanswered("no leaders found")
+            raise Unreachable("no leaders found")
         return positions
 
 
