@@ -160,8 +160,8 @@ class CsvLines:
 
     def _split(self, line: str) -> Fields | None:
         """The fields of a line; None when its quotes do not match."""
-        # By hand, because libraries do not refuse: Polars and pyarrow read '"a"b' as a value and '"a,b' over line ends,
-        # and Polars loses the next line end after '5" pipe'. Only such lines come here.
+        # By hand: on '"a"b', '"a,b' or '5" pipe' Polars fails for the whole chunk, and pyarrow takes the first two as
+        # values, the second over the line's end. Only such lines come here.
         quote, separator = re.escape(self.quote), re.escape(self.separator)
         inside, outside = f"{quote}((?:[^{quote}]|{quote}{quote})*){quote}", f"(?!{quote})([^{separator}]*)"
         field = re.compile(f"(?:{inside}|{outside})({separator}|$)")
