@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -19,6 +19,7 @@ from headrace.expressions.aggregates.aggregate import (
     AggregateScope,
     FilteredRows,
     UnnamedAggregate,
+    map_groups,
     parse_argument,
 )
 from headrace.expressions.rows import RowExpression
@@ -140,7 +141,6 @@ class Accumulator(UserDefinedAggregate):
         """The value of a group."""
 
     def function(self) -> AccumulatorFunction:
-        """The aggregate function that runs this class."""
         return AccumulatorFunction(self)
 
 
@@ -176,7 +176,6 @@ class VectorAccumulator(UserDefinedAggregate):
         """The value, over one partial."""
 
     def function(self) -> VectorFunction:
-        """The aggregate function that runs this class."""
         return VectorFunction(self)
 
 
@@ -191,15 +190,16 @@ class AccumulatorFunction(AggregateFunction):
         return self.accumulator.arguments
 
     def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        return {"kept": pl.Struct(self.accumulator.buffer_types)}
+        return {"kept": self._state_type}
 
     def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
         values = [scope.operand(argument).value.alias(argument.text) for argument in self.arguments]
         row = values[0] if len(values) == 1 else pl.struct(values)
-        return {"kept": self._of_groups(rows.select(row), partial(self._added, scope.name), scope)}
+        return {"kept": map_groups(rows.select(row), partial(self._added, scope.name), self._state_type)}
 
     def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
-        return {"kept": self._of_groups(scope.state("kept").drop_nulls(), partial(self._merged, scope.name), scope)}
+        buffers = scope.state("kept").drop_nulls()
+        return {"kept": map_groups(buffers, partial(self._merged, scope.name), self._state_type)}
 
     def result(self, scope: AggregateScope) -> pl.Expr:
         results = partial(self._results, scope.name)
@@ -212,8 +212,9 @@ class AccumulatorFunction(AggregateFunction):
             self._stored([self.accumulator.start()], "start", scope.name)
         return self.accumulator.value_type
 
-    def _of_groups(self, value: pl.Expr, function: Callable[[pl.Series], pl.Series], scope: AggregateScope) -> pl.Expr:
-        return value.implode().map_batches(function, self.state_types(scope)["kept"], is_elementwise=True)
+    @property
+    def _state_type(self) -> pl.DataType:
+        return pl.Struct(self.accumulator.buffer_types)
 
     def _added(self, name: str, groups: pl.Series) -> pl.Series:
         user = self.accumulator

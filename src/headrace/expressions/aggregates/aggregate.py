@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.expressions.operands import Operand, Schema, is_float, is_number
 from headrace.expressions.rows import RowExpression, check_condition, parse_condition, parse_row_expression
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +111,13 @@ class AggregateFunction(ABC):
     def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
         """The state columns over several partials of a group."""
 
-    @abstractmethod
     def result(self, scope: AggregateScope) -> pl.Expr:
-        """The value, over one partial."""
+        """The value, over one partial: the first state column, unless a function says otherwise."""
+        return scope.state(next(iter(self.state_types(scope))))
 
-    @abstractmethod
     def result_type(self, scope: AggregateScope) -> pl.DataType:
         """The type of the value."""
+        return next(iter(self.state_types(scope).values()))
 
     def overflowed(self, scope: AggregateScope) -> pl.Expr | None:
         """Whether the value of a partial is out of its type's range; None if that cannot happen."""
@@ -183,8 +187,7 @@ class Aggregate:
 
     def state_types(self, schema: Schema) -> dict[str, pl.DataType]:
         """The names and types of the partial columns; all of them have an Arrow and a Spark counterpart."""
-        types = self.function.state_types(self._scope(schema))
-        return {f"{self.name}.{suffix}": dtype for suffix, dtype in types.items()}
+        return self._named(self.function.state_types(self._scope(schema)))
 
     def overflowed(self, schema: Schema) -> pl.Expr | None:
         """Whether the value is out of its type's range and must not be emitted; None if that cannot happen."""
@@ -193,7 +196,7 @@ class Aggregate:
     def _scope(self, schema: Schema) -> AggregateScope:
         return AggregateScope(self.name, schema)
 
-    def _named(self, parts: dict[str, pl.Expr]) -> dict[str, pl.Expr]:
+    def _named(self, parts: dict[str, Part]) -> dict[str, Part]:
         return {f"{self.name}.{suffix}": part for suffix, part in parts.items()}
 
 
@@ -233,6 +236,11 @@ def canonical(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
         return value
     zero, nan = pl.lit(0.0, dtype=dtype), pl.lit(float("nan"), dtype=dtype)
     return pl.when(value == 0.0).then(zero).when(value.is_nan()).then(nan).otherwise(value)
+
+
+def map_groups(value: pl.Expr, function: Callable[[pl.Series], pl.Series], dtype: pl.DataType) -> pl.Expr:
+    """A function of the values of each group; it gets a column of lists, one for each group."""
+    return value.implode().map_batches(function, dtype, is_elementwise=True)
 
 
 def parse_argument(text: str) -> RowExpression:

@@ -12,6 +12,7 @@ from headrace.expressions.aggregates.aggregate import (
     FilteredRows,
     UnaryFunction,
     UnnamedAggregate,
+    map_groups,
     parse_argument,
 )
 from headrace.expressions.aggregates.columns import Lists
@@ -70,7 +71,7 @@ class CollectList(UnaryFunction):
 
     def _first(self, scope: AggregateScope, timed: pl.Expr) -> pl.Expr:
         ordering = Ordering(("time", "value"), (False, False), self.limit)
-        return timed.implode().map_batches(ordering.first, self.state_types(scope)["values"], is_elementwise=True)
+        return map_groups(timed, ordering.first, self.state_types(scope)["values"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +81,13 @@ class CollectSet(UnaryFunction):
     limit: int
 
     def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        return {"values": self.result_type(scope)}
+        return {"values": pl.List(scope.ordered(self.argument, "collect_set").dtype)}
 
     def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
         return {"values": self._least(rows.select(scope.canonical(self.argument, "collect_set").value).drop_nulls())}
 
     def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
         return {"values": self._least(scope.elements("values"))}
-
-    def result(self, scope: AggregateScope) -> pl.Expr:
-        return scope.state("values")
-
-    def result_type(self, scope: AggregateScope) -> pl.DataType:
-        return pl.List(scope.ordered(self.argument, "collect_set").dtype)
 
     def _least(self, value: pl.Expr) -> pl.Expr:
         return value.unique().sort().head(self.limit).implode()
@@ -113,7 +108,9 @@ class Top(UnaryFunction):
         return (self.argument,) if self.owner is None else (self.argument, self.owner)
 
     def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        return {"top": self.result_type(scope)}
+        types = [scope.ordered(argument, "top").dtype for argument in self.arguments]
+        entry = types[0] if len(types) == 1 else pl.Struct(dict(zip(self._fields, types, strict=True)))
+        return {"top": pl.List(entry)}
 
     def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
         values = [scope.canonical(argument, "top").value for argument in self.arguments]
@@ -125,13 +122,6 @@ class Top(UnaryFunction):
     def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
         return {"top": self._largest(scope, scope.elements("top"))}
 
-    def result(self, scope: AggregateScope) -> pl.Expr:
-        return scope.state("top")
-
-    def result_type(self, scope: AggregateScope) -> pl.DataType:
-        types = [scope.ordered(argument, "top").dtype for argument in self.arguments]
-        return pl.List(types[0] if len(types) == 1 else pl.Struct(dict(zip(self._fields, types, strict=True))))
-
     @property
     def _fields(self) -> tuple[str, ...]:
         """The names of the struct's fields; of ``a.b`` it is ``b``, as in SQL, unless both have that name."""
@@ -142,7 +132,7 @@ class Top(UnaryFunction):
         if self.owner is None:
             return entry.sort(descending=True).head(self.limit).implode()
         ordering = Ordering(self._fields, (True, False), self.limit)
-        return entry.implode().map_batches(ordering.first, self.result_type(scope), is_elementwise=True)
+        return map_groups(entry, ordering.first, self.result_type(scope))
 
 
 def collect_list(value: str, *, at_most: int | None = None) -> UnnamedAggregate:

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 import polars as pl
 
 from headrace.errors import DefinitionError
-from headrace.expressions.aggregates.aggregate import AggregateFunction, AggregateScope, FilteredRows, UnaryFunction
+from headrace.expressions.aggregates.aggregate import (
+    AggregateFunction,
+    AggregateScope,
+    FilteredRows,
+    UnaryFunction,
+    map_groups,
+)
 from headrace.expressions.aggregates.hyperloglog import HyperLogLog
 from headrace.expressions.rows import RowExpression
 
@@ -36,12 +42,6 @@ class Count(AggregateFunction):
 
     def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
         return {"count": scope.state("count").sum()}
-
-    def result(self, scope: AggregateScope) -> pl.Expr:
-        return scope.state("count")
-
-    def result_type(self, scope: AggregateScope) -> pl.DataType:
-        return self.state_types(scope)["count"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +92,10 @@ class ApproximateCountDistinct(UnaryFunction):
         value = scope.canonical(self.argument, "approx_count_distinct").value
         entries = value.map_batches(self._sketches.entries, pl.Int32(), is_elementwise=True)
         selected = rows.select(pl.when(value.is_not_null()).then(entries)).drop_nulls()
-        return {"sketch": selected.implode().map_batches(self._sketches.sketch, pl.Binary(), is_elementwise=True)}
+        return {"sketch": map_groups(selected, self._sketches.sketch, pl.Binary())}
 
     def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
-        together = scope.state("sketch").implode()
-        return {"sketch": together.map_batches(self._sketches.merge, pl.Binary(), is_elementwise=True)}
+        return {"sketch": map_groups(scope.state("sketch"), self._sketches.merge, pl.Binary())}
 
     def result(self, scope: AggregateScope) -> pl.Expr:
         return scope.state("sketch").map_batches(self._sketches.count, pl.Int64(), is_elementwise=True)

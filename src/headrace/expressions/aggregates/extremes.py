@@ -21,7 +21,7 @@ class Extreme(UnaryFunction):
     which: Which
 
     def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        return {self.which: self.result_type(scope)}
+        return {self.which: scope.ordered(self.argument, self.which).dtype}
 
     def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
         operand = scope.ordered(self.argument, self.which)
@@ -29,12 +29,6 @@ class Extreme(UnaryFunction):
 
     def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
         return {self.which: extreme(self.which, scope.state(self.which), self.result_type(scope))}
-
-    def result(self, scope: AggregateScope) -> pl.Expr:
-        return scope.state(self.which)
-
-    def result_type(self, scope: AggregateScope) -> pl.DataType:
-        return scope.ordered(self.argument, self.which).dtype
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil, floor, log
@@ -19,6 +19,7 @@ from headrace.expressions.aggregates.aggregate import (
     FilteredRows,
     UnaryFunction,
     UnnamedAggregate,
+    map_groups,
     parse_argument,
 )
 from headrace.expressions.aggregates.columns import Integers, Lists
@@ -137,7 +138,10 @@ class Percentile(UnaryFunction):
     error: float = DEFAULT_ERROR
 
     def __post_init__(self) -> None:
-        if not self.shares or not all(map(_is_share, self.shares)):
+        are_shares = (
+            isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share <= 1 for share in self.shares
+        )
+        if not self.shares or not all(are_shares):
             raise DefinitionError(
                 "PERCENTILE_RANGE",
                 f"percentile of '{self.argument.text}': {', '.join(map(repr, self.shares)) or 'nothing'} is not a "
@@ -158,7 +162,7 @@ class Percentile(UnaryFunction):
         operand = scope.number(self.argument, "percentile")
         value = rows.select(operand.value)
         return {
-            "buckets": self._of_groups(value.drop_nulls().cast(pl.Float64), LogBuckets(self.error).sketch),
+            "buckets": map_groups(value.drop_nulls().cast(pl.Float64), LogBuckets(self.error).sketch, pl.List(ENTRY)),
             "least": extreme("min", value, operand.dtype),
             "greatest": extreme("max", value, operand.dtype),
         }
@@ -166,7 +170,7 @@ class Percentile(UnaryFunction):
     def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
         dtype = self._dtype(scope)
         return {
-            "buckets": self._of_groups(scope.elements("buckets"), LogBuckets(self.error).merge),
+            "buckets": map_groups(scope.elements("buckets"), LogBuckets(self.error).merge, pl.List(ENTRY)),
             "least": extreme("min", scope.state("least"), dtype),
             "greatest": extreme("max", scope.state("greatest"), dtype),
         }
@@ -183,9 +187,6 @@ class Percentile(UnaryFunction):
     def _dtype(self, scope: AggregateScope) -> pl.DataType:
         return scope.number(self.argument, "percentile").dtype
 
-    def _of_groups(self, value: pl.Expr, function: Callable[[pl.Series], pl.Series]) -> pl.Expr:
-        return value.implode().map_batches(function, pl.List(ENTRY), is_elementwise=True)
-
     def _at(self, scope: AggregateScope, share: float) -> pl.Expr:
         dtype, least, greatest = self._dtype(scope), scope.state("least"), scope.state("greatest")
         at = partial(LogBuckets(self.error).at, share)
@@ -194,10 +195,6 @@ class Percentile(UnaryFunction):
         # What lies between two values of a type fits the type; the rest is null before the cast.
         between = pl.when(~first & ~last).then(value.round() if is_integer(dtype) else value).cast(dtype)
         return pl.when(first).then(least).when(last).then(greatest).otherwise(between)
-
-
-def _is_share(share: object) -> bool:
-    return isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share <= 1
 
 
 def percentile(value: str, shares: float | Sequence[float], *, error: float = DEFAULT_ERROR) -> UnnamedAggregate:

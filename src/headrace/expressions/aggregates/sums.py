@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from decimal import Decimal
 from math import log
+from typing import ClassVar
 
 import polars as pl
 
@@ -27,11 +27,30 @@ _HALF = 10**19
 
 @dataclass(frozen=True, slots=True)
 class _SumFunction(UnaryFunction):
-    """What sum and avg share."""
+    """What sum and avg share; the sum comes first in the state."""
 
-    @abstractmethod
+    name: ClassVar[str]
+
     def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        """The sum first."""
+        dtype = self._operand(scope).dtype
+        if _is_halved(dtype):
+            return {"sum_high": _WHOLE, "sum_low": _WHOLE}
+        if isinstance(dtype, pl.Decimal):
+            return {"sum": pl.Decimal(LARGEST_PRECISION, dtype.scale)}
+        return {"sum": pl.Float64() if is_float(dtype) else _WHOLE}
+
+    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
+        operand = self._operand(scope)
+        value, dtype = rows.select(operand.value), operand.dtype
+        if _is_halved(dtype):
+            unscaled = value.to_physical()
+            halves = {"sum_high": unscaled // _HALF, "sum_low": unscaled % _HALF}
+            return {name: _sum_or_null(value, half.sum()).cast(_WHOLE) for name, half in halves.items()}
+        if isinstance(dtype, pl.Decimal):
+            return {"sum": _sum_or_null(value, value.sum())}
+        if is_float(dtype):
+            return {"sum": _sum_or_null(value, value.cast(pl.Float64).sum())}
+        return {"sum": _sum_or_null(value, value.cast(pl.Int128).sum()).cast(_WHOLE)}
 
     def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
         return {name: _sum_or_null(scope.state(name), scope.state(name).sum()) for name in self.state_types(scope)}
@@ -43,23 +62,31 @@ class _SumFunction(UnaryFunction):
         first = next(iter(self.state_types(scope)))
         return scope.state(first).is_not_null() & self.result(scope).is_null()
 
+    def _operand(self, scope: AggregateScope) -> Operand:
+        return scope.number(self.argument, self.name)
+
+    def _total(self, scope: AggregateScope) -> pl.Expr:
+        """The sum: of floats a float, else an unscaled Int128; null if there was no value or it has over 38 digits."""
+        dtype = self._operand(scope).dtype
+        if not _is_halved(dtype):
+            return scope.state("sum") if is_float(dtype) else scope.state("sum").to_physical()
+        high, low = (scope.state(half).to_physical() for half in ("sum_high", "sum_low"))
+        carried = high + low // _HALF
+        inside = (carried >= -_HALF) & (carried < _HALF)
+        return pl.when(inside).then(carried * _HALF + low % _HALF)
+
 
 @dataclass(frozen=True, slots=True)
 class Sum(_SumFunction):
     """The sum of the values that are not null."""
 
-    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        return _sum_types(scope.number(self.argument, "sum").dtype)
-
-    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
-        operand = scope.number(self.argument, "sum")
-        return _sum_parts(Operand(rows.select(operand.value), operand.dtype))
+    name = "sum"
 
     def result(self, scope: AggregateScope) -> pl.Expr:
-        return _as_result(_total(scope, scope.number(self.argument, "sum").dtype), self.result_type(scope))
+        return _as_result(self._total(scope), self.result_type(scope))
 
     def result_type(self, scope: AggregateScope) -> pl.DataType:
-        dtype = scope.number(self.argument, "sum").dtype
+        dtype = self._operand(scope).dtype
         if isinstance(dtype, pl.Decimal):
             return pl.Decimal(min(LARGEST_PRECISION, dtype.precision + 10), dtype.scale)
         return pl.Int64() if is_integer(dtype) else pl.Float64()
@@ -69,65 +96,33 @@ class Sum(_SumFunction):
 class Average(_SumFunction):
     """The mean of the values that are not null."""
 
+    name = "avg"
+
     def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        return {**_sum_types(scope.number(self.argument, "avg").dtype), "count": pl.Int64()}
+        return {**_SumFunction.state_types(self, scope), "count": pl.Int64()}
 
     def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
-        operand = scope.number(self.argument, "avg")
-        value = rows.select(operand.value)
-        return {**_sum_parts(Operand(value, operand.dtype)), "count": value.count().cast(pl.Int64)}
+        count = rows.select(self._operand(scope).value).count()
+        return {**_SumFunction.partial(self, scope, rows), "count": count.cast(pl.Int64)}
 
     def result(self, scope: AggregateScope) -> pl.Expr:
-        dtype = scope.number(self.argument, "avg").dtype
-        return _as_result(_average(_total(scope, dtype), scope.state("count"), dtype), self.result_type(scope))
+        mean = _average(self._total(scope), scope.state("count"), self._operand(scope).dtype)
+        return _as_result(mean, self.result_type(scope))
 
     def result_type(self, scope: AggregateScope) -> pl.DataType:
-        dtype = scope.number(self.argument, "avg").dtype
+        dtype = self._operand(scope).dtype
         if not isinstance(dtype, pl.Decimal):
             return pl.Float64()
         return pl.Decimal(min(LARGEST_PRECISION, dtype.precision + 4), min(LARGEST_PRECISION, dtype.scale + 4))
 
 
-def _sum_types(dtype: pl.DataType) -> dict[str, pl.DataType]:
-    if is_float(dtype):
-        return {"sum": pl.Float64()}
-    if not isinstance(dtype, pl.Decimal):
-        return {"sum": _WHOLE}
-    if dtype.precision <= _LARGEST_SINGLE_SUM:
-        return {"sum": pl.Decimal(LARGEST_PRECISION, dtype.scale)}
-    return {"sum_high": _WHOLE, "sum_low": _WHOLE}
-
-
-def _sum_parts(operand: Operand) -> dict[str, pl.Expr]:
-    value, dtype = operand.value, operand.dtype
-    if is_float(dtype):
-        return {"sum": _sum_or_null(value, value.cast(pl.Float64).sum())}
-    if not isinstance(dtype, pl.Decimal):
-        return {"sum": _sum_or_null(value, value.cast(pl.Int128).sum()).cast(_WHOLE)}
-    if dtype.precision <= _LARGEST_SINGLE_SUM:
-        return {"sum": _sum_or_null(value, value.sum())}
-    unscaled = value.to_physical()
-    return {
-        "sum_high": _sum_or_null(value, (unscaled // _HALF).sum()).cast(_WHOLE),
-        "sum_low": _sum_or_null(value, (unscaled % _HALF).sum()).cast(_WHOLE),
-    }
+def _is_halved(dtype: pl.DataType) -> bool:
+    return isinstance(dtype, pl.Decimal) and dtype.precision > _LARGEST_SINGLE_SUM
 
 
 def _sum_or_null(value: pl.Expr, total: pl.Expr) -> pl.Expr:
     # In Polars a sum of no values is zero, in SQL it is null.
     return pl.when(value.count() > 0).then(total)
-
-
-def _total(scope: AggregateScope, dtype: pl.DataType) -> pl.Expr:
-    """The sum: of floats a float, else an unscaled Int128; null if there was no value or it has over 38 digits."""
-    if is_float(dtype):
-        return scope.state("sum")
-    if set(_sum_types(dtype)) == {"sum"}:
-        return scope.state("sum").to_physical()
-    high, low = (scope.state(half).to_physical() for half in ("sum_high", "sum_low"))
-    carried = high + low // _HALF
-    inside = (carried >= -_HALF) & (carried < _HALF)
-    return pl.when(inside).then(carried * _HALF + low % _HALF)
 
 
 def _average(total: pl.Expr, count: pl.Expr, dtype: pl.DataType) -> pl.Expr:
