@@ -2,30 +2,85 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.operators.process.state import FOREVER, KeyedState, StateBinding, StateError
+from headrace.operators.process.state import FOREVER, CurrentTime, KeyedState, StateError, UndoLog
+from headrace.operators.process.value_types import canonical_nan, converter_for, parse_type
+
+if TYPE_CHECKING:
+    from headrace.operators.process.state_descriptors import MapStateDescriptor, StateDescriptor
+
+Entry = tuple[Any, int]
+"""A value, and when it was written."""
 
 
-class ListState(KeyedState):
-    """Values of the key in the order in which they were added, each with its own time to live."""
+class CollectionState(KeyedState):
+    """What list state and map state share: at most so many entries, each with its own time to live."""
 
     __slots__ = ("_entries", "_most")
+    _entries: Any
+    elements: ClassVar[str]
+    instead: ClassVar[str] = ""
+    """What else would take less room, for the error text."""
 
-    def __init__(self, binding: StateBinding) -> None:
-        super().__init__(binding)
-        self._most = binding.most
+    def __init__(self, declared: StateDescriptor[Any], name: str, time: CurrentTime, undo_log: UndoLog) -> None:
+        super().__init__(declared, name, time, undo_log)
+        self._most = declared.most
+
+    @abstractmethod
+    def _alive(self, now: int) -> Any:
+        """The entries that have not expired."""
+
+    @abstractmethod
+    def _pairs(self, entries: Any) -> Iterable[Entry]:
+        """Entries without their keys."""
+
+    def last_write(self) -> int | None:
+        return max((written for _, written in self._pairs(self._entries)), default=None)
+
+    def expire(self, time: int) -> tuple[Any, int, bool]:
+        alive = self._alive(time)
+        expired = len(alive) < len(self._entries)
+        if not alive:
+            return None, FOREVER, expired
+        return alive, min(written for _, written in self._pairs(alive)) + self._ttl, expired
+
+    def _make_room(self) -> None:
+        alive = self._alive(self._time.now)
+        if len(alive) >= self._most:
+            raise self._too_long()
+        self._replace(alive)
+
+    def _replace(self, entries: Any) -> None:
+        self._undo_log.append((self, self._entries))
+        self._entries = entries
+
+    def _too_long(self) -> StateError:
+        return StateError(
+            f"[STATE_TOO_LONG] state {self._name!r} would hold more than most={self._most} {self.elements} for one "
+            f"key. Keep fewer, with a shorter ttl{self.instead}, or declare a larger most."
+        )
+
+
+class ListState(CollectionState):
+    """Values of the key in the order in which they were added, each with its own time to live."""
+
+    __slots__ = ()
+    _entries: list[Entry]
+    elements = "values"
+    instead = " or an aggregate instead"
 
     def load(self, cell: Any) -> None:
-        """Load values and when each was written."""
-        self._entries: list[tuple[Any, int]] = [] if cell is None else cell
+        self._entries = [] if cell is None else cell
 
     def get(self) -> list[Any]:
         """All values that have not expired."""
         now = self._time.now
-        if self._refreshes:
-            self._refresh(now)
+        if self._refreshes and (alive := self._alive(now)):
+            # With ordered=False a value may have been written at a later time already.
+            self._replace([(value, max(written, now)) for value, written in alive])
         values = [value for value, written in self._entries if now - written < self._ttl]
         return [self._convert(value) for value in values] if self._is_mutable else values
 
@@ -45,7 +100,7 @@ class ListState(KeyedState):
     def set(self, values: Iterable[Any]) -> None:
         """Replace all values."""
         now = self._time.now
-        entries: list[tuple[Any, int]] = []
+        entries: list[Entry] = []
         for value in values:
             if len(entries) >= self._most:
                 raise self._too_long()
@@ -63,55 +118,27 @@ class ListState(KeyedState):
         else:
             self._entries = before[0]
 
-    def last_write(self) -> int | None:
-        """When the last value was written."""
-        return max((written for _, written in self._entries), default=None)
+    def _alive(self, now: int) -> list[Entry]:
+        return [entry for entry in self._entries if now - entry[1] < self._ttl]
 
-    def expire(self, time: int) -> tuple[Any, int, bool]:
-        """The values that have not expired."""
-        alive = [entry for entry in self._entries if time - entry[1] < self._ttl]
-        expired = len(alive) < len(self._entries)
-        if not alive:
-            return None, FOREVER, expired
-        return alive, min(written for _, written in alive) + self._ttl, expired
-
-    def _refresh(self, now: int) -> None:
-        """Refresh all values; with ordered=False one may have been written at a later time already."""
-        alive = [(value, max(written, now)) for value, written in self._entries if now - written < self._ttl]
-        if alive:
-            self._replace(alive)
-
-    def _make_room(self) -> None:
-        now = self._time.now
-        alive = [entry for entry in self._entries if now - entry[1] < self._ttl]
-        if len(alive) >= self._most:
-            raise self._too_long()
-        self._replace(alive)
-
-    def _replace(self, entries: list[tuple[Any, int]]) -> None:
-        self._undo_log.append((self, self._entries))
-        self._entries = entries
-
-    def _too_long(self) -> StateError:
-        return StateError(
-            f"[STATE_TOO_LONG] state {self._name!r} would hold more than most={self._most} values for one key. Keep "
-            "fewer, with a shorter ttl or an aggregate instead, or declare a larger most."
-        )
+    def _pairs(self, entries: list[Entry]) -> Iterable[Entry]:
+        return entries
 
 
-class MapState(KeyedState):
+class MapState(CollectionState):
     """A map of the key, each entry with its own time to live."""
 
-    __slots__ = ("_convert_key", "_entries", "_most")
+    __slots__ = ("_convert_key",)
+    _entries: dict[Any, Entry]
+    elements = "entries"
 
-    def __init__(self, binding: StateBinding) -> None:
-        super().__init__(binding)
-        self._convert_key = binding.convert_key
-        self._most = binding.most
+    def __init__(self, declared: MapStateDescriptor, name: str, time: CurrentTime, undo_log: UndoLog) -> None:
+        super().__init__(declared, name, time, undo_log)
+        convert = converter_for(parse_type(declared.key_type))
+        self._convert_key = lambda key: canonical_nan(convert(key))
 
     def load(self, cell: Any) -> None:
-        """Load entries and when each was written."""
-        self._entries: dict[Any, tuple[Any, int]] = {} if cell is None else cell
+        self._entries = {} if cell is None else cell
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a key, or the default if there is none or it has expired."""
@@ -139,15 +166,15 @@ class MapState(KeyedState):
 
     def keys(self) -> list[Any]:
         """The keys whose values have not expired, in ascending order."""
-        return [key for key, _ in self._alive()]
+        return [key for key, _ in self._sorted()]
 
     def items(self) -> list[tuple[Any, Any]]:
         """Keys and values that have not expired, in ascending order of the keys."""
-        alive = self._alive()
+        alive = self._sorted()
         if self._refreshes:
-            for key, _ in alive:
-                self._refresh(key, self._entries[key])
-        return [(key, self._convert(value)) for key, value in alive] if self._is_mutable else alive
+            for key, entry in alive:
+                self._refresh(key, entry)
+        return [(key, self._convert(entry[0]) if self._is_mutable else entry[0]) for key, entry in alive]
 
     def clear(self) -> None:
         """Remove all entries."""
@@ -162,54 +189,32 @@ class MapState(KeyedState):
         else:
             self._entries[before[0]] = before[1]
 
-    def last_write(self) -> int | None:
-        """When the last entry was written."""
-        return max((written for _, written in self._entries.values()), default=None)
+    def _alive(self, now: int) -> dict[Any, Entry]:
+        return {key: entry for key, entry in self._entries.items() if now - entry[1] < self._ttl}
 
-    def expire(self, time: int) -> tuple[Any, int, bool]:
-        """The entries that have not expired."""
-        alive = {key: entry for key, entry in self._entries.items() if time - entry[1] < self._ttl}
-        expired = len(alive) < len(self._entries)
-        if not alive:
-            return None, FOREVER, expired
-        return alive, min(written for _, written in alive.values()) + self._ttl, expired
+    def _pairs(self, entries: dict[Any, Entry]) -> Iterable[Entry]:
+        return entries.values()
 
-    def _read(self, key: Any) -> tuple[Any, int] | None:
+    def _sorted(self) -> list[tuple[Any, Entry]]:
+        # The order of insertion depends on entries that expired, were removed or undone in between.
+        alive = self._alive(self._time.now)
+        return sorted(alive.items(), key=lambda each: (each[0] is not None, each[0]))
+
+    def _read(self, key: Any) -> Entry | None:
         """The entry of a key unless it has expired; refreshed if reading refreshes."""
         converted_key = self._converted(key, self._convert_key)
         entry = self._entries.get(converted_key)
-        now = self._time.now
-        if entry is None or now - entry[1] >= self._ttl:
+        if entry is None or self._time.now - entry[1] >= self._ttl:
             return None
         if self._refreshes:
             self._refresh(converted_key, entry)
         return entry
 
-    def _refresh(self, key: Any, entry: tuple[Any, int]) -> None:
+    def _refresh(self, key: Any, entry: Entry) -> None:
         """Refresh an entry; with ordered=False it may have been written at a later time already."""
         if self._time.now > entry[1]:
             self._put(key, (entry[0], self._time.now))
 
-    def _alive(self) -> list[tuple[Any, Any]]:
-        now = self._time.now
-        alive = [(key, entry[0]) for key, entry in self._entries.items() if now - entry[1] < self._ttl]
-        # The order of insertion depends on entries that expired, were removed or undone in between.
-        return sorted(alive, key=lambda entry: (entry[0] is not None, entry[0]))
-
-    def _put(self, key: Any, entry: tuple[Any, int]) -> None:
+    def _put(self, key: Any, entry: Entry) -> None:
         self._undo_log.append((self, key, self._entries.get(key)))
         self._entries[key] = entry
-
-    def _replace(self, entries: dict[Any, tuple[Any, int]]) -> None:
-        self._undo_log.append((self, self._entries))
-        self._entries = entries
-
-    def _make_room(self) -> None:
-        now = self._time.now
-        alive = {key: entry for key, entry in self._entries.items() if now - entry[1] < self._ttl}
-        if len(alive) >= self._most:
-            raise StateError(
-                f"[STATE_TOO_LONG] state {self._name!r} would hold more than most={self._most} entries for one key. "
-                "Keep fewer, with a shorter ttl, or declare a larger most."
-            )
-        self._replace(alive)

@@ -193,12 +193,7 @@ class Context:
         A timer of the same name is replaced.
         """
         # Most rows of a process set a timer: the checks that pass are inline.
-        if after is None:
-            time = _time_given(name, at)
-        elif at is None:
-            time = self._time + _length(after)
-        else:
-            raise _two_times(name, at, after)
+        time = self._time + _length(after) if at is None and after is not None else _time_given(name, at, after)
         if time <= self._time or self._ended:
             self._count_due()
         if type(name) is not str or not name.isascii() or not BEGINNING < time < END:
@@ -216,13 +211,9 @@ class Context:
 
         A timer of the same name is replaced.
         """
-        if after is None:
-            time = _time_given(name, at)
-        elif at is None:
-            time = self._bounds.clock + _length(after)
-        else:
-            raise _two_times(name, at, after)
-        if time <= self._bounds.clock:
+        clock = self._bounds.clock
+        time = clock + _length(after) if at is None and after is not None else _time_given(name, at, after)
+        if time <= clock:
             self._count_due()
         if type(name) is not str or not name.isascii() or not BEGINNING < time < END:
             _check(name, time)
@@ -241,18 +232,16 @@ class Context:
             )
 
 
-def _time_given(name: str, at: datetime | None) -> int:
+def _time_given(name: str, at: datetime | None, after: Duration | None) -> int:
+    if after is not None:
+        raise TimerError(
+            f"[TIMER_TIME] timer {name!r} has at={at!r} and after={after!r}, which are two times. Remove one."
+        )
     if not isinstance(at, datetime):
         raise TimerError(
             f"[TIMER_TIME] timer {name!r}: at={at!r} is not a datetime. Write at=<datetime> or after='5 minutes'."
         )
     return as_microseconds(at)
-
-
-def _two_times(name: str, at: datetime, after: Duration) -> TimerError:
-    return TimerError(
-        f"[TIMER_TIME] timer {name!r} has at={at!r} and after={after!r}, which are two times. Remove one."
-    )
 
 
 def _check(name: Any, time: int) -> None:

@@ -7,7 +7,7 @@ import math
 import os
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from types import FunctionType, GeneratorType, MethodType
@@ -67,14 +67,6 @@ def check_on_error(given: Then | OnError, *, step: str) -> OnError:
     return OnError(0, given)
 
 
-@dataclass(slots=True)
-class Failures:
-    """Dead letters (reason, detail, row, and whether it was a timer), and how many of them were timers."""
-
-    letters: list[tuple[str, str, str, bool]] = field(default_factory=list)
-    timers: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class FailedCall:
     """A call that has failed for the last time."""
@@ -88,7 +80,10 @@ class FailedCall:
     @property
     def summary(self) -> str:
         """The error, and the line of the user's code."""
-        whole = _error_text(self.error)
+        try:
+            whole = str(self.error)
+        except FAILED:
+            whole = "an error whose text cannot be read"
         text = whole if len(whole) <= MOST_ERROR_TEXT else f"{whole[:MOST_ERROR_TEXT]}..."
         named = text if text.startswith("[") else f"{type(self.error).__name__}: {text}"
         file, line = self._line()
@@ -144,13 +139,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, date):
         return value.isoformat()
     return value.hex() if isinstance(value, bytes) else str(value)
-
-
-def _error_text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except FAILED:
-        return "an error whose text cannot be read"
 
 
 def _valid(text: str) -> str:

@@ -46,7 +46,13 @@ class KeyedProcess(ABC):
         declared = getattr(type(self), name, None)
         # A dataclass assigns what its class declares to each new instance.
         if isinstance(declared, StateDescriptor) and value is not declared:
-            raise _assigned(self, name, declared)
+            text = (
+                f"state {name!r} was assigned a value, which would hide the state and not be stored for any key. Write "
+                f"self.{name}.{declared.change} in on_row and on_timer, or choose another name for a setting."
+            )
+            # Where there is a handle, this is a call for a key; elsewhere the process is still being defined.
+            is_bound = name in vars(self)
+            raise StateError(f"[STATE_ASSIGNED] {text}") if is_bound else DefinitionError("STATE_ASSIGNED", text)
         if not isinstance(value, StateDescriptor):
             super().__setattr__(name, value)
         elif declared is None:
@@ -65,7 +71,10 @@ def bind_states(
 ) -> tuple[UserProcess, list[KeyedState]]:
     """A copy of the process whose states are handles of the current key, and these handles."""
     working = copy(process)
-    handles = {name: declared.bind(name, times, undo_log) for name, declared in declared_states(process).items()}
+    handles = {
+        name: declared.handle(declared, name, times[declared.ttl_config.time], undo_log)
+        for name, declared in declared_states(process).items()
+    }
     # The instance's own attributes hide the descriptors of the class.
     vars(working).update(handles)
     return working, list(handles.values())
@@ -77,13 +86,3 @@ def declared_states(process: KeyedProcess) -> dict[str, StateDescriptor[Any]]:
     for owner in reversed(type(process).__mro__):
         found |= {name: value for name, value in vars(owner).items() if isinstance(value, StateDescriptor)}
     return dict(sorted(found.items()))
-
-
-def _assigned(process: KeyedProcess, name: str, declared: StateDescriptor[Any]) -> Exception:
-    text = (
-        f"state {name!r} was assigned a value, which would hide the state and not be stored for any key. Write "
-        f"self.{name}.{declared.change} in on_row and on_timer, or choose another name for a setting."
-    )
-    # Where there is a handle, this is a call for a key; elsewhere the process is still being defined.
-    is_bound = name in vars(process)
-    return StateError(f"[STATE_ASSIGNED] {text}") if is_bound else DefinitionError("STATE_ASSIGNED", text)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, repeat
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +32,6 @@ MOST_CHUNKS = 8
 """A state frame of more chunks is copied into one."""
 NO_KEY = -1
 """The key number of a row that belongs to no touched key."""
-Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 _FAILED = {"reason": pl.String(), "detail": pl.String(), "row": pl.String(), "is_timer": pl.Boolean()}
 
@@ -58,7 +56,6 @@ class ProcessOperator:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The key columns."""
         return self.rows.key
 
     @property
@@ -106,7 +103,6 @@ class ProcessOperator:
         return Combined(canonical(sent, self.key), self.rows.with_late_by(too_late, bounds), rows.height)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows stay as they are, in the order of arrival."""
         return partials
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
@@ -134,14 +130,15 @@ class ProcessOperator:
         known = dict(zip(numbers[touched].tolist(), self._layout.cells(_at(state, touched)), strict=True))
         changed = self._run(runner, keys, known, set(numbers[due_keys].tolist()), released)
         stored = {number: cells for number, cells in changed.items() if not is_empty(cells)}
-        upserts = self._upserts(keys, stored)
+        stored_keys = keys.select(*self.key, ARRIVAL)[list(stored)].to_dict()
+        upserts = self._as_state({**stored_keys, **self._layout.series(list(stored.values()))})
         replaced = np.zeros(state.height, bool)
         replaced[taken] = True
         replaced[touched] = np.isin(numbers[touched], list(changed))
         gone = np.flatnonzero(replaced & ~np.isin(numbers, list(stored)))
         remaining = [state.filter(~replaced) if replaced.any() else state, upserts, waiting]
-        failures = runner.failures
-        processed = released.height - len(failures.letters) + failures.timers
+        failed = pl.DataFrame(runner.dead_letters, _FAILED, orient="row") if runner.dead_letters else None
+        failed_rows = sum(not is_timer for *_, is_timer in runner.dead_letters)
         after = pl.concat([each for each in remaining if each.height] or [upserts])
         return Applied(
             after.rechunk() if after.n_chunks() > MOST_CHUNKS else after,
@@ -149,8 +146,8 @@ class ProcessOperator:
             _at(state, gone).select(self.identity),
             outputs["main"].frame(),
             side={name: rows.frame() for name, rows in outputs.items() if name != "main"},
-            failed=pl.DataFrame(failures.letters, _FAILED, orient="row") if failures.letters else None,
-            waiting=WaitingRows(waited, processed, waited - len(taken) + waiting.height),
+            failed=failed,
+            waiting=WaitingRows(waited, released.height - failed_rows, waited - len(taken) + waiting.height),
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
@@ -158,7 +155,7 @@ class ProcessOperator:
         event, clock = (END if state.is_empty() else int(state[name].min()) for name in (DUE, DUE_CLOCK))  # type: ignore[arg-type]
         return Due(None if event == END else event, None if clock == END else clock)
 
-    def _is_due(self, state: pl.DataFrame, bounds: TimeBounds) -> Mask:
+    def _is_due(self, state: pl.DataFrame, bounds: TimeBounds) -> npt.NDArray[np.bool_]:
         event, clock = state[DUE].to_numpy(), state[DUE_CLOCK].to_numpy()
         # At the end of time everything with a due time is due.
         return ((event <= bounds.fire) & (event < END)) | (clock <= bounds.clock)
@@ -253,7 +250,9 @@ class ProcessOperator:
             )
             rows = self._timed(released[order])
         changed: dict[int, Cells] = {}
-        for number, key in enumerate(_key_values([keys[name].to_list() for name in self.key])):
+        columns = [keys[name].to_list() for name in self.key]
+        # Users see a key as its value, or as a tuple of several.
+        for number, key in enumerate(columns[0] if len(columns) == 1 else zip(*columns, strict=True)):
             cells = runner.run_key(key, known.get(number), islice(rows, counts[number]), is_due=number in due)
             if cells is not None:
                 changed[number] = cells
@@ -267,17 +266,6 @@ class ProcessOperator:
         times = (rows[DUE].to_numpy() - 1).tolist()
         return zip(map(row_class(self.rows.schema), zip(*columns, strict=True)), times, late, strict=True)
 
-    def _upserts(self, keys: pl.DataFrame, cells: Mapping[int, Cells]) -> pl.DataFrame:
-        """The keys to store."""
-        changed = keys[list(cells)]
-        identities = {name: changed[name] for name in (*self.key, ARRIVAL)}
-        return self._as_state({**identities, **self._layout.series(list(cells.values()))})
-
 
 def _at(state: pl.DataFrame, places: Numbers) -> pl.DataFrame:
     return state[places] if len(places) else state.clear()
-
-
-def _key_values(columns: list[list[Any]]) -> Iterator[Any]:
-    """Keys as users see them: a value, or a tuple of several."""
-    return iter(columns[0]) if len(columns) == 1 else zip(*columns, strict=True)

@@ -10,7 +10,7 @@ from headrace.errors import HeadraceError
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.context import NOT_COUNTED, Context, RuleHistory, Timer
-from headrace.operators.process.errors import FAILED, FailedCall, Failures, OnError, as_json
+from headrace.operators.process.errors import FAILED, FailedCall, OnError, as_json
 from headrace.operators.process.keyed_process import Emitted, KeyedProcess, bind_states
 from headrace.operators.process.outputs import OutputBuffer, OutputCollector
 from headrace.operators.process.rows import InputRow
@@ -54,7 +54,8 @@ class ProcessRunner:
         self._context = Context(bounds, self._undo_log, rules)
         self._collector = OutputCollector(outputs)
         self._changed = False
-        self.failures = Failures()
+        self.dead_letters: list[tuple[str, str, str, bool]] = []
+        """Reason, detail, row, and whether it was a timer."""
 
     def run_key(self, key: Any, stored: Cells | None, rows: Iterable[TimedRow], *, is_due: bool) -> Cells | None:
         """Everything that happens to a key in this batch; the cells to store, or None if nothing changed.
@@ -217,10 +218,8 @@ class ProcessRunner:
         reason = f"step {self._options.step!r}, key {self._context.key!r}: {called} failed: {failed.summary}"
         if self._options.on_error.then == "stop":
             raise HeadraceError("PROCESS_FAILED", reason) from failed.cause
-        is_timer = isinstance(given, Timer)
-        self.failures.timers += is_timer
         detail, row = f"{reason}\n{failed.traceback}", as_json(given, self._context.key)
-        self.failures.letters.append(("PROCESS_FAILED", detail, row, is_timer))
+        self.dead_letters.append(("PROCESS_FAILED", detail, row, isinstance(given, Timer)))
 
     def _roll_back(self) -> None:
         for changed, *before in reversed(self._undo_log):

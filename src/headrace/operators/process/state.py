@@ -6,15 +6,20 @@ Every change leaves the old content in the undo log, so a failed call is rolled 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
-from headrace.expressions.aggregates.accumulators import Accumulator
-from headrace.operators.process.value_types import Converter
+from headrace.operators.process.value_types import Converter, converter_for
+
+if TYPE_CHECKING:
+    from headrace.operators.process.state_descriptors import (
+        AggregatingStateDescriptor,
+        ReducingStateDescriptor,
+        StateDescriptor,
+    )
 
 TimeDomain = Literal["event", "clock"]
 Refresh = Literal["write", "read_and_write"]
@@ -81,22 +86,6 @@ class CurrentTime:
         self.now = now
 
 
-@dataclass(frozen=True, slots=True)
-class StateBinding:
-    """What a handle needs besides the values of the key."""
-
-    name: str
-    time: CurrentTime
-    ttl: int
-    refreshes_on_read: bool
-    undo_log: UndoLog
-    convert: Converter
-    is_mutable: bool = False
-    """Whether values could be changed by the user's code, so that they are copied when they are read."""
-    convert_key: Converter | None = None
-    most: int = FOREVER
-
-
 class StateError(ValueError):
     """A state was given a value that it cannot hold."""
 
@@ -106,14 +95,16 @@ class KeyedState(ABC):
 
     __slots__ = ("_convert", "_is_mutable", "_name", "_refreshes", "_time", "_ttl", "_undo_log")
 
-    def __init__(self, binding: StateBinding) -> None:
-        self._name = binding.name
-        self._time = binding.time
-        self._ttl = binding.ttl
-        self._refreshes = binding.refreshes_on_read
-        self._undo_log = binding.undo_log
-        self._is_mutable = binding.is_mutable
-        self._convert = binding.convert
+    def __init__(self, declared: StateDescriptor[Any], name: str, time: CurrentTime, undo_log: UndoLog) -> None:
+        config, dtype = declared.ttl_config, declared.value_type
+        self._name = name
+        self._time = time
+        self._ttl = FOREVER if config.ttl is None else config.ttl
+        self._refreshes = config.refresh == "read_and_write"
+        self._undo_log = undo_log
+        # Values that the user's code could change are copied when they are read.
+        self._is_mutable = dtype.is_nested()
+        self._convert = converter_for(dtype)
 
     @abstractmethod
     def clear(self) -> None:
@@ -158,7 +149,6 @@ class ValueState(KeyedState):
     _written: int
 
     def load(self, cell: Any) -> None:
-        """Load a value and when it was written."""
         self._value, self._written = (None, 0) if cell is None else cell
 
     def get(self) -> Any:
@@ -190,15 +180,12 @@ class ValueState(KeyedState):
         self._written = self._time.now
 
     def undo(self, *before: Any) -> None:
-        """Restore the value and its time."""
         self._value, self._written = before
 
     def last_write(self) -> int | None:
-        """When the value was written."""
         return None if self._value is None else self._written
 
     def expire(self, time: int) -> tuple[Any, int, bool]:
-        """The value, unless it has expired."""
         if self._value is None:
             return None, FOREVER, False
         if time - self._written >= self._ttl:
@@ -211,9 +198,9 @@ class ReducingState(ValueState):
 
     __slots__ = ("_function",)
 
-    def __init__(self, binding: StateBinding, function: Callable[[Any, Any], Any]) -> None:
-        super().__init__(binding)
-        self._function = function
+    def __init__(self, declared: ReducingStateDescriptor, name: str, time: CurrentTime, undo_log: UndoLog) -> None:
+        super().__init__(declared, name, time, undo_log)
+        self._function = declared.function
 
     def add(self, value: Any) -> None:
         """Combine a value with the one there is; the first is taken as it is."""
@@ -226,9 +213,9 @@ class AggregatingState(ValueState):
 
     __slots__ = ("_accumulator",)
 
-    def __init__(self, binding: StateBinding, accumulator: Accumulator) -> None:
-        super().__init__(binding)
-        self._accumulator = accumulator
+    def __init__(self, declared: AggregatingStateDescriptor, name: str, time: CurrentTime, undo_log: UndoLog) -> None:
+        super().__init__(declared, name, time, undo_log)
+        self._accumulator = declared.accumulator
 
     def add(self, value: Any) -> None:
         """Add a value."""

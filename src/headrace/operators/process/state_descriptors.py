@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
@@ -16,18 +15,15 @@ from headrace.operators.process.collection_state import ListState, MapState
 from headrace.operators.process.state import (
     FOREVER,
     AggregatingState,
-    CurrentTime,
     KeyedState,
     ReducingState,
     Refresh,
-    StateBinding,
     TimeDomain,
     TtlConfig,
-    UndoLog,
     ValueState,
     check_ttl,
 )
-from headrace.operators.process.value_types import Converter, canonical_nan, converter_for, parse_type
+from headrace.operators.process.value_types import parse_type
 
 if TYPE_CHECKING:
     from headrace.operators.process.keyed_process import KeyedProcess
@@ -38,7 +34,7 @@ Handle = TypeVar("Handle", bound=KeyedState)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StateDescriptor(ABC, Generic[Handle]):
+class StateDescriptor(Generic[Handle]):
     """A state that a process declares; in ``on_row`` and ``on_timer`` its name gives the handle of the current key."""
 
     sql_type: str
@@ -46,6 +42,8 @@ class StateDescriptor(ABC, Generic[Handle]):
     ttl_config: TtlConfig
     most: int = FOREVER
     kind: ClassVar[str]
+    handle: ClassVar[type[KeyedState]]
+    """The class of the handle that the user's code works with."""
     is_collection: ClassVar[bool] = False
     """Whether there are several values, each with its own time to live."""
     change: ClassVar[str] = "set(value)"
@@ -64,10 +62,6 @@ class StateDescriptor(ABC, Generic[Handle]):
             "Use it there.",
         )
 
-    @abstractmethod
-    def handle(self, binding: StateBinding) -> Handle:
-        """The handle that the user's code works with."""
-
     @property
     def column(self) -> pl.DataType:
         """The type of the state column, one cell for each key."""
@@ -83,47 +77,21 @@ class StateDescriptor(ABC, Generic[Handle]):
         """The type of one value."""
         return parse_type(self.sql_type)
 
-    @property
-    def key_converter(self) -> Converter | None:
-        """The converter of a map's keys."""
-        return None
-
-    def bind(self, name: str, times: dict[TimeDomain, CurrentTime], undo_log: UndoLog) -> Handle:
-        """The handle of this state."""
-        dtype = self.value_type
-        return self.handle(
-            StateBinding(
-                name,
-                times[self.ttl_config.time],
-                ttl=FOREVER if self.ttl_config.ttl is None else self.ttl_config.ttl,
-                refreshes_on_read=self.ttl_config.refresh == "read_and_write",
-                undo_log=undo_log,
-                convert=converter_for(dtype),
-                is_mutable=dtype.is_nested(),
-                convert_key=self.key_converter,
-                most=self.most,
-            )
-        )
-
 
 class ValueStateDescriptor(StateDescriptor[ValueState]):
     """One value."""
 
     kind = "value"
-
-    def handle(self, binding: StateBinding) -> ValueState:
-        return ValueState(binding)
+    handle = ValueState
 
 
 class ListStateDescriptor(StateDescriptor[ListState]):
     """Values in the order in which they were added."""
 
     kind = "list"
+    handle = ListState
     is_collection = True
     change = "set(values)"
-
-    def handle(self, binding: StateBinding) -> ListState:
-        return ListState(binding)
 
     @property
     def column(self) -> pl.DataType:
@@ -136,11 +104,9 @@ class MapStateDescriptor(StateDescriptor[MapState]):
 
     key_type: str
     kind = "map"
+    handle = MapState
     is_collection = True
     change = "put(key, value)"
-
-    def handle(self, binding: StateBinding) -> MapState:
-        return MapState(binding)
 
     @property
     def column(self) -> pl.DataType:
@@ -150,11 +116,6 @@ class MapStateDescriptor(StateDescriptor[MapState]):
     def text(self) -> str:
         return f"{super().text} of {self.key_type}"
 
-    @property
-    def key_converter(self) -> Converter:
-        convert = converter_for(parse_type(self.key_type))
-        return lambda key: canonical_nan(convert(key))
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReducingStateDescriptor(StateDescriptor[ReducingState]):
@@ -162,10 +123,8 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState]):
 
     function: Callable[[Any, Any], Any]
     kind = "reducing"
+    handle = ReducingState
     change = "add(value)"
-
-    def handle(self, binding: StateBinding) -> ReducingState:
-        return ReducingState(binding, self.function)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,10 +133,8 @@ class AggregatingStateDescriptor(StateDescriptor[AggregatingState]):
 
     accumulator: Accumulator
     kind = "aggregating"
+    handle = AggregatingState
     change = "add(value)"
-
-    def handle(self, binding: StateBinding) -> AggregatingState:
-        return AggregatingState(binding, self.accumulator)
 
     @property
     def value_type(self) -> pl.DataType:

@@ -51,8 +51,10 @@ class StateLayout:
             column = stored[f"state.{name}"]
             if declared.is_collection:
                 lists = tuples_of(column)
-                is_map = isinstance(declared, MapStateDescriptor)
-                columns.append([_as_map(each) for each in lists] if is_map else lists)
+                if isinstance(declared, MapStateDescriptor):
+                    columns.append([{canonical_nan(key): (value, at) for key, value, at in each} for each in lists])
+                else:
+                    columns.append(lists)
             else:
                 written = stored[f"state.{name}@written"].to_list() if _has_time(declared) else [0] * stored.height
                 columns.append(list(zip(column.to_list(), written, strict=True)))
@@ -91,10 +93,6 @@ def is_empty(cells: tuple[Any, ...]) -> bool:
 
 def _has_time(declared: StateDescriptor[Any]) -> bool:
     return declared.ttl_config.ttl is not None and not declared.is_collection
-
-
-def _as_map(entries: list[tuple[Any, ...]]) -> dict[Any, tuple[Any, int]]:
-    return {canonical_nan(key): (value, written) for key, value, written in entries}
 
 
 def tuples_of(column: pl.Series) -> list[list[tuple[Any, ...]]]:

@@ -103,7 +103,7 @@ def converter_for(dtype: pl.DataType) -> Converter:
         return _float(dtype)
     if dtype == pl.String():
         return _string(dtype)
-    exact = {pl.Boolean(): (bool,), pl.Binary(): (bytes,), pl.Date(): (date,), pl.Duration("us"): (timedelta,)}
+    exact = {pl.Boolean(): bool, pl.Binary(): bytes, pl.Date(): date, pl.Duration("us"): timedelta}
     return _exact(dtype, exact[dtype])
 
 
@@ -169,11 +169,11 @@ def _string(dtype: pl.DataType) -> Converter:
     return convert
 
 
-def _exact(dtype: pl.DataType, types: tuple[type, ...]) -> Converter:
+def _exact(dtype: pl.DataType, kind: type) -> Converter:
     def convert(value: Any) -> Any:
-        if value is None or type(value) in types:
+        if value is None or type(value) is kind:
             return value
-        return value.item() if isinstance(value, np.bool_) and bool in types else _refuse(value, dtype)
+        return value.item() if isinstance(value, np.bool_) and kind is bool else _refuse(value, dtype)
 
     return convert
 
