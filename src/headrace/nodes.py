@@ -72,6 +72,9 @@ class StepDefinition(Protocol):
     def changelogs(self) -> tuple[int, ...]:
         """The numbers of the inputs that may be changelogs."""
 
+    def check_inputs(self, given: int) -> None:
+        """The step is called with as many frames as it takes."""
+
     @property
     def lateness(self) -> object | None:
         """The policy for late rows; None where no row can be late."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import polars as pl
 import pytest
 
 import headrace as hr
@@ -25,6 +26,16 @@ class Echo(hr.KeyedProcess):
 
 async def answer(key: int) -> dict[str, Any]:
     return {"tier": key}
+
+
+class Levels:
+    """A small table."""
+
+    def columns(self) -> dict[str, pl.DataType]:
+        return {"id": pl.Int64(), "level": pl.String()}
+
+    def read(self) -> pl.DataFrame:
+        return pl.DataFrame(schema=self.columns())
 
 
 def windows(name: str) -> Any:
@@ -59,9 +70,12 @@ TAKERS: dict[str, Any] = {
     "interval_join": hr.interval_join("taken", on="id", between=("0 seconds", "1 hour")).late(hr.drop()),
     "window_join": hr.window_join("taken", on="id", window="1 hour").late(hr.drop()),
     "temporal_join": hr.temporal_join("taken", on="id", ttl="1 day", versions_late=hr.drop()).late(hr.drop()),
+    "table_join": hr.table_join("taken", on="id", left_key="id", right_key="id"),
+    "broadcast_join": hr.broadcast_join("taken", Levels(), on="id"),
     "lookup": hr.lookup("taken", answer, on="id", output="tier INT", on_failure="null"),
     "process": hr.process("taken", Echo, key="id", output="seen BIGINT").late(hr.drop()),
     "pattern": hr.pattern("taken", key="id").begin("a", "id > 0").select(n="count(a.*)").late(hr.drop()),
+    "pattern_rules": hr.pattern_rules("taken", key="id", output="n BIGINT", rules=hr.rules(key="name")).late(hr.drop()),
     "materialize": hr.materialize("taken", key="id"),
     "table_aggregate": hr.table_aggregate("taken", key="id").agg(n="count(*)"),
     "outbox": hr.outbox("taken", key="id", payload="name"),
@@ -73,6 +87,7 @@ EVENTS = [
 """Steps that count every row of their first input."""
 CHANGES = ["process", "pattern", "materialize", "table_aggregate", "outbox"]
 """Steps that take retractions."""
+TWO_INPUTS = ["interval_join", "window_join", "temporal_join", "table_join", "pattern_rules"]
 
 
 def outcome(engine: str, giver: str, taker: str) -> str | None:
@@ -111,14 +126,32 @@ def test_steps_that_take_changes_refuse_only_what_is_replaced_without_a_retracti
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("taker", ["table_join", "pattern_rules"])
+def test_steps_that_take_changes_on_the_first_of_two_inputs_then_miss_the_second(engine: str, taker: str) -> None:
+    assert outcome(engine, "previewed", taker) == "PREVIEWS_INTO_STEP"
+    assert [outcome(engine, giver, taker) for giver in ("retracted", "changes")] == ["INPUTS_MISMATCH"] * 2
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize("giver", GIVERS)
 def test_a_step_without_state_takes_everything(engine: str, giver: str) -> None:
     assert outcome(engine, giver, "lookup") is None
+    assert outcome(engine, giver, "broadcast_join") is None
 
 
 def test_every_kind_of_step_is_among_them() -> None:
     kinds = {kind.kind for base in Step.__subclasses__() for kind in leaves(base)}
-    assert kinds - {"broadcast_join", "table_join", "pattern_rules"} == set(TAKERS)
+    assert kinds == set(TAKERS)
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+def test_a_step_is_called_with_as_many_frames_as_it_takes(taker: str) -> None:
+    step: Step = TAKERS[taker]
+    taken = 2 if taker in TWO_INPUTS else 1
+    step.check_inputs(taken)
+    for given in {0, 1, 2, 3} - {taken}:
+        with pytest.raises(hr.DefinitionError, match=rf"\[INPUTS_MISMATCH\] .* but got {given}\. Call step\("):
+            step.check_inputs(given)
 
 
 def leaves(base: type[Step]) -> set[type[Step]]:

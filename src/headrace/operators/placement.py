@@ -80,6 +80,7 @@ def place(step: StepDefinition, bind: Callable[..., AnyOperator], *frames: DataF
     inputs = [
         Input.of(frame, step=step.name, changelog=number in step.changelogs) for number, frame in enumerate(frames)
     ]
+    step.check_inputs(len(frames))
     origins = [origin_of(frame, graph) for frame in frames]
     if Halves.of(origins) is None:
         _check_sources_apart(step.name, [graph.sources_behind(each.node) for each in inputs])
@@ -175,14 +176,15 @@ def tagged(schema: StructType, column: str, node: NodeId) -> StructType:
     )
 
 
-def place_stateless(step: StepDefinition, bind: Callable[..., Stateless], frame: DataFrame) -> StepOutputs:
+def place_stateless(step: StepDefinition, bind: Callable[..., Stateless], *frames: DataFrame) -> StepOutputs:
     """Put a step without state behind a frame of the active pipeline: one ``mapInArrow``, named and counted.
 
     ``bind`` takes the frame's schema and the name of its event time column, or None where there is none. The next step
     reads by the time and the watermark of the node before this one. A stateless step can be added to a checkpoint and
     removed again.
     """
-    graph = active_graph()
+    step.check_inputs(len(frames))
+    frame, graph = frames[0], active_graph()
     sources, steps = graph.nodes_in(frame)
     if not sources:
         raise DefinitionError(

@@ -77,6 +77,21 @@ class Step(ABC):
         self.late_rows.check(self._label, lateness)
         return replace(self, lateness=lateness)
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The frames that the step takes, as an error message names them."""
+        return ("frame",)
+
+    def check_inputs(self, given: int) -> None:
+        """The step is called with as many frames as it takes."""
+        if given != len(self.inputs):
+            takes = f"{len(self.inputs)} frame{'s' if len(self.inputs) > 1 else ''}"
+            raise DefinitionError("INPUTS_MISMATCH", f"{self._label} takes {takes}, but got {given}. {self._call_hint}")
+
+    @property
+    def _call_hint(self) -> str:
+        return f"Call step({', '.join(self.inputs)})."
+
     def __call__(self, *frames: DataFrame) -> DataFrame:
         """The main output for these input frames, as in ``frame.transform(step)`` or ``step(left, right)``."""
         return self.outputs(*frames).main

@@ -247,6 +247,7 @@ def _bound(setting: Setting) -> list[AnyOperator | Stateless]:
     for step in setting.steps:
         if earlier is not None and not step.stateless:
             check_chained(step, earlier, given[0])
+        step.check_inputs(len(given) // 2)
         operator: AnyOperator | Stateless = step.bind(*given)
         operators.append(operator)
         if isinstance(operator, Stateless):

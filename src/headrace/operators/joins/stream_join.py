@@ -26,19 +26,19 @@ class StreamJoin(Step):
     on: JoinKey
     how: JoinHow
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return ("left", "right")
+
     def bind(
         self,
         schema: Mapping[str, pl.DataType],
         time: str,
-        right_schema: Mapping[str, pl.DataType] | None = None,
-        right_time: str | None = None,
+        right_schema: Mapping[str, pl.DataType],
+        right_time: str,
     ) -> AnyOperator:
         """The operator for inputs of these schemas."""
         lateness = self._chosen_lateness()
-        if right_schema is None or right_time is None:
-            raise DefinitionError(
-                "JOIN_NEEDS_TWO", f"step {self.name!r} joins two frames, but got one. Call step(left, right)."
-            )
         self.on.check(self.name, schema, right_schema)
         used = {name: right_schema[name] for name in self.on.right} if self._only_left else right_schema
         own = [*self._own_columns, *([CHANGE] if self.retracts else [])]

@@ -49,18 +49,18 @@ class TemporalJoin(Step):
             LateRows(never=never).check(self._label, lateness)
         return super().late(lateness)
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return ("rows", "versions")
+
     def bind(
         self,
         schema: Mapping[str, pl.DataType],
         time: str,
-        version_schema: Mapping[str, pl.DataType] | None = None,
-        version_time: str | None = None,
+        version_schema: Mapping[str, pl.DataType],
+        version_time: str,
     ) -> Joined:
         """The operator for rows and versions of these schemas."""
-        if version_schema is None or version_time is None:
-            raise DefinitionError(
-                "INPUT_MISSING", f"step {self.name!r} joins two frames, but got one. Call step(rows, versions)."
-            )
         self.on.check(self.name, schema, version_schema)
         layout = TemporalLayout(
             self.on,

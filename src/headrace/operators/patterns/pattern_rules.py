@@ -32,6 +32,10 @@ class PatternRules(Step):
     rules: Rules
     most: int = MOST
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return ("frame", "rules_frame")
+
     def bind(
         self,
         schema: Mapping[str, pl.DataType],

@@ -46,6 +46,14 @@ class Process(Step):
     ordered: bool = True
     on_error: OnError
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return ("frame",) if self.rules is None else ("frame", "rules_frame")
+
+    @property
+    def _call_hint(self) -> str:
+        return super()._call_hint if self.rules else "Call step(frame), or add rules=hr.rules(key=...) for rules."
+
     def bind(
         self,
         schema: Mapping[str, pl.DataType],
@@ -55,13 +63,6 @@ class Process(Step):
     ) -> AnyOperator:
         """The operator that runs over rows of this schema."""
         lateness = self._chosen_lateness()
-        if (self.rules is None) != (rules_schema is None):
-            mistake = (
-                "got a second frame, but has no rules. Add rules=hr.rules(key=...)."
-                if self.rules is None
-                else "has rules=..., but got one frame. Call step(frame, rules_frame)."
-            )
-            raise DefinitionError("RULES_MISMATCH", f"step {self.name!r} {mistake}")
         check_key(self.name, self.key, schema)
         given = (
             self.name,

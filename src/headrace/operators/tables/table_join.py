@@ -44,6 +44,10 @@ class TableJoin(Step):
     right_key: tuple[str, ...]
     tombstones: TombstoneRetention
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return ("left", "right")
+
     def bind(
         self,
         left: Mapping[str, pl.DataType],

@@ -82,8 +82,8 @@ def test_a_window_join_needs_a_shape_of_windows_and_a_known_how() -> None:
 def test_a_join_is_bound_to_two_inputs_whose_keys_have_one_type(step: Any) -> None:
     with pytest.raises(DefinitionError, match=r"\[LATE_NOT_CHOSEN\]"):
         step.bind(LEFT, "at", RIGHT, "at")
-    with pytest.raises(DefinitionError, match=r"\[JOIN_NEEDS_TWO\]"):
-        step.late(hr.drop()).bind(LEFT, "at")
+    with pytest.raises(DefinitionError, match=r"\[INPUTS_MISMATCH\] .*step\(left, right\)"):
+        step.check_inputs(1)
     with pytest.raises(DefinitionError, match=r"\[JOIN_KEY_TYPES\] .* 'user', which is String, .* which is Int64"):
         bound(step, right={**RIGHT, "user": pl.Int64()})
     with pytest.raises(DefinitionError, match=r"\[COLUMN_UNKNOWN\]"):

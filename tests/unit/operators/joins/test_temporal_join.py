@@ -66,8 +66,8 @@ def test_what_happens_to_late_rows_must_be_chosen() -> None:
 
 def test_one_frame_is_not_enough() -> None:
     step = temporal_join("priced", on="item", ttl="1 day", as_of="arrival")
-    with pytest.raises(DefinitionError, match=r"\[INPUT_MISSING\] .*step\(rows, versions\)"):
-        step.bind(ROWS, "at")
+    with pytest.raises(DefinitionError, match=r"\[INPUTS_MISMATCH\] .*step\(rows, versions\)"):
+        step.check_inputs(1)
 
 
 def test_a_step_prints_itself_as_the_code_that_makes_it() -> None:
