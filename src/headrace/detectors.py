@@ -126,7 +126,7 @@ class ImpossibleTravel(KeyedProcess):
 
     def on_row(self, row: Any, context: Any) -> Iterator[dict[str, Any]]:
         """A login; one without a place says nothing."""
-        if not _is_place(row.latitude, row.longitude):
+        if not all(degrees is not None and isfinite(degrees) for degrees in (row.latitude, row.longitude)):
             return
         latitude, longitude = float(row.latitude), float(row.longitude)
         last = self.last.get()
@@ -152,10 +152,6 @@ def impossible_travel(name: str, *, key: str, key_type: str = "STRING", fastest:
     check_one_column(name, key)
     output = f"`{key}` {key_type}, kilometres DOUBLE, seconds DOUBLE, last_login TIMESTAMP"
     return process(name, ImpossibleTravel(key, fastest), key=key, output=output).late(side_output())
-
-
-def _is_place(*degrees: float | None) -> bool:
-    return all(each is not None and isfinite(each) for each in degrees)
 
 
 def kilometres(latitude: float, longitude: float, other_latitude: float, other_longitude: float) -> float:

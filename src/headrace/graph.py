@@ -99,11 +99,6 @@ class StepNode:
     state: Mapping[str, Any] = field(default_factory=dict)
     """Columns of the state with their types."""
 
-    @property
-    def stateless(self) -> bool:
-        """Whether rows only pass through: no state, and no watermark between the steps before and behind it."""
-        return self.step.stateless
-
 
 @dataclass(frozen=True, slots=True)
 class SideOutput:
@@ -237,11 +232,11 @@ class Graph:
 
     def stateful(self, steps: Iterable[str]) -> tuple[str, ...]:
         """Those of some steps that have state, and so time bounds of their own."""
-        return tuple(name for name in steps if not self.steps[name].stateless)
+        return tuple(name for name in steps if not self.steps[name].step.stateless)
 
     def time_node(self, node: NodeId) -> NodeId:
         """The source or stateful step whose event time the rows of a source or step follow."""
-        if node.kind == "step" and self.steps[node.name].stateless:
+        if node.kind == "step" and self.steps[node.name].step.stateless:
             return self.time_node(self.steps[node.name].inputs[0])
         return node
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import ClassVar, Literal
 
 
 @dataclass(frozen=True, order=True)
@@ -49,68 +50,84 @@ class DeclaredState:
     time: Literal["event", "clock"]
 
 
-class StepDefinition(Protocol):
-    """A step as plans, reports and engines read it; ``operators.step.Step`` is its base class and has the defaults."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class StepDefinition(ABC):
+    """What a step declares about itself, which plans, reports and both engines read."""
 
-    @property
-    def name(self) -> str:
-        """The step's name, the identity of its state."""
+    kind: ClassVar[str]
+    """The function of ``hr`` that makes the step."""
+    stateless: ClassVar[bool] = False
+    """Whether rows only pass through: no state, and no watermark of its own."""
+    changelogs: ClassVar[tuple[int, ...]] = ()
+    """The numbers of the inputs that may be changelogs; in all others every row counts for itself."""
+
+    name: str
+    """The identity of the step's state."""
+    key: tuple[str, ...]
+    """The key columns, as the output names them."""
+    lateness: object | None = None
+    """The policy for late rows; None where no row can be late."""
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
-        """What must stay the same for the step's state to stay valid; ``kind`` is part of it."""
+        """What must stay the same for the step's state to stay valid; ``late`` may only become longer."""
+        return {"kind": self.kind, **self._identity}
 
     @property
+    @abstractmethod
+    def _identity(self) -> Mapping[str, object]:
+        """The part of the fingerprint that is the step's own."""
+
+    @property
+    @abstractmethod
     def state_description(self) -> str:
-        """What the state holds and how long, in words."""
+        """What the state holds and how long, in words and, where it is known, as a bound."""
 
-    @property
-    def stateless(self) -> bool:
-        """Whether rows only pass through: no state, and no watermark of its own."""
-
-    @property
-    def changelogs(self) -> tuple[int, ...]:
-        """The numbers of the inputs that may be changelogs."""
-
+    @abstractmethod
     def check_inputs(self, given: int) -> None:
         """The step is called with as many frames as it takes."""
 
     @property
-    def lateness(self) -> object | None:
-        """The policy for late rows; None where no row can be late."""
-
-    @property
     def retracts(self) -> bool:
         """Whether results may be retracted, so that rows carry a ``change``."""
+        return False
 
     @property
     def previews(self) -> bool:
         """Whether results are emitted that later ones replace or retract, besides corrections."""
+        return False
 
     @property
     def corrects(self) -> bool:
         """Whether late rows lead to further results, marked in the column ``pane``."""
+        return False
 
     @property
     def combines(self) -> bool:
         """Whether rows of a key are combined before the shuffle."""
+        return False
 
     @property
     def spread(self) -> int | None:
         """Over how many tasks the rows of one key are divided; None where they cannot be."""
+        return None
 
     @property
     def holdback(self) -> int:
         """How far behind its input's event time a result may leave."""
+        return 0
 
     @property
     def retention(self) -> int:
         """How long state is kept for late rows, beyond what the results need."""
+        return 0
 
     @property
     def horizon(self) -> int:
         """How far apart in event time rows of one result may be."""
+        return 0
 
     @property
     def states(self) -> tuple[DeclaredState, ...]:
         """The states that the user has declared."""
+        return ()

@@ -160,17 +160,10 @@ class Template:
         """Fail unless every column of the template exists and is scalar."""
         for name in self.columns:
             kind = columns.get(name)
-            if kind is None:
-                raise DefinitionError(
-                    "TEMPLATE_COLUMN",
-                    f"template {str(self)!r} names column {name!r}, which the rows do not have. Existing columns: "
-                    f"{', '.join(columns)}.",
-                )
-            if kind.is_nested():
-                raise DefinitionError(
-                    "TEMPLATE_COLUMN",
-                    f"template {str(self)!r} names column {name!r}, which is {kind}. Name scalar columns.",
-                )
+            if kind is None or kind.is_nested():
+                missing = f"the rows do not have. Existing columns: {', '.join(columns)}."
+                why = missing if kind is None else f"is {kind}. Name scalar columns."
+                raise DefinitionError("TEMPLATE_COLUMN", f"template {str(self)!r} names column {name!r}, which {why}")
 
     def render(self, rows: pl.DataFrame) -> pl.Series:
         """The text of each row, null where one of its columns is null; different values give different texts.
@@ -186,8 +179,9 @@ class Template:
         for position, name in enumerate(self.columns):
             text, kind = self.texts[position + 1], rows.schema[name]
             value = as_text(pl.col(name), kind)
-            if position + 1 < len(self.columns) and not kind.is_numeric():
-                value = _escaped(value, text[0], kind)
+            if position + 1 < len(self.columns) and isinstance(kind, pl.String | pl.Categorical | pl.Enum):
+                for each in (_ESCAPE, text[0]):
+                    value = value.str.replace_all(each, f"%{ord(each):02X}", literal=True)
             parts += [value, pl.lit(text)]
         return rows.select(pl.concat_str(parts).alias("name"))["name"]
 
@@ -241,11 +235,3 @@ def as_text(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
             return value.bin.encode("hex")
         case _:
             return value.cast(pl.String)
-
-
-def _escaped(value: pl.Expr, separator: str, kind: pl.DataType) -> pl.Expr:
-    if not isinstance(kind, pl.String | pl.Categorical | pl.Enum):
-        return value
-    for each in (_ESCAPE, separator):
-        value = value.str.replace_all(each, f"%{ord(each):02X}", literal=True)
-    return value

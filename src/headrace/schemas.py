@@ -19,21 +19,21 @@ PolarsType = pl.DataType | DataTypeClass
 MOMENT = pl.Datetime("us", "UTC")
 """The type of event times and of every other point in time."""
 
-_SIMPLE: tuple[tuple[type[spark.DataType], pl.DataType], ...] = (
-    (spark.BooleanType, pl.Boolean()),
-    (spark.ByteType, pl.Int8()),
-    (spark.ShortType, pl.Int16()),
-    (spark.IntegerType, pl.Int32()),
-    (spark.LongType, pl.Int64()),
-    (spark.FloatType, pl.Float32()),
-    (spark.DoubleType, pl.Float64()),
-    (spark.StringType, pl.String()),
-    (spark.BinaryType, pl.Binary()),
-    (spark.DateType, pl.Date()),
-    (spark.TimestampType, MOMENT),
-    (spark.TimestampNTZType, pl.Datetime("us")),
-    (spark.DayTimeIntervalType, pl.Duration("us")),
-)
+_POLARS_TYPES: Mapping[type[spark.DataType], pl.DataType] = {
+    spark.BooleanType: pl.Boolean(),
+    spark.ByteType: pl.Int8(),
+    spark.ShortType: pl.Int16(),
+    spark.IntegerType: pl.Int32(),
+    spark.LongType: pl.Int64(),
+    spark.FloatType: pl.Float32(),
+    spark.DoubleType: pl.Float64(),
+    spark.StringType: pl.String(),
+    spark.BinaryType: pl.Binary(),
+    spark.DateType: pl.Date(),
+    spark.TimestampType: MOMENT,
+    spark.TimestampNTZType: pl.Datetime("us"),
+    spark.DayTimeIntervalType: pl.Duration("us"),
+}
 _DDL_NAMES: Mapping[str, type[spark.DataType]] = {
     "BOOLEAN": spark.BooleanType,
     "TINYINT": spark.ByteType,
@@ -72,9 +72,8 @@ def polars_type(dtype: spark.DataType, column: str) -> pl.DataType:
         return pl.Struct({field.name: polars_type(field.dataType, f"{column}.{field.name}") for field in dtype.fields})
     if isinstance(dtype, spark.ArrayType):
         return pl.List(polars_type(dtype.elementType, f"{column}.element"))
-    for spark_class, polars in _SIMPLE:
-        if type(dtype) is spark_class:
-            return polars
+    if type(dtype) in _POLARS_TYPES:
+        return _POLARS_TYPES[type(dtype)]
     raise _unsupported(column, dtype.simpleString())
 
 
@@ -92,15 +91,13 @@ def spark_type(dtype: PolarsType, column: str) -> spark.DataType:
     if isinstance(dtype, pl.Decimal):
         return spark.DecimalType(dtype.precision, dtype.scale)
     if isinstance(dtype, pl.Struct):
-        fields = [
-            spark.StructField(field.name, spark_type(field.dtype, f"{column}.{field.name}")) for field in dtype.fields
-        ]
-        return spark.StructType(fields)
+        types = {field.name: spark_type(field.dtype, f"{column}.{field.name}") for field in dtype.fields}
+        return spark.StructType([spark.StructField(name, inner) for name, inner in types.items()])
     if isinstance(dtype, pl.List):
         return spark.ArrayType(spark_type(dtype.inner, f"{column}.element"))
     if isinstance(dtype, pl.Datetime) and dtype.time_unit == "us" and dtype.time_zone is not None:
         return spark.TimestampType()
-    for spark_class, polars in _SIMPLE:
+    for spark_class, polars in _POLARS_TYPES.items():
         if dtype == polars:
             return spark_class()
     raise _unsupported(column, str(dtype))

@@ -13,6 +13,13 @@ from headrace.nodes import NodeId
 from headrace.reports import BatchReports, SourceReport, StateReport
 
 
+def _unbalanced(before: Mapping[str, int], after: Mapping[str, int]) -> str | None:
+    """How rows before and after do not add up, if they do not."""
+    if sum(before.values()) == sum(after.values()) and min(after.values()) >= 0:
+        return None
+    return " != ".join(" + ".join(f"{name} {rows}" for name, rows in side.items()) for side in (before, after))
+
+
 @dataclass(frozen=True, slots=True)
 class SourceCounts:
     """Rows of a source: ``read = handed_on + dead``."""
@@ -23,9 +30,7 @@ class SourceCounts:
 
     @property
     def broken(self) -> str | None:
-        """How the numbers do not add up, if they do not."""
-        adds_up = self.read == self.handed_on + self.dead
-        return None if adds_up else f"read {self.read} != handed on {self.handed_on} + dead {self.dead}"
+        return _unbalanced({"read": self.read}, {"handed on": self.handed_on, "dead": self.dead})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +51,8 @@ class StepCounts:
 
     @property
     def broken(self) -> str | None:
-        """How the numbers do not add up, if they do not."""
-        gone = self.accepted + self.late + self.failed + self.dropped + self.waiting
-        if self.waited + self.in_ == gone and self.accepted >= 0:
-            return None
-        return (
-            f"waited {self.waited} + in {self.in_} != accepted {self.accepted} + late {self.late} "
-            f"+ failed {self.failed} + dropped {self.dropped} + waiting {self.waiting}"
-        )
+        gone = {"accepted": self.accepted, "late": self.late, "failed": self.failed, "dropped": self.dropped}
+        return _unbalanced({"waited": self.waited, "in": self.in_}, {**gone, "waiting": self.waiting})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +67,8 @@ class SinkCounts:
 
     @property
     def broken(self) -> str | None:
-        """How the numbers do not add up, if they do not."""
-        if self.out == self.written + self.already_marked + self.superseded + self.refused:
-            return None
-        return (
-            f"out {self.out} != written {self.written} + already marked {self.already_marked} "
-            f"+ superseded {self.superseded} + refused {self.refused}"
-        )
+        passed_over = {"already marked": self.already_marked, "superseded": self.superseded, "refused": self.refused}
+        return _unbalanced({"out": self.out}, {"written": self.written, **passed_over})
 
 
 C = TypeVar("C", SourceCounts, StepCounts, SinkCounts)

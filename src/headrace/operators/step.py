@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -11,7 +11,7 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
-from headrace.nodes import DeclaredState
+from headrace.nodes import StepDefinition
 from headrace.operators.placement import StepOutputs, place, place_stateless
 
 if TYPE_CHECKING:
@@ -52,24 +52,15 @@ FINAL = "hr.drop() or hr.side_output()"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Step(ABC):
+class Step(StepDefinition):
     """A step definition. Calling it with a frame puts it into the pipeline.
 
     A definition is a value: a method that chooses something returns a new definition. What a step can do is declared
-    by overriding the class variables and properties below, which the plan, the reports and both engines read.
+    by overriding the class variables and properties of ``StepDefinition``.
     """
 
-    kind: ClassVar[str]
-    """The function of ``hr`` that makes the step."""
-    stateless: ClassVar[bool] = False
-    """Whether rows only pass through: no state, and no watermark of its own."""
-    changelogs: ClassVar[tuple[int, ...]] = ()
-    """The numbers of the inputs that may be changelogs; in all others every row counts for itself."""
     late_rows: ClassVar[LateRows] = LateRows()
 
-    name: str
-    key: tuple[str, ...]
-    """The key columns, as the output names them."""
     lateness: Lateness | None = None
 
     def late(self, lateness: Lateness) -> Self:
@@ -83,7 +74,6 @@ class Step(ABC):
         return ("frame",)
 
     def check_inputs(self, given: int) -> None:
-        """The step is called with as many frames as it takes."""
         if given != len(self.inputs):
             takes = f"{len(self.inputs)} frame{'s' if len(self.inputs) > 1 else ''}"
             raise DefinitionError("INPUTS_MISMATCH", f"{self._label} takes {takes}, but got {given}. {self._call_hint}")
@@ -105,64 +95,8 @@ class Step(ABC):
         """The operator over inputs of these schemas; each kind of step takes schema and time of each of its inputs."""
 
     @property
-    def fingerprint(self) -> Mapping[str, object]:
-        """What must stay the same for the step's state to stay valid; ``late`` may only become longer."""
-        return {"kind": self.kind, **self._identity}
-
-    @property
-    @abstractmethod
-    def _identity(self) -> Mapping[str, object]:
-        """The part of the fingerprint that is the step's own."""
-
-    @property
-    @abstractmethod
-    def state_description(self) -> str:
-        """What the state holds and how long, in words and, where it is known, as a bound."""
-
-    @property
-    def retracts(self) -> bool:
-        """Whether results may be retracted, so that rows carry a ``change``."""
-        return False
-
-    @property
-    def previews(self) -> bool:
-        """Whether results are emitted that later ones replace or retract, besides corrections."""
-        return False
-
-    @property
-    def corrects(self) -> bool:
-        """Whether late rows lead to further results, marked in the column ``pane``."""
-        return False
-
-    @property
-    def combines(self) -> bool:
-        """Whether rows of a key are combined before the shuffle."""
-        return False
-
-    @property
-    def spread(self) -> int | None:
-        """Over how many tasks the rows of one key are divided; None where they cannot be."""
-        return None
-
-    @property
-    def holdback(self) -> int:
-        """How far behind its input's event time a result may leave."""
-        return 0
-
-    @property
     def retention(self) -> int:
-        """How long state is kept for late rows, beyond what the results need."""
         return 0 if self.lateness is None else self.lateness.correctable
-
-    @property
-    def horizon(self) -> int:
-        """How far apart in event time rows of one result may be."""
-        return 0
-
-    @property
-    def states(self) -> tuple[DeclaredState, ...]:
-        """The states that the user has declared."""
-        return ()
 
     @property
     def _label(self) -> str:

@@ -13,9 +13,8 @@ from headrace.wheel.key_groups import KEY_GROUPS
 
 def explanation(graph: Graph) -> str:
     """The text of ``explain()``."""
-    return "\n".join(
-        [f"pipeline {graph.pipeline}", *(line for flow in graph.flows.values() for line in _flow(graph, flow))]
-    )
+    flows = (line for flow in graph.flows.values() for line in _flow(graph, flow))
+    return "\n".join([f"pipeline {graph.pipeline}", *flows])
 
 
 def _flow(graph: Graph, flow: FlowNode) -> list[str]:
@@ -37,7 +36,7 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
         read = dict.fromkeys(node.inputs)
         both = " on both sides" if len(read) < len(node.inputs) else ""
         lines.append(f"      reads {', '.join(map(str, read))}{both}; columns {', '.join(node.columns)}")
-        kept = f"; in {KEY_GROUPS} key groups" if not node.stateless else ""
+        kept = f"; in {KEY_GROUPS} key groups" if not node.step.stateless else ""
         lines.append(f"      state: {node.step.state_description}{kept}")
     lines += [line for sink in flow.main_sinks for line in _sink("main", sink)]
     lines += [
@@ -52,10 +51,8 @@ def _sink(output: str, sink: AnySink) -> list[str]:
 
 
 def _place(source: Mapping[str, object]) -> str:
-    topics = source.get("topics")
-    return (
-        f"{source['kind']} {' '.join(topics)}" if isinstance(topics, list) else str(source.get("path", source["kind"]))
-    )
+    kind, topics = source["kind"], source.get("topics")
+    return f"{kind} {' '.join(topics)}" if isinstance(topics, list) else str(source.get("path", kind))
 
 
 def mermaid(graph: Graph) -> str:

@@ -92,15 +92,13 @@ class BroadcastTables:
             kept.problem = str(problem)
             return
         kept.problem = None
-        if kept.version and self._same(step.name, kept.version, rows):
-            return
+        if kept.version:
+            stored = pl.read_parquet(table_file(self.folder, step.name, kept.version))
+            if stored.schema == rows.schema and stored.equals(rows):
+                return
         kept.version += 1
         while not _stored_first(table_file(self.folder, step.name, kept.version), rows):
             kept.version += 1
-
-    def _same(self, name: str, version: int, rows: pl.DataFrame) -> bool:
-        stored = pl.read_parquet(table_file(self.folder, name, version))
-        return stored.schema == rows.schema and stored.equals(rows)
 
 
 def broadcast_tables(folder: Path, steps: Iterable[object]) -> BroadcastTables:

@@ -54,13 +54,13 @@ class Lease:
 
     def check(self) -> None:
         """Fail when another driver has taken over."""
-        newest = _newest(Path(self.folder))
+        folder = Path(self.folder)
+        newest = _newest(folder)
         if newest is not None and newest > self.epoch:
             raise HeadraceError(
                 "LEASE_LOST",
-                f"{_read(Path(self.folder), newest)} has taken over checkpoint "
-                f"{str(Path(self.folder).parent)!r} (epoch {newest}) while this driver (epoch {self.epoch}) did not "
-                "renew its lease. This driver writes nothing more.",
+                f"{_read(folder, newest)} has taken over checkpoint {str(folder.parent)!r} (epoch {newest}) while this "
+                f"driver (epoch {self.epoch}) did not renew its lease. This driver writes nothing more.",
             )
 
     @property
@@ -104,7 +104,10 @@ def take_lease(checkpoint: Path) -> Lease:
         if newest is not None:
             _refuse_if_held(folder, newest)
         lease = Lease(str(folder), 1 if newest is None else newest + 1)
-        if _create(lease.file):
+        unfinished = lease.file.with_name(f".{uuid.uuid4().hex}")
+        write_durably(unfinished, to_text(LeaseHolder.this_process(), format=LEASE_FORMAT))
+        # Of two drivers that start at once, the first to name its file gets the lease.
+        if named_first(unfinished, lease.file):
             for old in sorted(folder.glob("*.json"))[:-KEPT_LEASES]:
                 old.unlink(missing_ok=True)
             return lease
@@ -122,13 +125,6 @@ def _refuse_if_held(folder: Path, epoch: int) -> None:
             f"{age:.0f} s ago. Stop it first; a driver that hangs is replaced once its lease is "
             f"{EXPIRES_SECONDS:.0f} s old.",
         )
-
-
-def _create(file: Path) -> bool:
-    """Make the file appear whole, unless another driver was quicker."""
-    unfinished = file.with_name(f".{uuid.uuid4().hex}")
-    write_durably(unfinished, to_text(LeaseHolder.this_process(), format=LEASE_FORMAT))
-    return named_first(unfinished, file)
 
 
 @dataclass(frozen=True, slots=True)

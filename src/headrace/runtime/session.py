@@ -192,7 +192,8 @@ def spark_session(
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    cores = _cores(master)
+    local = re.fullmatch(r"local\[(\d+)(?:,\d+)?\]", master)
+    cores = os.cpu_count() or 1 if local is None else int(local[1])
     chosen = {
         **START_SETTINGS,
         **QUERY_SETTINGS,
@@ -233,11 +234,6 @@ def require_java() -> None:
     if version is None or int(version[1]) < OLDEST_JAVA:
         found = version[1] if version is not None else "of unknown version"
         raise HeadraceError("JAVA_TOO_OLD", f"Spark needs Java {OLDEST_JAVA} or newer, found {found}: {java}. {advice}")
-
-
-def _cores(master: str) -> int:
-    inside = re.fullmatch(r"local\[(\*|\d+)(?:,\d+)?\]", master)
-    return int(inside[1]) if inside is not None and inside[1] != "*" else os.cpu_count() or 1
 
 
 def _java_options(quick_start: bool) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.changelog import CHANGE
 from headrace.connectors.base.sink import AnySink, DriverSink, Sink, TaskSink, UserSink
 from headrace.errors import DefinitionError
 from headrace.graph import FlowNode, SideOutput, active_graph
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def write(name: str, *outputs: Any) -> None:
@@ -29,29 +26,22 @@ def write(name: str, *outputs: Any) -> None:
     'spend'
     """
     graph = active_graph()
-    pairs = outputs if all(isinstance(output, tuple) for output in outputs) else (outputs,)
     if not outputs:
         raise DefinitionError(
             "FLOW_EMPTY",
             f"flow {name!r} writes nothing. Give it a frame and a sink, as in hr.write(name, frame, sink).",
         )
-    main: list[tuple[DataFrame, tuple[AnySink, ...]]] = []
-    side: list[tuple[SideOutput, tuple[AnySink, ...]]] = []
-    for output, *given in pairs:
-        sinks = tuple(_sink(name, sink) for sink in given)
-        if not sinks:
-            raise DefinitionError("SINK_MISSING", f"flow {name!r}: an output has no sink. Add one, as hr.to_console().")
-        if isinstance(output, SideOutput):
-            side.append((output, sinks))
-        else:
-            main.append((output, sinks))
-    frame = main[0][0] if main else side[0][0].main
+    pairs = outputs if all(isinstance(output, tuple) for output in outputs) else (outputs,)
+    given = [(output, _sinks(name, sinks)) for output, *sinks in pairs]
+    main = [(output, sinks) for output, sinks in given if not isinstance(output, SideOutput)]
+    side = [(output, sinks) for output, sinks in given if isinstance(output, SideOutput)]
     if len(main) > 1:
         raise DefinitionError(
             "FLOW_WITH_TWO_FRAMES",
             f"flow {name!r} writes {len(main)} frames, and each would run its steps again. Write one frame to several "
             "sinks, as in (frame, sink, another), and the others in flows of their own.",
         )
+    frame = main[0][0] if main else side[0][0].main
     sources, steps = graph.nodes_in(frame)
     node = FlowNode(name, frame, main[0][1] if main else (), tuple(side), sources, steps)
     _check(node)
@@ -59,17 +49,18 @@ def write(name: str, *outputs: Any) -> None:
     graph.add_flow(node)
 
 
-def _sink(flow: str, sink: Any) -> AnySink:
-    """One of Headrace's sinks as it is, a user's own class with the defaults for what it does not declare."""
-    if isinstance(sink, DriverSink | TaskSink):
-        return sink
-    if isinstance(sink, Sink):
-        return UserSink(sink)
-    raise DefinitionError(
-        "NOT_A_SINK",
-        f"flow {flow!r}: {sink!r} is not a sink. Use hr.to_files(...), hr.to_kafka(...) or another of "
-        "hr.to_..., or a class with guarantee and write.",
-    )
+def _sinks(flow: str, given: list[Any]) -> tuple[AnySink, ...]:
+    """Headrace's sinks as they are, a user's own class with the defaults for what it does not declare."""
+    if not given:
+        raise DefinitionError("SINK_MISSING", f"flow {flow!r}: an output has no sink. Add one, as hr.to_console().")
+    for sink in given:
+        if not isinstance(sink, DriverSink | TaskSink | Sink):
+            raise DefinitionError(
+                "NOT_A_SINK",
+                f"flow {flow!r}: {sink!r} is not a sink. Use hr.to_files(...), hr.to_kafka(...) or another of "
+                "hr.to_..., or a class with guarantee and write.",
+            )
+    return tuple(sink if isinstance(sink, DriverSink | TaskSink) else UserSink(sink) for sink in given)
 
 
 def _check(node: FlowNode) -> None:
