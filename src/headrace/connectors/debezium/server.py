@@ -30,7 +30,6 @@ class Connect(HttpServer):
     ready_path: ClassVar[str] = "/connectors"
 
     def prepare(self, place: Place) -> None:
-        """Write the settings that never change."""
         (place.folder / "logging.xml").write_text(LOGGING)
 
     def command(self, place: Place) -> Command:

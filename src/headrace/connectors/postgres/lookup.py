@@ -29,7 +29,6 @@ class PostgresLookup:
     as_text: bool = False
 
     def check(self, keys: Mapping[str, pl.DataType], *, step: str) -> None:
-        """The query has one parameter for each column of the key."""
         parameters = self.query.replace("%%", "").count("%s")
         if parameters != len(keys):
             raise DefinitionError(
@@ -40,11 +39,9 @@ class PostgresLookup:
             )
 
     def requests(self, keys: pl.DataFrame) -> list[Any]:
-        """The values of each key, with the names of their columns."""
         return [(keys.columns, values) for values in keys.iter_rows()]
 
     def connect(self, in_flight: int) -> PostgresLookupClient:
-        """Connections are opened when they are needed."""
         return PostgresLookupClient(self.server, self.query)
 
     def __repr__(self) -> str:
@@ -60,7 +57,6 @@ class PostgresLookupClient:
     free: list[psycopg.AsyncConnection[Any]] = field(default_factory=list)
 
     async def fetch(self, requests: Sequence[Any]) -> Sequence[Answer]:
-        """The row of each key."""
         names = requests[0][0]
         keys = [_key(values) for _, values in requests]
         try:

@@ -32,7 +32,6 @@ class Postgres(ServerKind):
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT
 
     def prepare(self, place: Place) -> None:
-        """Create the cluster and the file with its password."""
         initdb = _program("initdb")
         user = _server_user()
         if user is not None:
@@ -95,7 +94,6 @@ class Postgres(ServerKind):
         return f"postgresql://{USER}:{password}@{place.address}/{DATABASE}"
 
     def secret_file(self, place: Place) -> Path | None:
-        """The password file for libpq."""
         return _pgpass(place)
 
 

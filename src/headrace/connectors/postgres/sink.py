@@ -73,7 +73,6 @@ class PostgresSink:
         return "upsert" if self.upsert_on else "append"
 
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
-        """Create or check the table, and claim the epoch for each writer."""
         kinds = flat_schema(columns)
         key = self.key(columns)
         for name in key:

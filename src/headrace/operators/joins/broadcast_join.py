@@ -67,7 +67,6 @@ class BroadcastJoin(Step):
         return dict(self.table.columns())
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str | None) -> Stateless:
-        """The operator for rows of this schema."""
         self.on.check(self.name, schema, self.table_columns)
         columns = joined_columns(self.name, self.on, schema, self.table_columns, own=(self.version_column,))
         if time is not None and columns.left.get(time, time) != time:
@@ -84,7 +83,6 @@ class BroadcastJoin(Step):
 
     @property
     def state_description(self) -> str:
-        """What is kept, in words and as a bound."""
         return (
             f"none; the table is read again every {spoken(self.refresh)} and kept under <checkpoint>/<flow>/tables/"
             f"{self.name} in the versions that a batch may need, so a batch that runs again finds the same rows; at "
@@ -143,16 +141,13 @@ class BroadcastJoinOperator:
 
     @property
     def gathered_by(self) -> tuple[str, ...]:
-        """Rows stay in their tasks."""
         return ()
 
     @property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """The row, the table's columns, and the table's version."""
         return {**self.columns.schema, self.version_column: pl.Int64()}
 
     def passed(self, frames: Iterable[pl.DataFrame], task: Task) -> Iterator[Passed]:
-        """The rows, each with those of the table that have its key."""
         version = task.record.tables[self.name]
         table = self._table(task)
         key = [*self.columns.key]
@@ -164,7 +159,6 @@ class BroadcastJoinOperator:
             yield Passed(joined.select(self.output_schema.keys()), frame.height)
 
     def close(self) -> None:
-        """Free the tables."""
         _LAST_READ.clear()
 
     def _table(self, task: Task) -> pl.DataFrame:

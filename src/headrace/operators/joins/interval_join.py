@@ -70,7 +70,6 @@ class IntervalJoin(StreamJoin):
 
     @property
     def retracts(self) -> bool:
-        """Whether late rows may retract results, so that rows carry a ``change``."""
         return self.retention > 0 and (self.how in ("left", "right", "full", "anti") or self.match != "all")
 
     @property
@@ -92,12 +91,10 @@ class IntervalJoin(StreamJoin):
 
     @property
     def horizon(self) -> int:
-        """How far apart in event time two matching rows may be."""
         return max(abs(bound) for bound in self.between)
 
     @property
     def state_description(self) -> str:
-        """What the state holds and how long, in words and as a bound."""
         left, right = (max(kept, 0) + self.retention for kept in self._kept)
         a_second = 1_000_000
         return (

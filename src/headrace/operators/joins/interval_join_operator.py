@@ -39,7 +39,6 @@ class IntervalJoinOperator(StreamJoinOperator):
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """Key, left columns, right columns, event time, and ``change`` where results may be retracted."""
         time = {} if self.only_left else {EVENT_TIME: MOMENT}
         return {**self.columns.schema, **time, **({CHANGE: pl.String()} if self.retracts else {})}
 
@@ -53,7 +52,6 @@ class IntervalJoinOperator(StreamJoinOperator):
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
-        """Match new rows, emit unmatched rows that have become final, and drop expired ones."""
         state = in_order_of_arrival(state)
         # Frames are built and taken apart by row numbers: with few rows in each of many key groups, planning a Polars
         # query costs more than running it.
@@ -75,7 +73,6 @@ class IntervalJoinOperator(StreamJoinOperator):
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest moment at which a row becomes final or expires."""
         if state.is_empty():
             return Due()
         last = self._last_match(state)

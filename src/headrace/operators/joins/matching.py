@@ -193,7 +193,6 @@ class AllMatches:
     """How much longer rows are buffered for late matches."""
 
     def triggers(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
-        """New rows."""
         return rows.is_new
 
     def outcome(self, rows: CandidateRows, bounds: TimeBounds) -> MatchOutcome:

@@ -37,7 +37,6 @@ class StreamJoin(Step):
         right_schema: Mapping[str, pl.DataType],
         right_time: str,
     ) -> AnyOperator:
-        """The operator for inputs of these schemas."""
         lateness = self._chosen_lateness()
         self.on.check(self.name, schema, right_schema)
         used = {name: right_schema[name] for name in self.on.right} if self._only_left else right_schema
@@ -58,7 +57,6 @@ class StreamJoin(Step):
 
     @property
     def previews(self) -> bool:
-        """Retractions replace results that were emitted before."""
         return self.retracts
 
     @property

@@ -44,7 +44,6 @@ class JoinInput:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The key columns by their names on this side."""
         return self.rows.key
 
     @cached_property
@@ -60,7 +59,6 @@ class JoinInput:
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Key, time and payload."""
         return {**self.rows.keys, TIME: pl.Int64(), **{name: self.rows.schema[name] for name in self.payload}}
 
     @cached_property
@@ -87,7 +85,6 @@ class JoinInput:
         return Combined(partials, late, accepted, partly_late)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows stay as they are, in the order of arrival."""
         return partials
 
 
@@ -118,7 +115,6 @@ class StreamJoinOperator(ABC):
 
     @property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Left rows."""
         return self.left.partial_schema
 
     @cached_property
@@ -152,11 +148,9 @@ class StreamJoinOperator(ABC):
         return {side.late_output: side.rows.late_schema for side in (self.left, self.second)}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Left rows."""
         return self.left.combine(rows, bounds)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows stay as they are."""
         return self.left.merge(partials)
 
     def _arrived(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:

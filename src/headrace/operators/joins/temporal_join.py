@@ -43,7 +43,6 @@ class TemporalJoin(Step):
     tombstones: TombstoneRetention
 
     def late(self, lateness: Lateness) -> Self:
-        """Choose what happens to late rows; there is no default."""
         if self.as_of == "arrival":
             never = "a join as of arrival, unlike one as of event time, has no late rows"
             LateRows(never=never).check(self._label, lateness)
@@ -60,7 +59,6 @@ class TemporalJoin(Step):
         version_schema: Mapping[str, pl.DataType],
         version_time: str,
     ) -> Joined:
-        """The operator for rows and versions of these schemas."""
         self.on.check(self.name, schema, version_schema)
         layout = TemporalLayout(
             self.on,
@@ -90,12 +88,10 @@ class TemporalJoin(Step):
 
     @property
     def retracts(self) -> bool:
-        """Whether late versions may retract results, so that rows carry a ``change``."""
         return self._corrects_for > 0
 
     @property
     def previews(self) -> bool:
-        """Retractions replace results that were emitted before."""
         return self.retracts
 
     @property
@@ -105,12 +101,10 @@ class TemporalJoin(Step):
 
     @property
     def retention(self) -> int:
-        """How long rows and versions are kept for corrections."""
         return max(self._corrects_for, super().retention)
 
     @property
     def state_description(self) -> str:
-        """What the state holds and how long, in words and as a bound."""
         life = "for ever" if self.ttl_config.ttl is None else f"for {spoken(self.ttl_config.ttl)} of event time"
         keys = "keys" if self.ttl_config.ttl is None else f"keys with a version in {spoken(self.ttl_config.ttl)}"
         if self.as_of == "arrival":

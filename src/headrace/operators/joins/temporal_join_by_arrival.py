@@ -44,17 +44,14 @@ class TemporalJoinByArrival(TemporalJoinOperator):
 
     @property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        """Nothing is late."""
         return {}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """No row is late."""
         return self.accept(rows, self.layout.rows.with_late_by(rows.clear(), bounds))
 
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
-        """Add versions, then join the rows, then drop what has expired."""
         state = in_order_of_arrival(state)
         following = next_arrival(state)
         arrived = self.layout.versions_in(second, following).select(self.layout.version_schema.keys())
@@ -80,7 +77,6 @@ class TemporalJoinByArrival(TemporalJoinOperator):
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest moment at which a version expires."""
         return Due(state.select(self._expires.min()).item())
 
     @property

@@ -51,19 +51,16 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
 
     @property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Rows and versions side by side."""
         return self.layout.state_schema
 
     @cached_property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        """Late rows and late versions, when they are kept."""
         late = {"late": self.layout.rows.late_schema} if self.lateness.keeps_rows else {}
         versions = self.second.lateness
         kept = versions is not None and versions.keeps_rows
         return {**late, **({self.second.late_output: self.layout.versions.late_schema} if kept else {})}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Set late rows aside."""
         given = self.layout.rows
         is_late = given.is_late(bounds, correctable=self.lateness.correctable)
         return self.accept(*given.split_late(rows, bounds, is_late))

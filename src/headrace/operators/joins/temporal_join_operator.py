@@ -145,12 +145,10 @@ class VersionInput:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The key columns by their names among the versions."""
         return self.layout.on.right
 
     @property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Whole versions."""
         return dict(self.layout.versions.schema)
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
@@ -180,7 +178,6 @@ class VersionInput:
         )
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Versions stay as they are, in the order of arrival."""
         return partials
 
 

@@ -105,7 +105,6 @@ class WindowJoin(StreamJoin):
 
     @property
     def retracts(self) -> bool:
-        """Whether late rows may retract results, so that rows carry a ``change``."""
         return self.retention > 0 and self.how in ("left", "right", "full", "anti")
 
     @property
@@ -118,12 +117,10 @@ class WindowJoin(StreamJoin):
 
     @property
     def horizon(self) -> int:
-        """How far apart in event time two matching rows may be."""
         return self.window.longest
 
     @property
     def state_description(self) -> str:
-        """What the state holds and how long, in words and as a bound."""
         kept = self.window.longest + self.retention
         longer = f" and {spoken(self.retention)} longer" if self.retention else ""
         return (

@@ -28,12 +28,10 @@ class WindowJoinInput(JoinInput):
     windows: Windows
 
     def too_late(self, bounds: TimeBounds) -> pl.Expr:
-        """Whether a row is too late for all its windows."""
         closes = self.windows.last(self.windows.pane(self.rows.row_time))
         return self.rows.is_late(bounds, correctable=self.lateness.correctable, closes=closes)
 
     def partly_late(self, accepted: pl.DataFrame, bounds: TimeBounds) -> int:
-        """How many accepted rows were too late for some of their windows."""
         if not self.windows.overlapping:
             return 0
         closes = self.windows.first(self.windows.pane(self.rows.row_time))
@@ -58,7 +56,6 @@ class WindowJoinOperator(StreamJoinOperator):
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """Key, window, left columns, right columns, and ``change`` where results may be retracted."""
         change = {CHANGE: pl.String()} if self.retracts else {}
         return {**self.columns.key, "window": WINDOW, **self.columns.left_schema, **self.columns.right_schema, **change}
 
@@ -85,7 +82,6 @@ class WindowJoinOperator(StreamJoinOperator):
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest moment at which a window closes or a row expires."""
         following = pl.coalesce(self.windows.after(pl.col(PANE), bounds.fire), self._expires)
         return Due(state.select(following.min()).item())
 

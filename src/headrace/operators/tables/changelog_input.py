@@ -89,12 +89,10 @@ class ChangelogInput:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that changes are partitioned by."""
         return self.rows.key
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """The table's columns, and what the change does and when."""
         return {**self.columns, **LAST_CHANGE, LACKS_BEFORE: pl.Boolean()}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
@@ -130,7 +128,6 @@ class ChangelogInput:
         return (pl.col(CHANGE) == UPDATE_AFTER) & ~has_before
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Changes stay as they are, in the order of arrival."""
         return partials
 
 
@@ -248,12 +245,10 @@ class ChangelogOperator:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that changes are partitioned by."""
         return self.changelog.key
 
     @property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Changes, one by one."""
         return self.changelog.partial_schema
 
     @property
@@ -262,11 +257,9 @@ class ChangelogOperator:
         return {}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Changes, one by one."""
         return self.changelog.combine(rows, bounds)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Changes stay as they are."""
         return self.changelog.merge(partials)
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:

@@ -57,7 +57,6 @@ class Materialize(Step):
     before_images: bool = False
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
-        """The operator for a changelog of this schema."""
         check_changelog(self.name, schema)
         check_key(self.name, self.key, schema)
         check_primary_key(self.name, self.key)
@@ -73,7 +72,6 @@ class Materialize(Step):
 
     @property
     def retracts(self) -> bool:
-        """Updates and deletes retract rows."""
         return True
 
     @property
@@ -82,7 +80,6 @@ class Materialize(Step):
 
     @property
     def state_description(self) -> str:
-        """What the state holds and how long, in words and as a bound."""
         row = "the row itself" if self.before_images else "the row itself where changes name unchanged columns"
         bound = self.tombstones.upper_bound(tables=1)
         return f"the last position of each key in the table, and {row}; {self.tombstones}; {bound}"
@@ -118,12 +115,10 @@ class MaterializeOperator(ChangelogOperator):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """One state row for each key."""
         return self.key
 
     @property
     def output_time(self) -> str:
-        """Changes keep their time."""
         return self.changelog.rows.time
 
     @cached_property
@@ -146,7 +141,6 @@ class MaterializeOperator(ChangelogOperator):
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """A changelog of the same table."""
         return {**self._table, **CHANGELOG}
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:

@@ -58,7 +58,6 @@ class ExactTotal:
         return {name: _WHOLE if isinstance(dtype, pl.Decimal) else dtype for name, dtype in types.items()}
 
     def total(self, stored: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-        """Plain sums: added rows count positive, retracted ones negative."""
         partial = self.aggregate.partial(self.schema, pl.lit(0))
         signed = [stored.select(KEY_NUMBER, *(_integer(name) for name in self.parts))]
         for weight in (1, -1):
@@ -89,7 +88,6 @@ class DoubleTotal:
         return f"{self.aggregate.name}.{suffix}"
 
     def total(self, stored: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-        """Sums of finite values, and counts."""
         argument = argument_of(self.aggregate, self.schema).cast(pl.Float64)
         given = rows.select(KEY_NUMBER, WEIGHT, argument.alias("value")).drop_nulls("value")
         value, weight = pl.col("value"), pl.col(WEIGHT)

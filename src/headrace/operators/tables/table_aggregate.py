@@ -61,7 +61,6 @@ class TableAggregate(Step):
         return replace(self, aggregates=parsed)
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
-        """The operator for a changelog of this schema."""
         if not self.aggregates:
             raise DefinitionError(
                 "AGGREGATES_MISSING",
@@ -91,7 +90,6 @@ class TableAggregate(Step):
 
     @property
     def retracts(self) -> bool:
-        """Updates and deletes retract rows."""
         return True
 
     @property
@@ -101,7 +99,6 @@ class TableAggregate(Step):
 
     @property
     def state_description(self) -> str:
-        """What the state holds and how long, in words and as a bound."""
         parts = ["a row for each group, until it is empty"]
         counted = any(map(needs_value_counts, self.aggregates))
         if counted:

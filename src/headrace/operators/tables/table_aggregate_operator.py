@@ -39,12 +39,10 @@ class TableAggregateOperator(ChangelogOperator):
 
     @property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Groups, values and rows."""
         return self.layout.schema
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """A changelog of the groups."""
         aggregation = self.layout.aggregation
         return {**aggregation.keys, **aggregation.results, **CHANGELOG, CHANGED_AT: MOMENT}
 
@@ -84,7 +82,6 @@ class TableAggregateOperator(ChangelogOperator):
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest moment at which a tombstone expires."""
         return super().due(state, bounds) if self.changelog.row_key else Due()
 
     def _is_expired_tombstone(self, bounds: TimeBounds) -> pl.Expr:

@@ -55,7 +55,6 @@ class TableJoin(Step):
         right: Mapping[str, pl.DataType],
         right_time: str,
     ) -> Joined:
-        """The operator for changelogs of these schemas."""
         for side, schema, key in (("left", left, self.left_key), ("right", right, self.right_key)):
             check_changelog(self.name, schema, side=f"{side} rows")
             check_key(self.name, key, schema)
@@ -78,7 +77,6 @@ class TableJoin(Step):
 
     @property
     def retracts(self) -> bool:
-        """Updates and deletes retract rows."""
         return True
 
     @property
@@ -88,7 +86,6 @@ class TableJoin(Step):
 
     @property
     def state_description(self) -> str:
-        """What the state holds and how long, in words and as a bound."""
         moving = [
             f"{side} updates must come with update_before, which removes a row from its old {', '.join(columns)}"
             for side, columns, key in (("left", self.on.left, self.left_key), ("right", self.on.right, self.right_key))

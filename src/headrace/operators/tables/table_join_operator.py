@@ -173,12 +173,10 @@ class TableJoinOperator(ChangelogOperator):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Which table, the view's columns of it, and its last change."""
         return {RIGHT: pl.Boolean(), HASH: pl.Int64(), **self.columns.schema, **LAST_CHANGE}
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """A changelog of the view."""
         return {**self.columns.schema, **CHANGELOG, CHANGED_AT: MOMENT}
 
     @property
@@ -189,7 +187,6 @@ class TableJoinOperator(ChangelogOperator):
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
-        """Apply the changes of both tables, and emit what they did to the view."""
         ours = self._state_rows(partials.rename(dict(self.columns.left)), right=False)
         theirs = self._state_rows(second.rename({**self.on.left_of_right, **self.columns.right}), right=True)
         hashes = pl.concat([ours[HASH], theirs[HASH]]).unique()

@@ -161,7 +161,6 @@ class ChangeLogReader:
     on_truncate: OnTruncate
 
     def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
-        """The changes of each entry, in order."""
         for first, until in raw.drop_nulls("first").sort("first").select("first", "until").rows():
             metadata, log = open_log(self.folder)
             then = {column.name: column for column in metadata.by_name[self.table].columns}
