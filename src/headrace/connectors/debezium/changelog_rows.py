@@ -19,6 +19,8 @@ ORDER = "__order"
 """Sorts the two rows of an update: the one before comes first."""
 _UPSERTS, _DELETE, _TRUNCATE, _MESSAGE = ("c", "r", "u"), "d", "t", "m"
 _op = pl.col("op")
+CONCERNS_NO_ROW = (_op == _MESSAGE).fill_null(False)
+"""Whether an event is a message that code in the database has put into the log (pg_logical_emit_message)."""
 _PLACEHOLDER = "__debezium_unavailable_value"
 # As text, as bytes, as the text of a map, and as an array of numbers; arrays are joined to one text.
 _UNAVAILABLE = (
@@ -27,11 +29,6 @@ _UNAVAILABLE = (
     f'{{"{_PLACEHOLDER}":"{_PLACEHOLDER}"}}',
     ",".join(str(code) for code in _PLACEHOLDER.encode()),
 )
-
-
-def concerns_no_row() -> pl.Expr:
-    """Whether an event is a message that code in the database has put into the log (pg_logical_emit_message)."""
-    return (_op == _MESSAGE).fill_null(False)
 
 
 def refused_events(events: pl.DataFrame, on_truncate: OnTruncate) -> tuple[pl.DataFrame, pl.DataFrame]:

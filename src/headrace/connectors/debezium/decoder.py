@@ -24,12 +24,12 @@ from headrace.connectors.base.decoding import (
 from headrace.connectors.base.lines import MAX_ROW_BYTES, Integers, read_lines
 from headrace.connectors.base.messages import Payloads, as_lines
 from headrace.connectors.debezium.changelog_rows import (
+    CONCERNS_NO_ROW,
     ORDER,
     SOURCE,
     change_position,
     changelog_rows,
     committed_at,
-    concerns_no_row,
     refused_events,
     with_unchanged,
 )
@@ -87,8 +87,8 @@ class DebeziumMessages:
         dead: list[pl.DataFrame] = []
         for schema, form, part in _parts(pieces.filter(~empty)):
             events, bad = read_events(form, part, self._text_columns)
-            skipped += events.filter(concerns_no_row()).height
-            placed = self._placed(events.filter(~concerns_no_row()), part)
+            skipped += events.filter(CONCERNS_NO_ROW).height
+            placed = self._placed(events.filter(~CONCERNS_NO_ROW), part)
             has_key_only = (pl.col("op") == "d") & pl.col("before").is_null() & pl.col("key").is_not_null()
             key_only.append(placed.filter(has_key_only))
             parts.append((schema, form, placed.filter(~has_key_only.fill_null(False))))
@@ -96,7 +96,11 @@ class DebeziumMessages:
         types = {**self.columns.types, **DATABASE_CHANGELOG, POSITION: pl.Int64(), ORDER: pl.Int32()}
         rows = [pl.DataFrame(schema=types)]
         for schema, form, events in [*parts, *self._key_deletes(key_only)]:
-            good, problems = self._rows(events, self._encodings(schema, form))
+            if form == "documents":
+                encodings = ValueEncodings("text", "milliseconds", extended=True)
+            else:
+                encodings = ValueEncodings(self.changes.decimals, self.changes.times, message_layout(schema).encodings)
+            good, problems = self._rows(events, encodings)
             rows.append(good)
             dead.append(problems)
         return pl.concat(rows).sort(POSITION, ORDER, maintain_order=True).drop(ORDER), dead, skipped
@@ -104,11 +108,6 @@ class DebeziumMessages:
     @property
     def _text_columns(self) -> TextColumns:
         return {name: as_text(kind) for name, kind in self.columns.types.items()}
-
-    def _encodings(self, schema: str | None, form: MessageForm) -> ValueEncodings:
-        if form == "documents":
-            return ValueEncodings("text", "milliseconds", extended=True)
-        return ValueEncodings(self.changes.decimals, self.changes.times, message_layout(schema).encodings)
 
     def _tombstone_deletes(self, tombstones: pl.DataFrame) -> pl.DataFrame:
         row = pl.Struct(self._text_columns)

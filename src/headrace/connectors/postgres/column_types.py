@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -10,20 +11,21 @@ import polars as pl
 from headrace.connectors.base.decoding import inner_type
 from headrace.errors import HeadraceError
 
-# Writing: our types, the type of a column we create, other types of an existing column that take the values unchanged.
-_WRITTEN: tuple[tuple[tuple[type[pl.DataType], ...], str, tuple[str, ...]], ...] = (
-    ((pl.Boolean,), "boolean", ()),
-    ((pl.Int8, pl.Int16), "smallint", ("integer", "bigint", "numeric", "real", "double precision")),
-    ((pl.Int32,), "integer", ("smallint", "bigint", "numeric", "double precision")),
+# Writing: the type of a column we create, then other types of an existing column that take the values unchanged.
+_WRITTEN: Mapping[type[pl.DataType], tuple[str, ...]] = {
+    pl.Boolean: ("boolean",),
+    pl.Int8: ("smallint", "integer", "bigint", "numeric", "real", "double precision"),
+    pl.Int16: ("smallint", "integer", "bigint", "numeric", "real", "double precision"),
+    pl.Int32: ("integer", "smallint", "bigint", "numeric", "double precision"),
     # A number too large for a narrower column becomes a dead letter, never a wrong number.
-    ((pl.Int64,), "bigint", ("smallint", "integer", "numeric")),
-    ((pl.Float32,), "real", ("double precision", "numeric")),
-    ((pl.Float64,), "double precision", ("numeric",)),
-    ((pl.String,), "text", ()),
-    ((pl.Binary,), "bytea", ()),
-    ((pl.Date,), "date", ("timestamp without time zone",)),
-    ((pl.Duration,), "interval", ()),
-)
+    pl.Int64: ("bigint", "smallint", "integer", "numeric"),
+    pl.Float32: ("real", "double precision", "numeric"),
+    pl.Float64: ("double precision", "numeric"),
+    pl.String: ("text",),
+    pl.Binary: ("bytea",),
+    pl.Date: ("date", "timestamp without time zone"),
+    pl.Duration: ("interval",),
+}
 # Strings, enumerations, network addresses, and user-defined types with a text form: uuid, json, xml, citext.
 _TEXT_CATEGORIES = ("S", "E", "I", "U")
 _TEXT_ELEMENTS = ("text", "character varying", "character", "uuid", "json", "jsonb")
@@ -42,8 +44,18 @@ _READ = {
     "timestamp with time zone": "TIMESTAMP",
 }
 _DIGITS = {"smallint": 5, "integer": 10, "bigint": 19, "oid": 10}
-_BITS = {"smallint": 16, "integer": 32, "oid": 33, "bigint": 64}
-_INTEGERS: dict[type[pl.DataType], int] = {pl.Int16: 16, pl.Int32: 32, pl.Int64: 64}
+# The types whose values a declared column can hold; decimals, texts and lists see below.
+_HELD: Mapping[type[pl.DataType], tuple[str, ...]] = {
+    pl.Boolean: ("boolean",),
+    pl.Int16: ("smallint",),
+    pl.Int32: ("smallint", "integer"),
+    pl.Int64: ("smallint", "integer", "oid", "bigint"),
+    pl.Float32: ("real",),
+    pl.Float64: ("real", "double precision", "numeric", "smallint", "integer", "oid"),
+    pl.Binary: ("bytea",),
+    pl.Date: ("date",),
+    pl.Datetime: ("timestamp without time zone", "timestamp with time zone"),
+}
 _MAX_PRECISION = 38
 
 
@@ -73,9 +85,8 @@ def sql_type(kind: pl.DataType, column: str) -> str:
             return f"timestamp {'without' if kind.time_zone is None else 'with'} time zone"
         case pl.List():
             return f"{sql_type(_element(kind), column)}[]"
-    for ours, name, _ in _WRITTEN:
-        if isinstance(kind, ours):
-            return name
+    if type(kind) in _WRITTEN:
+        return _WRITTEN[type(kind)][0]
     raise HeadraceError(
         "COLUMN_TYPE", f"column {column!r} is {kind}, for which PostgreSQL has no type. Convert it before the sink."
     )
@@ -94,8 +105,7 @@ def takes(column: TargetColumn, kind: pl.DataType) -> bool:
         return column.type.endswith("[]") and takes(element, _element(kind))
     if isinstance(kind, pl.String) and column.category in _TEXT_CATEGORIES:
         return column.type != "bytea"
-    also = next((others for ours, _, others in _WRITTEN if isinstance(kind, ours)), ())
-    return column.type == sql_type(kind, "").partition("(")[0] or column.type in also
+    return column.type == sql_type(kind, "").partition("(")[0] or column.type in _WRITTEN.get(type(kind), ())
 
 
 def _element(kind: pl.List) -> pl.DataType:
@@ -131,29 +141,8 @@ def can_hold(kind: pl.DataType, shown: str) -> bool:
         return True
     if isinstance(kind, pl.List):
         return is_array and name != "box" and can_hold(inner_type(kind), shown.removesuffix("[]"))
-    if is_array:
-        return False
-    match kind:
-        case pl.Boolean():
-            return name == "boolean"
-        case pl.Int16() | pl.Int32() | pl.Int64():
-            return name in _BITS and _BITS[name] <= _INTEGERS[type(kind)]
-        case pl.Float32():
-            return name == "real"
-        case pl.Float64():
-            return name in ("real", "double precision", "numeric", "smallint", "integer", "oid")
-        case pl.Decimal():
-            return _fits_decimal(kind, name, size)
-        case pl.Binary():
-            return name == "bytea"
-        case pl.Date():
-            return name == "date"
-        case pl.Datetime():
-            return name.startswith("timestamp")
-    return False
-
-
-def _fits_decimal(kind: pl.Decimal, name: str, size: list[int]) -> bool:
+    if is_array or not isinstance(kind, pl.Decimal):
+        return not is_array and name in _HELD.get(type(kind), ())
     whole = kind.precision - kind.scale
     if name == "numeric" and size:
         precision, scale = size

@@ -94,7 +94,6 @@ class PostgresServer:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings in the connection string."""
         return {name: value for name, value in conninfo_to_dict(self.dsn).items() if value is not None}
 
     @property
@@ -148,7 +147,6 @@ class PostgresServer:
             raise
 
     def drop_pooled(self) -> None:
-        """Close the process's connection."""
         connection = _POOL.pop(self, None)
         if connection is not None:
             connection.close()
@@ -188,7 +186,6 @@ def _is_lost(problem: psycopg.Error) -> bool:
 
 
 def summary(problem: psycopg.Error) -> str:
-    """The error message in one line."""
     text = problem.diag.message_primary or str(problem).strip() or type(problem).__name__
     return " ".join(text.split())
 

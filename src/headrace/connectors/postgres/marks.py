@@ -105,11 +105,12 @@ class MarkTable:
 
     def move(self, connection: PgConnection, part: WriterBatch, rows: int, refused: pl.DataFrame | None) -> None:
         """Mark a batch as written, in the transaction that writes it."""
+        left_out = None if refused is None else refused.write_ipc(None).getvalue()
         connection.execute(
             sql.SQL(
                 "update {} set generation = %s, batch = %s, rows = %s, refused = %s where writer = %s and target = %s"
             ).format(self.table),
-            [part.batch.generation, part.batch.batch, rows, _to_bytes(refused), part.writer, self.target],
+            [part.batch.generation, part.batch.batch, rows, left_out, part.writer, self.target],
         )
 
     def _check_not_fenced(self, connection: PgConnection, writer: str, epoch: int) -> None:
@@ -138,11 +139,3 @@ class MarkTable:
         epoch, generation, batch, rows, refused = found
         mark = Mark(epoch, generation, batch, rows or 0)
         return MarkRow(mark, None if refused is None else pl.read_ipc(BytesIO(refused)))
-
-
-def _to_bytes(refused: pl.DataFrame | None) -> bytes | None:
-    if refused is None:
-        return None
-    stream = BytesIO()
-    refused.write_ipc(stream)
-    return stream.getvalue()

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
+from headrace.connectors.base.decoding import inner_type
 from headrace.connectors.postgres.column_types import TargetColumn, sql_type
 from headrace.connectors.postgres.connection import PgConnection, summary
 from headrace.rendering import REFUSED, refused_rows
@@ -29,17 +30,17 @@ HEADER, TRAILER = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"
 _NULL = -1
 # PostgreSQL counts days and microseconds from the year 2000.
 _FIRST_DAY, _FIRST_MICROSECOND = 10_957, 946_684_800_000_000
-_FIXED_SIZE: tuple[tuple[type[pl.DataType], str], ...] = (
-    (pl.Boolean, "u1"),
-    (pl.Int8, ">i2"),
-    (pl.Int16, ">i2"),
-    (pl.Int32, ">i4"),
-    (pl.Int64, ">i8"),
-    (pl.Float32, ">f4"),
-    (pl.Float64, ">f8"),
-    (pl.Date, ">i4"),
-    (pl.Datetime, ">i8"),
-)
+_FIXED_SIZE: Mapping[type[pl.DataType], str] = {
+    pl.Boolean: "u1",
+    pl.Int8: ">i2",
+    pl.Int16: ">i2",
+    pl.Int32: ">i4",
+    pl.Int64: ">i8",
+    pl.Float32: ">f4",
+    pl.Float64: ">f8",
+    pl.Date: ">i4",
+    pl.Datetime: ">i8",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,6 @@ class CopyTarget:
         self._apply(connection, rows, statement)
 
     def delete(self, connection: PgConnection, keys: pl.DataFrame) -> None:
-        """Delete the rows with these keys."""
         same = sql.SQL(" and ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in self.key)
         statement = sql.SQL("delete from {} t using {} s where {}").format(self.table, _STAGE, same)
         self._apply(connection, keys, statement)
@@ -134,8 +134,7 @@ def _is_same(existing: str, kind: pl.DataType) -> bool:
         return existing in ("text", "character varying")
     if isinstance(kind, pl.Datetime) and kind.time_unit != "us":
         return False
-    known = isinstance(kind, pl.Binary) or any(isinstance(kind, fixed) for fixed, _ in _FIXED_SIZE)
-    return known and existing == sql_type(kind, "")
+    return isinstance(kind, (pl.Binary, *_FIXED_SIZE)) and existing == sql_type(kind, "")
 
 
 def binary_parts(rows: pl.DataFrame) -> Iterator[bytes | memoryview]:
@@ -164,7 +163,7 @@ def _field(column: pl.Series) -> list[pa.Array]:
         lengths = values.bin.size().cast(pl.Int32).fill_null(_NULL)
         body = values.fill_null(b"").to_arrow(compat_level=pl.CompatLevel.oldest())
         return [_records(lengths.to_numpy().astype(">i4")), body.cast(pa.large_binary())]
-    code = next(code for kind, code in _FIXED_SIZE if isinstance(column.dtype, kind))
+    code = _FIXED_SIZE[type(column.dtype)]
     record = np.empty(len(column), [("length", ">i4"), ("value", code)])
     record["length"], record["value"] = np.dtype(code).itemsize, _numbers(column).fill_null(0).to_numpy()
     if present.all():
@@ -218,15 +217,11 @@ def _as_text(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
         case pl.Duration():
             return value.dt.total_microseconds().cast(pl.String) + pl.lit(" microseconds")
         case pl.List():
-            element = _array_element(pl.element(), kind.inner)
-            return pl.lit("{") + value.list.eval(element).list.join(",") + pl.lit("}")
+            inner = inner_type(kind)
+            element = _as_text(pl.element(), inner).cast(pl.String)
+            if not isinstance(inner, pl.List) and not inner.is_numeric():
+                escaped = element.str.replace_all("\\", "\\\\", literal=True).str.replace_all('"', '\\"', literal=True)
+                element = pl.lit('"') + escaped + pl.lit('"')
+            return pl.lit("{") + value.list.eval(element.fill_null("NULL")).list.join(",") + pl.lit("}")
         case _:
             return value
-
-
-def _array_element(value: pl.Expr, kind: Any) -> pl.Expr:
-    text = _as_text(value, kind).cast(pl.String)
-    if not isinstance(kind, pl.List) and not kind.is_numeric():
-        escaped = text.str.replace_all("\\", "\\\\", literal=True).str.replace_all('"', '\\"', literal=True)
-        text = pl.lit('"') + escaped + pl.lit('"')
-    return text.fill_null("NULL")

@@ -39,7 +39,7 @@ class Postgres(ServerKind):
             os.chown(place.data, user.pw_uid, user.pw_gid)
         place.data.chmod(0o700)
         password = secrets.token_urlsafe(24)
-        secret = _pgpass(place)
+        secret = self.secret_file(place)
         secret.unlink(missing_ok=True)
         with open(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
             stream.write(f"{HOST}:{place.port}:*:{USER}:{password}\n")
@@ -86,19 +86,15 @@ class Postgres(ServerKind):
 
     def url(self, place: Place) -> str:
         """The URL for clients that use libpq (psql, psycopg); the password stays in its file."""
-        return f"postgresql://{USER}@{place.address}/{DATABASE}?passfile={quote(str(_pgpass(place)))}"
+        return f"postgresql://{USER}@{place.address}/{DATABASE}?passfile={quote(str(self.secret_file(place)))}"
 
     def dsn(self, place: Place) -> str:
         """The URL with the password, for clients that do not use libpq."""
-        password = _pgpass(place).read_text().strip().rpartition(":")[2]
+        password = self.secret_file(place).read_text().strip().rpartition(":")[2]
         return f"postgresql://{USER}:{password}@{place.address}/{DATABASE}"
 
-    def secret_file(self, place: Place) -> Path | None:
-        return _pgpass(place)
-
-
-def _pgpass(place: Place) -> Path:
-    return place.folder / "pgpass"
+    def secret_file(self, place: Place) -> Path:
+        return place.folder / "pgpass"
 
 
 def _program(name: str) -> str:

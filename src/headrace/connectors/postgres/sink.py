@@ -140,16 +140,14 @@ class PostgresSink:
         return Delivered(given - left_out.height, changes.superseded, 0, None if left_out.is_empty() else left_out)
 
     def __repr__(self) -> str:
-        arguments = [f"{self.table!r}, dsn={self.server.shown!r}{self.server.shown_password}"]
-        if self.upsert_on:
-            arguments.append(f"upsert_on={list(self.upsert_on)!r}")
-        if not self.create:
-            arguments.append("create=False")
-        if self.writers is not None:
-            arguments.append(f"writers={self.writers}")
-        if self.guarantee != "exactly_once":
-            arguments.append(f"guarantee={self.guarantee!r}")
-        return f"hr.to_postgres({', '.join(arguments)})"
+        given = {
+            "upsert_on": list(self.upsert_on) or None,
+            "create": None if self.create else False,
+            "writers": self.writers,
+            "guarantee": None if self.guarantee == "exactly_once" else self.guarantee,
+        }
+        more = "".join(f", {name}={value!r}" for name, value in given.items() if value is not None)
+        return f"hr.to_postgres({self.table!r}, dsn={self.server.shown!r}{self.server.shown_password}{more})"
 
 
 def _begin(connection: PgConnection, session: str) -> None:

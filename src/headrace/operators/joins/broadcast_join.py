@@ -138,10 +138,7 @@ class BroadcastJoinOperator:
     columns: JoinedColumns
     how: InnerOrLeft
     version_column: str
-
-    @property
-    def gathered_by(self) -> tuple[str, ...]:
-        return ()
+    gathered_by = ()
 
     @property
     def output_schema(self) -> dict[str, pl.DataType]:

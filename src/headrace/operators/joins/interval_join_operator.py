@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -24,6 +26,8 @@ EVENT_TIME = "event_time"
 class IntervalJoinOperator(StreamJoinOperator):
     """Joins rows by key and distance in time; a row is buffered until no match can come."""
 
+    own_state: ClassVar[Mapping[str, pl.DataType]] = {MATCHED: pl.Boolean()}
+
     strategy: MatchStrategy
     left_kept: int
     """How long after a left row's time its matches may come; negative when all came before."""
@@ -42,10 +46,6 @@ class IntervalJoinOperator(StreamJoinOperator):
         time = {} if self.only_left else {EVENT_TIME: MOMENT}
         return {**self.columns.schema, **time, **({CHANGE: pl.String()} if self.retracts else {})}
 
-    @property
-    def _own_state(self) -> dict[str, pl.DataType]:
-        return {MATCHED: pl.Boolean()}
-
     def _initial_state(self, times: pl.Series) -> dict[str, pl.Series]:
         return {MATCHED: pl.Series(np.zeros(len(times), dtype=np.bool_))}
 
@@ -55,8 +55,7 @@ class IntervalJoinOperator(StreamJoinOperator):
         state = in_order_of_arrival(state)
         # Frames are built and taken apart by row numbers: with few rows in each of many key groups, planning a Polars
         # query costs more than running it.
-        arrived = self._arrived(state, partials, second)
-        rows = self._buffered(state, arrived)
+        rows, arrived = self._buffered(state, partials, second)
         candidates = self._candidates(rows, state.height, bounds)
         outcome = self.strategy.outcome(candidates, bounds)
         output = self._output(rows, candidates.times, outcome.retracted, outcome.emitted)
@@ -95,7 +94,7 @@ class IntervalJoinOperator(StreamJoinOperator):
             keys=np.full(rows.height, -1, dtype=np.int64),
         )
         triggers = self.strategy.triggers(candidates, bounds) & ~without_key
-        return replace(candidates, keys=self._key_numbers(rows, triggers))
+        return replace(candidates, keys=self._key_numbers(rows, self.key, triggers))
 
     def _output(self, rows: pl.DataFrame, times: Int64Array, retracted: RowPairs, emitted: RowPairs) -> pl.DataFrame:
         """Results in the order of event time, all retractions first."""

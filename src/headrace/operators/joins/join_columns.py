@@ -29,12 +29,10 @@ class JoinKey:
 
     @property
     def right(self) -> tuple[str, ...]:
-        """The right columns."""
         return tuple(right for _, right in self.pairs)
 
     @property
     def left_of_right(self) -> dict[str, str]:
-        """The left column of each right column."""
         return {right: left for left, right in self.pairs}
 
     @property
@@ -65,12 +63,14 @@ def join_key(on: OnColumns, *, step: str) -> JoinKey:
     >>> join_key({"user": "user_id"}, step="join").pairs
     (('user', 'user_id'),)
     """
-    if not isinstance(on, str | Sequence | Mapping) or not all(map(_is_pair, on if isinstance(on, Sequence) else ())):
+    columns = on.items() if isinstance(on, Mapping) else [on] if isinstance(on, str) else on
+    if not isinstance(on, Mapping | Sequence) or not all(
+        isinstance(each, str) or (isinstance(each, tuple) and len(each) == 2) for each in columns
+    ):
         raise DefinitionError(
             "JOIN_ON",
             f"step {step!r}: on={on!r} does not name columns. Write on='user', ['user', 'shop'] or {{'user': 'id'}}.",
         )
-    columns = [on] if isinstance(on, str) else list(on.items()) if isinstance(on, Mapping) else list(on)
     pairs = tuple((each, each) if isinstance(each, str) else (each[0], each[1]) for each in columns)
     if not pairs:
         raise DefinitionError(
@@ -95,10 +95,6 @@ def check_inner_or_left(step: str, how: object, *, unmatched: str) -> None:
         )
 
 
-def _is_pair(column: object) -> bool:
-    return isinstance(column, str) or (isinstance(column, tuple) and len(column) == 2)
-
-
 @dataclass(frozen=True, slots=True)
 class JoinedColumns:
     """The columns of a joined row, without those that the join itself adds.
@@ -116,7 +112,6 @@ class JoinedColumns:
 
     @property
     def schema(self) -> dict[str, pl.DataType]:
-        """All columns."""
         return {**self.key, **self.left_schema, **self.right_schema}
 
 

@@ -46,15 +46,9 @@ class MatchRanges:
         within = np.arange(len(left)) - offsets[left]
         return left, self.order[self.begin[left] + within]
 
-    def first(self) -> Int64Array:
-        """The first matching right row of each left row, -1 without one."""
-        return self._right_row(self.begin)
-
-    def last(self) -> Int64Array:
-        """The last matching right row of each left row, -1 without one."""
-        return self._right_row(self.end - 1)
-
-    def _right_row(self, places: Int64Array) -> Int64Array:
+    def one(self, which: Literal["first", "last"]) -> Int64Array:
+        """The first or last matching right row of each left row, -1 without one."""
+        places = self.begin if which == "first" else self.end - 1
         rows = np.full(len(places), -1, dtype=np.int64)
         some = self.end > self.begin
         rows[some] = self.order[places[some]]
@@ -114,7 +108,6 @@ class CandidateRows:
         return np.flatnonzero(chosen & (self.keys >= 0))
 
     def keyed_times(self, rows: Int64Array) -> KeyedTimes:
-        """Rows by key and time."""
         return KeyedTimes(self.keys[rows], self.times[rows])
 
     def final(self, time: int) -> BoolArray:
@@ -134,7 +127,6 @@ class RowPairs:
 
     @classmethod
     def none(cls) -> RowPairs:
-        """No pair."""
         empty = np.zeros(0, dtype=np.int64)
         return cls(empty, empty)
 
@@ -152,7 +144,6 @@ class RowPairs:
 
 
 def concat_pairs(*pairs: RowPairs) -> RowPairs:
-    """All pairs, one after another."""
     some = [each for each in pairs if len(each.left)]
     if not some:
         return RowPairs.none()
@@ -197,7 +188,10 @@ class AllMatches:
 
     def outcome(self, rows: CandidateRows, bounds: TimeBounds) -> MatchOutcome:
         """Pairs with at least one new row, and rows that have become final without a match."""
-        pairs = self._pairs(rows)
+        left, right = ~rows.is_right, rows.is_right
+        pairs = concat_pairs(
+            self._pairs(rows, left & rows.is_new, right), self._pairs(rows, left & ~rows.is_new, right & rows.is_new)
+        )
         matched = rows.matched.copy()
         matched[pairs.left] = True
         matched[pairs.right] = True
@@ -206,7 +200,7 @@ class AllMatches:
         # An earlier batch emitted these rows without a match; they stay buffered for late ones.
         emitted_alone = ~rows.is_new & ~rows.matched & rows.final(bounds.before)
         unmatched = rows.final(bounds.fire) & ~matched & ~emitted_alone
-        wrong, left = newly_matched & emitted_alone, ~rows.is_right
+        wrong = newly_matched & emitted_alone
         if self.how == "semi":
             emitted = RowPairs.of_left(newly_matched & left)
             return MatchOutcome(RowPairs.none(), emitted, rows.matched, expired | (matched & left))
@@ -214,25 +208,14 @@ class AllMatches:
             retracted, emitted = RowPairs.of_left(wrong & left), RowPairs.of_left(unmatched & left)
             return MatchOutcome(retracted, emitted, rows.matched, expired | (matched & left))
         retracts, emits, known = [], [pairs], rows.matched
-        if self.how in ("left", "full"):
-            retracts.append(RowPairs.of_left(wrong & left))
-            emits.append(RowPairs.of_left(unmatched & left))
-            known = known | (newly_matched & left)
-        if self.how in ("right", "full"):
-            retracts.append(RowPairs.of_right(wrong & rows.is_right))
-            emits.append(RowPairs.of_right(unmatched & rows.is_right))
-            known = known | (newly_matched & rows.is_right)
+        for how, side, alone in (("left", left, RowPairs.of_left), ("right", right, RowPairs.of_right)):
+            if self.how in (how, "full"):
+                retracts.append(alone(wrong & side))
+                emits.append(alone(unmatched & side))
+                known = known | (newly_matched & side)
         return MatchOutcome(concat_pairs(*retracts), concat_pairs(*emits), known, expired)
 
-    def _pairs(self, rows: CandidateRows) -> RowPairs:
-        """New left rows with all right ones, and buffered left rows with new right ones."""
-        left = ~rows.is_right
-        return concat_pairs(
-            self._pairs_of(rows, left & rows.is_new, rows.is_right),
-            self._pairs_of(rows, left & ~rows.is_new, rows.is_right & rows.is_new),
-        )
-
-    def _pairs_of(self, rows: CandidateRows, left: BoolArray, right: BoolArray) -> RowPairs:
+    def _pairs(self, rows: CandidateRows, left: BoolArray, right: BoolArray) -> RowPairs:
         lefts, rights = rows.select(left), rows.select(right)
         if not len(lefts) or not len(rights):
             return RowPairs.none()
@@ -285,7 +268,7 @@ class SingleMatch:
         keyed = rows.keys[lefts] >= 0
         if len(rights) and keyed.any():
             ranges = match_ranges(rows.keyed_times(lefts[keyed]), rows.keyed_times(rights), self.low, self.high)
-            chosen = ranges.first() if self.match == "first" else ranges.last()
+            chosen = ranges.one(self.match)
             matches[keyed] = np.where(chosen >= 0, rights[chosen], -1)
         return matches
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -102,16 +103,14 @@ class StreamJoinOperator(ABC):
     lateness: Lateness
     retracts: bool
     """Whether results may be retracted, so that they carry a ``change``."""
+    own_state: ClassVar[Mapping[str, pl.DataType]]
+    """The columns that the join adds to a state row."""
+    identity = (ARRIVAL,)
 
     @property
     def key(self) -> tuple[str, ...]:
         """The left key columns, which name the key in state and results."""
         return self.left.key
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """The arrival number."""
-        return (ARRIVAL,)
 
     @property
     def partial_schema(self) -> dict[str, pl.DataType]:
@@ -120,20 +119,15 @@ class StreamJoinOperator(ABC):
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
         """Key, side, time, arrival, the join's own columns, and the payload of both sides under its joined names."""
-        own = {RIGHT: pl.Boolean(), TIME: pl.Int64(), ARRIVAL: pl.Int64(), **self._own_state}
+        own = {RIGHT: pl.Boolean(), TIME: pl.Int64(), ARRIVAL: pl.Int64(), **self.own_state}
         times = {*self.left.times.values(), *self.second.times.values()}
         both = {**self.columns.left_schema, **self.columns.right_schema}
         payload = {name: dtype for name, dtype in both.items() if name not in times}
         return {**self.columns.key, **own, **payload}
 
-    @property
-    @abstractmethod
-    def _own_state(self) -> dict[str, pl.DataType]:
-        """The columns that the join adds to a state row."""
-
     @abstractmethod
     def _initial_state(self, times: pl.Series) -> dict[str, pl.Series]:
-        """The values of those columns for new rows with these times."""
+        """The values of ``own_state`` for new rows with these times."""
 
     @property
     @abstractmethod
@@ -153,8 +147,10 @@ class StreamJoinOperator(ABC):
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         return self.left.merge(partials)
 
-    def _arrived(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
-        """The new rows of both inputs as state rows, with the next arrival numbers."""
+    def _buffered(
+        self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The state with the new rows of both inputs, and the new rows alone."""
         following = next_arrival(state)
         left, right = partials.height, second.height
         times = pl.concat([partials[TIME], second[TIME]])
@@ -170,23 +166,19 @@ class StreamJoinOperator(ABC):
             columns[joined] = pl.concat([partials[name], self._nulls[joined].new_from_index(0, right).alias(name)])
         for name, joined in self.second.payload.items():
             columns[joined] = pl.concat([self._nulls[joined].new_from_index(0, left), second[name].alias(joined)])
-        return pl.DataFrame([columns[name].alias(name) for name in self.state_schema])
-
-    def _buffered(self, state: pl.DataFrame, arrived: pl.DataFrame) -> pl.DataFrame:
-        """The state with the new rows appended."""
-        return pl.concat([state, arrived], rechunk=state.n_chunks() > MAX_CHUNKS)
+        arrived = pl.DataFrame([columns[name].alias(name) for name in self.state_schema])
+        return pl.concat([state, arrived], rechunk=state.n_chunks() > MAX_CHUNKS), arrived
 
     @cached_property
     def _nulls(self) -> pl.DataFrame:
-        """One row of nulls."""
         return pl.DataFrame({name: [None] for name in self.state_schema}, schema=self.state_schema)
 
-    def _key_numbers(self, rows: pl.DataFrame, triggers: BoolArray) -> Int64Array:
+    def _key_numbers(self, rows: pl.DataFrame, key: Sequence[str], triggers: BoolArray) -> Int64Array:
         """The number of each row's key among those of the triggering rows, -1 for the others."""
         numbers = np.full(rows.height, -1, dtype=np.int64)
         if triggers.any():
-            keys = pl.DataFrame([rows[name] for name in self.key])
-            found = with_key_numbers(keys.with_row_index(ROW_NUMBER), self.key, of=keys[np.flatnonzero(triggers)])
+            keys = pl.DataFrame([rows[name] for name in key])
+            found = with_key_numbers(keys.with_row_index(ROW_NUMBER), key, of=keys[np.flatnonzero(triggers)])
             numbers[found[ROW_NUMBER].to_numpy()] = found[KEY_NUMBER].to_numpy()
         return numbers
 

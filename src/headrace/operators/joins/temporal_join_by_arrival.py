@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -36,15 +37,12 @@ class TemporalJoinByArrival(TemporalJoinOperator):
 
     tombstones_kept: int | None
     """How long a tombstone is kept, so that an older change does not undo the deletion; None: for ever."""
+    side_schemas: ClassVar[dict[str, dict[str, pl.DataType]]] = {}
 
     @property
     def state_schema(self) -> dict[str, pl.DataType]:
         """Versions; values that were not sent have been filled in."""
         return {name: dtype for name, dtype in self.layout.version_schema.items() if name != UNSENT}
-
-    @property
-    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        return {}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         return self.accept(rows, self.layout.rows.with_late_by(rows.clear(), bounds))

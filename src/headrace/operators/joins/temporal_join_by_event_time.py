@@ -27,14 +27,8 @@ from headrace.wheel.operator import Applied, Combined, Due
 
 _IS_ROW = pl.col(KIND) == ROW
 _ORDER, _BEFORE, _NOW = "__order", "__before", "__now"
-
-
-@dataclass(frozen=True, slots=True)
-class _Snapshot:
-    """The rows of a key group, and the versions among them in order."""
-
-    rows: pl.DataFrame
-    versions: VersionedTable
+_Snapshot = tuple[pl.DataFrame, VersionedTable]
+"""The rows of a key group, and the versions among them in order."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +49,12 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
 
     @cached_property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        late = {"late": self.layout.rows.late_schema} if self.lateness.keeps_rows else {}
-        versions = self.second.lateness
-        kept = versions is not None and versions.keeps_rows
-        return {**late, **({self.second.late_output: self.layout.versions.late_schema} if kept else {})}
+        late = ("late", self.lateness, self.layout.rows)
+        late_versions = (self.second.late_output, self.second.lateness, self.layout.versions)
+        sides = (late, late_versions)
+        return {
+            name: rows.late_schema for name, lateness, rows in sides if lateness is not None and lateness.keeps_rows
+        }
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         given = self.layout.rows
@@ -88,8 +84,8 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         outputs = [self._emitted(everything, fired, versions.as_of(keyed_times(fired), self.ttl))]
         if self.corrects_for and (times[new_versions] < bounds.before).any():
             emitted_before = is_row[numbers] & (numbers < known) & (times[numbers] < bounds.before)
-            before = _Snapshot(stored, VersionedTable.of(numbered.filter(~is_row[numbers] & (numbers < known))))
-            now = _Snapshot(everything, versions)
+            before = stored, VersionedTable.of(numbered.filter(~is_row[numbers] & (numbers < known)))
+            now = everything, versions
             outputs.insert(0, self._corrections(numbered.filter(emitted_before), before, now, altered))
         expired = self._expired(times, kinds, versions, bounds)
         held = int(waiting[:known].sum())
@@ -136,7 +132,6 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         return with_key_numbers(narrow, self.key, of=everything.select(self.key).filter(chosen))
 
     def _expired(self, times: Int64Array, kinds: Int64Array, versions: VersionedTable, bounds: TimeBounds) -> BoolArray:
-        """Which rows and versions are no longer needed."""
         settled = earlier(bounds.fire, self._reach)
         expired: BoolArray = (kinds == ROW) & (times < earlier(bounds.fire, self.corrects_for))
         expired |= (kinds == TOMBSTONE) & (times < settled)
@@ -163,17 +158,16 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         """Retract emitted rows that would match another version now, and emit them again."""
         rows = rows.sort(TIME, maintain_order=True)
         times = keyed_times(rows)
-        was = before.versions.as_of(times, self.ttl).alias(_BEFORE)
-        is_now = now.versions.as_of(times, self.ttl).alias(_NOW)
+        was, is_now = before[1].as_of(times, self.ttl).alias(_BEFORE), now[1].as_of(times, self.ttl).alias(_NOW)
         differs = was.ne_missing(is_now) | pl.Series(altered).gather(is_now).fill_null(False)
         changed = rows.select(ROW_NUMBER).with_columns(was, is_now).filter(differs).with_row_index(_ORDER)
         updates = pl.lit(True) if self.how == "left" else pl.col(_BEFORE).is_not_null() & pl.col(_NOW).is_not_null()
         retraction = pl.when(updates).then(pl.lit(UPDATE_BEFORE)).otherwise(pl.lit(DELETE)).alias(CHANGE)
         result = pl.when(updates).then(pl.lit(UPDATE_AFTER)).otherwise(pl.lit(INSERT)).alias(CHANGE)
         corrections = []
-        for snapshot, name, change in ((before, _BEFORE, retraction), (now, _NOW, result)):
+        for everything, name, change in ((before[0], _BEFORE, retraction), (now[0], _NOW, result)):
             each = changed.select(_ORDER, ROW_NUMBER, name, change)
             each = each.drop_nulls(name) if self.how == "inner" else each
-            joined = self.layout.joined(snapshot.rows, each[ROW_NUMBER], each[name])
+            joined = self.layout.joined(everything, each[ROW_NUMBER], each[name])
             corrections.append(joined.with_columns(each[CHANGE], each[_ORDER]))
         return pl.concat(corrections).sort(_ORDER, maintain_order=True).drop(_ORDER)

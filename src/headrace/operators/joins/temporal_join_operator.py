@@ -68,18 +68,7 @@ class TemporalLayout:
         return joined_columns(self.rows.step, self.on, self.rows.schema, right, own=own)
 
     @cached_property
-    def output_schema(self) -> dict[str, pl.DataType]:
-        """The columns of a result."""
-        return {**self.columns.schema, **({CHANGE: pl.String()} if self.retracts else {})}
-
-    @property
-    def output_time(self) -> str:
-        """A joined row has the time of its left row."""
-        return self.columns.left.get(self.rows.time, self.rows.time)
-
-    @cached_property
     def version_schema(self) -> dict[str, pl.DataType]:
-        """The state columns of a version."""
         own = {ARRIVAL: pl.Int64(), TIME: pl.Int64(), KIND: pl.Int8()}
         position: dict[str, pl.DataType] = {VERSION_POSITION: pl.String()} if self.has_positions else {}
         unsent: dict[str, pl.DataType] = {UNSENT: pl.List(pl.String())} if self.has_unsent else {}
@@ -88,7 +77,6 @@ class TemporalLayout:
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """The state columns of rows and versions."""
         return {**self.version_schema, **{f"{OF_ROW}{name}": self.rows.schema[name] for name in self.columns.left}}
 
     def rows_in(self, rows: pl.DataFrame, following: int) -> pl.DataFrame:
@@ -120,16 +108,11 @@ class TemporalLayout:
 
     def joined(self, everything: pl.DataFrame, rows: pl.Series, versions: pl.Series) -> pl.DataFrame:
         """Joined rows by the row numbers of rows and versions; null stands for no version."""
-        left = {**{name: name for name in self.columns.key}, **_stored(OF_ROW, self.columns.left)}
-        right = _stored(OF_VERSION, self.columns.right)
         return everything.select(
-            *(pl.col(stored).gather(rows).alias(joined) for stored, joined in left.items()),
-            *(pl.col(stored).gather(versions).alias(joined) for stored, joined in right.items()),
+            *(pl.col(name).gather(rows) for name in self.columns.key),
+            *(pl.col(f"{OF_ROW}{name}").gather(rows).alias(new) for name, new in self.columns.left.items()),
+            *(pl.col(f"{OF_VERSION}{name}").gather(versions).alias(new) for name, new in self.columns.right.items()),
         )
-
-
-def _stored(prefix: str, columns: Mapping[str, str]) -> dict[str, str]:
-    return {f"{prefix}{name}": joined for name, joined in columns.items()}
 
 
 @dataclass(frozen=True)
@@ -190,34 +173,26 @@ class TemporalJoinOperator:
     how: InnerOrLeft
     ttl: int | None
     second: VersionInput
+    identity = (ARRIVAL,)
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The key columns."""
         return self.layout.on.left
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """The arrival number."""
-        return (ARRIVAL,)
 
     @property
     def output_time(self) -> str:
         """The time of the left row."""
-        return self.layout.output_time
+        return self.layout.columns.left.get(self.layout.rows.time, self.layout.rows.time)
 
     @property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Whole rows."""
         return dict(self.layout.rows.schema)
 
-    @property
+    @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """The columns of a result."""
-        return self.layout.output_schema
+        return {**self.layout.columns.schema, **({CHANGE: pl.String()} if self.layout.retracts else {})}
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows stay as they are, in the order of arrival."""
         return partials
 
     def accept(self, on_time: pl.DataFrame, late: pl.DataFrame) -> Combined:

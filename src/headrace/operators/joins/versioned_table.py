@@ -66,7 +66,7 @@ class VersionedTable:
         matches = np.full(len(rows.keys), -1, dtype=np.int64)
         if len(matches) and len(self.row_numbers):
             earliest = min(int(self.keyed_times.times.min()) - int(rows.times.max()), 0)
-            found = match_ranges(rows, self.keyed_times, earliest, 0).last()
+            found = match_ranges(rows, self.keyed_times, earliest, 0).one("last")
             some = found >= 0
             some[some] = self.valid[found[some]]
             if ttl is not None:
@@ -77,7 +77,6 @@ class VersionedTable:
 
 
 def keyed_times(rows: pl.DataFrame) -> KeyedTimes:
-    """Rows by key number and time."""
     return KeyedTimes(rows[KEY_NUMBER].to_numpy().astype(np.int64), rows[TIME].to_numpy())
 
 
@@ -102,7 +101,10 @@ def fill_unsent(
     moment = VERSION_POSITION if VERSION_POSITION in everything.columns else TIME
     ordered = everything.select(pl.col(UNSENT, KIND, moment).gather(versions))
     ordered = ordered.with_columns(pl.Series(KEY_NUMBER, keys), pl.Series(ROW_NUMBER, versions))
-    ordered = ordered.with_columns(_life(moment))
+    # A life of a key ends with a tombstone, except with that of an update, at whose moment the new row comes.
+    is_other = (pl.col(moment) != pl.col(moment).shift()).fill_null(True)
+    begins = ((pl.col(KIND).shift() == TOMBSTONE) & is_other).fill_null(False)
+    ordered = ordered.with_columns(begins.cum_sum().over(KEY_NUMBER).alias(_LIFE))
     for name in unsent.drop_nulls().explode().drop_nulls().unique():
         column = f"{OF_VERSION}{name}"
         if column not in everything.columns:
@@ -123,13 +125,6 @@ def upserts(everything: pl.DataFrame, altered: BoolArray, expired: BoolArray, *,
     new = everything[known:].filter(~expired[known:])
     revised = altered[:known] & ~expired[:known]
     return pl.concat([everything[:known].filter(revised), new]) if revised.any() else new
-
-
-def _life(moment: str) -> pl.Expr:
-    """How many tombstones of its key are before each version, without that of the same update."""
-    is_other = (pl.col(moment) != pl.col(moment).shift()).fill_null(True)
-    begins = (pl.col(KIND).shift() == TOMBSTONE) & is_other
-    return begins.fill_null(False).cum_sum().over(KEY_NUMBER).alias(_LIFE)
 
 
 def _last_in_life(condition: pl.Expr) -> pl.Expr:

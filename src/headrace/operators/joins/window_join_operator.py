@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
 
 from headrace.changelog import CHANGE
 from headrace.event_time.record import TimeBounds
-from headrace.operators.joins.matching import AllMatches, BoolArray, CandidateRows, Int64Array, RowPairs, concat_pairs
+from headrace.operators.joins.matching import AllMatches, CandidateRows, RowPairs, concat_pairs
 from headrace.operators.joins.stream_join_operator import RIGHT, TIME, JoinInput, StreamJoinOperator
-from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, has_closed, with_key_numbers
+from headrace.operators.rows import ARRIVAL, ROW_NUMBER, has_closed
 from headrace.operators.windows.aggregation import WINDOW
 from headrace.operators.windows.assigners import Windows
 from headrace.schemas import MOMENT
@@ -46,22 +48,16 @@ class WindowJoinOperator(StreamJoinOperator):
     late rows are accepted, a closed window still has all its rows, from which that can be derived.
     """
 
+    own_state: ClassVar[Mapping[str, pl.DataType]] = {PANE: pl.Int64()}
+    output_time = "window"
+    """A result's time is the last moment of its window."""
     strategy: AllMatches
     windows: Windows
-
-    @property
-    def output_time(self) -> str:
-        """A result's time is the last moment of its window."""
-        return "window"
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
         change = {CHANGE: pl.String()} if self.retracts else {}
         return {**self.columns.key, "window": WINDOW, **self.columns.left_schema, **self.columns.right_schema, **change}
-
-    @property
-    def _own_state(self) -> dict[str, pl.DataType]:
-        return {PANE: pl.Int64()}
 
     def _initial_state(self, times: pl.Series) -> dict[str, pl.Series]:
         return {PANE: times.to_frame(TIME).select(self.windows.pane(pl.col(TIME))).to_series()}
@@ -70,15 +66,13 @@ class WindowJoinOperator(StreamJoinOperator):
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
         """Close windows up to ``bounds.fire``, correct closed ones, and drop expired rows."""
-        arrived = self._arrived(state, partials, second)
-        rows = self._buffered(state, arrived)
-        output = self._output(rows, state.height, bounds)
+        rows, arrived = self._buffered(state, partials, second)
         expired = rows.select(self._expires <= bounds.fire).to_series().to_numpy()
         return Applied(
             rows[np.flatnonzero(~expired)] if expired.any() else rows,
             arrived[np.flatnonzero(~expired[state.height :])],
             pl.DataFrame([state[ARRIVAL]])[np.flatnonzero(expired[: state.height])],
-            output,
+            self._output(rows, state.height, bounds),
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
@@ -127,20 +121,10 @@ class WindowJoinOperator(StreamJoinOperator):
         """The rows as candidates within their windows: those of windows that closed before matched already."""
         ends, is_right = assigned[END].to_numpy(), assigned[RIGHT].to_numpy()
         is_new = assigned[NEW].to_numpy() | (ends > bounds.before)
-        keys = np.full(assigned.height, -1, dtype=np.int64)
-        by = (*self.key, END)
-        numbered = assigned.select(*by, ROW_NUMBER).with_columns(pl.Series(ROW_NUMBER, np.arange(assigned.height)))
-        triggers = np.flatnonzero(is_new & ~self._without_key(assigned))
-        if len(triggers):
-            found = with_key_numbers(numbered, by, of=numbered[triggers])
-            keys[found[ROW_NUMBER].to_numpy()] = found[KEY_NUMBER].to_numpy()
+        keys = self._key_numbers(assigned, (*self.key, END), is_new & ~self._without_key(assigned))
+        # A buffered row has matched if its window has a buffered row of the other side.
+        in_left, in_right = (np.isin(keys, keys[~is_new & side]) for side in (~is_right, is_right))
+        matched = ~is_new & (keys >= 0) & np.where(is_right, in_left, in_right)
         # Within a window time does not matter, and rows with a null key have key number -1.
         times, without_key = np.zeros_like(ends), np.zeros(assigned.height, dtype=np.bool_)
-        matched = _matched_before(keys, is_right, ~is_new)
         return CandidateRows(times, is_right, is_new, matched, ends - 1, without_key, keys)
-
-
-def _matched_before(keys: Int64Array, is_right: BoolArray, buffered: BoolArray) -> BoolArray:
-    """Which buffered rows share their window with a buffered row of the other side."""
-    right, left = np.unique(keys[buffered & is_right]), np.unique(keys[buffered & ~is_right])
-    return buffered & (keys >= 0) & np.where(is_right, np.isin(keys, left), np.isin(keys, right))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import polars as pl
 
@@ -14,6 +15,7 @@ from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.operators.rows import Rows, failed_rows, join_by_key
+from headrace.operators.step import LateRows, Step
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined, Due
 
@@ -82,11 +84,6 @@ class ChangelogInput:
     broadcast: bool = False
     late_output: str = "late_right"
 
-    @cached_property
-    def needs_before_images(self) -> bool:
-        """Whether an update needs its before image: it may move a row to another key, or rows have no identity."""
-        return not self.row_key or not set(self.key) <= set(self.row_key)
-
     @property
     def key(self) -> tuple[str, ...]:
         return self.rows.key
@@ -122,7 +119,9 @@ class ChangelogInput:
 
     @property
     def _lacks_before(self) -> pl.Expr:
-        if not self.needs_before_images or POSITION not in self.rows.schema:
+        # An update needs its before image where it may move a row to another key, or rows have no identity.
+        needed = not self.row_key or not set(self.key) <= set(self.row_key)
+        if not needed or POSITION not in self.rows.schema:
             return pl.lit(False)
         has_before = (pl.col(CHANGE) == UPDATE_BEFORE).any().over([*self.row_key, POSITION])
         return (pl.col(CHANGE) == UPDATE_AFTER) & ~has_before
@@ -142,11 +141,9 @@ class OrderedChanges:
 
     @property
     def dropped(self) -> int:
-        """Stale and repeated changes."""
         return self.stale + self.duplicates
 
     def last(self, key: Sequence[str]) -> pl.DataFrame:
-        """The last change of every key."""
         return self.changes.unique(list(key), keep="last", maintain_order=True)
 
 
@@ -188,7 +185,6 @@ class TombstoneRetention:
         return ~pl.col(IS_UPSERT) & passed
 
     def due(self, state: pl.DataFrame) -> Due:
-        """When the first tombstone expires."""
         if self.kept is None:
             return Due()
         first = state.select(pl.col(TIME).filter(~pl.col(IS_UPSERT)).min()).item()
@@ -229,9 +225,19 @@ def tombstone_retention(keep_deleted: Duration | None) -> TombstoneRetention:
     >>> str(tombstone_retention("1 week"))
     'the last position of each deleted key, until event time is 1 week behind its deletion'
     """
-    return TombstoneRetention(
-        None if keep_deleted is None else positive_microseconds(keep_deleted, argument="keep_deleted")
-    )
+    if keep_deleted is None:
+        return TombstoneRetention(None)
+    return TombstoneRetention(positive_microseconds(keep_deleted, argument="keep_deleted"))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ChangelogStep(Step):
+    """A step over changelogs, whose result is a changelog too."""
+
+    changelogs: ClassVar[tuple[int, ...]] = (0,)
+    late_rows = LateRows(never="changes are ordered by their positions, so none is late")
+    retracts = True
+    tombstones: TombstoneRetention
 
 
 @dataclass(frozen=True)
@@ -242,6 +248,7 @@ class ChangelogOperator:
     changelog: ChangelogInput
     """The input, the left one of two."""
     tombstones: TombstoneRetention
+    side_schemas: ClassVar[dict[str, dict[str, pl.DataType]]] = {}
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -251,11 +258,6 @@ class ChangelogOperator:
     def partial_schema(self) -> dict[str, pl.DataType]:
         return self.changelog.partial_schema
 
-    @property
-    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        """No change is late."""
-        return {}
-
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         return self.changelog.combine(rows, bounds)
 
@@ -263,5 +265,4 @@ class ChangelogOperator:
         return self.changelog.merge(partials)
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest moment at which a tombstone expires."""
         return self.tombstones.due(state)

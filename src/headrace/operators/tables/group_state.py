@@ -40,19 +40,16 @@ class GroupState:
 
     @cached_property
     def running_totals(self) -> tuple[RunningTotal, ...]:
-        """The running totals of a group."""
         plain = [each for each in self.aggregation.aggregates if not needs_value_counts(each)]
         return tuple(total for each in plain for total in running_totals(each, self.aggregation.schema))
 
     @cached_property
     def value_counts(self) -> tuple[ValueCounts, ...]:
-        """The value counts of a group."""
         counted = [each for each in self.aggregation.aggregates if needs_value_counts(each)]
         return value_counts(counted, self.aggregation.schema)
 
     @cached_property
     def parts(self) -> dict[str, pl.DataType]:
-        """The columns of the running totals."""
         return {name: dtype for total in self.running_totals for name, dtype in total.parts.items()}
 
     @cached_property
@@ -67,14 +64,12 @@ class GroupState:
 
     @cached_property
     def identity(self) -> tuple[str, ...]:
-        """Which group, value or row."""
         values = [each.column for each in self.value_counts]
         rows = [self.row_columns[name] for name in self.row_key if name not in self.aggregation.key]
         return (KIND, *self.aggregation.key, OF, *values, *rows)
 
     @cached_property
     def schema(self) -> dict[str, pl.DataType]:
-        """All columns of the state."""
         values = {each.column: each.dtype for each in self.value_counts}
         rows = {state: self.rows[name] for name, state in self.row_columns.items()}
         which = {KIND: pl.Int8(), **self.aggregation.keys, OF: pl.Int16()}

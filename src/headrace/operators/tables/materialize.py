@@ -25,7 +25,7 @@ from headrace.event_time.record import TimeBounds
 from headrace.graph import check_name
 from headrace.keys import key_argument, key_columns
 from headrace.operators.rows import Rows, join_by_key
-from headrace.operators.step import LateRows, Step, check_key
+from headrace.operators.step import check_key
 from headrace.operators.tables.changelog_input import (
     IS_UPSERT,
     LAST_CHANGE,
@@ -34,7 +34,7 @@ from headrace.operators.tables.changelog_input import (
     WEEK,
     ChangelogInput,
     ChangelogOperator,
-    TombstoneRetention,
+    ChangelogStep,
     check_primary_key,
     ordered_changes,
     table_columns,
@@ -46,14 +46,11 @@ _SOURCE, _ROW, _LIFE, _WAS_LIVE = "__source", "__row", "__life", "__was_live"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Materialize(Step):
+class Materialize(ChangelogStep):
     """The current table of a changelog."""
 
     kind = "materialize"
-    changelogs = (0,)
-    late_rows = LateRows(never="changes are ordered by their positions, so none is late")
 
-    tombstones: TombstoneRetention
     before_images: bool = False
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
@@ -69,10 +66,6 @@ class Materialize(Step):
         columns = {name: dtype for name, dtype in schema.items() if name not in CHANGELOG}
         changelog = ChangelogInput(Rows(self.name, self.key, time, dict(schema)), self.key, columns)
         return MaterializeOperator(self.name, changelog, self.tombstones, self.before_images)
-
-    @property
-    def retracts(self) -> bool:
-        return True
 
     @property
     def _identity(self) -> Mapping[str, object]:

@@ -178,12 +178,10 @@ class ValueCounts:
 
     @property
     def column(self) -> str:
-        """The state column of the values."""
         return f"__value.{self.number}"
 
     @cached_property
     def dtype(self) -> pl.DataType:
-        """The type of the values."""
         return self.aggregates[0].function.arguments[0].type(self.schema)
 
     def total(self, stored: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -231,7 +229,6 @@ def needs_value_counts(aggregate: Aggregate) -> bool:
 
 
 def check_retractable(step: str, aggregate: Aggregate) -> None:
-    """An aggregate of a table must be able to retract rows."""
     if not isinstance(aggregate.function, Count | CountDistinct | Sum | Average | Extreme):
         raise DefinitionError(
             "AGGREGATE_CANNOT_RETRACT",

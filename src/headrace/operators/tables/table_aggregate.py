@@ -15,12 +15,12 @@ from headrace.expressions import Aggregate, parse_aggregate
 from headrace.graph import check_name
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.rows import Rows
-from headrace.operators.step import LateRows, Step, check_key
+from headrace.operators.step import check_key
 from headrace.operators.tables.changelog_input import (
     CHANGELOG_COLUMNS,
     WEEK,
     ChangelogInput,
-    TombstoneRetention,
+    ChangelogStep,
     check_all_values_sent,
     check_primary_key,
     tombstone_retention,
@@ -34,15 +34,12 @@ from headrace.wheel.operator import Operator
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TableAggregate(Step):
+class TableAggregate(ChangelogStep):
     """Aggregates of a changelog; call ``.agg()`` before use."""
 
     kind = "table_aggregate"
-    changelogs = (0,)
-    late_rows = LateRows(never="changes are ordered by their positions, so none is late")
 
     row_key: tuple[str, ...]
-    tombstones: TombstoneRetention
     aggregates: tuple[Aggregate, ...] = ()
 
     def agg(self, *unnamed: object, **aggregates: object) -> Self:
@@ -87,10 +84,6 @@ class TableAggregate(Step):
         operator = TableAggregateOperator(self.name, changelog, self.tombstones, layout)
         _ = operator.output_schema, operator.state_schema  # checks the types before any data is read
         return operator
-
-    @property
-    def retracts(self) -> bool:
-        return True
 
     @property
     def _identity(self) -> Mapping[str, object]:

@@ -31,6 +31,8 @@ class TableAggregateOperator(ChangelogOperator):
     """Retracts rows from their groups and adds rows to them, as the changes of the table say."""
 
     layout: GroupState
+    output_time = CHANGED_AT
+    """The event time of a group's latest change in the batch."""
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -45,11 +47,6 @@ class TableAggregateOperator(ChangelogOperator):
     def output_schema(self) -> dict[str, pl.DataType]:
         aggregation = self.layout.aggregation
         return {**aggregation.keys, **aggregation.results, **CHANGELOG, CHANGED_AT: MOMENT}
-
-    @property
-    def output_time(self) -> str:
-        """The event time of a group's latest change in the batch."""
-        return CHANGED_AT
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Apply the changes, emit the groups that changed, and drop expired tombstones."""
@@ -67,7 +64,9 @@ class TableAggregateOperator(ChangelogOperator):
             changed.append(self.layout.state_rows(ROW, last))
         news = pl.concat(changed)
         rest = state.join(news, on=list(self.identity), how="anti", nulls_equal=True)
-        over = self.layout.is_empty | self._is_expired_tombstone(bounds)
+        over = self.layout.is_empty
+        if self.changelog.row_key:
+            over |= self.tombstones.expired(bounds).fill_null(False)
         upserts = news.filter(~over)
         return Applied(
             pl.concat([rest.filter(~over), upserts]),
@@ -83,9 +82,6 @@ class TableAggregateOperator(ChangelogOperator):
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         return super().due(state, bounds) if self.changelog.row_key else Due()
-
-    def _is_expired_tombstone(self, bounds: TimeBounds) -> pl.Expr:
-        return self.tombstones.expired(bounds).fill_null(False) if self.changelog.row_key else pl.lit(False)
 
     @cached_property
     def _row_identity(self) -> list[str]:

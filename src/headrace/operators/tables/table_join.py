@@ -15,12 +15,12 @@ from headrace.graph import check_name
 from headrace.keys import key_argument, key_columns
 from headrace.operators.joins.join_columns import JoinKey, OnColumns, join_key, joined_columns
 from headrace.operators.rows import Rows
-from headrace.operators.step import LateRows, Step, check_key
+from headrace.operators.step import check_key
 from headrace.operators.tables.changelog_input import (
     CHANGELOG_COLUMNS,
     WEEK,
     ChangelogInput,
-    TombstoneRetention,
+    ChangelogStep,
     check_all_values_sent,
     check_primary_key,
     table_columns,
@@ -31,29 +31,23 @@ from headrace.wheel.operator import Joined
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TableJoin(Step):
+class TableJoin(ChangelogStep):
     """A join of two changelogs."""
 
     kind = "table_join"
     changelogs = (0, 1)
-    late_rows = LateRows(never="changes are ordered by their positions, so none is late")
 
     on: JoinKey
     how: TableJoinHow
     left_key: tuple[str, ...]
     right_key: tuple[str, ...]
-    tombstones: TombstoneRetention
 
     @property
     def inputs(self) -> tuple[str, ...]:
         return ("left", "right")
 
     def bind(
-        self,
-        left: Mapping[str, pl.DataType],
-        left_time: str,
-        right: Mapping[str, pl.DataType],
-        right_time: str,
+        self, left: Mapping[str, pl.DataType], left_time: str, right: Mapping[str, pl.DataType], right_time: str
     ) -> Joined:
         for side, schema, key in (("left", left, self.left_key), ("right", right, self.right_key)):
             check_changelog(self.name, schema, side=f"{side} rows")
@@ -74,10 +68,6 @@ class TableJoin(Step):
             self.how,
             joined_columns(self.name, self.on, ours, theirs, own=CHANGELOG_COLUMNS),
         )
-
-    @property
-    def retracts(self) -> bool:
-        return True
 
     @property
     def _identity(self) -> Mapping[str, object]:

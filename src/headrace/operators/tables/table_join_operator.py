@@ -49,15 +49,13 @@ class TableDelta:
     removed_unknown: int
     """Removals of rows that were not there."""
 
-    @property
-    def before(self) -> pl.DataFrame:
-        """All rows before the batch."""
-        return pl.concat([self.unchanged, self.old])
+    def changed(self, *, after: bool) -> pl.DataFrame:
+        """Changed rows as they are after the batch, or as they were before it."""
+        return self.new if after else self.old
 
-    @property
-    def after(self) -> pl.DataFrame:
-        """All rows after the batch."""
-        return pl.concat([self.unchanged, self.new])
+    def rows(self, *, after: bool) -> pl.DataFrame:
+        """All rows after or before the batch."""
+        return pl.concat([self.unchanged, self.changed(after=after)])
 
 
 def table_delta(stored: pl.DataFrame, changes: pl.DataFrame, identity: Sequence[str]) -> TableDelta:
@@ -98,19 +96,13 @@ class JoinedView:
     right: tuple[str, ...]
     how: TableJoinHow
 
-    def removed(self, left: TableDelta, right: TableDelta) -> pl.DataFrame:
-        """Rows of the view before the batch that may be gone or different."""
-        pairs = [(left.old, right.before), (left.unchanged, right.old)]
-        return pl.concat([self._empty(left), *self._matches(pairs), *self._unmatched(left, right, after=False)])
-
-    def added(self, left: TableDelta, right: TableDelta) -> pl.DataFrame:
-        """Rows of the view after the batch that may be new or different."""
-        pairs = [(left.new, right.after), (left.unchanged, right.new)]
-        return pl.concat([self._empty(left), *self._matches(pairs), *self._unmatched(left, right, after=True)])
-
-    def _empty(self, left: TableDelta) -> pl.DataFrame:
+    def affected(self, left: TableDelta, right: TableDelta, *, after: bool) -> pl.DataFrame:
+        """Rows of the view after the batch that may be new or different, or those before it that they replace."""
         columns = (*self.on, *self.left, *self.right, TIME)
-        return pl.DataFrame(schema={name: left.unchanged.schema[name] for name in columns})
+        empty = pl.DataFrame(schema={name: left.unchanged.schema[name] for name in columns})
+        changed, others = left.changed(after=after), right.rows(after=after)
+        pairs = [(changed, others), (left.unchanged, right.changed(after=after))]
+        return pl.concat([empty, *self._matches(pairs), *self._unmatched(left, right, after=after)])
 
     def _matches(self, sides: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> Iterator[pl.DataFrame]:
         """Matching rows, in any order: no row of the view occurs twice."""
@@ -132,15 +124,14 @@ class JoinedView:
         self, table: TableDelta, other: TableDelta, ours: Sequence[str], missing: Sequence[str], *, after: bool
     ) -> pl.DataFrame:
         on = list(self.on)
-        now = other.after if after else other.before
-        changed = (table.new if after else table.old).select(*on, *ours, TIME)
+        changed = table.changed(after=after).select(*on, *ours, TIME)
         # An unchanged row is affected only where the first row of its key was added or the last one removed.
-        was, is_now = other.before.select(on).unique(), other.after.select(on).unique()
+        was, is_now = (other.rows(after=when).select(on).unique() for when in (False, True))
         turned = pl.concat([was.join(is_now, on=on, how="anti"), is_now.join(was, on=on, how="anti")])
-        when = other.last.join(turned, on=on, how="semi").group_by(on).agg(pl.col(TIME).max().alias(_OTHER_TIME))
+        turned_at = other.last.join(turned, on=on, how="semi").group_by(on).agg(pl.col(TIME).max().alias(_OTHER_TIME))
         affected = pl.concat([changed, table.unchanged.join(turned, on=on, how="semi").select(*on, *ours, TIME)])
-        unmatched = affected.join(now.select(on), on=on, how="anti")
-        unmatched = join_by_key(unmatched, when, on, how="left", maintain_order="left")
+        unmatched = affected.join(is_now if after else was, on=on, how="anti")
+        unmatched = join_by_key(unmatched, turned_at, on, how="left", maintain_order="left")
         nulls = [pl.lit(None, other.unchanged.schema[name]).alias(name) for name in missing]
         time = pl.max_horizontal(TIME, _OTHER_TIME).alias(TIME)
         return unmatched.with_columns(*nulls, time).select(*on, *self.left, *self.right, TIME)
@@ -158,6 +149,8 @@ class TableJoinOperator(ChangelogOperator):
     on: JoinKey
     how: TableJoinHow
     columns: JoinedColumns
+    output_time = CHANGED_AT
+    """The later event time of both rows."""
 
     @cached_property
     def view_key(self) -> tuple[str, ...]:
@@ -178,11 +171,6 @@ class TableJoinOperator(ChangelogOperator):
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
         return {**self.columns.schema, **CHANGELOG, CHANGED_AT: MOMENT}
-
-    @property
-    def output_time(self) -> str:
-        """The later event time of both rows."""
-        return CHANGED_AT
 
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
@@ -217,7 +205,6 @@ class TableJoinOperator(ChangelogOperator):
         )
 
     def _state_rows(self, changes: pl.DataFrame, *, right: bool) -> pl.DataFrame:
-        """Changes of one table as state rows."""
         if changes.is_empty():
             return pl.DataFrame(schema=self.state_schema)
         hashes = pl.Series(HASH, key_hash(changes, self.on.left), dtype=pl.Int64)
@@ -228,7 +215,7 @@ class TableJoinOperator(ChangelogOperator):
     def _output(self, left: TableDelta, right: TableDelta, bounds: TimeBounds) -> pl.DataFrame:
         """The changes of the view, all retractions first."""
         view = JoinedView(self.on.left, tuple(self.columns.left_schema), tuple(self.columns.right_schema), self.how)
-        removed, added = view.removed(left, right), view.added(left, right)
+        removed, added = (view.affected(left, right, after=after) for after in (False, True))
         key = list(self.view_key)
         removed = removed.with_columns(_change(removed, added, key, UPDATE_BEFORE, DELETE))
         added = added.with_columns(_change(added, removed, key, UPDATE_AFTER, INSERT))

@@ -40,12 +40,12 @@ def test_every_pair_within_the_bounds_is_found_however_far_times_are_apart(far: 
 
 def test_the_first_and_the_last_are_told_by_time_and_then_by_place() -> None:
     found = match_ranges(side((0, 10), (1, 10)), side((0, 12), (0, 11), (0, 12), (0, 11), (0, 99)), 0, 5)
-    assert found.first().tolist() == [1, -1]
-    assert found.last().tolist() == [2, -1]
+    assert found.one("first").tolist() == [1, -1]
+    assert found.one("last").tolist() == [2, -1]
 
 
 def test_nothing_belongs_to_a_side_without_rows() -> None:
-    assert match_ranges(side((0, 1)), side(), 0, 5).first().tolist() == [-1]
+    assert match_ranges(side((0, 1)), side(), 0, 5).one("first").tolist() == [-1]
     assert [places.tolist() for places in match_ranges(side(), side((0, 1)), 0, 5).pairs()] == [[], []]
 
 

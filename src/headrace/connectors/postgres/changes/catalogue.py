@@ -134,7 +134,6 @@ def dropped(table: str) -> TableAltered:
 
 
 def renamed(table: str, now: str) -> TableAltered:
-    """The error for a table that has another name."""
     return TableAltered(SCHEMA_CHANGED, f"table {table} was renamed to {now}. {START_OVER}")
 
 

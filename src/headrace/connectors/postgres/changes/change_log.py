@@ -65,7 +65,6 @@ class LogEntry:
     """The last known columns of tables whose columns differ from those at the beginning of the log."""
 
     def rows_of(self, table: str) -> int:
-        """How many rows of a table it has."""
         return sum(file.rows for file in self.files if file.table == table)
 
     def alters(self, table: str) -> bool:
@@ -180,7 +179,6 @@ class LogWriter:
         return files
 
     def discard(self) -> None:
-        """Remove the files."""
         for file in self._open:
             file.discard()
 

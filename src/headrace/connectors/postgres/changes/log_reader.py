@@ -27,14 +27,7 @@ from headrace.connectors.base.decoding import (
 from headrace.connectors.base.decoding import POSITION as ROW
 from headrace.connectors.base.source import cap_of
 from headrace.connectors.postgres.changes.catalogue import SCHEMA_CHANGED, START_OVER, SourceColumn
-from headrace.connectors.postgres.changes.change_log import (
-    KIND,
-    PLACE,
-    UNSENT,
-    ChangeLog,
-    LogEntry,
-    LogFile,
-)
+from headrace.connectors.postgres.changes.change_log import KIND, PLACE, UNSENT, ChangeLog, LogEntry, LogFile
 from headrace.connectors.postgres.changes.landing import open_log, read_failure
 from headrace.connectors.postgres.changes.text_values import parse_values, unreadable
 from headrace.errors import HeadraceError
@@ -61,13 +54,6 @@ class ChangeLogSource(DataSource):
         return ChangeLogStream(
             self.options["source"], self.options["table"], Path(self.options["folder"]), Path(self.options["caps"])
         )
-
-
-class EntryRange(InputPartition):
-    """Consecutive entries, for one task."""
-
-    def __init__(self, first: int, until: int) -> None:
-        super().__init__((first, until))
 
 
 class ChangeLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -139,10 +125,10 @@ class ChangeLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for number in range(first, int(end["entry"])):
             rows += self._entry(log, number).rows_of(self._table)
             if rows >= ROWS_PER_TASK:
-                ranges.append(EntryRange(first, number + 1))
+                ranges.append(InputPartition((first, number + 1)))
                 first, rows = number + 1, 0
         if first < int(end["entry"]):
-            ranges.append(EntryRange(first, int(end["entry"])))
+            ranges.append(InputPartition((first, int(end["entry"]))))
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
@@ -176,8 +162,10 @@ class ChangeLogReader:
         for file in entry.files:
             if file.table == self.table:
                 self._check_columns(file, then)
-                yield from self._file(log, file, first)
-                first += file.rows
+                with pq.ParquetFile(log.data(file)) as parquet:
+                    for batch in parquet.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False):
+                        yield self._rows(pl.DataFrame(batch), file, first)
+                        first += batch.num_rows
         added = sorted(set(entry.altered.get(self.table, ())) - then.keys())
         if added:
             detail = f"table {self.table} now has a column {', '.join(added)}, which is not read. {START_OVER}"
@@ -185,12 +173,6 @@ class ChangeLogReader:
             behind += 1
         if self.table in entry.truncated:
             yield self._truncated(behind, entry.truncated[self.table])
-
-    def _file(self, log: ChangeLog, file: LogFile, first: int) -> Iterator[Decoded]:
-        with pq.ParquetFile(log.data(file)) as parquet:
-            for batch in parquet.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False):
-                yield self._rows(pl.DataFrame(batch), file, first)
-                first += batch.num_rows
 
     def _rows(self, texts: pl.DataFrame, file: LogFile, first: int) -> Decoded:
         places = {column.name: str(number) for number, column in enumerate(file.columns)}

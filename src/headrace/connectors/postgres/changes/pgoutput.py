@@ -96,7 +96,12 @@ def parse_message(message: bytes) -> Message | None:
         case b"I":
             return Insert(_OID.unpack_from(message, 1)[0], _row(message, 6)[0])
         case b"U":
-            return _update(message)
+            kind, old, at = message[5], None, 6
+            if kind in (_KEY, _OLD):
+                old, _, at = _row(message, at)
+                at += 1
+            new, unsent, _ = _row(message, at)
+            return Update(_OID.unpack_from(message, 1)[0], new, unsent, old, kind == _OLD)
         case b"D":
             return Delete(_OID.unpack_from(message, 1)[0], _row(message, 6)[0])
         case b"B":
@@ -112,15 +117,6 @@ def parse_message(message: bytes) -> Message | None:
             return Truncate(tuple(_OID.unpack_from(message, 6 + 4 * each)[0] for each in range(count)))
         case _:
             return None
-
-
-def _update(message: bytes) -> Update:
-    kind, old, at = message[5], None, 6
-    if kind in (_KEY, _OLD):
-        old, _, at = _row(message, at)
-        at += 1
-    new, unsent, _ = _row(message, at)
-    return Update(_OID.unpack_from(message, 1)[0], new, unsent, old, kind == _OLD)
 
 
 def _row(message: bytes, at: int) -> tuple[Values, tuple[int, ...], int]:

@@ -170,9 +170,8 @@ class ReplicationFeed:
         if end:
             # Before anything may be discarded. The catalogue is newer than all that was read, so a gap shows here.
             self._slot.check_published(connection, self._metadata)
-        if end > self._reached():
-            write_durably(self._log.folder / PASSED, str(end))
-        if end:
+            if end > self._reached():
+                write_durably(self._log.folder / PASSED, str(end))
             self._slot.advance(connection, end)
         self._clean(self._log)
         return recorder.end or upto

@@ -176,8 +176,7 @@ class ReplicationSlot:
             raise HeadraceError("SOURCE_REFUSED", f"{place} is a standby, without slots. Name its primary in dsn=.")
         if not allowed:
             raise HeadraceError(
-                "SOURCE_REFUSED",
-                f'{place}: user {user!r} may not read changes. Run ALTER ROLE "{user}" REPLICATION.',
+                "SOURCE_REFUSED", f'{place}: user {user!r} may not read changes. Run ALTER ROLE "{user}" REPLICATION.'
             )
 
     def publish(self, connection: PgConnection, tables: Sequence[SourceTable]) -> None:

@@ -23,11 +23,7 @@ from headrace.connectors.base.gate import Gate
 from headrace.connectors.base.source import CAPS, LANDING, add_source
 from headrace.connectors.postgres.changes.catalogue import SourceTable, find_table, full_name, split_name
 from headrace.connectors.postgres.changes.landing import Retention, read_metadata
-from headrace.connectors.postgres.changes.log_reader import (
-    FORMAT,
-    ChangeLogReader,
-    ChangeLogSource,
-)
+from headrace.connectors.postgres.changes.log_reader import FORMAT, ChangeLogReader, ChangeLogSource
 from headrace.connectors.postgres.changes.replication import ReplicationFeed
 from headrace.connectors.postgres.changes.slot import ReplicationSlot
 from headrace.connectors.postgres.connection import PgConnection, PostgresServer, startup_error
@@ -120,7 +116,9 @@ def read_postgres_changes(
             "all its tables in one call, as tables=['orders', 'customers'], or give each call its own slot.",
         )
     replication_slot = ReplicationSlot(PostgresServer(dsn, password), slot, publication or slot)
-    sources = {table: _source_name(name, table, alone=isinstance(tables, str)) for table in names}
+    sources = {table: re.sub(r"\W", "_", split_name(table)[1]) for table in names}
+    if name is not None:
+        sources = {table: name if table == tables else f"{name}_{own}" for table, own in sources.items()}
     reading = SlotSources(active_graph(), replication_slot, sources, on_truncate)
     found = reading.find_tables([table for table in names if table not in declared])
     feed = reading.feed(Retention(age, reading.readers, retention_bytes))
@@ -195,7 +193,6 @@ class SlotSources:
         )
 
     def _check(self, table: str, columns: Mapping[str, pl.DataType]) -> None:
-        """Find problems before the first batch."""
         metadata = read_metadata(self.folder)
         with self._connection() as connection:
             self.slot.check_server(connection)
@@ -241,8 +238,3 @@ def _check_tables(names: Sequence[str], declared: Mapping[str, str], on_truncate
             f"read_postgres_changes: tables={list(names)!r} must name at least one table, each once, and schema= only "
             "columns of these tables, as in schema={'orders': 'id BIGINT, ...'}.",
         )
-
-
-def _source_name(name: str | None, table: str, *, alone: bool) -> str:
-    own = re.sub(r"\W", "_", split_name(table)[1])
-    return own if name is None else name if alone else f"{name}_{own}"

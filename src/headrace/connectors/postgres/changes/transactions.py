@@ -17,7 +17,6 @@ from headrace.connectors.postgres.changes.pgoutput import (
     Relation,
     Truncate,
     Update,
-    Values,
     parse_message,
 )
 
@@ -142,14 +141,11 @@ class _TableBuffer:
         for column in set(change.unsent).intersection(sent):
             new[column] = old[column]  # type: ignore[index]  # there is an old row where something of it was sent
         unsent = [self._names[column] for column in change.unsent if column not in sent] or None
-        moved = old is not None and self._has_moved(old, new)
+        moved = old is not None and any(old[column] != new[column] for column in self._key)
         # A key that is stored out of line (TOAST) is sent even when unchanged; that is not an old row.
         if old is not None and (moved or change.whole):
             self.rows.append((DELETE if moved else UPDATE_BEFORE, *head, None, *old))
         self.rows.append((INSERT if moved else UPDATE_AFTER, *head, unsent, *new))
-
-    def _has_moved(self, old: Values, new: Values) -> bool:
-        return any(old[column] != new[column] for column in self._key)
 
 
 def text_frame(rows: list[Row], columns: int, kind: pl.DataType = BYTES) -> pl.DataFrame:
