@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
@@ -82,15 +83,15 @@ class Sink(Protocol):
         """Write a batch by running the frame exactly once, and store a mark with its rows."""
 
 
-class DriverSink:
+class DriverSink(ABC):
     """A sink of Headrace that the driver writes to, with the defaults for what it need not declare."""
 
     __slots__ = ()
 
     @property
+    @abstractmethod
     def guarantee(self) -> Guarantee:
         """What the sink guarantees when a batch is written again after a crash."""
-        raise NotImplementedError
 
     @property
     def why(self) -> str | None:
@@ -102,12 +103,12 @@ class DriverSink:
         """What the sink does with changes."""
         return "log"
 
-    def prepare(self, frame: DataFrame) -> None:
+    def prepare(self, frame: DataFrame) -> None:  # noqa: B027 - most sinks have nothing to prepare
         """Before the first batch: fail if rows with the frame's columns cannot be written."""
 
+    @abstractmethod
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
         """Write a batch by running the frame exactly once, and store a mark with its rows."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, repr=False)
