@@ -176,7 +176,6 @@ class MissingHeartbeat(KeyedProcess):
         self.gap = gap
 
     def on_row(self, row: Any, context: Any) -> None:
-        """A heartbeat."""
         self.last.set(context.time)
         context.set_timer("silence", after=self.gap)
 

@@ -63,15 +63,12 @@ def decode(kind: type[T], raw: Any) -> T:
     return decoded
 
 
-def _same(raw: Any) -> Any:
-    return raw
-
-
 @cache
 def _decoder(kind: Any) -> Callable[[Any], Any]:
     """The function that decodes a type, made once: a history has many lines."""
-    if is_dataclass(kind):
-        return _dataclass_decoder(kind)
+    if isinstance(kind, type) and is_dataclass(kind):
+        known = {name: (field, _decoder(hint)) for field, (name, hint) in _fields(kind).items()}
+        return lambda raw: kind(**{field: read(raw[name]) for name, (field, read) in known.items() if name in raw})
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         inner = _decoder(next(each for each in arguments if each is not NoneType))
@@ -85,17 +82,7 @@ def _decoder(kind: Any) -> Callable[[Any], Any]:
     if isinstance(origin, type) and issubclass(origin, Mapping):
         key, value = arguments[0], _decoder(arguments[1])
         return lambda raw: {key(name): value(each) for name, each in raw.items()}
-    return _same
-
-
-def _dataclass_decoder(kind: Any) -> Callable[[Any], Any]:
-    known = {name: (field, _decoder(hint)) for field, (name, hint) in _fields(kind).items()}
-
-    def decoder(raw: Any) -> Any:
-        given = ((known[name], value) for name, value in raw.items() if name in known)
-        return kind(**{field: read(value) for (field, read), value in given})
-
-    return decoder
+    return lambda raw: raw
 
 
 @cache

@@ -207,19 +207,21 @@ class ExpressionParser:
             return self._elapsed(node)
         function = _STEP_FUNCTIONS.get(type(node))
         inner = node if function is None else node.this
-        if function is None and not self._is_of_one_step(node):
+        columns = list(inner.find_all(exp.Column))
+        owners = {self._owner(column) for column in columns}
+        of_one_step = len(owners) == 1 and None not in owners
+        # What reads one step's last row alone can be computed with that row.
+        if function is None and not (of_one_step and all(isinstance(part, _NULL_IN_NULL_OUT) for part in node.walk())):
             return None
         if function is not None and any(node.args.get(name) for name in node.args if name not in ("this", "big_int")):
             raise _unsupported(self.text, f"'{_sql(node)}'", f"Of a step, use one of {SUPPORTED_STEP_VALUES}.")
         if function == "count" and isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star):
             step = self._known_step(inner.table)
             return nodes.StepValue(f"count({step}.*)", "count", step, None)
-        columns = list(inner.find_all(exp.Column))
-        owners = {self._owner(column) for column in columns}
         for column in columns:
             if len(column.parts) > 1:
                 self._known_step(column.parts[0].name)
-        if len(owners) != 1 or None in owners:
+        if not of_one_step:
             raise DefinitionError(
                 "STEP_MISSING",
                 f"'{self.text}': '{_sql(node)}' must name exactly one step, as in {SUPPORTED_STEP_VALUES}. "
@@ -248,13 +250,6 @@ class ExpressionParser:
         """The step whose rows a column is read of, or None for the current row."""
         first = column.parts[0].name
         return first if len(column.parts) > 1 and first in self.steps else None
-
-    def _is_of_one_step(self, node: exp.Expr) -> bool:
-        """Whether a tree reads one step's last row alone, so that it can be computed with that row."""
-        if not all(isinstance(part, _NULL_IN_NULL_OUT) for part in node.walk()):
-            return False
-        owners = {self._owner(column) for column in node.find_all(exp.Column)}
-        return len(owners) == 1 and None not in owners
 
 
 def wrong_type(text: str, part: str, reason: str, advice: str) -> DefinitionError:

@@ -45,15 +45,14 @@ def hot_key_findings(graph: Graph, checkpoint: Path) -> list[Finding]:
 
 
 def _finding(step: StepDefinition, hot: HotKey) -> Finding:
-    is_costly = False
+    divided = step.spread is not None and step.spread > 1
     if step.combines:
         advice = "Its rows are combined before the shuffle, so this costs little."
-    elif step.spread is not None and step.spread > 1:
+    elif divided:
         advice = "Its rows are divided over several tasks."
     else:
-        is_costly = True
         way_out = "Use a finer key" if step.spread is None else "Use spread=... to divide them over several tasks"
         advice = f"Its rows cannot be combined before the shuffle, so one task has them all. {way_out}."
     key = ", ".join(map(repr, hot.key))
     message = f"step {step.name!r}: key {key} had about {hot.share:.0%} of a recent batch's rows. {advice}"
-    return Finding("HOT_KEY", "warning" if is_costly else "note", step.name, message)
+    return Finding("HOT_KEY", "note" if step.combines or divided else "warning", step.name, message)

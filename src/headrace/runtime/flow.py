@@ -22,7 +22,7 @@ from headrace.reports import BatchReports
 from headrace.runtime.broadcast_tables import broadcast_tables
 from headrace.runtime.checkpoint import Lease, brings_rows, partitions
 from headrace.runtime.modes import Mode, Throttle
-from headrace.runtime.outputs import FlowOutputs
+from headrace.runtime.outputs import BatchOutputs, FlowOutputs
 from headrace.runtime.planner import Planner, Writing
 from headrace.storage import write_durably
 from headrace.wheel.task import PROPERTY, TABLES, property_text, take_reports
@@ -35,6 +35,16 @@ WATCH_SECONDS = 0.05
 KEPT_TICKS = 100
 CLAIMED_SECONDS = 20 * 3600.0
 """Kafka forgets the marks of a writer that is quiet for days, so they are renewed daily."""
+
+
+def _topology(graph: Graph, node: FlowNode) -> Topology:
+    return Topology(
+        {name: graph.sources[name].time for name in node.sources if graph.sources[name].time is not None},
+        {name: tuple(map(graph.time_node, graph.steps[name].inputs)) for name in graph.stateful(node.steps)},
+        {name: cap for name in node.sources if (cap := graph.sources[name].cap) is not None},
+        frozenset(name for name in node.sources if graph.sources[name].divided),
+        {name: graph.steps[name].step.holdback for name in node.steps},
+    )
 
 
 class Flow:
@@ -59,13 +69,6 @@ class Flow:
         self.failure: BaseException | None = None
         flow_id = check_identity(self.folder, identity_of(graph, node))
         self._outputs = FlowOutputs(graph, node, spark, self.folder, flow_id, lease)
-        topology = Topology(
-            {name: graph.sources[name].time for name in node.sources if graph.sources[name].time is not None},
-            {name: tuple(map(graph.time_node, graph.steps[name].inputs)) for name in graph.stateful(node.steps)},
-            {name: cap for name in node.sources if (cap := graph.sources[name].cap) is not None},
-            frozenset(name for name in node.sources if graph.sources[name].divided),
-            {name: graph.steps[name].step.holdback for name in node.steps},
-        )
         endless = [name for name in node.sources if graph.sources[name].fingerprint["kind"] == "generator"]
         if mode.drain and endless:
             raise HeadraceError(
@@ -76,7 +79,7 @@ class Flow:
         writing = Writing(flow_id.generation, lease.epoch, self._outputs.writers)
         log = FileBatchLog(self.folder / "log")
         self._tables = broadcast_tables(self.folder / TABLES, [graph.steps[name].step for name in node.steps])
-        keeper = TimeKeeper(topology, clock, interval=mode.interval, is_away=self._is_away)
+        keeper = TimeKeeper(_topology(graph, node), clock, interval=mode.interval, is_away=self._is_away)
         self.planner = Planner(keeper, log, writing=writing, complete=self._tables.complete)
         if self.planner.drained:
             raise HeadraceError(
@@ -236,7 +239,7 @@ class Flow:
         shutil.rmtree(side_folder, ignore_errors=True)
         text = property_text(record, flow=self.node.name, side_folder=str(side_folder))
         self._spark.sparkContext.setLocalProperty(PROPERTY, text)
-        outputs = self._outputs.of(record, self.planner.marks)
+        outputs = BatchOutputs(self._outputs, record, self.planner.marks)
         outputs.write_main(frame)
         computed = time.monotonic()
         reports = take_reports(self._graph.reports.value, flow=self.node.name, batch=batch)

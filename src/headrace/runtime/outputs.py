@@ -118,10 +118,6 @@ class FlowOutputs:
         frame = side_frame(self.spark, list(files), self.graph.steps[side.step].side_outputs[side.name])
         return frame if side.function is None else side.function(frame)
 
-    def of(self, record: BatchRecord, marks: Mapping[str, Mapping[int, int]]) -> BatchOutputs:
-        """The outputs of one batch, ready to be written."""
-        return BatchOutputs(self, record, marks)
-
 
 @dataclass(slots=True)
 class BatchOutputs:
@@ -154,13 +150,11 @@ class BatchOutputs:
         for step in flow.node.steps:
             self._write_letters(f"{step}.{DEAD_LETTERS}", reports.side_files(DEAD_LETTERS, step=step))
             for name in flow.graph.steps[step].side_outputs:
-                files = reports.side_files(name, step=step)
                 chosen = [(output, side) for output, side in sinked if (side.step, side.name) == (step, name)]
-                if not files:
-                    continue
-                for output, side in chosen or [self._unsinked(step, name)]:
-                    frame = flow.side_frame(side, list(files))
-                    self._write_rows(output, frame, files, counted=side.function is None)
+                if files := reports.side_files(name, step=step):
+                    for output, side in chosen or [self._unsinked(step, name)]:
+                        frame = flow.side_frame(side, list(files))
+                        self._write_rows(output, frame, files, counted=side.function is None)
 
     def _unsinked(self, step: str, name: str) -> tuple[SinkedOutput, SideOutput]:
         """A side output without sinks of its own, which is kept in the checkpoint's folder."""

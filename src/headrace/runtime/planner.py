@@ -82,13 +82,9 @@ class Planner:
                 "the flow was drained: all its windows were closed at the end of time, so any further row would be "
                 "late. Start with a new checkpoint.",
             )
+        decided = self.time.decide(batch, drain=drain)
         writing = self._writing
-        return replace(
-            self.time.decide(batch, drain=drain),
-            generation=writing.generation,
-            writers=writing.writers,
-            epoch=writing.epoch,
-        )
+        return replace(decided, generation=writing.generation, writers=writing.writers, epoch=writing.epoch)
 
     def conclude(
         self, record: BatchRecord, reports: BatchReports, marks: Mapping[str, Mapping[int, int]] = NO_MARKS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal
@@ -65,14 +65,6 @@ def bits(mask: int) -> Iterator[int]:
         lowest = mask & -mask
         yield lowest
         mask ^= lowest
-
-
-def _guard_text(guard: Guard, names: Sequence[str]) -> str:
-    alternatives = [
-        " and ".join(("" if bit & wanted else "not ") + names[bit.bit_length() - 1] for bit in bits(wanted | unwanted))
-        for wanted, unwanted in guard
-    ]
-    return " or ".join(alternatives) if guard else "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +167,14 @@ class Automaton:
         return f"{state.step}{'' if state.kind == 'step' else f' ({state.kind})'}{stops}"
 
     def _text(self, transition: Transition) -> str:
-        guard = _guard_text(transition.guard, self.names)
+        guard = " or ".join(
+            " and ".join(
+                ("" if bit & wanted else "not ") + self.names[bit.bit_length() - 1] for bit in bits(wanted | unwanted)
+            )
+            for wanted, unwanted in transition.guard
+        )
+        if transition.guard == NEVER:
+            guard = "never"
         return f"{transition.action} if {guard}" if guard else transition.action
 
 

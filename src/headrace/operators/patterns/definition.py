@@ -232,7 +232,8 @@ class PatternDefinition:
             own = name.rsplit(" ")[-1]
             before = everything[: everything.index(own) + 1]
             limit = max((order[each] for each in before if each in order), default=-1)
-            together = self._same_group(own)
+            groups = ({str(each.step) for each in element.steps()} for element in self.elements if element.group)
+            together = next((names for names in groups if own in names), set())
             for step in sorted(condition.steps()):
                 if order[step] > limit and step not in together:
                     raise wrong(
@@ -240,13 +241,6 @@ class PatternDefinition:
                         f"the condition of {name!r}, '{condition.text}', reads step {step!r}, which has no rows by "
                         f"then. Move the condition to {step!r}.",
                     )
-
-    def _same_group(self, step: str) -> set[str]:
-        for element in self.elements:
-            names = {str(each.step) for each in element.steps()}
-            if element.group and step in names:
-                return names
-        return set()
 
 
 def _neighbours(elements: tuple[Element, ...]) -> Iterator[tuple[Element, Element]]:

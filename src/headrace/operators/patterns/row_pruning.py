@@ -28,15 +28,13 @@ class RowPruning:
     """The least number of rows in a match."""
 
     @cached_property
-    def _starting(self) -> int:
-        """The conditions of rows that may begin a match."""
-        return TransitionTable(self.automaton).relevant[START]
+    def _table(self) -> TransitionTable:
+        return TransitionTable(self.automaton)
 
     @cached_property
     def _fragile(self) -> bool:
         """Whether a row that meets no condition ends every partial match, as when all follows directly."""
-        table = TransitionTable(self.automaton)
-        return all(table.compute(state, 0) == () for state in range(1, len(self.automaton.states)))
+        return all(self._table.compute(state, 0) == () for state in range(1, len(self.automaton.states)))
 
     def needed(self, key: _Numbers, time: _Numbers, hits: _Numbers, living: _Mask) -> _Mask:
         """Whether each row is needed, given rows by key in order, and which keys have partial matches."""
@@ -48,7 +46,7 @@ class RowPruning:
         after_empty = np.r_[False, empty[:-1]] & ~first_of_key
         first_of_run = first_of_key | after_empty if self._fragile else first_of_key
         run_begin = np.maximum.accumulate(np.where(first_of_run, place, 0))
-        begins = hits & self._starting != 0
+        begins = hits & self._table.relevant[START] != 0
         needed = np.maximum.accumulate(np.where(begins, place, -1)) >= run_begin
         if self._fragile and not self.automaton.limits:
             needed &= ~self._too_short(time, begins, empty, np.flatnonzero(first_of_run))
