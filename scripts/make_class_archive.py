@@ -65,7 +65,7 @@ def start_session(archive: Path, folder: str) -> SparkSession:
 def run_small_query(spark: SparkSession, folder: str) -> None:
     spark.range(100).selectExpr("id", "cast(id AS STRING) AS name").write.parquet(f"{folder}/in")
 
-    def write(batch: DataFrame, number: int) -> None:
+    def write(batch: DataFrame, _: int) -> None:
         batch.write.mode("append").parquet(f"{folder}/out")
         batch.collect()
 
@@ -95,7 +95,7 @@ def main() -> None:
     archive = Path(sys.argv[1]).absolute()
     unfinished = archive.with_suffix(".unfinished")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nothing:
+    with tempfile.TemporaryDirectory() as folder, Path(os.devnull).open("w") as nothing:
         os.environ["SPARK_LOCAL_DIRS"] = folder
         # The JVM inherits both, and what it says is of no use to whoever runs the set-up.
         os.dup2(nothing.fileno(), sys.stdout.fileno())

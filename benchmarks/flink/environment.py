@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
 import tomllib
@@ -79,7 +78,7 @@ def _jar(folder: Path, coordinate: str, checksum: str) -> Path:
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
         work = folder / "unfinished"
-        os.replace(_fetched(coordinate, work), place)
+        _fetched(coordinate, work).replace(place)
         shutil.rmtree(work)
     if _sum(place) != checksum:
         place.unlink()

@@ -73,7 +73,7 @@ def _lookup_rate(spark: SparkSession, folder: Path, rows: int) -> float:
 def _loop_rate(spark: SparkSession, folder: Path, rows: int) -> float:
     seconds = CALL_SECONDS
 
-    def ask(row: Row) -> None:
+    def ask(_: Row) -> None:
         time.sleep(seconds)
 
     _drop(folder / "rows", WARM_ROWS)

@@ -95,8 +95,7 @@ class CountingOnSpark(StatefulProcessor):
             if at < watermark:
                 continue
             n += 1
-            if at > last:
-                last = at
+            last = max(last, at)
             if n % TOLD == 0:
                 yield Row(k=key[0], n=n, silent_at=None)
         due = max(set_for, last + self._silence)

@@ -109,7 +109,7 @@ class CountAndSum(StatefulProcessor):
         """Nothing to release."""
 
 
-def run_python_state(spark: SparkSession, order: Order, done: Callable[[], None]) -> None:
+def run_python_state(spark: SparkSession, order: Order, _done: Callable[[], None]) -> None:
     """Spark's ``transformWithState`` in Python; ends of windows come as numbers, cheaper for Python than timestamps."""
     end = F.unix_millis(F.window("ts", "1 hour").getField("end"))
     rows = _read(spark, order).select("k", "v", end.alias("end"))
@@ -119,7 +119,7 @@ def run_python_state(spark: SparkSession, order: Order, done: Callable[[], None]
     _run(counts.withColumn("end", F.timestamp_millis("end")), order)
 
 
-def run_native(spark: SparkSession, order: Order, done: Callable[[], None]) -> None:
+def run_native(spark: SparkSession, order: Order, _done: Callable[[], None]) -> None:
     """Spark's own aggregation, compiled on the JVM."""
     counts = (
         _read(spark, order)

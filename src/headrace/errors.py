@@ -27,9 +27,9 @@ class HeadraceError(Exception):
 
 
 def reported(error: BaseException) -> HeadraceError | None:
-    """The Headrace error inside an error that Spark raised for another process.
+    r"""The Headrace error inside an error that Spark raised for another process.
 
-    >>> reported(RuntimeError("Traceback ...\\nheadrace.errors.HeadraceError: [FENCED] a newer driver writes.\\n"))
+    >>> reported(RuntimeError("Traceback ...\nheadrace.errors.HeadraceError: [FENCED] a newer driver writes.\n"))
     HeadraceError('[FENCED] a newer driver writes.')
     """
     found = _REPORTED.search(str(error))
@@ -40,6 +40,13 @@ class DefinitionError(HeadraceError):
     """A mistake in a pipeline's definition, raised before any data is read.
 
     The message ends with the line of the user's code that caused it.
+
+    >>> import headrace as hr
+    >>> try:
+    ...     hr.tumbling("hourly", size="an hour", key="account")
+    ... except hr.DefinitionError as error:
+    ...     print(error.id)
+    DURATION_UNREADABLE
     """
 
     def __init__(self, id: str, message: str) -> None:

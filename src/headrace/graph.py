@@ -263,6 +263,7 @@ def tagged_node(column: StructField) -> NodeId:
 
 
 def check_name(what: str, name: str) -> None:
+    """Refuse a name that cannot be part of file and state names."""
     if _NAME.fullmatch(name) is None:
         raise DefinitionError(
             "NAME_INVALID",

@@ -26,8 +26,8 @@ def local_path(path: str) -> Path | None:
     True
     """
     if path.startswith("file:"):
-        given = re.sub("^file:(//[^/]*)?", "", path)
-        return Path(given if os.path.exists(given) else unquote(given))
+        given = Path(re.sub("^file:(//[^/]*)?", "", path))
+        return given if given.exists() else Path(unquote(str(given)))
     return None if "://" in path else Path(path)
 
 
@@ -53,7 +53,7 @@ def write_durably(file: Path, text: str) -> None:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
-    os.replace(unfinished, file)
+    unfinished.replace(file)
     sync_folder(file.parent)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -64,13 +65,11 @@ def test_a_flow_with_several_outputs_runs_its_plan_once_and_ends_with_a_drain(pl
 
     def counting(frame: DataFrame) -> DataFrame:
         def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            import os
             import uuid
 
             for batch in batches:
                 for identity in batch.column("id").to_pylist():
-                    with open(os.path.join(folder, f"{identity}-{uuid.uuid4().hex}"), "w"):
-                        pass
+                    (Path(folder) / f"{identity}-{uuid.uuid4().hex}").touch()
                 yield batch
 
         return frame.mapInArrow(count, frame.schema)
@@ -175,17 +174,15 @@ def test_a_task_that_fails_after_its_state_is_computed_is_tried_again_without_co
         number = batch.batch
 
         def fail_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            import os
-
             from pyspark import TaskContext
 
             # All input is taken first, so the state of every key group has been computed.
             taken = list(batches)
             context = TaskContext.get()
             assert context is not None
-            marker = os.path.join(markers, f"{number}-{context.partitionId()}.failed")
-            if not os.path.exists(marker):
-                open(marker, "w").close()
+            marker = Path(markers) / f"{number}-{context.partitionId()}.failed"
+            if not marker.exists():
+                marker.touch()
                 raise RuntimeError("the first attempt fails")
             yield from taken
 

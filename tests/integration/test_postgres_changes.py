@@ -57,10 +57,11 @@ def _started(new: Callable[[], ReplicationFeed]) -> ReplicationFeed:
         feed = new()
         try:
             feed.start()
-            return feed
         except hr.HeadraceError as problem:
             if problem.id != "SOURCE_UNREACHABLE":
                 raise
+        else:
+            return feed
 
 
 def _write(dsn: str, table: str, seed: int, stop: threading.Event, keys: range) -> None:

@@ -44,7 +44,7 @@ def spend(spark: SparkSession, root: str, size: str, files_per_batch: int) -> No
 
 def crash(marker: str, group: int) -> None:
     """Leave proof that this point was reached, then end the whole process group without any clean-up."""
-    with open(marker, "w", encoding="utf-8") as stream:
+    with Path(marker).open("w", encoding="utf-8") as stream:
         stream.flush()
         os.fsync(stream.fileno())
     os.killpg(group, signal.SIGKILL)

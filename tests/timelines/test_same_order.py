@@ -1,5 +1,4 @@
-"""A batch that runs again gives its rows in the order in which it gave them, whatever the keys: what follows may take
-rows of equal times in that order."""
+"""A batch that runs again gives its rows in the same order, whatever the keys: what follows may depend on it."""
 
 from __future__ import annotations
 

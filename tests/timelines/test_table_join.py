@@ -192,7 +192,7 @@ def test_the_view_is_the_same_whichever_table_comes_first_and_a_crash_between_ch
         "left": [seen("update_before", 1, "a", 10, None), seen("update_after", 1, "a", 10, "Rome")],
         "right": [seen("delete", None, "a", None, "Rome"), both],
     }
-    stands = how == "full" or how == first
+    stands = how in ("full", first)
     timeline(
         orders(how),
         earlier,

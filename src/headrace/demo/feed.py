@@ -123,7 +123,6 @@ class Balance:
 
 def balances(feed: Feed) -> list[Balance]:
     """Every row that came in is somewhere, and every row that went out is in a file."""
-
     account = feed.rows
     payments = account.sources.get("payments", SourceCounts())
     minutes = account.steps.get("minutes", StepCounts())

@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 
@@ -19,6 +19,9 @@ from headrace.demo.takings import takings
 from headrace.errors import HeadraceError
 from headrace.runtime.modes import micro_batch
 from headrace.runtime.session import spark_session
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 LOG = "spark.log"
 LOOK_SECONDS = 0.25

@@ -39,14 +39,17 @@ class Operand:
 
 
 def is_integer(dtype: pl.DataType) -> bool:
+    """Whether a type is one of SQL's integers."""
     return dtype in INTEGER_DIGITS
 
 
 def is_float(dtype: pl.DataType) -> bool:
+    """Whether a type is FLOAT or DOUBLE."""
     return dtype in (pl.Float32(), pl.Float64())
 
 
 def is_number(dtype: pl.DataType) -> bool:
+    """Whether a type can be calculated with."""
     return is_integer(dtype) or is_float(dtype) or isinstance(dtype, pl.Decimal)
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import polars as pl
 from polars.datatypes import DataTypeClass
-from sqlglot import exp
 
 from headrace.errors import DefinitionError
 from headrace.expressions import nodes
 from headrace.expressions.operands import Operand, Schema, common_type, is_float, is_integer, is_number
 from headrace.expressions.parser import ExpressionParser, read_sql, wrong_type
+
+if TYPE_CHECKING:
+    from sqlglot import exp
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ def origin_of(frame: DataFrame, graph: Graph) -> Origin:
     return graph.origin_of(frame) or Stream(frame, _rows_as_they_are, graph.nodes_behind(frame))
 
 
-def _rows_as_they_are(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
+def _rows_as_they_are(batches: Iterator[pa.RecordBatch], _task: Task) -> Iterator[pl.DataFrame]:
     return (from_arrow(batch) for batch in batches)
 
 

@@ -162,7 +162,7 @@ def check_input(name: str, earlier: StepDefinition, columns: Collection[str], *,
         )
 
 
-def _rows_of_blobs(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
+def _rows_of_blobs(batches: Iterator[pa.RecordBatch], _task: Task) -> Iterator[pl.DataFrame]:
     return rows_of_blobs(batches)
 
 
@@ -233,5 +233,5 @@ def _mapping(
     return mapping
 
 
-def _gathered_rows(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
+def _gathered_rows(batches: Iterator[pa.RecordBatch], _task: Task) -> Iterator[pl.DataFrame]:
     return rows_in_order(batches)

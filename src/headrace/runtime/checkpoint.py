@@ -174,7 +174,7 @@ def brings_rows(spark_checkpoint: Path, batch: int) -> bool:
     """
     offsets = _offsets(spark_checkpoint, batch)
     earlier = _offsets(spark_checkpoint, batch - 1) or ["-"] * len(offsets)
-    return any(now != before and now != "-" for now, before in zip(offsets[::2], earlier[::2], strict=True))
+    return any(now not in (before, "-") for now, before in zip(offsets[::2], earlier[::2], strict=True))
 
 
 def partitions(spark_checkpoint: Path, batch: int) -> dict[str, list[str]]:

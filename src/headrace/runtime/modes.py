@@ -118,7 +118,7 @@ class Pace:
         if len(rows) < ENOUGH or max(rows) < 1.25 * min(rows):
             return 0.0
         _, intercept = np.polyfit(rows, seconds, 1)
-        return float(min(max(intercept, 0.0), min(seconds)))
+        return float(min(max(intercept, 0.0), *seconds))
 
 
 class Throttle:

@@ -186,6 +186,11 @@ def spark_session(
 
     ``connectors`` (``"kafka"``, ``"delta"``) brings their jars, unless Spark or your settings have them already.
     A session of your own works too: Headrace makes the settings of its queries on it.
+
+    >>> import headrace as hr
+    >>> def run(pipeline):
+    ...     spark = hr.spark_session("shop", master="local[4]", connectors=["kafka"])
+    ...     pipeline.run(checkpoint="checkpoints/shop", spark=spark)
     """
     require_java()
     from pyspark.sql import SparkSession

@@ -92,7 +92,7 @@ def _settings(work: Path) -> Path | None:
 def _maven_mirror(settings: Path) -> str | None:
     if not settings.exists():
         return None
-    for mirror in ElementTree.parse(settings).iter():
+    for mirror in ElementTree.parse(settings).iter():  # noqa: S314 - the user's own settings of Maven
         if mirror.tag.removeprefix(MAVEN_NAMES) == "mirror":
             fields = {field.tag.removeprefix(MAVEN_NAMES): (field.text or "").strip() for field in mirror}
             if {"central", "*", "external:*"} & set(fields.get("mirrorOf", "").split(",")):
@@ -171,7 +171,7 @@ def _fetch(name: str, missing: Mapping[str, str], folder: Path) -> None:
         for jar, checksum in missing.items():
             place = folder / jar_path(jar)
             place.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(_checked(arrived / jar_path(jar), checksum), place)
+            _checked(arrived / jar_path(jar), checksum).replace(place)
     finally:
         shutil.rmtree(work)
 
@@ -190,9 +190,9 @@ def _checked(file: Path, checksum: str) -> Path:
 
 
 def _reason(said: str) -> str:
-    """The first problem that Ivy lists, without the URL that it tried, which may hold a password.
+    r"""The first problem that Ivy lists, without the URL that it tried, which may hold a password.
 
-    >>> _reason(":: problems summary ::\\n:::: WARNINGS\\n\\tHost maven.test not found. url=https://maven.test/a.pom")
+    >>> _reason(":: problems summary ::\n:::: WARNINGS\n\tHost maven.test not found. url=https://maven.test/a.pom")
     'Host maven.test not found.'
     """
     problems = said.partition(":: problems summary ::")[2].splitlines()[2:]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from headrace.reports import ReportAccumulator
 from headrace.schemas import arrow_batches
@@ -22,6 +21,7 @@ from headrace.wheel.task import Task, current_task
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 Read = Callable[[Iterator[pa.RecordBatch], Task], Iterable[pl.DataFrame]]
 """How a task turns what Spark hands it into frames of rows."""

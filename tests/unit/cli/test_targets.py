@@ -59,7 +59,7 @@ def test_a_module_in_the_working_folder_is_found(tmp_path: Path, monkeypatch: py
 
 
 def test_the_name_may_be_left_out_when_there_is_one_pipeline(tmp_path: Path) -> None:
-    one = TWO_PIPELINES.split("@hr.pipeline(name")[0]
+    one = TWO_PIPELINES.split("@hr.pipeline(name", maxsplit=1)[0]
     assert find_pipeline(str(written(tmp_path, one))).name == "spend"
 
 

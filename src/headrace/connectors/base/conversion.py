@@ -158,9 +158,9 @@ def from_value(values: pl.Series, declared: pl.DataType) -> pl.Series:
 
 
 def from_bytes(values: pl.Series) -> pl.Series:
-    """Bytes as UTF-8 text; null where they are not UTF-8.
+    r"""Bytes as UTF-8 text; null where they are not UTF-8.
 
-    >>> from_bytes(pl.Series([b"a", b"\\xff"])).to_list()
+    >>> from_bytes(pl.Series([b"a", b"\xff"])).to_list()
     ['a', None]
     """
     try:

@@ -97,6 +97,7 @@ class Columns:
 
 
 def no_dead_rows() -> pl.DataFrame:
+    """An empty frame of dead letters."""
     return pl.DataFrame(schema=DEAD_SCHEMA)
 
 

@@ -36,9 +36,9 @@ class Lines:
         return Lines(self.data, self.starts[indices], self.ends[indices], self.positions[indices])
 
     def with_spaces_for_breaks(self) -> Lines:
-        """The same lines without line breaks inside them.
+        r"""The same lines without line breaks inside them.
 
-        >>> lines = Lines(b"a\\nb\\nc\\n", np.array([0, 4]), np.array([3, 5]), np.array([1, 2]))
+        >>> lines = Lines(b"a\nb\nc\n", np.array([0, 4]), np.array([3, 5]), np.array([1, 2]))
         >>> lines.with_spaces_for_breaks().raw()
         [b'a b', b'c']
         """
@@ -70,10 +70,10 @@ class Lines:
 
 
 def read_lines(stream: BinaryIO, *, max_row_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Lines]:
-    """Chunks of whole lines; a line over the limit is cut just past it, so that its length still shows.
+    r"""Chunks of whole lines; a line over the limit is cut just past it, so that its length still shows.
 
     >>> from io import BytesIO
-    >>> [(chunk.raw(), chunk.positions.tolist()) for chunk in read_lines(BytesIO(b"a\\n\\nb"), max_row_bytes=9)]
+    >>> [(chunk.raw(), chunk.positions.tolist()) for chunk in read_lines(BytesIO(b"a\n\nb"), max_row_bytes=9)]
     [([b'a', b'b'], [1, 3])]
     """
     rest, line, cutting = b"", 1, False

@@ -18,7 +18,6 @@ from headrace.keys import key_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 
 COUNTED = "spark.databricks.delta.stats.collect"

@@ -71,7 +71,7 @@ class FileSink(DriverSink):
         if folder.exists():
             shutil.rmtree(folder)
         sync_folder(staging)
-        os.replace(staging, folder)
+        staging.replace(folder)
         sync_folder(folder.parent)
 
     def commit(self, file: Path, listing: dict[str, Any]) -> None:

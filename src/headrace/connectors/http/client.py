@@ -93,7 +93,7 @@ class Endpoint:
     def async_client(self, max_connections: int) -> httpx.AsyncClient:
         """A new client for an event loop; the caller watches the time."""
         limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
-        return httpx.AsyncClient(**self._identity, timeout=None, limits=limits)
+        return httpx.AsyncClient(**self._identity, timeout=None, limits=limits)  # noqa: S113 - as above
 
     def _client(self) -> httpx.Client:
         key = replace(self, retries=0)

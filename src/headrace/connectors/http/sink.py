@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
-import httpx
 import polars as pl
 
 from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, Unreachable, WriterBatch
@@ -15,6 +15,9 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.rendering import json_rows, refused_rows
 from headrace.secrets import Secret
+
+if TYPE_CHECKING:
+    import httpx
 
 _BATCH, _TIMEOUT, _RETRIES = 500, "10 seconds", 5
 _DOUBTED = 32

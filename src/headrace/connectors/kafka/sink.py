@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
-from confluent_kafka import KafkaError, Producer
 
 from headrace.connectors.base.sink import (
     ChangelogMode,
@@ -25,6 +24,9 @@ from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
 from headrace.rendering import REFUSED, json_rows
 from headrace.secrets import Secret, shown_options
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Producer
 
 Format = Literal["json", "raw"]
 OVERHEAD = 128

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -180,7 +181,7 @@ class LandingLog:
                 writer.write_table(table)
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(unfinished, file)
+        unfinished.replace(file)
         sync_folder(self.folder)
         self.next += 1
         return file
@@ -283,11 +284,9 @@ class MqttFeed:
         content = MqttMessage(message.topic, bytes(message.payload), time.time_ns() // 1000)
         held = Unacknowledged(content, message.mid, message.qos, self._connection)
         while not self._stopping.is_set():
-            try:
+            with suppress(queue.Full):
                 self._queue.put(held, timeout=RETRY_SECONDS)
                 return
-            except queue.Full:
-                continue
 
     def _land(self) -> None:
         while not (self._stopping.is_set() and self._queue.empty()):

@@ -6,10 +6,9 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
-import httpx
 import polars as pl
 
 from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, Unreachable, WriterBatch
@@ -27,6 +26,9 @@ from headrace.rendering import (
     refused_rows,
 )
 from headrace.secrets import Secret, hidden_password
+
+if TYPE_CHECKING:
+    import httpx
 
 _BYTES_AT_ONCE = 5 << 20
 _TOO_LARGE = 413

@@ -41,7 +41,7 @@ class Postgres(ServerKind):
         password = secrets.token_urlsafe(24)
         secret = self.secret_file(place)
         secret.unlink(missing_ok=True)
-        with open(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        with os.fdopen(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
             stream.write(f"{HOST}:{place.port}:*:{USER}:{password}\n")
         with tempfile.NamedTemporaryFile("w", dir=place.folder) as given:
             given.write(password)

@@ -119,10 +119,10 @@ def run(client: redis.Redis, commands: Iterable[Sequence[str | bytes | int]]) ->
 
 
 def encoded(command: Sequence[str | bytes | int]) -> bytes:
-    """A command in Redis's protocol; the client's own encoder takes four times as long for thousands of arguments.
+    r"""A command in Redis's protocol; the client's own encoder takes four times as long for thousands of arguments.
 
     >>> encoded(["SET", b"n", 12])
-    b'*3\\r\\n$3\\r\\nSET\\r\\n$1\\r\\nn\\r\\n$2\\r\\n12\\r\\n'
+    b'*3\r\n$3\r\nSET\r\n$1\r\nn\r\n$2\r\n12\r\n'
     """
     parts = [b"*%d\r\n" % len(command)]
     for argument in command:

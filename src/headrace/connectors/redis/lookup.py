@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import redis
-from redis.asyncio import Redis
 
 from headrace.connectors.redis.client import RedisAddress, Value, check_value, is_passing, parse_address
 from headrace.operators.lookup.service import LARGEST_ANSWER, Answer, LookupFailure, check_key_named, json_object
 from headrace.rendering import Template, parse_template
 from headrace.secrets import Secret
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import polars as pl
@@ -171,7 +171,7 @@ class BroadcastJoinOperator:
 
 def _read(file: str) -> pl.DataFrame:
     """A version of a table; inode and time tell it from another checkpoint's file of the same name."""
-    folder, status = os.path.dirname(file), os.stat(file)
+    folder, status = str(Path(file).parent), Path(file).stat()
     version = (file, status.st_ino, status.st_mtime_ns)
     last = _LAST_READ.get(folder)
     if last is None or last[0] != version:

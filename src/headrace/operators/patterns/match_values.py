@@ -119,7 +119,7 @@ def _since_step(step: int, row: Row | None, node: Node | None) -> float | None:
     return None if node is None or here is None else float((here[TIME] - node[0][TIME]) / 1_000_000)
 
 
-def _row_count(step: int, row: Row | None, node: Node | None) -> int:
+def _row_count(step: int, _row: Row | None, node: Node | None) -> int:
     count = 0
     while node is not None:
         count += node[1] == step
@@ -127,7 +127,7 @@ def _row_count(step: int, row: Row | None, node: Node | None) -> int:
     return count
 
 
-def _last(step: int, place: int, row: Row | None, node: Node | None) -> Any:
+def _last(step: int, place: int, _row: Row | None, node: Node | None) -> Any:
     while node is not None:
         if node[1] == step:
             return node[0][place]
@@ -135,7 +135,7 @@ def _last(step: int, place: int, row: Row | None, node: Node | None) -> Any:
     return None
 
 
-def _first(step: int, place: int, row: Row | None, node: Node | None) -> Any:
+def _first(step: int, place: int, _row: Row | None, node: Node | None) -> Any:
     value = None
     while node is not None:
         if node[1] == step:
@@ -148,7 +148,7 @@ _Aggregate = Callable[[list[Any], pl.DataType], Any]
 
 
 def _aggregated(
-    step: int, place: int, aggregate: _Aggregate, dtype: pl.DataType, row: Row | None, node: Node | None
+    step: int, place: int, aggregate: _Aggregate, dtype: pl.DataType, _row: Row | None, node: Node | None
 ) -> Any:
     values = []
     while node is not None:

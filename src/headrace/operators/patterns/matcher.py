@@ -91,7 +91,8 @@ class Matcher:
             return None
         return max((self._limits[take] for take in takes), default=0)
 
-    def take(self, key: KeyMatches, rows: Sequence[tuple[int, int, Row]], found: MatchResults) -> None:
+    # The hot loop of patterns: it is long so that it calls little.
+    def take(self, key: KeyMatches, rows: Sequence[tuple[int, int, Row]], found: MatchResults) -> None:  # noqa: PLR0915
         """Take rows, each (time, conditions it meets, values), in their order."""
         outcomes, relevant, compute = self._table.outcomes, self._table.relevant, self._table.compute
         starts, starts_with = outcomes[START], relevant[START]

@@ -80,7 +80,7 @@ def as_datetime(time: int) -> datetime:
     try:
         return _EPOCH + timedelta(microseconds=time)
     except OverflowError:
-        return (datetime.max if time > 0 else datetime.min).replace(tzinfo=UTC)
+        return datetime.max.replace(tzinfo=UTC) if time > 0 else datetime.min.replace(tzinfo=UTC)
 
 
 def as_microseconds(time: datetime) -> int:

@@ -124,8 +124,7 @@ class ProcessRunner:
             due = context.clock_timers.pop_due(bounds.clock) if context.clock_timers.heap else None
             if due is None:
                 break
-            if context.in_a_row < 0:
-                context.in_a_row = 0
+            context.in_a_row = max(context.in_a_row, 0)
             self._on_clock_timer(Timer(*due, clock=True))
         context.in_a_row = NOT_COUNTED
 
@@ -209,10 +208,11 @@ class ProcessRunner:
             try:
                 emitted = method(given, self._context)
                 self._collect(emitted, self._context._time)
-                return
             except FAILED as again:
                 error = again
                 self._roll_back()
+            else:
+                return
         failed = FailedCall(error, method, emitted)
         called = f"{type(self._process).__name__}.{method.__name__}"
         reason = f"step {self._options.step!r}, key {self._context.key!r}: {called} failed: {failed.summary}"

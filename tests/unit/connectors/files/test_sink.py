@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -84,18 +85,16 @@ def test_lines_of_json_hold_the_same_rows(spark: SparkSession, tmp_path: Path) -
 
 
 def test_a_task_that_fails_while_it_writes_is_tried_again_and_counts_once(spark: SparkSession, tmp_path: Path) -> None:
-    marker = str(tmp_path / "failed")
+    marker = tmp_path / "failed"
 
-    def fail_once(batches):  # type: ignore[no-untyped-def]
-        import os
-
+    def fail_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         yield from batches
         context = TaskContext.get()
         assert context is not None
-        if context.partitionId() == 1 and not os.path.exists(marker):
-            open(marker, "w").close()
+        if context.partitionId() == 1 and not marker.exists():
+            marker.touch()
             raise RuntimeError("the first attempt fails")
 
     frame = _rows(spark, 10).mapInArrow(fail_once, "id BIGINT")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ def test_a_landing_log_goes_on_after_the_last_number_and_overwrites_nothing(tmp_
     again.open()
     files.append(again.append([MqttMessage("t", b"3", 7)]))
     assert [file.name.split("-")[0] for file in files] == ["00000000", "00000000", "00000001"]
-    assert sorted(os.listdir(tmp_path / "log")) == sorted(file.name for file in files)
+    assert sorted((tmp_path / "log").iterdir()) == sorted(files)
     assert [landed(str(file)).to_pylist() for file in files] == [
         [{"topic": "t", "payload": str(n).encode(), "arrived": n + 4}] for n in (1, 2, 3)
     ]

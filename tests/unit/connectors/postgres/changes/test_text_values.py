@@ -35,7 +35,7 @@ from headrace.connectors.postgres.column_types import can_hold, ddl_type
             ["2024-02-29 01:02:03+00"],
             [datetime(2024, 2, 29, 1, 2, 3, tzinfo=ZoneInfo("UTC"))],
         ),
-        (pl.Datetime("us"), ["-infinity", "infinity"], [datetime.min, datetime.max]),
+        (pl.Datetime("us"), ["-infinity", "infinity"], [datetime.min, datetime.max]),  # noqa: DTZ901 - without a zone
         (pl.List(pl.Int32()), ["{}", "{1,NULL}", None], [[], [1, None], None]),
         (pl.List(pl.String()), ['{"a,b",c,"NULL",NULL,"\\"\\\\",""}'], [["a,b", "c", "NULL", None, '"\\', ""]]),
         (pl.List(pl.Date()), ["{2024-01-01,infinity}"], [[date(2024, 1, 1), date.max]]),
