@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from math import asin, cos, isfinite, radians, sin, sqrt
 from typing import Any
@@ -14,9 +15,12 @@ from headrace.operators.patterns.pattern import Pattern, pattern
 from headrace.operators.process.keyed_process import KeyedProcess
 from headrace.operators.process.process import Process, process
 from headrace.operators.process.state_descriptors import value_state
+from headrace.stability import experimental
+
+experimental(sys.modules[__name__])
 
 
-def check_one_column(step: str, key: Any) -> None:
+def _check_one_column(step: str, key: Any) -> None:
     """Refuse a key that is not the name of one column."""
     if not isinstance(key, str):
         raise DefinitionError(
@@ -133,7 +137,7 @@ class ImpossibleTravel(KeyedProcess):
         self.last.set({"at": context.time, "latitude": latitude, "longitude": longitude})
         if last is None:
             return
-        distance = kilometres(last["latitude"], last["longitude"], latitude, longitude)
+        distance = _kilometres(last["latitude"], last["longitude"], latitude, longitude)
         hours = (context.time - last["at"]).total_seconds() / SECONDS_OF_AN_HOUR
         if distance > self.fastest * hours:
             seconds = hours * SECONDS_OF_AN_HOUR
@@ -149,15 +153,15 @@ def impossible_travel(name: str, *, key: str, key_type: str = "STRING", fastest:
     >>> impossible_travel("travel", key="user").name
     'travel'
     """
-    check_one_column(name, key)
+    _check_one_column(name, key)
     output = f"`{key}` {key_type}, kilometres DOUBLE, seconds DOUBLE, last_login TIMESTAMP"
     return process(name, ImpossibleTravel(key, fastest), key=key, output=output).late(side_output())
 
 
-def kilometres(latitude: float, longitude: float, other_latitude: float, other_longitude: float) -> float:
+def _kilometres(latitude: float, longitude: float, other_latitude: float, other_longitude: float) -> float:
     """The distance of two places along the surface of the earth.
 
-    >>> round(kilometres(52.52, 13.405, 48.1372, 11.5755))
+    >>> round(_kilometres(52.52, 13.405, 48.1372, 11.5755))
     504
     """
     north, south = radians(latitude), radians(other_latitude)
@@ -191,7 +195,7 @@ def missing_heartbeat(name: str, *, key: str, gap: Duration, key_type: str = "ST
     >>> missing_heartbeat("silent", key="device", gap="5 minutes").name
     'silent'
     """
-    check_one_column(name, key)
+    _check_one_column(name, key)
     output = f"`{key}` {key_type}, last_heard TIMESTAMP"
     return process(name, MissingHeartbeat(key, gap), key=key, output=output).late(side_output())
 
@@ -232,6 +236,6 @@ def threshold_held(
     >>> threshold_held("hot", key="device", value="celsius", above=80.0, held="10 minutes").name
     'hot'
     """
-    check_one_column(name, key)
+    _check_one_column(name, key)
     output = f"`{key}` {key_type}, since TIMESTAMP"
     return process(name, ThresholdHeld(key, value, above, held), key=key, output=output).late(side_output())

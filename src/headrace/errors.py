@@ -7,12 +7,15 @@ import sysconfig
 import traceback
 from pathlib import Path
 
+from headrace.stability import stable
+
 _NOT_USER_CODE = (str(Path(__file__).resolve().parent), str(Path(sysconfig.get_path("stdlib")).resolve()))
 
 
 _REPORTED = re.compile(r"headrace\.[\w.]+: \[([A-Z_]+)\] ([^\n]+)")
 
 
+@stable
 class HeadraceError(Exception):
     """Any failure that Headrace itself reports; ``id`` is stable and can be searched for.
 
@@ -36,6 +39,7 @@ def reported(error: BaseException) -> HeadraceError | None:
     return None if found is None else HeadraceError(found[1], found[2])
 
 
+@stable
 class DefinitionError(HeadraceError):
     """A mistake in a pipeline's definition, raised before any data is read.
 

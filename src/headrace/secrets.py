@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from headrace.errors import DefinitionError, HeadraceError
+from headrace.stability import stable
 
 HIDDEN = "***"
 
@@ -44,6 +45,7 @@ class Secret:
         return f"hr.secret(env={self.env!r})" if self.env is not None else f"hr.secret(file={self.file!r})"
 
 
+@stable
 def secret(*, env: str | None = None, file: str | None = None) -> Secret:
     """A secret in an environment variable or a file, for passwords and keys of sources and sinks.
 

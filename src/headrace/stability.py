@@ -8,6 +8,8 @@ Stability = Literal["stable", "experimental"]
 Public = TypeVar("Public")
 
 NOTE = "Experimental: this name may change in any release."
+# Beside the names, not on them: an attribute of a protocol would be one more member that a sink must have.
+_MARKS: dict[object, Stability] = {}
 
 
 def stable(public: Public) -> Public:
@@ -38,10 +40,9 @@ def experimental(public: Public) -> Public:
 
 def stability_of(public: object) -> Stability | None:
     """The mark of a public name; None for a name without one."""
-    mark: Stability | None = vars(public).get("__stability__")
-    return mark
+    return _MARKS.get(public)
 
 
 def _mark(public: Public, stability: Stability) -> Public:
-    public.__stability__ = stability  # type: ignore[attr-defined]
+    _MARKS[public] = stability
     return public

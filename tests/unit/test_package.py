@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
+import importlib.metadata
+import inspect
 import subprocess
 import sys
+from types import ModuleType
 from typing import Any
 
+import pytest
 from pyspark import cloudpickle
 
 import headrace as hr
+from headrace.stability import stability_of
 
 AUTHORS_SCRIPT = """
 import sys
@@ -41,3 +47,26 @@ def test_a_function_of_an_authors_script_may_use_the_package_in_a_worker() -> No
 def test_a_module_among_the_names_is_there_though_nothing_was_used_before() -> None:
     said = [sys.executable, "-c", "import headrace as hr; print(hr.skip.past_last())"]
     assert subprocess.run(said, capture_output=True, check=True).stdout == b"hr.skip.past_last()\n"
+
+
+@pytest.mark.parametrize("name", hr.__all__)
+def test_a_public_name_says_how_stable_it_is_and_shows_an_example(name: str) -> None:
+    public = getattr(hr, name)
+    assert stability_of(public) in ("stable", "experimental")
+    for documented in _functions(public) if isinstance(public, ModuleType) else [public]:
+        assert any(found.examples for found in doctest.DocTestFinder().find(documented, name)), documented
+
+
+def _functions(module: ModuleType) -> list[Any]:
+    functions = [function for _, function in inspect.getmembers(module, inspect.isfunction)]
+    return [each for each in functions if each.__module__ == module.__name__ and not each.__name__.startswith("_")]
+
+
+def test_a_mark_on_a_base_class_is_not_that_of_a_users_class() -> None:
+    class Counting(hr.KeyedProcess): ...
+
+    assert stability_of(Counting) is None
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    assert hr.__version__ == importlib.metadata.version("headrace")

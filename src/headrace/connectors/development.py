@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace.connectors.base.sink import BatchIdentity, DriverSink, Guarantee, Written
+from headrace.stability import experimental, stable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,6 +42,7 @@ class ConsoleSink(DriverSink):
         return "hr.to_console()"
 
 
+@stable
 def to_console(*, rows: int = 20) -> ConsoleSink:
     """Print the first rows of each batch; collects all rows of a batch on the driver, so for development only.
 
@@ -75,6 +77,7 @@ class MemorySink(DriverSink):
         return f"hr.to_memory({self.name!r})"
 
 
+@experimental
 def to_memory(name: str) -> MemorySink:
     """Keep rows in the driver's memory; ``hr.memory(name)`` returns them.
 
@@ -84,6 +87,7 @@ def to_memory(name: str) -> MemorySink:
     return MemorySink(name)
 
 
+@experimental
 def memory(name: str) -> list[dict[str, Any]]:
     """The rows written to ``hr.to_memory(name)`` so far, in the order of batches.
 

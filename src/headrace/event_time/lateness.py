@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.durations import Duration, positive_microseconds, spoken
+from headrace.stability import stable
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Lateness:
         return f"hr.{self.kind}({argument})"
 
 
+@stable
 def drop() -> Lateness:
     """Late rows are counted and discarded.
 
@@ -34,6 +36,7 @@ def drop() -> Lateness:
     return Lateness("drop")
 
 
+@stable
 def side_output() -> Lateness:
     """Late rows leave whole, with how late they were, by the step's ``late`` output.
 
@@ -43,6 +46,7 @@ def side_output() -> Lateness:
     return Lateness("side_output")
 
 
+@stable
 def update_for(duration: Duration) -> Lateness:
     """A closed window is corrected by late rows for this long; later rows leave by the ``late`` output.
 
@@ -52,6 +56,7 @@ def update_for(duration: Duration) -> Lateness:
     return Lateness("update_for", positive_microseconds(duration, argument="update_for"))
 
 
+@stable
 def deliver() -> Lateness:
     """Late rows are handed to ``on_row`` of a process at once, with their own time and ``context.late`` true.
 

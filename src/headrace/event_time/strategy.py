@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from headrace.durations import Duration, microseconds, not_too_long, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.graph import active_graph
+from headrace.stability import stable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,6 +48,7 @@ def _length(duration: Duration, *, argument: str) -> int:
     return not_too_long(microseconds(duration, argument=argument), duration, argument=argument)
 
 
+@stable
 def valid_times(*, not_before: datetime | str | None = None, max_future: Duration | None = "5 minutes") -> ValidTimes:
     """The event times to accept: from a moment on, and at most so far ahead of the clock.
 
@@ -91,6 +93,7 @@ class TimeStrategy:
         return f"hr.event_time({self.column!r}, out_of_order={spoken(self.out_of_order)!r}{partition})"
 
 
+@stable
 def event_time(
     column: str,
     *,
@@ -120,6 +123,7 @@ def event_time(
     return TimeStrategy("event", column, bound, quiet, accept or valid_times(), partition, when_all_idle)
 
 
+@stable
 def ingestion_time(column: str = "ingested_at") -> TimeStrategy:
     """A row's time is its arrival (a file's modification time); for monitoring, not for business windows.
 
@@ -129,6 +133,7 @@ def ingestion_time(column: str = "ingested_at") -> TimeStrategy:
     return TimeStrategy("ingestion", column, 0, None, ValidTimes(None, None), None, "hold")
 
 
+@stable
 def processing_time(column: str = "processed_at") -> TimeStrategy:
     """A row's time is its batch's logged clock; for monitoring, not for business windows.
 

@@ -25,6 +25,7 @@ from headrace.connectors.base.decoding import (
 )
 from headrace.durations import Duration, microseconds
 from headrace.errors import DefinitionError
+from headrace.stability import experimental
 
 Integers = npt.NDArray[np.int64]
 Shares = npt.NDArray[np.float64]
@@ -76,6 +77,7 @@ FAULTS: tuple[Fault, ...] = (
 """Ways in which a payment's line arrives broken, each with the reason of its dead letter."""
 
 
+@experimental
 @dataclass(frozen=True, slots=True)
 class Payments:
     """A stream of payments in which each row depends only on the seed, its index and the stream's start and rate.

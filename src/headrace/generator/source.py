@@ -22,6 +22,7 @@ from headrace.event_time.strategy import EPOCH, instant
 from headrace.generator.payments import Integers
 from headrace.graph import active_graph, check_name
 from headrace.schemas import parse_ddl
+from headrace.stability import experimental
 from headrace.storage import write_durably
 from headrace.wheel.task import Task
 
@@ -65,6 +66,7 @@ class GeneratorReader:
         yield replace(decoded, origin=ORIGIN, arrived=newest)
 
 
+@experimental
 def generate(
     spark: SparkSession,
     generator: Generator,

@@ -18,6 +18,7 @@ from headrace.graph import check_name
 from headrace.keys import key_argument, key_columns
 from headrace.operators.rows import KEY_NUMBER, Rows, in_key_order, with_key_numbers
 from headrace.operators.step import FINAL, LateRows, Step, check_key
+from headrace.stability import stable
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Operator
 
@@ -181,6 +182,7 @@ class Deduplicate(Step):
         return {"key": key_argument(self.key), "within": spoken(self.within)}
 
 
+@stable
 def deduplicate(name: str, *, key: str | Sequence[str], within: Duration) -> Deduplicate:
     """The first row of every key; further rows of the key less than ``within`` from it are dropped and counted.
 

@@ -14,6 +14,7 @@ from headrace.expressions import parse_condition
 from headrace.graph import Graph, Origin, active_graph
 from headrace.nodes import NodeId
 from headrace.schemas import from_arrow, polars_schema
+from headrace.stability import experimental
 from headrace.wheel.spark import Read
 from headrace.wheel.task import Task
 
@@ -103,6 +104,7 @@ def _rows_as_they_are(batches: Iterator[pa.RecordBatch], _task: Task) -> Iterato
     return (from_arrow(batch) for batch in batches)
 
 
+@experimental
 def split(frame: DataFrame, left: str, right: str) -> tuple[DataFrame, DataFrame]:
     """The rows of a frame for which each of two conditions is true; a row may be in both parts, or in neither.
 

@@ -15,6 +15,7 @@ from headrace.graph import check_name
 from headrace.operators.rows import Rows
 from headrace.operators.step import LateRows, Step, check_key
 from headrace.operators.tables.changelog_input import ChangelogInput
+from headrace.stability import experimental
 from headrace.wheel.operator import Applied, Combined, Due, Operator
 
 KEY, VALUE = "key", "value"
@@ -128,6 +129,7 @@ class Outbox(Step):
         return {"key": self.message_key, "payload": self.payload}
 
 
+@experimental
 def outbox(name: str, *, key: str = "aggregate_id", payload: str = "payload") -> Outbox:
     """The messages that an application writes to an outbox table in the transactions that they describe.
 

@@ -13,6 +13,7 @@ import numpy as np
 from headrace.connectors.base.source import cap_of, remove_cap, set_cap
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError, HeadraceError
+from headrace.stability import stable
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Mode:
         return f"hr.{self.kind}({', '.join(arguments)})"
 
 
+@stable
 def micro_batch(interval: Duration = "1 second", *, max_rows: int | None = None, keep_up: bool = False) -> Mode:
     """Run until stopped; look for new rows at this interval.
 
@@ -45,6 +47,7 @@ def micro_batch(interval: Duration = "1 second", *, max_rows: int | None = None,
     return Mode("micro_batch", length, max_rows=_positive(max_rows), keep_up=keep_up)
 
 
+@stable
 def available_now(*, drain: bool = False, max_rows: int | None = None) -> Mode:
     """Read what is there and stop; with ``drain`` the end of the data is the end of time and every window closes.
 

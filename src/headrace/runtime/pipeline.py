@@ -25,6 +25,7 @@ from headrace.runtime.checkpoint import Renewal, open_checkpoint, take_lease
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import Mode, micro_batch
 from headrace.runtime.session import prepare, spark_session
+from headrace.stability import stable
 from headrace.wheel.task import reports_of
 
 if TYPE_CHECKING:
@@ -206,6 +207,7 @@ def _session(name: str, given: SparkSession | None) -> SparkSession:
 def pipeline(function: Define) -> Pipeline: ...
 @overload
 def pipeline(*, name: str) -> Callable[[Define], Pipeline]: ...
+@stable
 def pipeline(function: Define | None = None, *, name: str | None = None) -> Pipeline | Callable[[Define], Pipeline]:
     """Make a pipeline of a function that reads sources, applies steps and writes flows.
 

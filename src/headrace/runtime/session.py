@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError
+from headrace.stability import stable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -174,6 +175,7 @@ QUICK_JAVA = (
 )
 
 
+@stable
 def spark_session(
     app: str = "headrace",
     *,

@@ -8,8 +8,10 @@ from headrace.changelog import CHANGE
 from headrace.connectors.base.sink import AnySink, DriverSink, Sink, TaskSink, UserSink
 from headrace.errors import DefinitionError
 from headrace.graph import FlowNode, SideOutput, active_graph
+from headrace.stability import stable
 
 
+@stable
 def write(name: str, *outputs: Any) -> None:
     """Write a frame to a sink, or several outputs of one step, each to one or more sinks, as one flow.
 

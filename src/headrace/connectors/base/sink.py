@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 import polars as pl
 
 from headrace.errors import DefinitionError, HeadraceError
+from headrace.stability import stable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,6 +21,7 @@ ChangelogMode = Literal["log", "upsert", "append"]
 table, ``append`` adds rows to a table and can take none back."""
 
 
+@stable
 @dataclass(frozen=True, slots=True)
 class BatchIdentity:
     """The identity of a batch: a batch that runs again has the same identity and the same rows.
@@ -39,6 +41,7 @@ class BatchIdentity:
     """The epoch of the lease under which the batch is written; a sink refuses an older one than it has seen."""
 
 
+@stable
 @dataclass(frozen=True, slots=True)
 class Written:
     """What became of the ``out`` rows that a sink was given.
@@ -62,6 +65,7 @@ class Written:
     """The writers that have marked this batch, each with the batch number."""
 
 
+@stable
 @runtime_checkable
 class Sink(Protocol):
     """A sink that the driver writes to. Any class with these two members is a sink.

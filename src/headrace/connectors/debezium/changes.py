@@ -12,6 +12,7 @@ from headrace.changelog import DATABASE_CHANGELOG, OnTruncate
 from headrace.errors import DefinitionError
 from headrace.keys import key_columns
 from headrace.schemas import parse_ddl, spark_schema
+from headrace.stability import stable
 
 Tombstones = Literal["skip", "delete"]
 Decimals = Literal["base64", "text"]
@@ -74,6 +75,7 @@ class DebeziumChanges:
         return StructType([*table, *spark_schema(DATABASE_CHANGELOG).fields])
 
 
+@stable
 def debezium_changes(
     columns: str,
     *,

@@ -15,6 +15,7 @@ from headrace.connectors.delta.log import DeltaLog, table_place
 from headrace.connectors.delta.table import DeltaWriter, TransactionId
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
+from headrace.stability import stable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -150,6 +151,7 @@ class DeltaSink(DriverSink):
         return f"hr.to_delta({', '.join(said)})"
 
 
+@stable
 def to_delta(
     path: str | os.PathLike[str],
     *,

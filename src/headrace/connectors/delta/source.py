@@ -21,6 +21,7 @@ from headrace.connectors.base.source import add_source, source_name
 from headrace.connectors.delta.log import DeltaLog, table_place
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.schemas import polars_schema
+from headrace.stability import stable
 from headrace.wheel.task import Task
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class DeltaReader:
             yield Decoded(rows, origin=chunk[_FILE][0], arrived=arrived)
 
 
+@stable
 def read_delta(
     spark: SparkSession,
     path: str | os.PathLike[str],

@@ -23,6 +23,7 @@ from headrace.connectors.base.small_table import fitted
 from headrace.connectors.delta.log import DeltaLog, listed, table_place
 from headrace.errors import HeadraceError
 from headrace.schemas import polars_schema
+from headrace.stability import stable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -203,6 +204,7 @@ class DeltaTable:
         return f"hr.delta_table({self.path!r})"
 
 
+@stable
 def delta_table(path: str | os.PathLike[str]) -> DeltaTable:
     """A Delta table as a small table, for ``hr.broadcast_join``.
 

@@ -18,6 +18,7 @@ from headrace.connectors.base.sink import BatchIdentity, DriverSink, Guarantee, 
 from headrace.errors import DefinitionError
 from headrace.rendering import json_lines
 from headrace.schemas import from_arrow
+from headrace.stability import stable
 from headrace.storage import COMMITS, sync_folder, write_durably
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class FileSink(DriverSink):
         return f"hr.to_files({self.path!r}, format={self.format!r})"
 
 
+@stable
 def to_files(path: str | os.PathLike[str], *, format: Format = "parquet") -> FileSink:
     """Write results as files, batch by batch, exactly once; ``hr.read_files`` reads them back.
 

@@ -14,6 +14,7 @@ import polars as pl
 from headrace.connectors.base.small_table import fitted
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.schemas import parse_ddl, polars_schema, spark_schema
+from headrace.stability import stable
 
 Format = Literal["parquet", "csv"]
 HIDDEN = (".", "_")
@@ -66,6 +67,7 @@ class FileTable:
         return f"hr.file_table({self.path!r}{form}{schema})"
 
 
+@stable
 def file_table(path: str | os.PathLike[str], *, format: Format = "parquet", schema: str | None = None) -> FileTable:
     """A small table in Parquet or CSV files with a header: one file, a folder, or a pattern.
 

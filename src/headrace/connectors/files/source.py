@@ -33,6 +33,7 @@ from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import DebeziumFiles, debezium_messages
 from headrace.errors import DefinitionError
 from headrace.schemas import parse_ddl
+from headrace.stability import stable
 from headrace.storage import COMMITS, local_path, open_binary
 from headrace.wheel.task import Task
 
@@ -64,6 +65,7 @@ class FileReader:
             return [f"{root}/{file}" for file in json.load(stream)["files"]]
 
 
+@stable
 def read_files(
     spark: SparkSession,
     path: str | os.PathLike[str],

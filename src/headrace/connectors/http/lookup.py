@@ -16,6 +16,7 @@ from headrace.errors import DefinitionError
 from headrace.operators.lookup.service import LARGEST_ANSWER, Answer, LookupFailure, check_key_named, json_object
 from headrace.rendering import Template, parse_template
 from headrace.secrets import Secret
+from headrace.stability import stable
 
 _UNKNOWN = (404, 410)
 
@@ -100,6 +101,7 @@ def _quoted(value: str) -> str:
     return value.replace(".", "%2E") if value in (".", "..") else quote(value, safe="")
 
 
+@stable
 def http_lookup(url: str, *, headers: Mapping[str, str | Secret] | None = None) -> HttpLookup:
     """Look up a JSON object at ``url``, which has the key columns in braces; 404 means that a key is unknown.
 

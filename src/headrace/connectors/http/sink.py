@@ -15,6 +15,7 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.rendering import json_rows, refused_rows
 from headrace.secrets import Secret
+from headrace.stability import stable
 
 if TYPE_CHECKING:
     import httpx
@@ -144,6 +145,7 @@ class HttpSink:
         return f"hr.to_http({', '.join(options)})"
 
 
+@stable
 def to_http(
     url: str,
     *,

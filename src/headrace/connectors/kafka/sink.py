@@ -24,6 +24,7 @@ from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
 from headrace.rendering import REFUSED, json_rows
 from headrace.secrets import Secret, shown_options
+from headrace.stability import stable
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
@@ -218,6 +219,7 @@ class KafkaSink:
         return f"hr.to_kafka({self.topic!r}, servers={self.cluster.servers!r}{more})"
 
 
+@stable
 def to_kafka(
     topic: str,
     *,

@@ -36,6 +36,7 @@ from headrace.graph import active_graph
 from headrace.outages import OutageMarker
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.secrets import Secret
+from headrace.stability import stable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +49,7 @@ PATIENCE_SECONDS = 600.0
 """How long a run over what is there waits for brokers that do not answer."""
 
 
+@stable
 def read_kafka(
     spark: SparkSession,
     topic: str | Sequence[str],

@@ -20,6 +20,7 @@ from headrace.graph import active_graph
 from headrace.outages import OutageMarker
 from headrace.schemas import MOMENT, parse_ddl, polars_schema
 from headrace.secrets import Secret
+from headrace.stability import stable
 from headrace.wheel.task import Task
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class MqttReader:
             yield replace(decoded, rows=rows, dead=dead, origin=path, arrived=kept["arrived"])
 
 
+@stable
 def read_mqtt(
     spark: SparkSession,
     topics: str | Sequence[str],

@@ -26,6 +26,7 @@ from headrace.rendering import (
     refused_rows,
 )
 from headrace.secrets import Secret, hidden_password
+from headrace.stability import stable
 
 if TYPE_CHECKING:
     import httpx
@@ -239,6 +240,7 @@ class OpenSearchSink:
         return f"hr.to_opensearch({', '.join(options)})"
 
 
+@stable
 def to_opensearch(
     url: str,
     index: str,

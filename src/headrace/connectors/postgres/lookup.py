@@ -14,6 +14,7 @@ from headrace.connectors.postgres.connection import PostgresServer, is_refused, 
 from headrace.errors import DefinitionError
 from headrace.operators.lookup.service import Answer, LookupFailure
 from headrace.secrets import Secret
+from headrace.stability import stable
 
 Key = tuple[Any, ...]
 
@@ -121,6 +122,7 @@ def _key(values: Iterable[Any]) -> Key:
     return tuple(nan if isinstance(value, float) and isnan(value) else value for value in values)
 
 
+@stable
 def postgres_lookup(dsn: str, query: str, *, password: str | Secret | None = None) -> PostgresLookup:
     """Ask PostgreSQL for up to 1,000 keys with one query; it returns the key's columns and those of ``output``.
 

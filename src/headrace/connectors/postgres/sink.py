@@ -25,6 +25,7 @@ from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
 from headrace.rendering import Changes, flat, flat_names, flat_schema, last_changes, refused_rows
 from headrace.secrets import Secret
+from headrace.stability import stable
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -160,6 +161,7 @@ def _begin(connection: PgConnection, session: str) -> None:
     )
 
 
+@stable
 def to_postgres(
     table: str,
     *,

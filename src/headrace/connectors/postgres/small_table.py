@@ -13,6 +13,7 @@ from headrace.connectors.postgres.connection import PostgresServer, is_transient
 from headrace.errors import HeadraceError
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.secrets import Secret
+from headrace.stability import stable
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -54,6 +55,7 @@ class PostgresTable:
         return f"hr.postgres_table({arguments})"
 
 
+@stable
 def postgres_table(query: str, *, dsn: str, schema: str, password: str | Secret | None = None) -> PostgresTable:
     """A small table, for ``hr.broadcast_join``, that is the result of a query.
 

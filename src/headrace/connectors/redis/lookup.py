@@ -13,6 +13,7 @@ from headrace.connectors.redis.client import RedisAddress, Value, check_value, i
 from headrace.operators.lookup.service import LARGEST_ANSWER, Answer, LookupFailure, check_key_named, json_object
 from headrace.rendering import Template, parse_template
 from headrace.secrets import Secret
+from headrace.stability import stable
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -89,6 +90,7 @@ class RedisConnection:
         await self.client.aclose()
 
 
+@stable
 def redis_lookup(url: str, *, key: str, value: Value = "hash", password: str | Secret | None = None) -> RedisLookup:
     """Look up the hash, or the JSON text, of a Redis key whose name has the key columns in braces.
 

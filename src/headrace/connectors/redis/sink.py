@@ -27,6 +27,7 @@ from headrace.durations import Duration, positive_microseconds
 from headrace.errors import HeadraceError
 from headrace.rendering import Template, flat_schema, parse_template
 from headrace.secrets import Secret
+from headrace.stability import stable
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,7 @@ class RedisSink:
         return f"hr.to_redis({self.address.shown!r}, key={str(self.key)!r}{more})"
 
 
+@stable
 def to_redis(
     url: str,
     *,

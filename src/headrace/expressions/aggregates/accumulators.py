@@ -24,6 +24,7 @@ from headrace.expressions.aggregates.aggregate import (
 )
 from headrace.expressions.rows import RowExpression
 from headrace.schemas import parse_ddl, polars_schema
+from headrace.stability import experimental, stable
 
 Buffer = dict[str, Any]
 """What an accumulator keeps of a group: a dict with the fields of its ``state``."""
@@ -104,6 +105,7 @@ class UserDefinedAggregate(ABC):
         return hash(repr(self))
 
 
+@stable
 class Accumulator(UserDefinedAggregate):
     """A user-defined aggregate that takes one row after the other; ``buffer`` is a dict with the fields of ``state``.
 
@@ -144,6 +146,7 @@ class Accumulator(UserDefinedAggregate):
         return AccumulatorFunction(self)
 
 
+@experimental
 class VectorAccumulator(UserDefinedAggregate):
     """A user-defined aggregate made of Polars expressions: as fast as the built-in ones.
 

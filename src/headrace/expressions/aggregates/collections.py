@@ -17,6 +17,7 @@ from headrace.expressions.aggregates.aggregate import (
 )
 from headrace.expressions.aggregates.columns import Lists
 from headrace.expressions.rows import RowExpression
+from headrace.stability import stable
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,7 @@ class Top(UnaryFunction):
         return map_groups(entry, ordering.first, self.result_type(scope))
 
 
+@stable
 def collect_list(value: str, *, at_most: int | None = None) -> UnnamedAggregate:
     """The first ``at_most`` values in the order of event time; values of one time are in ascending order.
 
@@ -145,6 +147,7 @@ def collect_list(value: str, *, at_most: int | None = None) -> UnnamedAggregate:
     return UnnamedAggregate(f"hr.collect_list({value!r}, at_most={limit})", CollectList(parse_argument(value), limit))
 
 
+@stable
 def collect_set(value: str, *, at_most: int | None = None) -> UnnamedAggregate:
     """The ``at_most`` least distinct values in ascending order, whatever the order in which rows arrive.
 
@@ -155,6 +158,7 @@ def collect_set(value: str, *, at_most: int | None = None) -> UnnamedAggregate:
     return UnnamedAggregate(f"hr.collect_set({value!r}, at_most={limit})", CollectSet(parse_argument(value), limit))
 
 
+@stable
 def top(value: str, *, n: int, of: str | None = None) -> UnnamedAggregate:
     """The ``n`` largest values in descending order; with ``of``, each in a struct with the value of that column.
 

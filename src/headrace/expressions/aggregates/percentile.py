@@ -25,6 +25,7 @@ from headrace.expressions.aggregates.aggregate import (
 from headrace.expressions.aggregates.columns import Integers, Lists
 from headrace.expressions.aggregates.extremes import extreme
 from headrace.expressions.operands import is_integer
+from headrace.stability import stable
 
 Floats = npt.NDArray[np.float64]
 
@@ -197,6 +198,7 @@ class Percentile(UnaryFunction):
         return pl.when(first).then(least).when(last).then(greatest).otherwise(between)
 
 
+@stable
 def percentile(value: str, shares: float | Sequence[float], *, error: float = DEFAULT_ERROR) -> UnnamedAggregate:
     """The value at a share of all values (0.99: the 99th percentile) with a relative error of ``error``; or a list.
 

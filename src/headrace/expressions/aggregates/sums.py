@@ -18,6 +18,7 @@ from headrace.expressions.aggregates.aggregate import (
     parse_argument,
 )
 from headrace.expressions.operands import LARGEST_PRECISION, Operand, is_float, is_integer
+from headrace.stability import experimental
 
 _WHOLE = pl.Decimal(LARGEST_PRECISION, 0)
 # Sums of decimals with more digits than this could pass 38 digits; they are stored as two halves.
@@ -219,6 +220,7 @@ class ExponentialMean(UnaryFunction):
         return ((time - time.max()) * (log(2) / self.half_life)).exp()
 
 
+@experimental
 def ewm(value: str, *, half_life: Duration) -> UnnamedAggregate:
     """The exponentially weighted mean by event time: the weight of a value halves with every ``half_life`` of age.
 

@@ -24,6 +24,7 @@ from headrace.operators.joins.join_columns import (
 )
 from headrace.operators.rows import join_by_key
 from headrace.operators.step import LateRows, Step
+from headrace.stability import stable
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.stateless import Passed, Stateless
 from headrace.wheel.task import Task
@@ -99,6 +100,7 @@ class BroadcastJoin(Step):
         return {"on": self.on.as_written, "refresh": spoken(self.refresh), **how}
 
 
+@stable
 def broadcast_join(
     name: str, table: SmallTable, *, on: OnColumns, refresh: Duration = "1 minute", how: InnerOrLeft = "inner"
 ) -> BroadcastJoin:

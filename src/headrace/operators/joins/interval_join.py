@@ -16,6 +16,7 @@ from headrace.operators.joins.matching import AllMatches, JoinHow, SingleMatch
 from headrace.operators.joins.stream_join import StreamJoin, check_choice
 from headrace.operators.joins.stream_join_operator import LATE, LATE_RIGHT, JoinInput
 from headrace.operators.rows import Rows
+from headrace.stability import stable
 
 IntervalBounds = Literal["[]", "[)", "(]", "()"]
 Match = Literal["all", "first", "last"]
@@ -112,6 +113,7 @@ class IntervalJoin(StreamJoin):
         return {"on": self.on.as_written, "between": (low, high), **bounds, "how": self.how, **match}
 
 
+@stable
 def interval_join(
     name: str,
     *,

@@ -20,6 +20,7 @@ from headrace.operators.process.state import TtlConfig, check_ttl
 from headrace.operators.rows import Rows
 from headrace.operators.step import LateRows, Step
 from headrace.operators.tables.changelog_input import WEEK, TombstoneRetention, tombstone_retention
+from headrace.stability import stable
 from headrace.wheel.operator import Joined
 
 AsOf = Literal["event_time", "arrival"]
@@ -132,6 +133,7 @@ class TemporalJoin(Step):
         return {"on": self.on.as_written, **self.ttl_config.arguments, **how, **versions, **as_of}
 
 
+@stable
 def temporal_join(
     name: str,
     *,

@@ -18,6 +18,7 @@ from headrace.operators.joins.window_join_operator import WindowJoinInput, Windo
 from headrace.operators.rows import Rows
 from headrace.operators.windows.assigners import CumulatingWindows, HoppingWindows, Windows
 from headrace.operators.windows.fixed_windows import cumulating, hopping, tumbling
+from headrace.stability import stable
 
 _STORED_KINDS = {"tumbling_window": "tumbles", "hopping_window": "hops", "cumulating_window": "cumulates"}
 """The names under which checkpoints know the shapes."""
@@ -39,6 +40,7 @@ class WindowShape:
         return f"hr.{self.kind}({self.arguments['size']!r}{more})"
 
 
+@stable
 def tumbling_window(size: Duration, *, offset: Duration | None = None, time_zone: str | None = None) -> WindowShape:
     """Windows of one length without overlap; with a time zone, days, weeks and months of its calendar.
 
@@ -50,6 +52,7 @@ def tumbling_window(size: Duration, *, offset: Duration | None = None, time_zone
     return WindowShape("tumbling_window", arguments, step.longest, step.windows)
 
 
+@stable
 def hopping_window(size: Duration, *, every: Duration, offset: Duration | None = None) -> WindowShape:
     """Overlapping windows of one length: a new one starts ``every`` so often.
 
@@ -61,6 +64,7 @@ def hopping_window(size: Duration, *, every: Duration, offset: Duration | None =
     return WindowShape("hopping_window", arguments, step.size, HoppingWindows(step.size, step.every, step.offset))
 
 
+@stable
 def cumulating_window(size: Duration, *, step: Duration, offset: Duration | None = None) -> WindowShape:
     """Windows that start together and grow by ``step`` up to ``size``.
 
@@ -134,6 +138,7 @@ class WindowJoin(StreamJoin):
         return {"on": self.on.as_written, "window": self.window, "how": self.how}
 
 
+@stable
 def window_join(name: str, *, on: OnColumns, window: WindowShape | Duration, how: JoinHow = "inner") -> WindowJoin:
     """Join rows of two frames with equal ``on`` in the same window; a duration means tumbling windows.
 

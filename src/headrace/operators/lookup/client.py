@@ -26,6 +26,7 @@ from headrace.operators.lookup.service import (
     Outcome,
     answer_reader,
 )
+from headrace.stability import stable
 
 _FETCHED, _USED = "__fetched", "__used"
 
@@ -41,6 +42,7 @@ class Cache:
         return f"hr.cache(ttl={spoken(self.ttl)!r}, size={self.size})"
 
 
+@stable
 def cache(*, ttl: Duration, size: int = 100_000) -> Cache:
     """Cache the answers of at most ``size`` keys in each worker, each for ``ttl`` of processing time.
 

@@ -20,6 +20,7 @@ from headrace.operators.lookup.requests import Breaker, RequestLimits, breaker
 from headrace.operators.lookup.service import FunctionLookup, LookupService
 from headrace.operators.step import LateRows, Step, check_key
 from headrace.schemas import parse_ddl, polars_schema
+from headrace.stability import stable
 from headrace.wheel.stateless import Stateless
 
 IN_FLIGHT, TIMEOUT, RETRIES = 100, "2 seconds", 2
@@ -105,6 +106,7 @@ class Lookup(Step):
         return {**given, "on_failure": self.on_failure}
 
 
+@stable
 def lookup(
     name: str,
     how: LookupService | Callable[[Any], Awaitable[Mapping[str, Any] | None]],

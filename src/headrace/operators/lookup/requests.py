@@ -14,6 +14,7 @@ from typing import Any
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.operators.lookup.service import Answer, LookupConnection, LookupFailure, Outcome
+from headrace.stability import stable
 
 BREAKER_OPEN = "BREAKER_OPEN"
 
@@ -29,6 +30,7 @@ class Breaker:
         return f"hr.breaker(after={self.after}, pause={spoken(self.pause)!r})"
 
 
+@stable
 def breaker(*, after: int = 20, pause: Duration = "10 seconds") -> Breaker:
     """Refuse calls for ``pause`` when ``after`` calls in a row have failed, then try the service with one call.
 

@@ -9,6 +9,7 @@ from headrace.durations import Duration, positive_microseconds
 from headrace.errors import DefinitionError
 from headrace.graph import check_name
 from headrace.operators.patterns.definition import Contiguity, Element
+from headrace.stability import stable
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -216,6 +217,7 @@ class Group(Chain):
         return f"hr.group(){''.join(map(repr, self.elements))}"
 
 
+@stable
 def group() -> Group:
     """Steps that are taken together, for use in place of a step.
 

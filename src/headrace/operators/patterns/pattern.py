@@ -23,6 +23,7 @@ from headrace.operators.patterns.pattern_operator import RESULT_COLUMNS, Pattern
 from headrace.operators.patterns.skip import Skip
 from headrace.operators.rows import Rows
 from headrace.operators.step import FINAL, LateRows, Step, check_key
+from headrace.stability import stable
 from headrace.wheel.operator import Operator
 
 MOST = 1_000
@@ -130,6 +131,7 @@ class Pattern(Chain, Step):
         return (*map(repr, self.elements), length, skip, f".select({measures})" if measures else "", self._late_call)
 
 
+@stable
 def pattern(name: str, *, key: Key, most: int = MOST) -> Pattern:
     """A sequence of rows of a key to look for; ``most`` is how many partial matches a key may have.
 

@@ -17,6 +17,7 @@ from headrace.operators.process.rules import DELETED, Rules
 from headrace.operators.rows import Rows
 from headrace.operators.step import Step, check_key
 from headrace.schemas import parse_ddl, polars_schema
+from headrace.stability import experimental
 from headrace.wheel.operator import Joined
 
 
@@ -89,6 +90,7 @@ class PatternRules(Step):
         return {"key": key_argument(self.key), "output": self.output, "rules": self.rules, **most}
 
 
+@experimental
 def pattern_rules(name: str, *, key: Key, output: str, rules: Rules, most: int = MOST) -> PatternRules:
     """Patterns that are added and removed while the flow runs: each rule row holds one, made by ``to_json()``.
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Literal, get_args
+
+from headrace.stability import stable
+
+stable(sys.modules[__name__])
 
 Kind = Literal["none", "to_next", "past_last", "to_first", "to_last"]
 KINDS = get_args(Kind)

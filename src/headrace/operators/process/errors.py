@@ -16,6 +16,7 @@ from typing import Any, Literal
 from headrace.errors import DefinitionError
 from headrace.operators.process.context import Timer
 from headrace.operators.process.rows import InputRow, as_dict
+from headrace.stability import stable
 
 Then = Literal["stop", "dead_letter"]
 FAILED = (Exception, SystemExit)
@@ -35,6 +36,7 @@ class OnError:
         return repr(self.then) if self.retries == 0 else f"hr.retry({self.retries}, then={self.then!r})"
 
 
+@stable
 def retry(times: int, *, then: Then) -> OnError:
     """Retry a failed call at most ``times`` times, from the state before the call; then stop or write a dead letter.
 

@@ -11,11 +11,13 @@ from headrace.errors import DefinitionError
 from headrace.operators.process.context import Context, Timer
 from headrace.operators.process.state import CurrentTime, KeyedState, StateError, TimeDomain, UndoLog
 from headrace.operators.process.state_descriptors import StateDescriptor
+from headrace.stability import stable
 
 Emitted = Iterable[Any] | None
 """What a call emits: dicts, or ``hr.output(...)`` for a side output; as a generator, a list, or None."""
 
 
+@stable
 class KeyedProcess(ABC):
     """Code with state and timers for each key: declare states in the class, use them in ``on_row`` and ``on_timer``.
 

@@ -11,6 +11,7 @@ import polars as pl
 from headrace.errors import DefinitionError
 from headrace.graph import check_name
 from headrace.operators.process.value_types import converter_for
+from headrace.stability import stable
 
 RESERVED_OUTPUTS = ("main", "late", "side", "dead_letters", "waiting", "spark", "log", "tables")
 """Names of outputs that every step has, and of other attributes of a step's outputs."""
@@ -27,6 +28,7 @@ class OutputRow:
         return f"hr.output({self.name!r}, {self.row!r})"
 
 
+@stable
 def output(name: str, row: Mapping[str, Any]) -> OutputRow:
     """A row for a side output that ``hr.process(..., outputs={...})`` declares; yield it in ``on_row`` or ``on_timer``.
 

@@ -21,6 +21,7 @@ from headrace.operators.process.rules import RULES_VERSION, BroadcastRulesInput,
 from headrace.operators.process.value_types import parse_columns
 from headrace.operators.rows import Rows
 from headrace.operators.step import LateRows, Step, check_key
+from headrace.stability import stable
 from headrace.wheel.operator import AnyOperator
 
 EVENT_TIME = "event_time"
@@ -138,6 +139,7 @@ class Process(Step):
         return given
 
 
+@stable
 def process(
     name: str,
     process: type[KeyedProcess] | KeyedProcess,

@@ -16,6 +16,7 @@ from headrace.operators.process.context import RuleHistory
 from headrace.operators.process.operator import ProcessOperator
 from headrace.operators.process.rows import InputRow, python_columns, row_class
 from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY
+from headrace.stability import stable
 from headrace.wheel.operator import Applied, Combined
 
 DELETED = "deleted"
@@ -49,6 +50,7 @@ class Rules:
         return f"hr.rules(key={self.key!r})"
 
 
+@stable
 def rules(*, key: str) -> Rules:
     """Rules as rows of a second input: the last row of a key is valid; a row with ``deleted`` true removes the rule.
 

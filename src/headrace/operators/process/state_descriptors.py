@@ -24,6 +24,7 @@ from headrace.operators.process.state import (
     check_ttl,
 )
 from headrace.operators.process.value_types import parse_type
+from headrace.stability import stable
 
 if TYPE_CHECKING:
     from headrace.operators.process.keyed_process import KeyedProcess
@@ -141,6 +142,7 @@ class AggregatingStateDescriptor(StateDescriptor[AggregatingState]):
         return pl.Struct(self.accumulator.buffer_types)
 
 
+@stable
 def value_state(
     type: str,
     *,
@@ -157,6 +159,7 @@ def value_state(
     return ValueStateDescriptor(sql_type=_checked(type), ttl_config=check_ttl(ttl, keep_forever, ttl_time, refresh))
 
 
+@stable
 def list_state(
     type: str,
     *,
@@ -175,6 +178,7 @@ def list_state(
     return ListStateDescriptor(sql_type=_checked(type), ttl_config=config, most=_checked_most(most))
 
 
+@stable
 def map_state(
     key_type: str,
     value_type: str,
@@ -200,6 +204,7 @@ def map_state(
     )
 
 
+@stable
 def reducing_state(
     type: str,
     function: Callable[[Any, Any], Any],
@@ -222,6 +227,7 @@ def reducing_state(
     return ReducingStateDescriptor(sql_type=_checked(type), ttl_config=config, function=function)
 
 
+@stable
 def aggregating_state(
     accumulator: Accumulator | type[Accumulator],
     *,

@@ -40,6 +40,7 @@ from headrace.operators.tables.changelog_input import (
     table_columns,
     tombstone_retention,
 )
+from headrace.stability import stable
 from headrace.wheel.operator import Applied, Operator
 
 _SOURCE, _ROW, _LIFE, _WAS_LIVE = "__source", "__row", "__life", "__was_live"
@@ -83,6 +84,7 @@ class Materialize(ChangelogStep):
         return {"key": key_argument(self.key), **images, **self.tombstones.arguments}
 
 
+@stable
 def materialize(
     name: str, *, key: str | Sequence[str], before_images: bool = False, keep_deleted: Duration | None = WEEK
 ) -> Materialize:

@@ -30,6 +30,7 @@ from headrace.operators.tables.retractable_aggregates import check_retractable, 
 from headrace.operators.tables.table_aggregate_operator import TableAggregateOperator
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.window_step import check_named
+from headrace.stability import stable
 from headrace.wheel.operator import Operator
 
 
@@ -118,6 +119,7 @@ class TableAggregate(ChangelogStep):
         return (f".agg({aggregates})" if aggregates else "",)
 
 
+@stable
 def table_aggregate(
     name: str, *, key: Key, row_key: str | Sequence[str] = (), keep_deleted: Duration | None = WEEK
 ) -> TableAggregate:

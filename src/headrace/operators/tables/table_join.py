@@ -27,6 +27,7 @@ from headrace.operators.tables.changelog_input import (
     tombstone_retention,
 )
 from headrace.operators.tables.table_join_operator import TableJoinHow, TableJoinOperator
+from headrace.stability import stable
 from headrace.wheel.operator import Joined
 
 
@@ -90,6 +91,7 @@ class TableJoin(ChangelogStep):
         return {"on": self.on.as_written, "how": self.how, **keys, **self.tombstones.arguments}
 
 
+@stable
 def table_join(
     name: str,
     *,

@@ -11,6 +11,7 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.expressions import RowExpression, parse_condition
+from headrace.stability import stable
 from headrace.wheel.operator import Due
 
 
@@ -68,6 +69,7 @@ class Emission:
 ON_CLOSE = Emission("on_close")
 
 
+@stable
 def on_close(*, early: Every | AfterRows | None = None) -> Emission:
     """Emit a window once, when it closes; with ``early`` also previews before that.
 
@@ -82,6 +84,7 @@ def on_close(*, early: Every | AfterRows | None = None) -> Emission:
     return Emission("on_close", early)
 
 
+@stable
 def on_update() -> Emission:
     """Emit a window after each batch that changed it, and when it closes even if unchanged.
 
@@ -91,6 +94,7 @@ def on_update() -> Emission:
     return Emission("on_update")
 
 
+@stable
 def every(duration: Duration, *, time: Literal["processing", "event"] = "processing") -> Every:
     """At regular intervals of processing time, on quiet streams too; with ``time="event"`` of event time.
 
@@ -102,6 +106,7 @@ def every(duration: Duration, *, time: Literal["processing", "event"] = "process
     return Every(positive_microseconds(duration, argument="every"), time)
 
 
+@stable
 def after_rows(rows: int) -> AfterRows:
     """After this many rows, again and again.
 
@@ -115,6 +120,7 @@ def after_rows(rows: int) -> AfterRows:
     return AfterRows(rows)
 
 
+@stable
 def when(condition: str) -> When:
     """At every row for which a condition is true.
 
@@ -137,6 +143,7 @@ class AccumulationMode:
 ACCUMULATING, DISCARDING = AccumulationMode("accumulating"), AccumulationMode("discarding")
 
 
+@stable
 def accumulating() -> AccumulationMode:
     """Each result covers all rows so far and replaces the one before.
 
@@ -146,6 +153,7 @@ def accumulating() -> AccumulationMode:
     return ACCUMULATING
 
 
+@stable
 def discarding() -> AccumulationMode:
     """Each result covers only the rows since the one before; readers add them up.
 
@@ -155,6 +163,7 @@ def discarding() -> AccumulationMode:
     return DISCARDING
 
 
+@stable
 def retracting() -> AccumulationMode:
     """Each result retracts the one before (``change = update_before``), then covers all rows so far.
 

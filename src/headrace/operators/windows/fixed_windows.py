@@ -19,6 +19,7 @@ from headrace.operators.windows.emission import ACCUMULATING
 from headrace.operators.windows.fixed_window_operator import FixedWindowOperator
 from headrace.operators.windows.pane_operator import PaneOperator
 from headrace.operators.windows.window_step import WindowStep
+from headrace.stability import stable
 from headrace.wheel.operator import Operator
 
 DAY, WEEK = MICROSECONDS["day"], MICROSECONDS["week"]
@@ -85,6 +86,7 @@ class Tumbling(FixedWindowStep):
         return {"size": self.size, "key": key_argument(self.key), **self._offset_argument, **zone}
 
 
+@stable
 def tumbling(
     name: str, *, size: Duration, key: Key, offset: Duration | None = None, time_zone: str | None = None
 ) -> Tumbling:
@@ -184,6 +186,7 @@ class Hopping(OverlappingWindowStep):
         return {"size": self.size, "every": self.every}
 
 
+@stable
 def hopping(name: str, *, size: Duration, every: Duration, key: Key, offset: Duration | None = None) -> Hopping:
     """Windows of one size that start at regular intervals; a row belongs to every window that covers it.
 
@@ -220,6 +223,7 @@ class Cumulating(OverlappingWindowStep):
         return {"step": self.step, "size": self.size}
 
 
+@stable
 def cumulating(name: str, *, step: Duration, size: Duration, key: Key, offset: Duration | None = None) -> Cumulating:
     """Windows with a common start that grow by a step up to a full size, as in "so far today, every hour".
 

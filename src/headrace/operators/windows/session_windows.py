@@ -16,6 +16,7 @@ from headrace.operators.windows.revised_session_operator import RevisedSessionOp
 from headrace.operators.windows.session_combiner import Gap
 from headrace.operators.windows.session_operator import FinalSessionOperator
 from headrace.operators.windows.window_step import TAKEN, WindowStep
+from headrace.stability import stable
 from headrace.wheel.operator import Operator
 
 
@@ -79,6 +80,7 @@ class Session(WindowStep):
         return {**self.gap.arguments, "key": key_argument(self.key), **longest}
 
 
+@stable
 def session(
     name: str, *, gap: Duration, key: Key, gap_column: str | None = None, max_length: Duration | None = None
 ) -> Session:

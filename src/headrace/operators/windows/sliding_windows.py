@@ -16,6 +16,7 @@ from headrace.operators.windows.emission import DISCARDING, AccumulationMode, Em
 from headrace.operators.windows.sliding_operator import SlidingOperator
 from headrace.operators.windows.sliding_totals import MOST_SHARES, KeySpread
 from headrace.operators.windows.window_step import WindowStep
+from headrace.stability import stable
 from headrace.wheel.operator import Operator
 
 EVERY_WINDOW_HAS = ("window", "pane", "revision", "change")
@@ -87,6 +88,7 @@ class Sliding(WindowStep):
         return {"size": spoken(self.size), "key": key_argument(self.key), **spread}
 
 
+@stable
 def sliding(name: str, *, size: Duration, key: Key, spread: int = 1) -> Sliding:
     """For every row the aggregate of its key over ``(t - size, t]``, added to the row's own columns.
 

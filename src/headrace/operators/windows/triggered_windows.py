@@ -17,6 +17,7 @@ from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import DISCARDING, AccumulationMode, AfterRows, Emission, Every, Trigger, When
 from headrace.operators.windows.trigger_operator import TriggerOperator
 from headrace.operators.windows.window_step import WindowStep
+from headrace.stability import stable
 from headrace.wheel.operator import Operator
 
 
@@ -110,6 +111,7 @@ class Counting(TriggeredWindowStep):
         return {"rows": self.rows, **super()._arguments}
 
 
+@stable
 def counting(name: str, *, rows: int, key: Key, ttl: Duration | None = None, keep_forever: bool = False) -> Counting:
     """Windows of ``rows`` rows of a key each, in event-time order.
 
@@ -178,6 +180,7 @@ class GlobalWindow(TriggeredWindowStep):
 _TRIGGERS = "hr.after_rows(1000), hr.every('1 hour', time='event') or hr.when(\"kind = 'checkout'\")"
 
 
+@stable
 def global_window(name: str, *, key: Key, ttl: Duration | None = None, keep_forever: bool = False) -> GlobalWindow:
     """One window for each key that never closes; results are emitted when a trigger fires, in event-time order.
 

@@ -33,6 +33,7 @@ from headrace.graph import Graph, active_graph
 from headrace.outages import OutageMarker
 from headrace.schemas import parse_ddl, polars_schema, spark_schema
 from headrace.secrets import Secret
+from headrace.stability import stable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,6 +69,7 @@ def read_postgres_changes(
     retention_bytes: int | None = None,
     name: str | None = None,
 ) -> dict[str, DataFrame]: ...
+@stable
 def read_postgres_changes(
     spark: SparkSession,
     tables: str | Sequence[str],
