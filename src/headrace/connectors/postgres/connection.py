@@ -186,6 +186,7 @@ def _is_lost(problem: psycopg.Error) -> bool:
 
 
 def summary(problem: psycopg.Error) -> str:
+    """What went wrong, on one line."""
     text = problem.diag.message_primary or str(problem).strip() or type(problem).__name__
     return " ".join(text.split())
 

@@ -144,6 +144,7 @@ class RowPairs:
 
 
 def concat_pairs(*pairs: RowPairs) -> RowPairs:
+    """All pairs, in the order in which they were given."""
     some = [each for each in pairs if len(each.left)]
     if not some:
         return RowPairs.none()

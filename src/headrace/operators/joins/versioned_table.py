@@ -77,6 +77,7 @@ class VersionedTable:
 
 
 def keyed_times(rows: pl.DataFrame) -> KeyedTimes:
+    """The key numbers and times of rows."""
     return KeyedTimes(rows[KEY_NUMBER].to_numpy().astype(np.int64), rows[TIME].to_numpy())
 
 

@@ -134,6 +134,7 @@ def dropped(table: str) -> TableAltered:
 
 
 def renamed(table: str, now: str) -> TableAltered:
+    """The error for a table that was renamed."""
     return TableAltered(SCHEMA_CHANGED, f"table {table} was renamed to {now}. {START_OVER}")
 
 
