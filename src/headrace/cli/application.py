@@ -22,7 +22,6 @@ class Verbs(TyperGroup):
     """The verbs of the command. An error of Headrace is one clear line on standard error and exit code 1."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a verb."""
         try:
             return super().invoke(ctx)
         except HeadraceError as error:
@@ -31,11 +30,7 @@ class Verbs(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Verbs,
-    name="headrace",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
+    cls=Verbs, name="headrace", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False
 )
 
 

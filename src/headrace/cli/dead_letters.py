@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import polars as pl
 import typer
@@ -67,7 +67,10 @@ def show_letters(
     """
     letters = _letters(checkpoint, flow)
     chosen = letters if reason is None else letters.filter(pl.col("reason") == reason)
-    rows = [_shown(row) for row in chosen.tail(limit).to_dicts()]
+    rows = [
+        {**row, "raw": _text(row["raw"]), "read_at": row["read_at"].isoformat()}
+        for row in chosen.tail(limit).to_dicts()
+    ]
     if as_json:
         print(json.dumps(rows, indent=2, ensure_ascii=False))
         return
@@ -91,10 +94,6 @@ def _letters(checkpoint: Path, flow: str | None) -> pl.DataFrame:
         if not rows.is_empty():
             frames.append(rows.sort("batch", "origin", "position").with_columns(flow=pl.lit(name)))
     return pl.concat(frames, how="diagonal")
-
-
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "raw": _text(row["raw"]), "read_at": row["read_at"].isoformat()}
 
 
 def _text(raw: bytes) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,6 +19,7 @@ from headrace.cli.status import AsJson
 from headrace.cli.targets import Parameters, Target, find_pipeline, read_parameters
 from headrace.demo.quiet import standard_error_in
 from headrace.errors import HeadraceError
+from headrace.runtime.pipeline import Pipeline
 from headrace.runtime.session import spark_session
 
 if TYPE_CHECKING:
@@ -26,16 +27,20 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def plan_session(name: str) -> Iterator[SparkSession]:
-    """A session that defines plans and runs nothing; what Spark said is shown after an unexpected failure."""
+def plan_session(target: str, parameter: list[str] | None) -> Iterator[tuple[Pipeline, SparkSession, dict[str, Any]]]:
+    """The pipeline, a session that defines plans and runs nothing, and the arguments of the pipeline's function.
+
+    What Spark said is shown after an unexpected failure.
+    """
+    pipeline, parameters = find_pipeline(target), read_parameters(parameter)
     if sys.stderr.isatty():
         print("Starting Spark ...", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
         log = Path(folder) / "spark.log"
         try:
             with standard_error_in(log):
-                session = spark_session(name, master="local[1]", quick_start=True)
-                yield session
+                session = spark_session(pipeline.name, master="local[1]", quick_start=True)
+                yield pipeline, session, parameters
                 session.stop()
         except HeadraceError:
             raise
@@ -45,8 +50,6 @@ def plan_session(name: str) -> Iterator[SparkSession]:
 
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
-
-
 RanIn = Annotated[
     Path | None, typer.Option("--checkpoint", help="A checkpoint of the pipeline: also say what its runs have shown.")
 ]
@@ -57,8 +60,7 @@ def check(target: Target, parameter: Parameters = None, checkpoint: RanIn = None
 
     Example: headrace check jobs/spend.py:spend -p folder=in
     """
-    pipeline, parameters = find_pipeline(target), read_parameters(parameter)
-    with plan_session(pipeline.name) as spark:
+    with plan_session(target, parameter) as (pipeline, spark, parameters):
         findings = pipeline.check(checkpoint=checkpoint, spark=spark, **parameters)
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
@@ -78,8 +80,7 @@ def explain(target: Target, parameter: Parameters = None) -> None:
 
     Example: headrace explain jobs/spend.py:spend -p folder=in
     """
-    pipeline, parameters = find_pipeline(target), read_parameters(parameter)
-    with plan_session(pipeline.name) as spark:
+    with plan_session(target, parameter) as (pipeline, spark, parameters):
         text = pipeline.explain(spark=spark, **parameters)
     print(text)
 
@@ -89,7 +90,6 @@ def draw(target: Target, parameter: Parameters = None) -> None:
 
     Example: headrace draw jobs/spend.py:spend -p folder=in > spend.mmd
     """
-    pipeline, parameters = find_pipeline(target), read_parameters(parameter)
-    with plan_session(pipeline.name) as spark:
+    with plan_session(target, parameter) as (pipeline, spark, parameters):
         text = pipeline.draw(spark=spark, **parameters)
     print(text)

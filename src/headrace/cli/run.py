@@ -60,11 +60,9 @@ def _mode(*, once: bool, drain: bool, interval: str, max_rows: int | None, keep_
             "KEEP_UP_WITHOUT_INTERVAL",
             "--keep-up fits batches to the interval, and --available-now has none. Use --max-rows.",
         )
-    return (
-        available_now(drain=drain, max_rows=max_rows)
-        if once
-        else micro_batch(interval, max_rows=max_rows, keep_up=keep_up)
-    )
+    if once:
+        return available_now(drain=drain, max_rows=max_rows)
+    return micro_batch(interval, max_rows=max_rows, keep_up=keep_up)
 
 
 def _tell(checkpoint: Path, ended: threading.Event) -> None:

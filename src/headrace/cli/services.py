@@ -84,11 +84,13 @@ def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
         table.add_column(column, no_wrap=True)
     for column in ("address", "folder"):
         table.add_column(column, overflow="fold")
+    here = Path.cwd()
     for server in found:
         state = server.state
+        shown_folder = server.folder.relative_to(here) if server.folder.is_relative_to(here) else server.folder
         pid = "" if server.pid is None else str(server.pid)
         style = STYLES.get(state, "default")
-        table.add_row(server.name, f"[{style}]{state}[/]", pid, server.address, _short(server.folder))
+        table.add_row(server.name, f"[{style}]{state}[/]", pid, server.address, str(shown_folder))
     Console().print(table)
 
 
@@ -109,8 +111,3 @@ def _shown(server: Service) -> dict[str, object]:
         "folder": str(server.folder),
         "password_file": None if server.secret_file is None else str(server.secret_file),
     }
-
-
-def _short(folder: Path) -> str:
-    here = Path.cwd()
-    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)

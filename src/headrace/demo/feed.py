@@ -66,11 +66,6 @@ class Feed:
         )
 
     @property
-    def entries(self) -> list[HistoryEntry]:
-        """The history's entries, oldest first."""
-        return list(self.batches.values())
-
-    @property
     def rows(self) -> Account:
         """The account of all batches so far."""
         return total(entry.account for entry in self.batches.values())
@@ -131,16 +126,8 @@ def balances(feed: Feed) -> list[Balance]:
         return Balance(what, ("out", account.out(output)), (("in files", rows),))
 
     return [
-        Balance(
-            "payments",
-            ("read", payments.read),
-            (("handed on", payments.handed_on), ("dead", payments.dead)),
-        ),
-        Balance(
-            "window step",
-            ("in", minutes.in_),
-            (("accepted", minutes.accepted), ("late", minutes.late)),
-        ),
+        Balance("payments", ("read", payments.read), (("handed on", payments.handed_on), ("dead", payments.dead))),
+        Balance("window step", ("in", minutes.in_), (("accepted", minutes.accepted), ("late", minutes.late))),
         outputs("windows", "main", feed.windows.rows),
         outputs("late rows", "minutes.late", feed.late.rows),
         outputs("dead letters", "payments.dead_letters", feed.dead.rows),

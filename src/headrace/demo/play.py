@@ -63,12 +63,7 @@ def play(folder: Path, *, seconds: float | None, console: Console) -> bool:
 
 
 def _run(
-    folder: Path,
-    checkpoint: Path,
-    feed: Feed,
-    screen: Screen,
-    seconds: float | None,
-    tell: Callable[[], None],
+    folder: Path, checkpoint: Path, feed: Feed, screen: Screen, seconds: float | None, tell: Callable[[], None]
 ) -> float | None:
     """Run the pipeline and look at it until the time is up; how long the first windows took, if any came."""
     began = time.monotonic()
@@ -81,7 +76,9 @@ def _run(
         checkpoint=checkpoint, mode=micro_batch("500 milliseconds"), spark=spark, folder=str(folder)
     )
     first: float | None = None
-    before = _shown_before(feed)
+    # An earlier demonstration in the same folder may have left windows.
+    feed.look()
+    before = feed.windows.rows
     while not stop.is_set() and not running.wait(LOOK_SECONDS):
         feed.look()
         tell()
@@ -100,9 +97,3 @@ def _run(
     feed.look()
     spark.stop()
     return first
-
-
-def _shown_before(feed: Feed) -> int:
-    """Windows that an earlier demonstration in the same folder has left."""
-    feed.look()
-    return feed.windows.rows

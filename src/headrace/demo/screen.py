@@ -86,11 +86,10 @@ def progress(feed: Feed) -> Text:
     """One line about the newest batch."""
     if not feed.batches:
         return Text(" first batch ...")
-    newest = feed.entries[-1]
-    read = newest.account.read
+    newest = next(reversed(feed.batches.values()))
     moment = shown_moment(min(newest.watermarks.values()))
     parts = (f"batch {newest.batch}", f"watermark {moment}", f"{feed.rows.read:,} rows read")
-    speed = f"{read:,} rows in {newest.seconds.batch:.1f} s"
+    speed = f"{newest.account.read:,} rows in {newest.seconds.batch:.1f} s"
     return Text(" " + "  ·  ".join((*parts, speed, f"{newest.state.rows} open windows")), style="bold")
 
 
@@ -107,11 +106,6 @@ def clock_time(moment: datetime) -> str:
 def lateness(row: dict[str, Any]) -> str:
     """How far a late row was behind the watermark."""
     return shown_length(row["late_by"] // _MICROSECOND)
-
-
-def raw_text(row: dict[str, Any]) -> str:
-    """What a dead letter held, as far as it can be shown."""
-    return bytes(row["raw"]).decode(errors="replace").replace("\n", " ")
 
 
 EVERY_SECONDS = 2.0
@@ -151,5 +145,6 @@ class PlainLines:
             lines.append(f"late rows {feed.late.rows:,}, the last: {what}")
         if feed.dead.latest:
             row = feed.dead.latest[-1]
-            lines.append(f"dead letters {feed.dead.rows:,}, the last: {row['reason']} {raw_text(row)[:60]}")
+            raw = bytes(row["raw"]).decode(errors="replace").replace("\n", " ")
+            lines.append(f"dead letters {feed.dead.rows:,}, the last: {row['reason']} {raw[:60]}")
         return lines

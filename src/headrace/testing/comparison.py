@@ -14,6 +14,7 @@ from rich.table import Table
 from headrace.durations import microseconds
 from headrace.testing.elements import Row, moment, shown, shown_window
 
+_WINDOW = re.compile(r"\d[^/]*:[^/]*/\d[^/]*:[^/]*")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT)?\d{1,2}:\d\d(:\d\d(\.\d+)?)?Z?")
 
 
@@ -53,7 +54,7 @@ def plain(value: Any) -> str:
             return repr(value)
         case float() if value.is_integer() and (value or math.copysign(1, value) > 0):
             return repr(int(value))
-        case str() if "/" in value and _is_window(value):
+        case str() if _WINDOW.fullmatch(value):
             start, end = value.split("/")
             return f"{shown(moment(start))}/{shown(moment(end))}"
         case str() if _TIME.fullmatch(value):
@@ -69,10 +70,6 @@ def late_by(duration: str) -> timedelta:
     datetime.timedelta(seconds=300)
     """
     return timedelta(microseconds=microseconds(duration, argument="late_by"))
-
-
-def _is_window(text: str) -> bool:
-    return all(part[:1].isdigit() and ":" in part for part in text.split("/")) and text.count("/") == 1
 
 
 def side_by_side(

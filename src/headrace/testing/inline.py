@@ -51,23 +51,18 @@ class MapInMemory:
         self._entries: dict[tuple[int], tuple[bytes]] = {}
 
     def getValue(self, key: tuple[int]) -> tuple[bytes] | None:  # noqa: N802
-        """The value of a key."""
         return self._entries.get(key)
 
     def updateValue(self, key: tuple[int], value: tuple[bytes]) -> None:  # noqa: N802
-        """Set the value of a key."""
         self._entries[key] = value
 
     def removeKey(self, key: tuple[int]) -> None:  # noqa: N802
-        """Remove a key."""
         self._entries.pop(key, None)
 
     def iterator(self) -> Iterator[tuple[tuple[int], tuple[bytes]]]:
-        """All keys with their values."""
         return iter(list(self._entries.items()))
 
     def copy(self) -> MapInMemory:
-        """The map as it is now."""
         copied = MapInMemory()
         copied._entries = dict(self._entries)
         return copied
@@ -77,7 +72,6 @@ class NothingToRead:
     """The reader of a gate whose rows are handed to it."""
 
     def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
-        """Nothing."""
         yield from ()
 
 
@@ -115,11 +109,9 @@ class InlineEngine:
             by_hand(time, self._setting)
 
     def run(self, rows: Sequence[At]) -> None:
-        """Run a batch."""
         self._run(rows, commit=True)
 
     def finish(self) -> bool:
-        """Run the batch again that a crash interrupted, with the rows it had."""
         if self._interrupted is None:
             return False
         again, self._interrupted = self._interrupted, None
@@ -147,25 +139,26 @@ class InlineEngine:
         record = self.planner.plan(self._next)
         reports = BatchReports()
 
-        def task(partition: int) -> Task:
-            def report(key: ReportKey, said: Report) -> None:
-                reports.add(key[2], key[3], said)
+        def report(key: ReportKey, said: Report) -> None:
+            reports.add(key[2], key[3], said)
 
+        def task(partition: int) -> Task:
             return Task(record, FLOW, str(self._folder / "side"), partition, 0, report)
 
         frames = self._arrived(rows, "left", task)
         second = self._arrived(rows, "right", task) if "right" in self._setting.schemas else {}
         for operator in self._operators:
             if isinstance(operator, Stateless):
-                frames = self._pass(operator, frames, task)
+                if operator.gathered_by:
+                    frames = {0: [frame for each in frames.values() for frame in each]}
+                frames = {number: list(pass_rows(each, operator, task(number))) for number, each in frames.items()}
             else:
                 frames, second = self._step(operator, frames, second, task), {}
         main = [row for each in frames.values() for frame in each for row in frame.rows(named=True)]
         side: defaultdict[tuple[NodeId, str], dict[str, int]] = defaultdict(dict)
         for node, parts in reports.nodes():
-            for part in parts.values():
-                for output, files in part.side.items():
-                    side[node, output].update(files)
+            for output, files in (item for part in parts.values() for item in part.side.items()):
+                side[node, output].update(files)
         rows_out = {f"{node}.{output}": sum(files.values()) for (node, output), files in side.items()}
         written = {name: Written(count, count) for name, count in rows_out.items()}
         account_of(reports, {"main": Written(len(main), len(main)), **written}).check(flow=FLOW, batch=record.batch)
@@ -183,19 +176,15 @@ class InlineEngine:
         for row in rows:
             if row.side == side:
                 partitions.setdefault(row.partition, []).append(row)
-        return {number: list(self._gated(each, side, task(number))) for number, each in sorted(partitions.items())}
-
-    def _gated(self, rows: Sequence[At], side: Side, task: Task) -> Iterator[pl.DataFrame]:
-        frame = self._setting.frame(rows, side).with_row_index(POSITION).cast({POSITION: pl.Int64})
-        return self._gates[side].admit([Decoded(frame, origin="timeline", arrived=self._setting.clock)], task)
+        admitted: Frames = {}
+        for number, each in sorted(partitions.items()):
+            frame = self._setting.frame(each, side).with_row_index(POSITION).cast({POSITION: pl.Int64})
+            decoded = Decoded(frame, origin="timeline", arrived=self._setting.clock)
+            admitted[number] = list(self._gates[side].admit([decoded], task(number)))
+        return admitted
 
     def _stateful(self) -> list[AnyOperator]:
         return [operator for operator in self._operators if not isinstance(operator, Stateless)]
-
-    def _pass(self, operator: Stateless, frames: Frames, task: Any) -> Frames:
-        if operator.gathered_by:
-            frames = {0: [frame for each in frames.values() for frame in each]}
-        return {number: list(pass_rows(each, operator, task(number))) for number, each in frames.items()}
 
     def _step(self, operator: AnyOperator, frames: Frames, second: Frames, task: Any) -> Frames:
         blobs: defaultdict[int, list[Blob]] = defaultdict(list)
@@ -233,9 +222,7 @@ class InlineEngine:
 
 def _read(setting: Setting) -> list[Any]:
     """Schema and time of the rows of each side, as the gate hands them on."""
-    if setting.strategy.kind == "event":
-        return [part for schema in setting.schemas.values() for part in (schema, TIME)]
-    time = setting.strategy.column
+    time = TIME if setting.strategy.kind == "event" else setting.strategy.column
     return [part for schema in setting.schemas.values() for part in ({**schema, time: MOMENT}, time)]
 
 
@@ -252,7 +239,7 @@ def _bound(setting: Setting) -> list[AnyOperator | Stateless]:
         operators.append(operator)
         if isinstance(operator, Stateless):
             given = [operator.output_schema, given[1]]
-            continue
-        earlier = step
-        given = [operator.output_schema, operator.output_time]
+        else:
+            earlier = step
+            given = [operator.output_schema, operator.output_time]
     return operators

@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from headrace.connectors.base.sink import BatchIdentity, Guarantee, Written
 from headrace.connectors.files.source import read_files
 from headrace.errors import reported
-from headrace.graph import Graph, SideOutput, active_graph
+from headrace.graph import SideOutput, active_graph
 from headrace.observe.committed import commits, committed_rows
 from headrace.operators.origins import split
 from headrace.runtime.checkpoint import take_lease
@@ -49,11 +49,9 @@ class TimelineSink:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Rows are handed over once."""
         return "exactly_once"
 
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
-        """Bring the rows of a batch to the timeline."""
         rows = [row for part in frame.toArrow().to_batches() for row in from_arrow(part).rows(named=True)]
         if self.dies:
             raise Died
@@ -102,7 +100,7 @@ class SparkEngine:
 
     def _start(self) -> None:
         pipeline = Pipeline(self._define, "timeline")
-        graph: Graph = pipeline.define(self._spark, self._folder / "checkpoint")
+        graph = pipeline.define(self._spark, self._folder / "checkpoint")
         node, mode = graph.flows["timeline"], micro_batch("1 millisecond")
         self._flow = Flow(graph, node, self._spark, lambda: self._setting.clock, mode, self._lease)
         if self._setting.by_hand:
@@ -117,20 +115,15 @@ class SparkEngine:
             self._query.processAllAvailable()
         except StreamingQueryException as error:
             raise reported(error) or error from None
-        self._give_dead_letters()
-
-    def _give_dead_letters(self) -> None:
         folder = self._flow.folder / DEAD_LETTERS
         self._setting.give(DEAD_LETTERS, committed_rows(folder, but=self._read_commits).rows(named=True))
         self._read_commits = {commit.name for commit in commits(folder)}
 
     def run(self, rows: Sequence[At]) -> None:
-        """Drop rows (or a tick) and wait for the batch."""
         self._drop(rows)
         self._advance()
 
     def finish(self) -> bool:
-        """Let Spark run the batch again that a crash interrupted."""
         if not self._interrupted:
             return False
         self._interrupted = False
@@ -154,7 +147,6 @@ class SparkEngine:
         self._start()
 
     def close(self) -> None:
-        """Stop the query and remove its folders."""
         if self._query is not None:
             self._query.stop()
         shutil.rmtree(self._folder, ignore_errors=True)

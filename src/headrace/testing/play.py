@@ -67,7 +67,31 @@ def play(
     >>> [row["n"] for row in play(hourly, at("10:05", account="a"), watermark("11:00")).main]
     [1]
     """
-    return Played(_play(step, elements, engine or _ENGINE.get(), event_time, split).outputs)
+    steps = step if isinstance(step, tuple) else (step,)
+    rows = [element for element in elements if isinstance(element, At)]
+    if not rows:
+        raise DefinitionError("TIMELINE_EMPTY", "a timeline without at(...) has no rows. Add at least one.")
+    strategy = event_time or BY_HAND
+    sides: list[Side] = ["left", "right"]
+    schemas = {
+        side: schema_of(given, partition=strategy.partition == "partition")
+        for side in sides
+        if (given := [row for row in rows if row.side == side])
+    }
+    if split is not None and "right" in schemas:
+        raise DefinitionError(
+            "SPLIT_AND_SIDES",
+            "split= makes both sides of the rows of one source, but some rows have side='right'. Leave the side out.",
+        )
+    watermarks = dict.fromkeys(schemas, BEGINNING)
+    setting = Setting(steps, strategy, event_time is None, schemas, AFTER_EVERYTHING, watermarks, split)
+    is_inline = (engine or _ENGINE.get()) == "inline"
+    runner: Engine = InlineEngine(setting) if is_inline else SparkEngine(setting)
+    try:
+        _Player(setting, runner, steps[-1].key).play(elements)
+    finally:
+        runner.close()
+    return Played(setting.outputs)
 
 
 def timeline(
@@ -89,40 +113,7 @@ def timeline(
     ...     expect(account="a", window="10:00/11:00", n=1, pane="on_time", revision=0),
     ... )
     """
-    _play(step, elements, engine or _ENGINE.get(), event_time, split)
-
-
-def _play(
-    step: Any,
-    elements: Sequence[Element],
-    engine: EngineName,
-    strategy: TimeStrategy | None,
-    split: tuple[str, str] | None,
-) -> Setting:
-    steps = step if isinstance(step, tuple) else (step,)
-    rows = [element for element in elements if isinstance(element, At)]
-    if not rows:
-        raise DefinitionError("TIMELINE_EMPTY", "a timeline without at(...) has no rows. Add at least one.")
-    chosen = strategy or BY_HAND
-    sides: list[Side] = ["left", "right"]
-    schemas = {
-        side: schema_of(given, partition=chosen.partition == "partition")
-        for side in sides
-        if (given := [row for row in rows if row.side == side])
-    }
-    if split is not None and "right" in schemas:
-        raise DefinitionError(
-            "SPLIT_AND_SIDES",
-            "split= makes both sides of the rows of one source, but some rows have side='right'. Leave the side out.",
-        )
-    watermarks = dict.fromkeys(schemas, BEGINNING)
-    setting = Setting(steps, chosen, strategy is None, schemas, AFTER_EVERYTHING, watermarks, split)
-    runner: Engine = InlineEngine(setting) if engine == "inline" else SparkEngine(setting)
-    try:
-        _Player(setting, runner, steps[-1].key).play(elements)
-    finally:
-        runner.close()
-    return setting
+    play(step, *elements, engine=engine, event_time=event_time, split=split)
 
 
 class _Player:

@@ -105,13 +105,10 @@ class ProcessOperator:
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         return partials
 
-    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Store the rows ahead of the watermark, process the others, and fire the timers that are due."""
-        return self._processed(state, partials, bounds, None)
-
-    def _processed(
-        self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds, rules: RuleHistory | None
+    def apply(
+        self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds, rules: RuleHistory | None = None
     ) -> Applied:
+        """Store the rows ahead of the watermark, process the others, and fire the timers that are due."""
         arrival = state[ARRIVAL].to_numpy()
         is_due = self._is_due(state, bounds)
         waited = int((arrival > OF_KEY).sum())

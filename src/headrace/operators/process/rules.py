@@ -78,7 +78,6 @@ class BroadcastRulesInput:
 
     @property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """The time and the whole row."""
         return {TIME: pl.Int64(), RULE: pl.Struct(dict(self.schema))}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
@@ -87,7 +86,6 @@ class BroadcastRulesInput:
         return Combined(partials, rows.clear(), rows.height)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rules stay as they are, in the order of arrival."""
         return partials
 
 
@@ -127,7 +125,7 @@ class RulesProcessOperator(ProcessOperator):
         passed = pl.col(DUE) <= bounds.fire if self.ordered else pl.lit(True)
         changes = open_rules.filter(passed).sort(DUE, maintain_order=True) if self.ordered else open_rules
         history = self._history(valid, changes, version)
-        applied = self._processed(state.filter(pl.col(ARRIVAL) >= OF_KEY), partials, bounds, history)
+        applied = self.apply(state.filter(pl.col(ARRIVAL) >= OF_KEY), partials, bounds, history)
         total = version + changes.height
         count = self._rule_rows([VERSION_ROW], {VERSION: pl.Series([total], dtype=pl.Int64)})
         after = [self._still_valid(valid, changes), open_rules.filter(~passed), *([count] if total else [])]
