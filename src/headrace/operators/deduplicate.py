@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -48,40 +47,31 @@ class DeduplicateOperator:
 
     @property
     def output_time(self) -> str:
-        """Rows keep their time."""
         return self.rows.time
 
-    @cached_property
-    def partial_schema(self) -> dict[str, pl.DataType]:
-        """Whole rows."""
-        return dict(self.rows.schema)
+    @property
+    def partial_schema(self) -> Mapping[str, pl.DataType]:
+        return self.rows.schema
 
-    @cached_property
+    @property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Key and time."""
         return {**self.rows.keys, FIRST: pl.Int64()}
 
-    @cached_property
-    def output_schema(self) -> dict[str, pl.DataType]:
-        """Rows leave as they came."""
-        return dict(self.rows.schema)
+    @property
+    def output_schema(self) -> Mapping[str, pl.DataType]:
+        return self.rows.schema
 
-    @cached_property
+    @property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        """Late rows, when they are kept."""
-        return {"late": self.rows.late_schema} if self.lateness.keeps_rows else {}
+        return self.rows.late_output(self.lateness)
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late rows aside, and drop rows with the key and time of an earlier one in the frame."""
         on_time, late = self.rows.split_late(rows, bounds)
         on_time = canonical(on_time, self.key).with_columns(self.rows.row_time.alias(TIME))
         firsts = on_time.unique([*self.key, TIME], keep="first", maintain_order=True)
-        return Combined(
-            firsts.select(self.partial_schema.keys()),
-            late,
-            firsts.height,
-            dropped=on_time.height - firsts.height,
-        )
+        dropped = on_time.height - firsts.height
+        return Combined(firsts.select(self.partial_schema.keys()), late, firsts.height, dropped=dropped)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Rows stay as they are, in the order of arrival; repeats among them are counted in the state."""
@@ -154,7 +144,6 @@ class Deduplicate(Step):
     within: int
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
-        """The operator that runs over rows of this schema."""
         lateness = self._chosen_lateness()
         check_key(self.name, self.key, schema)
         return DeduplicateOperator(self.name, Rows(self.name, self.key, time, dict(schema)), self.within, lateness)
@@ -165,12 +154,10 @@ class Deduplicate(Step):
 
     @property
     def horizon(self) -> int:
-        """How far apart in event time a row and its repeat may be."""
         return self.within
 
     @property
     def retention(self) -> int:
-        """How long a row's key and time are kept after time has passed it."""
         return self.within
 
     @property

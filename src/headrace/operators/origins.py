@@ -35,64 +35,33 @@ class Stream:
         """Not a source."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part(Stream):
     """The rows of an origin for which a condition is true; both parts of one origin can be read at once."""
 
     whole: Origin
     condition: pl.Expr
 
-    @property
-    def stream(self) -> DataFrame:
-        """The stream of the whole."""
-        return self.whole.stream
-
-    @property
-    def read(self) -> Read:
-        """Reads the whole and keeps the rows of the part."""
-        whole, condition = self.whole.read, self.condition
-
-        def read(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
-            return (rows.filter(condition) for rows in whole(batches, task))
-
-        return read
-
-    @property
-    def nodes(self) -> frozenset[NodeId]:
-        """The nodes behind the whole."""
-        return self.whole.nodes
-
-    @property
-    def label(self) -> str:
-        """The name of the whole."""
-        return self.whole.label
-
-    def timed(self, strategy: object) -> None:
-        """Not a source."""
-
-
-@dataclass(frozen=True, slots=True)
-class Halves:
-    """Two parts of one whole, in their order."""
-
-    whole: Origin
-    conditions: tuple[pl.Expr, pl.Expr]
-
-    @classmethod
-    def of(cls, origins: Sequence[Origin]) -> Halves | None:
-        """The halves, when both inputs of a step are parts of one whole."""
-        match origins:
-            case [Part(whole, left), Part(other, right)] if whole is other:
-                return cls(whole, (left, right))
-            case _:
-                return None
-
 
 def part_of(whole: Origin, condition: pl.Expr) -> Part:
     """A part of an origin; a part of a part belongs to the same whole."""
     if isinstance(whole, Part):
-        return Part(whole.whole, whole.condition & condition)
-    return Part(whole, condition)
+        condition, whole = whole.condition & condition, whole.whole
+    read_whole = whole.read
+
+    def read(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
+        return (rows.filter(condition) for rows in read_whole(batches, task))
+
+    return Part(whole.stream, read, whole.nodes, whole.label, whole=whole, condition=condition)
+
+
+def halves(origins: Sequence[Origin]) -> tuple[Origin, tuple[pl.Expr, pl.Expr]] | None:
+    """The whole and both conditions, when the two inputs of a step are parts of one whole."""
+    match origins:
+        case [Part(whole=whole, condition=left), Part(whole=other, condition=right)] if whole is other:
+            return whole, (left, right)
+        case _:
+            return None
 
 
 def origin_of(frame: DataFrame, graph: Graph) -> Origin:

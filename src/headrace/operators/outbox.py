@@ -31,12 +31,10 @@ class OutboxOperator:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The column with the message's key."""
         return self.rows.key
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """There is no state."""
         return self.key
 
     @property
@@ -46,7 +44,6 @@ class OutboxOperator:
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Key, payload, position and time."""
         return {name: self.rows.schema[name] for name in (*self.key, self.payload, POSITION, self.rows.time)}
 
     @cached_property
@@ -66,7 +63,6 @@ class OutboxOperator:
 
     @property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        """No change is late: messages are ordered by their positions."""
         return {}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
@@ -77,7 +73,6 @@ class OutboxOperator:
         return Combined(messages, changes.late, messages.height, dropped=others, failed=changes.failed)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Messages stay as they are."""
         return partials
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
@@ -87,7 +82,6 @@ class OutboxOperator:
         return Applied(state, state.clear(), state.clear(), messages)
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """Nothing is ever due."""
         return Due()
 
 
@@ -104,7 +98,6 @@ class Outbox(Step):
     payload: str
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
-        """The operator that runs over rows of this schema."""
         check_changelog(self.name, schema)
         check_key(self.name, (self.message_key,), schema)
         if not isinstance(schema.get(self.payload), pl.String | pl.Binary):

@@ -15,7 +15,7 @@ from headrace.errors import DefinitionError
 from headrace.graph import TIME_TAG, Graph, Origin, SideOutput, StepNode, active_graph, tagged_node, time_tag
 from headrace.nodes import NodeId, StepDefinition
 from headrace.operators.changelog_guard import check_events, check_not_a_changelog
-from headrace.operators.origins import Halves, Stream, origin_of
+from headrace.operators.origins import Stream, halves, origin_of
 from headrace.schemas import arrow_batches, polars_schema, spark_schema
 from headrace.wheel.operator import AnyOperator, Joined
 from headrace.wheel.pack import pack, pack_both, pack_second
@@ -82,14 +82,14 @@ def place(step: StepDefinition, bind: Callable[..., AnyOperator], *frames: DataF
     ]
     step.check_inputs(len(frames))
     origins = [origin_of(frame, graph) for frame in frames]
-    if Halves.of(origins) is None:
+    if halves(origins) is None:
         _check_sources_apart(step.name, [graph.sources_behind(each.node) for each in inputs])
     operator = bind(*(part for each in inputs for part in (each.schema, each.time)))
     results = turned(_packed(step.name, origins, operator, graph), operator, graph.reports)
     node = NodeId("step", step.name)
     output = tagged(spark_schema(operator.output_schema), operator.output_time, node)
     behind = frozenset({node}).union(*(origin.nodes for origin in origins))
-    placed = graph.register_frame(unpacked(results, output), Stream(results, _rows_of_blobs, behind))
+    placed = graph.register_frame(unpacked(results, output), Stream(results, rows_of_blobs, behind))
     graph.add_step(
         StepNode(
             step,
@@ -112,8 +112,9 @@ def _packed(step: str, origins: Sequence[Origin], operator: AnyOperator, graph: 
 
     if not isinstance(operator, Joined):
         return blobs(origins[0], partial(pack, operator=operator))
-    if halves := Halves.of(origins):
-        return blobs(halves.whole, partial(pack_both, operator=operator, sides=halves.conditions))
+    if (parts := halves(origins)) is not None:
+        whole, conditions = parts
+        return blobs(whole, partial(pack_both, operator=operator, sides=conditions))
     left = blobs(origins[0], partial(pack, operator=operator))
     return left.union(blobs(origins[1], partial(pack_second, operator=operator)))
 
@@ -162,10 +163,6 @@ def check_input(name: str, earlier: StepDefinition, columns: Collection[str], *,
         )
 
 
-def _rows_of_blobs(batches: Iterator[pa.RecordBatch], _task: Task) -> Iterator[pl.DataFrame]:
-    return rows_of_blobs(batches)
-
-
 def tagged(schema: StructType, column: str, node: NodeId) -> StructType:
     """The schema with one column marked as the event time of a node."""
     return StructType(
@@ -198,7 +195,7 @@ def place_stateless(step: StepDefinition, bind: Callable[..., Stateless], *frame
     stream, read, label = origin.stream, origin.read, f"{origin.label}headrace.step.{step.name}"
     if operator.gathered_by:
         stream = gathered(stream, read, operator.gathered_by, graph.reports, name=label)
-        read, label = _gathered_rows, f"headrace.step.{step.name}"
+        read, label = rows_in_order, f"headrace.step.{step.name}"
     passing = _passing(read, operator)
     schema, node = spark_schema(operator.output_schema), NodeId("step", step.name)
     if times:
@@ -231,7 +228,3 @@ def _mapping(
 
     mapping.__name__ = name
     return mapping
-
-
-def _gathered_rows(batches: Iterator[pa.RecordBatch], _task: Task) -> Iterator[pl.DataFrame]:
-    return rows_in_order(batches)

@@ -10,6 +10,7 @@ from typing import Literal
 import polars as pl
 
 from headrace.errors import DefinitionError
+from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.event_time.strategy import END as END_OF_TIME
@@ -70,6 +71,10 @@ class Rows:
             )
         return {**self.schema, LATE_BY: pl.Duration("us")}
 
+    def late_output(self, lateness: Lateness) -> dict[str, dict[str, pl.DataType]]:
+        """The side output of late rows, when they are kept."""
+        return {"late": self.late_schema} if lateness.keeps_rows else {}
+
     @property
     def is_correction(self) -> pl.Expr:
         """Whether a row is a correction by an earlier step, which is late for this step whatever its time.
@@ -129,6 +134,34 @@ def next_arrival(state: pl.DataFrame, first: int = 0) -> int:
     (3, 0)
     """
     return first if state.is_empty() else int(state[ARRIVAL].max()) + 1  # type: ignore[arg-type]
+
+
+def with_schema(rows: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """The columns of a schema; those that the rows lack are null.
+
+    >>> with_schema(pl.DataFrame({"n": [1], "other": [2]}), {"n": pl.Int64(), "m": pl.Int64()}).rows()
+    [(1, None)]
+    """
+    missing = (pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in rows.columns)
+    return rows.with_columns(*missing).select(schema.keys())
+
+
+def arrived_rows(rows: pl.DataFrame, following: int, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """New rows as state rows, which get the arrival numbers from ``following`` on."""
+    return with_schema(rows.with_columns(pl.int_range(following, following + pl.len()).alias(ARRIVAL)), schema)
+
+
+def split_matching(rows: pl.DataFrame, others: pl.DataFrame, on: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows that match none of the others, and those that do.
+
+    >>> unmatched, matched = split_matching(pl.DataFrame({"n": [1, 2]}), pl.DataFrame({"n": [2]}), ["n"])
+    >>> unmatched["n"].to_list(), matched["n"].to_list()
+    ([1], [2])
+    """
+    return (
+        rows.join(others, on=on, how="anti", nulls_equal=True),
+        rows.join(others, on=on, how="semi", nulls_equal=True),
+    )
 
 
 def in_order_of_arrival(state: pl.DataFrame) -> pl.DataFrame:

@@ -67,14 +67,13 @@ def canonical(frame: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
     floats = [name for name in dict.fromkeys(key) if frame.schema[name] in (pl.Float32, pl.Float64)]
     if not floats:
         return frame
-    return frame.with_columns(_one_bit_pattern(name, frame.schema[name]) for name in floats)
-
-
-def _one_bit_pattern(name: str, dtype: pl.DataType) -> pl.Expr:
-    # Adding 0.0 would turn -0.0 into 0.0 too, but Polars returns the column unchanged when the other side is zero.
-    column = pl.col(name)
-    zero, nan = pl.lit(0.0, dtype=dtype), pl.lit(float("nan"), dtype=dtype)
-    return pl.when(column.is_nan()).then(nan).when(column == 0.0).then(zero).otherwise(column).alias(name)
+    changed = []
+    for name in floats:
+        # Adding 0.0 would turn -0.0 into 0.0 too, but Polars returns the column unchanged when the other side is zero.
+        column, dtype = pl.col(name), frame.schema[name]
+        zero, nan = pl.lit(0.0, dtype=dtype), pl.lit(float("nan"), dtype=dtype)
+        changed.append(pl.when(column.is_nan()).then(nan).when(column == 0.0).then(zero).otherwise(column).alias(name))
+    return frame.with_columns(changed)
 
 
 def _fold(hashes: Words, column: pl.Series) -> None:
@@ -101,7 +100,11 @@ def _words(column: pl.Series) -> tuple[npt.NDArray[np.unsignedinteger], int]:
     if isinstance(dtype, pl.Decimal):
         return _unscaled(column)[:, 0], 8
     if dtype in (pl.Float32, pl.Float64):
-        return _float_bits(column)
+        values = column.fill_null(0.0).to_numpy().copy()
+        values[np.isnan(values)] = np.nan
+        values += 0.0  # -0.0 becomes 0.0
+        width = values.dtype.itemsize
+        return values.view(np.uint32 if width == 4 else np.uint64), width
     if dtype in (pl.Boolean, pl.Int8, pl.Int16, pl.Int32, pl.Date):
         return column.to_physical().cast(pl.Int32).fill_null(0).to_numpy().view(np.uint32), 4
     if isinstance(dtype, pl.Datetime | pl.Duration):
@@ -113,14 +116,6 @@ def _words(column: pl.Series) -> tuple[npt.NDArray[np.unsignedinteger], int]:
             "timestamp, string or binary column.",
         )
     return column.to_physical().fill_null(0).to_numpy().view(np.uint64), 8
-
-
-def _float_bits(column: pl.Series) -> tuple[npt.NDArray[np.unsignedinteger], int]:
-    values = column.fill_null(0.0).to_numpy().copy()
-    values[np.isnan(values)] = np.nan
-    values += 0.0  # -0.0 becomes 0.0
-    width = values.dtype.itemsize
-    return values.view(np.uint32 if width == 4 else np.uint64), width
 
 
 def _unscaled(column: pl.Series) -> Words:

@@ -202,12 +202,10 @@ class PackingSecond(Packing):
 
     @property
     def node(self) -> NodeId:
-        """The node as which the input reports."""
         return NodeId("step", self._operator.name, self._intake.name)
 
     @property
     def late_output(self) -> str:
-        """The side output for its late rows."""
         return self._intake.late_output
 
     def _addressed(self, blob: Blob) -> Iterator[Blob]:

@@ -71,7 +71,7 @@ def gathered(frame: DataFrame, read: Read, key: tuple[str, ...], reports: Report
     return frame.mapInArrow(gathering, BLOB_SCHEMA).repartition(tasks, "key_group")
 
 
-def rows_in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
+def rows_in_order(batches: Iterator[pa.RecordBatch], _task: Task | None = None) -> Iterator[pl.DataFrame]:
     """In a task: gathered rows in the order of the tasks they come from, and in their order there."""
     given = [batch.select(["origin", "blob"]).to_pydict() for batch in batches]
     blobs = [pair for each in given for pair in zip(each["origin"], each["blob"], strict=True)]
@@ -113,7 +113,7 @@ def unpacked(blobs: DataFrame, schema: StructType) -> DataFrame:
     return blobs.mapInArrow(unpacking, schema)
 
 
-def rows_of_blobs(batches: Iterator[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
+def rows_of_blobs(batches: Iterator[pa.RecordBatch], _task: Task | None = None) -> Iterator[pl.DataFrame]:
     """In a task: the rows of every blob."""
     for batch in batches:
         for blob in batch.column(0):
@@ -134,7 +134,5 @@ def _record_batches(blobs: Iterable[Blob]) -> Iterator[pa.RecordBatch]:
 
 
 def _record_batch(blobs: list[Blob]) -> pa.RecordBatch:
-    columns = [[getattr(blob, field.name) for blob in blobs] for field in _BLOBS]
-    return pa.record_batch(
-        [pa.array(column, field.type) for column, field in zip(columns, _BLOBS, strict=True)], _BLOBS
-    )
+    columns = [pa.array([getattr(blob, field.name) for blob in blobs], field.type) for field in _BLOBS]
+    return pa.record_batch(columns, _BLOBS)

@@ -66,7 +66,9 @@ class Enrichment:
         counters = Counter(dict.fromkeys(COUNTERS, 0))
         client = lookup_client(self.id, self._client)
         keys = canonical(rows.select(self.on), self.on).unique(maintain_order=True).drop_nulls()
-        known = self._cached(client, keys, task.record.clock)
+        known = pl.DataFrame(schema=self._answer_schema)
+        if client.cached is not None:
+            known = client.cached.get(keys, task.record.clock)
         counters.update(keys=keys.height, cache_hits=known.height)
         unknown = keys.join(known, on=self.on, how="anti", maintain_order="left")
         with closing(self._fetched(client, unknown, task.record.clock, counters)) as fetched:
@@ -93,11 +95,6 @@ class Enrichment:
     def _client(self) -> LookupClient:
         cached = None if self.cache is None else AnswerCache(self.cache, self.on, self._answer_schema)
         return LookupClient(self.service, self.limits, self.breaker, cached)
-
-    def _cached(self, client: LookupClient, keys: pl.DataFrame, clock: int) -> pl.DataFrame:
-        if client.cached is None:
-            return pl.DataFrame(schema=self._answer_schema)
-        return client.cached.get(keys, clock)
 
     def _fetched(
         self, client: LookupClient, keys: pl.DataFrame, clock: int, counters: Counter[str]

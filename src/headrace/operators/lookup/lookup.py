@@ -47,10 +47,8 @@ class Lookup(Step):
     on_failure: OnFailure
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str | None) -> Stateless:
-        """The operator over rows of this schema."""
         check_key(self.name, self.key, schema)
-        keys = {name: schema[name] for name in self.key}
-        self.how.check(keys, step=self.name)
+        self.how.check({name: schema[name] for name in self.key}, step=self.name)
         columns = polars_schema(parse_ddl(self.output))
         added = [*columns, *([failure_column(self.name)] if self.on_failure == "null" else [])]
         # Spark does not tell columns apart that differ in capitals only.
@@ -82,7 +80,6 @@ class Lookup(Step):
 
     @property
     def state_description(self) -> str:
-        """What is cached, that answers are not repeatable, and how long a task may wait."""
         kept = "none" if self.cache is None else f"none; each worker caches answers as {self.cache!r}"
         longest = spoken(self.timeout * (self.retries + 1))
         return (

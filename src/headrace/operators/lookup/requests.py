@@ -84,20 +84,17 @@ class Circuit:
     def succeeded(self) -> None:
         """The service has answered."""
         self._failures, self._open_until = 0, None
-        self._end_trial()
+        self.end_trial()
 
     def failed(self) -> None:
         """A call has failed."""
         self._failures += 1
         if self._breaker is not None and (self._open_until is not None or self._failures >= self._breaker.after):
             self._open_until = monotonic() + self._breaker.pause / 1e6
-        self._end_trial()
+        self.end_trial()
 
-    def given_up(self) -> None:
-        """A call was cancelled without an outcome; another one may try the service."""
-        self._end_trial()
-
-    def _end_trial(self) -> None:
+    def end_trial(self) -> None:
+        """A call has ended, perhaps cancelled without an outcome; another one may try the service."""
         if self._trial is not None and not self._trial.done():
             self._trial.set_result(None)
         self._trial = None
@@ -195,7 +192,7 @@ class KeyRequests:
         except Exception as problem:
             failure = LookupFailure("LOOKUP_FAILED", f"{type(problem).__name__}: {problem}")
         except BaseException:
-            self.circuit.given_up()
+            self.circuit.end_trial()
             raise
         else:
             well = partly or not all(map(_retryable, outcomes))

@@ -91,22 +91,11 @@ class FunctionLookup:
         """The key itself; a tuple for several columns."""
         return keys.to_series().to_list() if keys.width == 1 else keys.rows()
 
-    def connect(self, in_flight: int) -> FunctionCalls:
+    def connect(self, in_flight: int) -> LookupConnection:
         """The function keeps its own connections."""
-        return FunctionCalls(self.function)
-
-    def __repr__(self) -> str:
-        return self.function.__name__ if isinstance(self.function, FunctionType | MethodType) else repr(self.function)
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionCalls:
-    """Calls of a user's function."""
-
-    function: Callable[[Any], Awaitable[Mapping[str, Any] | None]]
+        return self
 
     async def fetch(self, requests: Sequence[Any]) -> Sequence[Answer]:
-        """What the function returns for each key."""
         try:
             return [await self.function(request) for request in requests]
         except (SystemExit, KeyboardInterrupt) as error:
@@ -115,6 +104,9 @@ class FunctionCalls:
 
     async def close(self) -> None:
         """Nothing is kept here."""
+
+    def __repr__(self) -> str:
+        return self.function.__name__ if isinstance(self.function, FunctionType | MethodType) else repr(self.function)
 
 
 def check_key_named(template: Template, keys: Mapping[str, pl.DataType], *, step: str) -> None:
@@ -215,11 +207,9 @@ def _parser(dtype: pl.DataType) -> Callable[[str], Any] | None:
         return date.fromisoformat
     if dtype == pl.Binary():
         return partial(base64.b64decode, validate=True)
-    return _truth if dtype == pl.Boolean() else None
-
-
-def _truth(text: str) -> Any:
-    return {"true": True, "false": False}.get(text.lower(), text)
+    if dtype == pl.Boolean():
+        return lambda text: {"true": True, "false": False}.get(text.lower(), text)
+    return None
 
 
 def _shown(value: object) -> str:

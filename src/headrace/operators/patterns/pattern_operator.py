@@ -121,7 +121,7 @@ class PatternOperator(BufferedRows):
     @cached_property
     def side_schemas(self) -> Mapping[str, Mapping[str, pl.DataType]]:
         """Late rows, and partial matches that timed out."""
-        late = {"late": self.rows.late_schema} if self.lateness.keeps_rows else {}
+        late = self.rows.late_output(self.lateness)
         if self.pattern.definition.within is None and not self.pattern.automaton.limits:
             return late
         ended = {WAITED_FOR: pl.String(), TIMED_OUT_AT: MOMENT}

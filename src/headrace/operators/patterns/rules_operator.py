@@ -184,7 +184,7 @@ class PatternRulesOperator(BufferedRows):
     @cached_property
     def side_schemas(self) -> Mapping[str, Mapping[str, pl.DataType]]:
         """Late rows, and partial matches that timed out."""
-        late = {"late": self._rows.late_schema} if self.lateness.keeps_rows else {}
+        late = self._rows.late_output(self.lateness)
         ended = {RULE: pl.String(), **dict(self.context.output), WAITED_FOR: pl.String(), TIMED_OUT_AT: MOMENT}
         return {**late, TIMED_OUT: {**self._rows.keys, **ended}}
 

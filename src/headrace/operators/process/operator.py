@@ -84,9 +84,8 @@ class ProcessOperator:
     @property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
         """The declared side outputs, and late rows where they are kept."""
-        late = {"late": self.rows.late_schema} if self.lateness.keeps_rows else {}
         declared = {name: self._with_added(columns) for name, columns in self.outputs.items() if name != "main"}
-        return {**late, **declared}
+        return {**self.rows.late_output(self.lateness), **declared}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late rows aside, unless they are delivered; the others are sent one by one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -12,13 +13,22 @@ from headrace.errors import HeadraceError
 from headrace.event_time.lateness import Lateness
 from headrace.expressions import Aggregate
 from headrace.operators.rows import Rows
+from headrace.operators.windows.emission import AccumulationMode
 from headrace.schemas import MOMENT
 
 WINDOW = pl.Struct({"start": MOMENT, "end": MOMENT})
 REVISION = "__revision"
 """How often a window has been emitted, minus one; null before the first time."""
+NEXT_REVISION = (pl.col(REVISION).fill_null(-1) + 1).cast(pl.Int32).alias(REVISION)
+INSERT_OR_UPDATE = pl.when(pl.col(REVISION) == 0).then(pl.lit("insert")).otherwise(pl.lit("update_after"))
+"""The change of a result with its revision, where results are retracted."""
 GIVEN = "@given"
 """A suffix of column names in the state: the value when the window was emitted last."""
+
+
+def as_given(names: Iterable[str]) -> list[pl.Expr]:
+    """Columns with their values when the window was emitted last."""
+    return [pl.col(f"{name}{GIVEN}").alias(name) for name in names]
 
 
 @dataclass(frozen=True)
@@ -81,20 +91,17 @@ class WindowOperator:
 
     aggregation: Aggregation
     lateness: Lateness
+    accumulation: AccumulationMode
+    output_time = "window"
+    """A result's time is the last moment of its window."""
 
     @property
     def key(self) -> tuple[str, ...]:
         return self.aggregation.key
 
     @property
-    def output_time(self) -> str:
-        """A result's time is the last moment of its window."""
-        return "window"
-
-    @property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        """Late rows, when they are kept."""
-        return {"late": self.aggregation.late_schema} if self.lateness.keeps_rows else {}
+        return self.aggregation.late_output(self.lateness)
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
@@ -110,7 +117,7 @@ class WindowOperator:
 
     @property
     def _has_change(self) -> bool:
-        return False
+        return self.accumulation.kind == "retracting"
 
     @cached_property
     def _no_output(self) -> pl.DataFrame:

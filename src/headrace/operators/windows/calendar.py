@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -59,7 +58,10 @@ class CalendarWindows(SeparateWindows, ABC):
 
     def pane(self, time: pl.Expr) -> pl.Expr:
         first = self._first_of(self._local(time))
-        return self._moment(_holding(time, first, self.units, self._moment) + self.units)
+        # On the day of a clock change, local clocks may show a start too early, or show the time before it twice.
+        early, over = self._moment(first) > time, self._moment(first + self.units) <= time
+        start = pl.when(early).then(first - self.units).when(over).then(first + self.units).otherwise(first)
+        return self._moment(start + self.units)
 
     def start(self, end: pl.Expr) -> pl.Expr:
         # In the middle of its last day a window is far from any clock change.
@@ -106,15 +108,6 @@ class CalendarMonths(CalendarWindows):
 
     def _date(self, number: pl.Expr) -> pl.Expr:
         return pl.datetime(number // 12, number % 12 + 1, 1, time_unit="us")
-
-
-def _holding(time: pl.Expr, first: pl.Expr, size: int, moment: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
-    """The start of the window that a time falls into, given the one by local clocks, ``first``.
-
-    On the day of a clock change, local clocks may show a start too early, or show the time before it twice.
-    """
-    early, over = moment(first) > time, moment(first + size) <= time
-    return pl.when(early).then(first - size).when(over).then(first + size).otherwise(first)
 
 
 def _local(time: pl.Expr, zone: str) -> pl.Expr:

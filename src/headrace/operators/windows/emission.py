@@ -14,6 +14,9 @@ from headrace.expressions import RowExpression, parse_condition
 from headrace.stability import stable
 from headrace.wheel.operator import Due
 
+UNSEEN, PREVIEW_AT = "__unseen", "__preview_at"
+"""How many rows no result has shown yet, and when they will be shown."""
+
 
 @dataclass(frozen=True, slots=True)
 class Every:
@@ -61,6 +64,32 @@ class Emission:
     def previews(self) -> bool:
         """Whether results are emitted that a later one replaces, before the window closes."""
         return self.kind == "on_update" or self.early is not None
+
+    def next_preview(self, start: pl.Expr, bounds: TimeBounds) -> pl.Expr:
+        """When windows with new rows are shown next."""
+        if not isinstance(self.early, Every):
+            return pl.col(PREVIEW_AT)
+        waiting = pl.col(PREVIEW_AT).is_null() & (pl.col(UNSEEN) > 0)
+        return pl.when(waiting).then(_following(self.early, start, bounds)).otherwise(pl.col(PREVIEW_AT))
+
+    def shows(self, end: pl.Expr, bounds: TimeBounds) -> pl.Expr:
+        """Whether a window that stays open is shown in this batch, if rows have come since it was shown last."""
+        if self.early is None:
+            return end > bounds.fire if self.kind == "on_update" else pl.lit(False)
+        if isinstance(self.early, AfterRows):
+            ready = pl.col(UNSEEN) >= self.early.rows
+        else:
+            ready = pl.col(PREVIEW_AT) <= (bounds.clock if self.early.time == "processing" else bounds.fire)
+        return ((end > bounds.fire) & ready).fill_null(False)
+
+    def due(self, state: pl.DataFrame, otherwise: int | None) -> Due:
+        """When the next preview or, by event time, something else is due."""
+        if not isinstance(self.early, Every):
+            return Due(otherwise)
+        preview: int | None = state.select(pl.col(PREVIEW_AT).min()).item()
+        if self.early.time == "processing":
+            return Due(otherwise, preview)
+        return Due(min((time for time in (otherwise, preview) if time is not None), default=None))
 
     def __repr__(self) -> str:
         return f"hr.{self.kind}({'' if self.early is None else f'early={self.early!r}'})"
@@ -171,51 +200,6 @@ def retracting() -> AccumulationMode:
     hr.retracting()
     """
     return AccumulationMode("retracting")
-
-
-UNSEEN, PREVIEW_AT = "__unseen", "__preview_at"
-"""How many rows no result has shown yet, and when they will be shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Previews:
-    """Which windows an emission shows early, and when."""
-
-    emission: Emission
-
-    @property
-    def count_rows(self) -> bool:
-        """Whether the rows that no result has shown must be counted."""
-        return self.emission.early is not None
-
-    def planned(self, start: pl.Expr, bounds: TimeBounds) -> pl.Expr:
-        """When windows with new rows are shown next."""
-        early = self.emission.early
-        if not isinstance(early, Every):
-            return pl.col(PREVIEW_AT)
-        waiting = pl.col(PREVIEW_AT).is_null() & (pl.col(UNSEEN) > 0)
-        return pl.when(waiting).then(_following(early, start, bounds)).otherwise(pl.col(PREVIEW_AT))
-
-    def shown(self, end: pl.Expr, bounds: TimeBounds) -> pl.Expr:
-        """Whether a window that stays open is shown in this batch, if rows have come since it was shown last."""
-        early = self.emission.early
-        if early is None:
-            return end > bounds.fire if self.emission.kind == "on_update" else pl.lit(False)
-        if isinstance(early, AfterRows):
-            ready = pl.col(UNSEEN) >= early.rows
-        else:
-            ready = pl.col(PREVIEW_AT) <= (bounds.clock if early.time == "processing" else bounds.fire)
-        return ((end > bounds.fire) & ready).fill_null(False)
-
-    def due(self, state: pl.DataFrame, otherwise: int | None) -> Due:
-        """When the next preview or, by event time, something else is due."""
-        early = self.emission.early
-        if not isinstance(early, Every):
-            return Due(otherwise)
-        preview: int | None = state.select(pl.col(PREVIEW_AT).min()).item()
-        if early.time == "processing":
-            return Due(otherwise, preview)
-        return Due(min((time for time in (otherwise, preview) if time is not None), default=None))
 
 
 def _following(early: Every, start: pl.Expr, bounds: TimeBounds) -> pl.Expr:

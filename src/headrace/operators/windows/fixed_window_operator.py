@@ -7,57 +7,40 @@ from functools import cached_property
 
 import polars as pl
 
-from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.operators.rows import has_closed
-from headrace.operators.windows.aggregation import GIVEN, REVISION, Aggregation, WindowOperator
-from headrace.operators.windows.assigners import Windows
-from headrace.operators.windows.emission import PREVIEW_AT, UNSEEN, AccumulationMode, Emission, Previews
+from headrace.operators.rows import has_closed, split_matching, with_schema
+from headrace.operators.windows.aggregation import GIVEN, INSERT_OR_UPDATE, NEXT_REVISION, REVISION, as_given
+from headrace.operators.windows.emission import PREVIEW_AT, UNSEEN, AccumulationMode, Emission
 from headrace.operators.windows.pane_operator import END, PaneCombiner
-from headrace.wheel.operator import Applied, Combined, Due
+from headrace.wheel.operator import Applied, Due
 
 CHANGED = "__changed"
 
 
 @dataclass(frozen=True)
-class FixedWindowOperator(WindowOperator):
+class FixedWindowOperator(PaneCombiner):
     """Aggregates rows by key and window; emits previews, the result at the close, and corrections.
 
     A state row is one window of one key: its partial aggregates (since the last emission, when discarding),
     the revision last emitted, the rows that no emission has shown, and when a preview is due.
     """
 
-    name: str
-    aggregation: Aggregation
-    windows: Windows
     emission: Emission
-    lateness: Lateness
     accumulation: AccumulationMode
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """A window of a key."""
         return (*self.key, END)
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Key, pane, rows and partial aggregates."""
+        """Key, pane, partial aggregates and the number of rows."""
         return {**self.aggregation.keys, END: pl.Int64(), **self.aggregation.states, UNSEEN: pl.Int64()}
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Key, window, partial aggregates and what has been emitted of them."""
         given = {f"{name}{GIVEN}": dtype for name, dtype in self.aggregation.states.items()} if self._has_change else {}
         return {**self.partial_schema, REVISION: pl.Int32(), PREVIEW_AT: pl.Int64(), **given}
-
-    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Aggregate rows by pane; set those aside whose windows all take nothing any more."""
-        unseen = pl.len().cast(pl.Int64) if self._previews.count_rows else pl.lit(None, pl.Int64)
-        return self._combiner.combine(rows, bounds, {UNSEEN: unseen})
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Merge partial results of the same pane."""
-        return partials.group_by(self.identity).agg(**self._merging).select(self.partial_schema.keys())
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Add rows, emit previews, close windows up to ``bounds.fire``, correct closed ones, drop expired ones.
@@ -67,7 +50,8 @@ class FixedWindowOperator(WindowOperator):
         """
         opened = partials
         if self.windows.overlapping:
-            opened = self._spread(partials, bounds)
+            windows = partials.with_columns(self.windows.all(pl.col(END)).alias(END)).explode(END)
+            opened = self.merge(windows.filter(~has_closed(pl.col(END), bounds, self.lateness.correctable)))
         corrections = opened.clear()
         if self.lateness.correctable:
             closed = opened.select(pl.col(END) <= bounds.late).to_series()
@@ -77,62 +61,40 @@ class FixedWindowOperator(WindowOperator):
         due = self._earliest(state, bounds.before)
         if corrections.is_empty() and not self._fires(state, due, bounds):
             # The usual batch: nothing is emitted and nothing expires.
-            return Applied(state, taken, self._nothing.select(self.identity), self._no_output)
-        changed = pl.repeat(False, untouched.height, eager=True).append(pl.repeat(True, taken.height, eager=True))
+            return Applied(state, taken, state.clear().select(self.identity), self._no_output)
+        changed = pl.int_range(state.height, eager=True) >= untouched.height
         return self._emit(state.with_columns(changed.alias(CHANGED)), corrections, bounds)
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest end of an open window, preview, or expiry of a closed window."""
         if state.is_empty():
             return Due()
-        return self._previews.due(state, self._earliest(state, bounds.fire))
-
-    @property
-    def _has_change(self) -> bool:
-        return self.accumulation.kind == "retracting"
+        return self.emission.due(state, self._earliest(state, bounds.fire))
 
     @cached_property
-    def _previews(self) -> Previews:
-        return Previews(self.emission)
+    def _partial(self) -> dict[str, pl.Expr]:
+        unseen = pl.lit(None, pl.Int64) if self.emission.early is None else pl.len().cast(pl.Int64)
+        return {**self.aggregation.partial, UNSEEN: unseen}
 
     @cached_property
-    def _combiner(self) -> PaneCombiner:
-        return PaneCombiner(self.aggregation, self.windows, self.lateness)
-
-    @cached_property
-    def _merging(self) -> dict[str, pl.Expr]:
+    def _merged(self) -> dict[str, pl.Expr]:
         return {**self.aggregation.merged, UNSEEN: pl.col(UNSEEN).sum()}
-
-    @cached_property
-    def _nothing(self) -> pl.DataFrame:
-        return pl.DataFrame(schema=self.state_schema)
-
-    def _spread(self, panes: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
-        """Every pane in each of its windows that still accepts rows."""
-        spread = panes.with_columns(self.windows.all(pl.col(END)).alias(END)).explode(END)
-        return self.merge(spread.filter(~has_closed(pl.col(END), bounds, self.lateness.correctable)))
 
     def _take(
         self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Merge partial results into the state: untouched windows, and the others (or a few more)."""
-        nothing_given = (
-            pl.lit(None, dtype).alias(name) for name, dtype in self.state_schema.items() if name not in partials.columns
-        )
-        fresh = partials.with_columns(*nothing_given).select(self.state_schema.keys())
-        untouched = state
+        untouched, fresh = state, with_schema(partials, self.state_schema)
         if not state.is_empty() and not partials.is_empty():
             untouched, touched = state.clear(), state
             # Every row that is merged counts as changed, and on_update emits it.
             if self.emission.kind == "on_update" or 2 * partials.height < state.height:
-                by = self._combiner.grouping(state, partials)
-                untouched = state.join(partials, on=by, how="anti", nulls_equal=True)
-                touched = state.join(partials, on=by, how="semi", nulls_equal=True)
-            kept = {name: pl.col(name).drop_nulls().first() for name in self._nothing.columns if GIVEN in name}
+                untouched, touched = split_matching(state, partials, self._grouping(state, partials))
+            kept = {name: pl.col(name).drop_nulls().first() for name in self.state_schema if GIVEN in name}
             marks = {REVISION: pl.col(REVISION).max(), PREVIEW_AT: pl.col(PREVIEW_AT).min(), **kept}
-            merged = pl.concat([touched, fresh]).group_by(self.identity).agg(**self._merging, **marks)
+            merged = pl.concat([touched, fresh]).group_by(self.identity).agg(**self._merged, **marks)
             fresh = merged.select(self.state_schema.keys())
-        planned = self._previews.planned(self.windows.start(pl.col(END)), bounds)
+        planned = self.emission.next_preview(self.windows.start(pl.col(END)), bounds)
         return untouched, fresh.with_columns(planned.alias(PREVIEW_AT))
 
     def _earliest(self, state: pl.DataFrame, fired: int) -> int | None:
@@ -144,14 +106,14 @@ class FixedWindowOperator(WindowOperator):
     def _fires(self, state: pl.DataFrame, due: int | None, bounds: TimeBounds) -> bool:
         if due is not None and due <= bounds.fire:
             return True
-        return self.emission.previews and bool(state.select(self._previews.shown(pl.col(END), bounds).any()).item())
+        return self.emission.previews and bool(state.select(self.emission.shows(pl.col(END), bounds).any()).item())
 
     def _emit(self, state: pl.DataFrame, corrections: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Everything that a batch emits; ``CHANGED`` marks rows that are not stored yet."""
         outputs = [self._no_output]
         if self.emission.previews:
             touched = pl.col(CHANGED) if self.emission.kind == "on_update" else pl.lit(True)
-            shown = state.select(self._previews.shown(pl.col(END), bounds) & touched).to_series()
+            shown = state.select(self.emission.shows(pl.col(END), bounds) & touched).to_series()
             state, rows = self._show(state, shown, pane="early")
             outputs += rows
         closing = (pl.col(END) > bounds.before) & (pl.col(END) <= bounds.fire)
@@ -175,15 +137,11 @@ class FixedWindowOperator(WindowOperator):
         self, state: pl.DataFrame, corrections: pl.DataFrame, bounds: TimeBounds
     ) -> tuple[pl.DataFrame, pl.Series]:
         """The state with late rows merged into closed windows, and which windows that corrected."""
-        identity = list(self.identity)
         _, taken = self._take(state.drop(CHANGED), corrections, bounds)
-        corrected = taken.join(corrections, on=identity, how="semi", nulls_equal=True)
-        earlier = state.join(corrected, on=identity, how="anti", nulls_equal=True)
+        corrected = taken.join(corrections, on=self.identity, how="semi", nulls_equal=True)
+        earlier = state.join(corrected, on=self.identity, how="anti", nulls_equal=True)
         joined = pl.concat([earlier, corrected.with_columns(pl.lit(True).alias(CHANGED))])
-        are_corrected = pl.repeat(False, earlier.height, eager=True).append(
-            pl.repeat(True, corrected.height, eager=True)
-        )
-        return joined, are_corrected
+        return joined, pl.int_range(joined.height, eager=True) >= earlier.height
 
     def _show(self, state: pl.DataFrame, shown: pl.Series, *, pane: str) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
         """Emit windows, and record that in the state."""
@@ -193,15 +151,12 @@ class FixedWindowOperator(WindowOperator):
         window = self.windows.start(pl.col(END)), pl.col(END)
         outputs = []
         if self._has_change:
-            shown_before = windows.filter(pl.col(REVISION).is_not_null())
-            given = shown_before.with_columns(pl.col(f"{name}{GIVEN}").alias(name) for name in self.aggregation.states)
+            given = windows.filter(pl.col(REVISION).is_not_null()).with_columns(as_given(self.aggregation.states))
             outputs.append(self._results(given, window, pl.lit(pane), change=pl.lit("update_before")))
-        revised = windows.with_columns((pl.col(REVISION).fill_null(-1) + 1).cast(pl.Int32).alias(REVISION))
-        first = pl.col(REVISION) == 0
-        change = pl.when(first).then(pl.lit("insert")).otherwise(pl.lit("update_after"))
-        outputs.append(self._results(revised, window, pl.lit(pane), change=change))
+        revised = windows.with_columns(NEXT_REVISION)
+        outputs.append(self._results(revised, window, pl.lit(pane), change=INSERT_OR_UPDATE))
         updates: dict[str, pl.Expr] = {
-            REVISION: (pl.col(REVISION).fill_null(-1) + 1).cast(pl.Int32),
+            REVISION: NEXT_REVISION,
             UNSEEN: pl.lit(None, pl.Int64),
             PREVIEW_AT: pl.lit(None, pl.Int64),
             CHANGED: pl.lit(True),

@@ -44,11 +44,10 @@ class FixedWindowStep(WindowStep):
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         if self._state_by == "pane":
             return PaneOperator(self.name, aggregation, self._windows, lateness)
-        return FixedWindowOperator(self.name, aggregation, self._windows, self.emission, lateness, self.accumulation)
+        return FixedWindowOperator(self.name, aggregation, self._windows, lateness, self.emission, self.accumulation)
 
     @property
     def combines(self) -> bool:
-        """Rows of a key and pane are combined before the shuffle."""
         return True
 
     @property

@@ -8,9 +8,15 @@ from functools import cached_property
 import polars as pl
 
 from headrace.event_time.record import TimeBounds
-from headrace.operators.windows.aggregation import GIVEN, REVISION
-from headrace.operators.windows.emission import PREVIEW_AT, UNSEEN, AccumulationMode, Emission, Previews
-from headrace.operators.windows.session_combiner import CHAIN, END, FIRST, ROOT, SessionCombiner, chained
+from headrace.operators.windows.aggregation import (
+    GIVEN,
+    INSERT_OR_UPDATE,
+    NEXT_REVISION,
+    REVISION,
+    as_given,
+)
+from headrace.operators.windows.emission import PREVIEW_AT, UNSEEN, AccumulationMode, Emission
+from headrace.operators.windows.session_combiner import CHAIN, END, FIRST, ROOT
 from headrace.operators.windows.session_operator import PLACE, SessionOperator
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Due
@@ -30,10 +36,10 @@ class RevisedSessionOperator(SessionOperator):
 
     emission: Emission
     accumulation: AccumulationMode
+    counts_rows = True
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Key, first time, end, partial aggregates, and what was emitted last."""
         types = self._combiner.types
         given = {f"{name}{GIVEN}": types[name] for name in self._shown_columns}
         return {**types, PREVIEW_AT: pl.Int64(), ID: pl.Int64(), REVISION: pl.Int32(), **given}
@@ -61,7 +67,7 @@ class RevisedSessionOperator(SessionOperator):
         corrected = pl.col(TOUCHED) & (self._end <= bounds.late)
         changed = pl.col(TOUCHED) if self.emission.kind == "on_update" else pl.lit(True)
         # What was retracted is emitted again at once, so that a table never misses it.
-        early = (self._previews.shown(self._end, bounds) & changed) | (pl.col(MERGED) & open_)
+        early = (self.emission.shows(self._end, bounds) & changed) | (pl.col(MERGED) & open_)
         closing = ~open_ & (self._end > max(bounds.before, bounds.late))
         for shown, pane in ((corrected, "late"), (early, "early"), (closing, "on_time")):
             known, rows = self._show(known, shown, pane=pane)
@@ -80,27 +86,12 @@ class RevisedSessionOperator(SessionOperator):
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest end of an open session, preview, or expiry of a closed session."""
         longer = pl.when(self._end > bounds.fire).then(0).otherwise(self.lateness.correctable)
-        return self._previews.due(state, state.select((self._end + longer).min()).item())
-
-    @cached_property
-    def _combiner(self) -> SessionCombiner:
-        return SessionCombiner(self.aggregation, self.lateness, self.gap, cutting=False, counting=True)
-
-    @property
-    def _end(self) -> pl.Expr:
-        return pl.col(END)
-
-    def _chained(self, parts: pl.DataFrame) -> pl.DataFrame:
-        return chained(parts, self.key)
+        return self.emission.due(state, state.select((self._end + longer).min()).item())
 
     @property
     def _shown_columns(self) -> tuple[str, ...]:
         """The columns that results are computed from."""
         return (FIRST, END, *self.aggregation.states)
-
-    @cached_property
-    def _previews(self) -> Previews:
-        return Previews(self.emission)
 
     def _unexpired(self, known: pl.DataFrame, passed: int) -> pl.DataFrame:
         """The sessions that still accept rows when event time has passed a time."""
@@ -122,31 +113,23 @@ class RevisedSessionOperator(SessionOperator):
         ]
         firsts = (pl.col(name).first() for name in self.key)
         joined = chains.group_by(CHAIN).agg(*firsts, *marks, **self._combiner.merging)
-        if swallowed.is_empty():
-            outputs = []
-        else:
-            outputs = [self._retracted(swallowed, bounds)]
+        outputs = []
+        if not swallowed.is_empty():
+            given = swallowed.with_columns(as_given(self._shown_columns))
+            preview = self._end > max(bounds.before, bounds.late)
+            pane = pl.when(preview).then(pl.lit("early")).otherwise(pl.lit("late"))
+            outputs = [self._rows(given.with_columns(pl.col(REVISION) + 1), pane, pl.lit("delete"))]
             if self.accumulation.kind == "discarding":
-                joined = self._with_emitted(joined, swallowed)
-        planned = self._previews.planned(pl.col(FIRST), bounds).alias(PREVIEW_AT)
+                # To a session, all that the swallowed ones have emitted is new.
+                totals = self._totals(joined, given)
+                joined = joined.drop(self.aggregation.states).join(totals, on=CHAIN)
+        planned = self.emission.next_preview(pl.col(FIRST), bounds).alias(PREVIEW_AT)
         return joined.with_columns(planned).select(columns), outputs
 
-    def _retracted(self, swallowed: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
-        given = self._as_emitted(swallowed).with_columns(pl.col(REVISION) + 1)
-        preview = self._end > max(bounds.before, bounds.late)
-        pane = pl.when(preview).then(pl.lit("early")).otherwise(pl.lit("late"))
-        return self._rows(given, pane, pl.lit("delete"))
-
-    def _with_emitted(self, joined: pl.DataFrame, swallowed: pl.DataFrame) -> pl.DataFrame:
-        """Sessions with all that the swallowed ones have emitted: to them it is new."""
-        states = list(self.aggregation.states)
-        new = self._as_emitted(swallowed).select(CHAIN, *states)
-        totals = pl.concat([joined.select(CHAIN, *states), new]).group_by(CHAIN).agg(**self.aggregation.merged)
-        return joined.drop(states).join(totals, on=CHAIN)
-
-    def _as_emitted(self, sessions: pl.DataFrame) -> pl.DataFrame:
-        """Sessions as they were emitted last."""
-        return sessions.with_columns(pl.col(f"{name}{GIVEN}").alias(name) for name in self._shown_columns)
+    def _totals(self, *frames: pl.DataFrame) -> pl.DataFrame:
+        """The partial aggregates of all frames by chain."""
+        parts = pl.concat([frame.select(CHAIN, *self.aggregation.states) for frame in frames])
+        return parts.group_by(CHAIN).agg(**self.aggregation.merged)
 
     def _show(self, known: pl.DataFrame, shown: pl.Expr, *, pane: str) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
         """Emit sessions, and record that in the state."""
@@ -155,13 +138,10 @@ class RevisedSessionOperator(SessionOperator):
             return known, []
         before, outputs = known.filter(chosen), []
         if self.accumulation.kind == "retracting":
-            given = self._as_emitted(before.filter(pl.col(REVISION).is_not_null()))
+            given = before.filter(pl.col(REVISION).is_not_null()).with_columns(as_given(self._shown_columns))
             outputs.append(self._rows(given, pl.lit(pane), pl.lit("update_before")))
-        sessions = before.with_columns(
-            pl.coalesce(ID, ROOT).alias(ID), (pl.col(REVISION).fill_null(-1) + 1).cast(pl.Int32)
-        )
-        change = pl.when(pl.col(REVISION) == 0).then(pl.lit("insert")).otherwise(pl.lit("update_after"))
-        outputs.append(self._rows(sessions, pl.lit(pane), change))
+        sessions = before.with_columns(pl.coalesce(ID, ROOT).alias(ID), NEXT_REVISION)
+        outputs.append(self._rows(sessions, pl.lit(pane), INSERT_OR_UPDATE))
         given_now = sessions.with_columns(
             pl.lit(0, pl.Int64).alias(UNSEEN),
             pl.lit(None, pl.Int64).alias(PREVIEW_AT),
@@ -174,12 +154,10 @@ class RevisedSessionOperator(SessionOperator):
 
     def _emitted_in_all(self, sessions: pl.DataFrame) -> list[pl.Series]:
         """The total of what sessions emit now and have emitted before."""
-        states = list(self.aggregation.states)
         numbered = sessions.with_row_index(CHAIN)
-        given = self._as_emitted(numbered.filter(pl.col(REVISION).is_not_null()))
-        both = pl.concat([numbered.select(CHAIN, *states), given.select(CHAIN, *states)])
-        totals = both.group_by(CHAIN).agg(**self.aggregation.merged).sort(CHAIN)
-        return totals.select(pl.col(name).alias(f"{name}{GIVEN}") for name in states).get_columns()
+        given = numbered.filter(pl.col(REVISION).is_not_null()).with_columns(as_given(self.aggregation.states))
+        totals = self._totals(numbered, given).sort(CHAIN)
+        return totals.drop(CHAIN).select(pl.all().name.suffix(GIVEN)).get_columns()
 
     def _rows(self, sessions: pl.DataFrame, pane: pl.Expr, change: pl.Expr) -> pl.DataFrame:
         session_id = pl.col(ID).cast(MOMENT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +9,9 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
+from headrace.operators.rows import split_matching, with_schema
 from headrace.operators.windows.aggregation import REVISION, Aggregation, WindowOperator
+from headrace.operators.windows.emission import ACCUMULATING
 from headrace.operators.windows.session_combiner import (
     CHAIN,
     END,
@@ -30,13 +31,16 @@ PLACE = "__place"
 
 
 @dataclass(frozen=True)
-class SessionOperator(WindowOperator, ABC):
+class SessionOperator(WindowOperator):
     """Sessions by key; the state has those that still accept rows."""
 
     name: str
     aggregation: Aggregation
     gap: Gap
     lateness: Lateness
+    max_length: int | None
+    counts_rows = False
+    """Whether the rows of every session are counted, for previews."""
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -53,26 +57,26 @@ class SessionOperator(WindowOperator, ABC):
         return self._combiner.schema
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Combine rows of a key that are close to each other."""
         return self._combiner.combine(rows, bounds)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Combine parts of a key that are close to each other."""
         return self._combiner.merge(partials)
 
-    @property
-    @abstractmethod
+    @cached_property
     def _combiner(self) -> SessionCombiner:
-        """Makes parts of sessions from rows."""
+        cutting = self.max_length is not None
+        return SessionCombiner(self.aggregation, self.lateness, self.gap, cutting, self.counts_rows)
 
     @property
-    @abstractmethod
     def _end(self) -> pl.Expr:
         """Where a session ends."""
+        silent = pl.col(END)
+        return silent if self.max_length is None else pl.min_horizontal(silent, pl.col(FIRST) + self.max_length)
 
-    @abstractmethod
     def _chained(self, parts: pl.DataFrame) -> pl.DataFrame:
         """Parts with the number of their session."""
+        chains = chained(parts, self.key)
+        return chains if self.max_length is None else cut(chains, self.max_length, self.gap.longest)
 
     def _over(self, chains: pl.DataFrame, passed: int) -> pl.Series:
         """Whether the session of each part accepts no more rows when event time has passed a time."""
@@ -89,8 +93,7 @@ class SessionOperator(WindowOperator, ABC):
         """
         others, concerned = self._of_keys(known, partials)
         added = {**known.schema, WHOLE: self.partial_schema[WHOLE]}
-        parts = pl.concat([_widened(concerned, added), _widened(partials, added)])
-        chains = self._chained(parts)
+        chains = self._chained(pl.concat([with_schema(concerned, added), with_schema(partials, added)]))
         if partials[WHOLE].null_count() == partials.height:
             return others, chains, None
         late = [self._combiner.rows_of(chains.clear())]
@@ -104,23 +107,13 @@ class SessionOperator(WindowOperator, ABC):
         """Sessions of other keys, and sessions of the keys of these parts (or of a few more)."""
         if not self.key or 2 * parts.height >= known.height:
             return known.clear(), known
-        return (
-            known.join(parts, on=self.key, how="anti", nulls_equal=True),
-            known.join(parts, on=self.key, how="semi", nulls_equal=True),
-        )
+        return split_matching(known, parts, self.key)
 
     def _gone(self, state: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
         """Identities that the stored state had and that are gone."""
-        identity = list(self.identity)
-        changed = known.filter(pl.col(PLACE).is_null())
-        unchanged = known[PLACE].drop_nulls()
-        others = state.select(identity).filter(~pl.int_range(pl.len()).is_in(unchanged.implode()))
-        return others.join(changed, on=identity, how="anti", nulls_equal=True)
-
-
-def _widened(frame: pl.DataFrame, schema: dict[str, pl.DataType]) -> pl.DataFrame:
-    missing = (pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in frame.columns)
-    return frame.with_columns(*missing).select(schema.keys())
+        changed, unchanged = known.filter(pl.col(PLACE).is_null()), known[PLACE].drop_nulls()
+        others = state.select(self.identity).filter(~pl.int_range(pl.len()).is_in(unchanged.implode()))
+        return others.join(changed, on=self.identity, how="anti", nulls_equal=True)
 
 
 @dataclass(frozen=True)
@@ -132,11 +125,10 @@ class FinalSessionOperator(SessionOperator):
     then a state row has the rows of one key and time.
     """
 
-    max_length: int | None
+    accumulation = ACCUMULATING
 
     @property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Key, first time, end and partial aggregates."""
         return self._combiner.types
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
@@ -152,26 +144,13 @@ class FinalSessionOperator(SessionOperator):
             known.drop(PLACE),
             known.filter(pl.col(PLACE).is_null()).drop(PLACE),
             self._gone(state, known),
-            self._closed(pl.concat([over, over_now])),
+            self._output(pl.concat([over, over_now])),
             late,
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest end of a session."""
         return Due(state.select(self._end.min()).item())
-
-    @cached_property
-    def _combiner(self) -> SessionCombiner:
-        return SessionCombiner(self.aggregation, self.lateness, self.gap, self.max_length is not None, counting=False)
-
-    @property
-    def _end(self) -> pl.Expr:
-        silent = pl.col(END)
-        return silent if self.max_length is None else pl.min_horizontal(silent, pl.col(FIRST) + self.max_length)
-
-    def _chained(self, parts: pl.DataFrame) -> pl.DataFrame:
-        chains = chained(parts, self.key)
-        return chains if self.max_length is None else cut(chains, self.max_length, self.gap.longest)
 
     def _close(self, known: pl.DataFrame, passed: int) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The sessions that are open when event time has passed a time, and those that are over."""
@@ -196,7 +175,7 @@ class FinalSessionOperator(SessionOperator):
         place = pl.when(pl.len() == 1).then(pl.col(PLACE).first()).alias(PLACE)
         return chains.group_by(by).agg(*firsts, place, **self._combiner.merging).select(*self.state_schema, PLACE)
 
-    def _closed(self, over: pl.DataFrame) -> pl.DataFrame:
+    def _output(self, over: pl.DataFrame) -> pl.DataFrame:
         sessions = over.sort(FIRST, *self.key).with_columns(pl.lit(0, pl.Int32).alias(REVISION))
         session_id = pl.col(ROOT).cast(MOMENT)
         return self._results(sessions, (pl.col(FIRST), self._end), pl.lit("on_time"), session_id=session_id)

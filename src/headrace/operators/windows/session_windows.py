@@ -25,6 +25,7 @@ class Session(WindowStep):
     """Session windows."""
 
     kind = "session"
+    result_columns = TAKEN
 
     gap: Gap
     max_length: int | None
@@ -38,9 +39,10 @@ class Session(WindowStep):
                 "may move every cut behind it. Leave max_length out, or use hr.on_close() without previews, "
                 "hr.accumulating(), and hr.side_output() or hr.drop().",
             )
+        given = (self.name, aggregation, self.gap, lateness, self.max_length)
         if self.retracts:
-            return RevisedSessionOperator(self.name, aggregation, self.gap, lateness, self.emission, self.accumulation)
-        return FinalSessionOperator(self.name, aggregation, self.gap, lateness, self.max_length)
+            return RevisedSessionOperator(*given, self.emission, self.accumulation)
+        return FinalSessionOperator(*given)
 
     @property
     def retracts(self) -> bool:
@@ -56,10 +58,6 @@ class Session(WindowStep):
     def combines(self) -> bool:
         """Rows of a key that are close to each other are combined before the shuffle, unless sessions may be cut."""
         return self.max_length is None
-
-    @property
-    def _result_columns(self) -> tuple[str, ...]:
-        return TAKEN
 
     @property
     def horizon(self) -> int:

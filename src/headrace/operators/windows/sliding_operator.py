@@ -10,7 +10,7 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.operators.rows import ARRIVAL, next_arrival
+from headrace.operators.rows import ARRIVAL, arrived_rows, next_arrival
 from headrace.operators.windows.aggregation import GIVEN, REVISION, WINDOW, Aggregation, WindowOperator, window_of
 from headrace.operators.windows.emission import AccumulationMode, Emission
 from headrace.operators.windows.sliding_totals import (
@@ -65,33 +65,27 @@ class SlidingOperator(WindowOperator):
     accumulation: AccumulationMode
     shares: KeySpread | None = None
     """How a hot key is spread over several key groups; the state then also has rows that stand for panes."""
+    identity = (ARRIVAL,)
 
     @property
     def key(self) -> tuple[str, ...]:
         """The key columns, and the share of a key that is spread."""
         return self.aggregation.key if self.shares is None else self.shares.key
 
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """The arrival number."""
-        return (ARRIVAL,)
-
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Whole rows."""
         return {**self.aggregation.schema, **({} if self.shares is None else self.shares.schema)}
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """The row, its arrival, and what has been emitted of it."""
         given = {f"{name}{GIVEN}": dtype for name, dtype in self.aggregation.results.items()}
         kept = {**self.partial_schema, ARRIVAL: pl.Int64(), REVISION: pl.Int32()}
-        return {**kept, **given} if self._retracting else kept
+        return {**kept, **given} if self._has_change else kept
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
         """The row's own columns, window, results, pane and revision; a change where results are retracted."""
-        told = {"pane": pl.String(), "revision": pl.Int32(), **({"change": pl.String()} if self._retracting else {})}
+        told = {"pane": pl.String(), "revision": pl.Int32(), **({"change": pl.String()} if self._has_change else {})}
         return {**self._own, "window": WINDOW, **self.aggregation.results, **told}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
@@ -111,7 +105,7 @@ class SlidingOperator(WindowOperator):
         """Emit rows that late ones will correct, add the batch's rows, emit and correct, drop expired rows."""
         following = next_arrival(state)
         known, sums = self._apart(self._marked(state, new=False))
-        arrived = self._marked(self._numbered(partials, following), new=True)
+        arrived = self._marked(arrived_rows(partials, following, self.state_schema), new=True)
         first: int | None = arrived.select(pl.col(TIME).min()).item()
         outputs = [self._no_output]
         after = bounds.before
@@ -143,10 +137,6 @@ class SlidingOperator(WindowOperator):
         return Due(int(self._timed(state).select(pl.coalesce(pending, self._expires).min()).item()))
 
     @property
-    def _retracting(self) -> bool:
-        return self.accumulation.kind == "retracting"
-
-    @property
     def _expires(self) -> pl.Expr:
         """When no row that may still be emitted covers a row any more."""
         return pl.col(TIME) + self.size + self.lateness.correctable
@@ -173,12 +163,6 @@ class SlidingOperator(WindowOperator):
 
     def _marked(self, rows: pl.DataFrame, *, new: bool) -> pl.DataFrame:
         return self._timed(rows).with_columns(pl.lit(new).alias(NEW), pl.lit(new).alias(CHANGED))
-
-    def _numbered(self, rows: pl.DataFrame, following: int) -> pl.DataFrame:
-        """New rows as state rows, numbered after those in the state."""
-        numbered = rows.with_columns(pl.int_range(following, following + rows.height, eager=True).alias(ARRIVAL))
-        nothing = (pl.lit(None, dtype).alias(name) for name, dtype in self.state_schema.items() if name not in numbered)
-        return numbered.with_columns(*nothing).select(self.state_schema.keys())
 
     def _apart(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Rows, and rows that stand for panes."""
@@ -224,11 +208,11 @@ class SlidingOperator(WindowOperator):
     def _remembered(self, rows: pl.DataFrame, shown: Shown) -> pl.DataFrame:
         """The rows, with what was emitted where that does not follow from the time."""
         lasting = (shown.panes != "on_time") | (self.lateness.correctable > 0) & shown.rows[REVISION].is_not_null()
-        if self._retracting:
+        if self._has_change:
             lasting = pl.repeat(True, len(lasting), eager=True)
         if not lasting.any():
             return rows
-        given = shown.results.select(pl.all().name.suffix(GIVEN) if self._retracting else [])
+        given = shown.results.select(pl.all().name.suffix(GIVEN) if self._has_change else [])
         revised = shown.rows.with_columns(shown.revision.alias(REVISION), pl.lit(True).alias(CHANGED))
         as_they_were = np.ones(rows.height, dtype=np.bool_)
         as_they_were[shown.places.filter(lasting).to_numpy()] = False
@@ -242,7 +226,7 @@ class SlidingOperator(WindowOperator):
         window = window_of(pl.col(TIME) - self.size + 1, pl.col(TIME) + 1)
         told = shown.rows.select(*self._own, window, TIME, ARRIVAL)
         now = told.with_columns(*shown.results.iter_columns(), shown.panes, shown.revision)
-        if not self._retracting:
+        if not self._has_change:
             return now.select(columns)
         first = pl.col("revision") == 0
         change = pl.when(first).then(pl.lit("insert")).otherwise(pl.lit("update_after")).alias("change")

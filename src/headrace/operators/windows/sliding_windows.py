@@ -19,8 +19,6 @@ from headrace.operators.windows.window_step import WindowStep
 from headrace.stability import stable
 from headrace.wheel.operator import Operator
 
-EVERY_WINDOW_HAS = ("window", "pane", "revision", "change")
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Sliding(WindowStep):
@@ -53,7 +51,7 @@ class Sliding(WindowStep):
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         follows_windows = aggregation.schema[aggregation.time].is_nested()
-        taken = [] if follows_windows else [name for name in EVERY_WINDOW_HAS if name in aggregation.schema]
+        taken = [] if follows_windows else [name for name in self.result_columns if name in aggregation.schema]
         taken += [name for name in aggregation.results if name in aggregation.schema]
         if taken:
             raise DefinitionError(
@@ -66,12 +64,10 @@ class Sliding(WindowStep):
 
     @property
     def state_description(self) -> str:
-        kept = self.size + self.retention
-        return f"every row, until event time is {spoken(kept)} behind it"
+        return f"every row, until event time is {spoken(self.size + self.retention)} behind it"
 
     @property
     def spread(self) -> int:
-        """Over how many tasks the rows of one key are divided."""
         return self.shares
 
     @property

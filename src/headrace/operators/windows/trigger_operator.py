@@ -9,8 +9,15 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.operators.rows import ARRIVAL, next_arrival
-from headrace.operators.windows.aggregation import GIVEN, REVISION, Aggregation, WindowOperator
+from headrace.operators.rows import ARRIVAL, arrived_rows, next_arrival, split_matching
+from headrace.operators.windows.aggregation import (
+    GIVEN,
+    INSERT_OR_UPDATE,
+    REVISION,
+    Aggregation,
+    WindowOperator,
+    as_given,
+)
 from headrace.operators.windows.emission import AccumulationMode, Trigger, When
 from headrace.operators.windows.key_lifetimes import (
     ASKED,
@@ -49,7 +56,6 @@ class TriggerOperator(WindowOperator):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """A key, or one of its waiting rows."""
         return (*self.key, ARRIVAL)
 
     @cached_property
@@ -59,7 +65,6 @@ class TriggerOperator(WindowOperator):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Waiting rows, and keys with their partial aggregates and what has been emitted of them."""
         given = {END: pl.Int64(), **self.aggregation.states} if self._has_change else {}
         return {
             **self.partial_schema,
@@ -92,7 +97,7 @@ class TriggerOperator(WindowOperator):
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Keep rows that wait, add those that event time has passed, fire, and drop expired keys."""
-        arrived = self._numbered(state, partials)
+        arrived = arrived_rows(partials, next_arrival(state), self.state_schema)
         kept = state.filter(pl.col(ARRIVAL) == KEPT)
         waiting = state.filter(pl.col(ARRIVAL) != KEPT)
         passed = pl.col(TIME) < bounds.fire
@@ -127,10 +132,6 @@ class TriggerOperator(WindowOperator):
         earliest: int | None = state.select(self._lifetimes.due(bounds).min()).item()
         return Due(earliest)
 
-    @property
-    def _has_change(self) -> bool:
-        return self.accumulation.kind == "retracting"
-
     @cached_property
     def _row(self) -> pl.Struct:
         """The columns that the aggregates read."""
@@ -141,18 +142,6 @@ class TriggerOperator(WindowOperator):
     def _lifetimes(self) -> KeyLifetimes:
         return KeyLifetimes(self.aggregation, self.trigger, self.ttl)
 
-    def _numbered(self, state: pl.DataFrame, partials: pl.DataFrame) -> pl.DataFrame:
-        """New rows as state rows, numbered after those that wait."""
-        following = next_arrival(state)
-        return partials.with_columns(
-            pl.int_range(following, following + pl.len()).alias(ARRIVAL),
-            *(
-                pl.lit(None, dtype).alias(name)
-                for name, dtype in self.state_schema.items()
-                if name not in (*partials.columns, ARRIVAL)
-            ),
-        ).select(self.state_schema.keys())
-
     def _concerned(
         self, kept: pl.DataFrame, rows: pl.DataFrame, bounds: TimeBounds
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -162,8 +151,7 @@ class TriggerOperator(WindowOperator):
         if rows.is_empty() or quiet.is_empty():
             return quiet, pl.concat([waked, rows])
         keys = rows.select(*self.key, pl.lit(KEPT, pl.Int64).alias(ARRIVAL))
-        touched = quiet.join(keys, on=self.identity, how="semi", nulls_equal=True)
-        untouched = quiet.join(keys, on=self.identity, how="anti", nulls_equal=True)
+        untouched, touched = split_matching(quiet, keys, self.identity)
         return untouched, pl.concat([waked, touched, rows])
 
     def _emitted(self, pieces: pl.DataFrame, over: pl.Expr, bounds: TimeBounds) -> pl.DataFrame:
@@ -175,19 +163,16 @@ class TriggerOperator(WindowOperator):
             (pl.lit(0, pl.Int32) if self.closing else pl.col(REVISION) - 1).alias(REVISION),
         )
         is_told = ~pl.col(FIRES) & (pl.col(UNSEEN) > 0) if self.accumulation.kind == "discarding" else pl.lit(True)
-        last = (
-            pieces.filter(over)
-            .filter(is_told)
-            .with_columns(
-                self._lifetimes.ends(bounds).alias(END),
-                pl.lit("on_time").alias(PANE),
-                (pl.lit(0, pl.Int32) if self.closing else pl.col(REVISION)).alias(REVISION),
-            )
+        last = pieces.filter(over).filter(is_told)
+        last = last.with_columns(
+            self._lifetimes.ends(bounds).alias(END),
+            pl.lit("on_time").alias(PANE),
+            (pl.lit(0, pl.Int32) if self.closing else pl.col(REVISION)).alias(REVISION),
         )
         found = [firing.select(columns), last.select(columns)]
         if self._has_change:
             before = pieces.filter(pl.col(f"{END}{GIVEN}").is_not_null()).with_columns(
-                *(pl.col(f"{name}{GIVEN}").alias(name) for name in (END, *self.aggregation.states)),
+                *as_given((END, *self.aggregation.states)),
                 pl.lit(None, pl.String).alias(PANE),
                 (pl.col(REVISION) - pl.col(FIRES).cast(pl.Int32) - 1).alias(REVISION),
             )
@@ -202,11 +187,8 @@ class TriggerOperator(WindowOperator):
         if self.accumulation.kind == "discarding":
             reset += [FIRST, *self.aggregation.states]
         if self._has_change:
-            given = emitted.group_by(LIFE).agg(
-                pl.col(name).last().alias(f"{name}{GIVEN}") for name in (END, *self.aggregation.states)
-            )
-            replaced = [name for name in given.columns if name != LIFE]
-            pieces = pieces.drop(replaced).join(given, on=LIFE, how="left")
+            given = emitted.group_by(LIFE).agg(pl.col(END, *self.aggregation.states).last().name.suffix(GIVEN))
+            pieces = pieces.drop(given.drop(LIFE).columns).join(given, on=LIFE, how="left")
         return pieces.with_columns(
             *(
                 pl.when(~pl.col(FIRES)).then(pl.col(name)).otherwise(0 if name == UNSEEN else None).alias(name)
@@ -223,9 +205,7 @@ class TriggerOperator(WindowOperator):
         if not self._has_change:
             return self._results(emitted, window, pl.col(PANE))
         number = "__number"
-        after = emitted.with_row_index(number).with_columns(
-            pl.when(pl.col(REVISION) == 0).then(pl.lit("insert")).otherwise(pl.lit("update_after")).alias("change")
-        )
+        after = emitted.with_row_index(number).with_columns(INSERT_OR_UPDATE.alias("change"))
         replaced = pl.col(LIFE) == pl.col(LIFE).shift(-1)
         before = after.with_columns(pl.col(PANE).shift(-1), pl.lit("update_before").alias("change")).filter(
             replaced.fill_null(False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import polars as pl
 
@@ -24,6 +24,9 @@ TAKEN = ("window", "pane", "revision", "change", "session_id")
 @dataclass(frozen=True, kw_only=True, repr=False)
 class WindowStep(Step):
     """A window step; call ``.agg()`` and ``.late()`` before use."""
+
+    result_columns: ClassVar[tuple[str, ...]] = TAKEN[:-1]
+    """The columns of every result besides key and aggregates."""
 
     aggregates: tuple[Aggregate, ...] = ()
     emission: Emission = ON_CLOSE
@@ -63,7 +66,6 @@ class WindowStep(Step):
         return replace(self, accumulation=panes)
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
-        """The operator that runs over rows of this schema."""
         lateness = self._chosen_lateness()
         if not self.aggregates:
             raise DefinitionError(
@@ -72,11 +74,11 @@ class WindowStep(Step):
             )
         check_key(self.name, self.key, schema)
         for column in self.key:
-            if column in self._result_columns:
+            if column in self.result_columns:
                 raise DefinitionError(
                     "KEY_NAME_TAKEN",
                     f"window {self.name!r}: key column {column!r} has the name of a column of its results "
-                    f"({', '.join(self._result_columns)}). Rename it before.",
+                    f"({', '.join(self.result_columns)}). Rename it before.",
                 )
         aggregation = Aggregation(self.name, self.key, time, dict(schema), self.aggregates)
         operator = self._operator(aggregation, lateness)
@@ -93,11 +95,6 @@ class WindowStep(Step):
         """The parameters of the windows, as part of the state's identity."""
 
     @property
-    def _result_columns(self) -> tuple[str, ...]:
-        """The columns of every result besides key and aggregates."""
-        return TAKEN[:-1]
-
-    @property
     def _emit_call(self) -> str:
         return f".emit({self.emission!r})"
 
@@ -111,7 +108,6 @@ class WindowStep(Step):
 
     @property
     def corrects(self) -> bool:
-        """Whether late rows lead to further results of a window."""
         return self.retention > 0
 
     @property

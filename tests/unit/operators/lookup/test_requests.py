@@ -19,7 +19,7 @@ from headrace.operators.lookup import client
 from headrace.operators.lookup.client import Cache, cache
 from headrace.operators.lookup.lookup import Lookup, lookup
 from headrace.operators.lookup.requests import Circuit, KeyRequests, RequestLimits, breaker
-from headrace.operators.lookup.service import Answer, FunctionCalls, LookupFailure, answer_reader
+from headrace.operators.lookup.service import Answer, FunctionLookup, LookupFailure, answer_reader
 from tests.unit.conftest import Batches
 
 PATIENCE = "1 minute"
@@ -437,7 +437,7 @@ def test_a_call_that_is_cancelled_while_it_tries_the_service_lets_another_one_tr
         circuit.failed()
         await asyncio.sleep(0.001)
         requests = KeyRequests(
-            FunctionCalls(hanging), RequestLimits(1, 60, 0), circuit, answer_reader({}, as_text=False), Counter()
+            FunctionLookup(hanging), RequestLimits(1, 60, 0), circuit, answer_reader({}, as_text=False), Counter()
         )
         trying = asyncio.ensure_future(requests.send_all([(0, [1])], lambda told: None))
         while not requests.counters["calls"]:
