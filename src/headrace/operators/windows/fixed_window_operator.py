@@ -58,8 +58,7 @@ class FixedWindowOperator(PaneCombiner):
             opened, corrections = opened.filter(~closed), opened.filter(closed)
         untouched, taken = self._take(state, opened, bounds)
         state = pl.concat([untouched, taken])
-        due = self._earliest(state, bounds.before)
-        if corrections.is_empty() and not self._fires(state, due, bounds):
+        if corrections.is_empty() and not self._fires(state, bounds):
             # The usual batch: nothing is emitted and nothing expires.
             return Applied(state, taken, state.clear().select(self.identity), self._no_output)
         changed = pl.int_range(state.height, eager=True) >= untouched.height
@@ -103,7 +102,8 @@ class FixedWindowOperator(PaneCombiner):
         earliest: int | None = state.select((pl.col(END) + longer).min()).item()
         return earliest
 
-    def _fires(self, state: pl.DataFrame, due: int | None, bounds: TimeBounds) -> bool:
+    def _fires(self, state: pl.DataFrame, bounds: TimeBounds) -> bool:
+        due = self._earliest(state, bounds.before)
         if due is not None and due <= bounds.fire:
             return True
         return self.emission.previews and bool(state.select(self.emission.shows(pl.col(END), bounds).any()).item())

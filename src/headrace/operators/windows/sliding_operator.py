@@ -11,7 +11,15 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import ARRIVAL, arrived_rows, next_arrival
-from headrace.operators.windows.aggregation import GIVEN, REVISION, WINDOW, Aggregation, WindowOperator, window_of
+from headrace.operators.windows.aggregation import (
+    GIVEN,
+    REVISION,
+    WINDOW,
+    Aggregation,
+    WindowOperator,
+    as_given,
+    window_of,
+)
 from headrace.operators.windows.emission import AccumulationMode, Emission
 from headrace.operators.windows.sliding_totals import (
     CHANGED,
@@ -28,23 +36,9 @@ from headrace.operators.windows.sliding_totals import (
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """Rows to emit."""
-
-    places: pl.Series
-    """Their positions among all rows."""
-    rows: pl.DataFrame
-    results: pl.DataFrame
-    panes: pl.Series
-    before: pl.Series
-    """The last revision of each; null for those that are emitted for the first time."""
-
-    @property
-    def revision(self) -> pl.Series:
-        """The new revision of each."""
-        return (self.before.fill_null(-1) + 1).cast(pl.Int32).alias("revision")
+_SHOWN_AS, _BEFORE = "__shown_as", "__before"
+"""Columns of rows that are emitted: their pane, and the revision emitted last; null for the first time."""
+_REVISION = (pl.col(_BEFORE).fill_null(-1) + 1).cast(pl.Int32)
 
 
 @dataclass(frozen=True)
@@ -193,46 +187,41 @@ class SlidingOperator(WindowOperator):
         totals = totals.filter(closing | pl.col(REACHED))
         if totals.is_empty():
             return rows, self._no_output
-        given = rows[totals[PLACE]]
         once = pl.when((time < after) & ~pl.col(NEW)).then(0)
         pane = pl.when(time < after).then(pl.lit("late")).when(time < until).then(pl.lit("on_time"))
-        shown = Shown(
+        shown = rows[totals[PLACE]].with_columns(
             totals[PLACE],
-            given,
-            totals.select(self.aggregation.result(totals)),
-            given.select(pane.otherwise(pl.lit("early")).alias("pane")).to_series(),
-            given.select(pl.coalesce(pl.col(REVISION), once)).to_series(),
+            *totals.select(self.aggregation.result(totals)).iter_columns(),
+            pane.otherwise(pl.lit("early")).alias(_SHOWN_AS),
+            pl.coalesce(pl.col(REVISION), once).alias(_BEFORE),
         )
         return self._remembered(rows, shown), self._output(shown)
 
-    def _remembered(self, rows: pl.DataFrame, shown: Shown) -> pl.DataFrame:
+    def _remembered(self, rows: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
         """The rows, with what was emitted where that does not follow from the time."""
-        lasting = (shown.panes != "on_time") | (self.lateness.correctable > 0) & shown.rows[REVISION].is_not_null()
-        if self._has_change:
-            lasting = pl.repeat(True, len(lasting), eager=True)
-        if not lasting.any():
-            return rows
-        given = shown.results.select(pl.all().name.suffix(GIVEN) if self._has_change else [])
-        revised = shown.rows.with_columns(shown.revision.alias(REVISION), pl.lit(True).alias(CHANGED))
-        as_they_were = np.ones(rows.height, dtype=np.bool_)
-        as_they_were[shown.places.filter(lasting).to_numpy()] = False
-        return pl.concat(
-            [rows.filter(pl.Series(as_they_were)), revised.with_columns(given.iter_columns()).filter(lasting)]
-        )
-
-    def _output(self, shown: Shown) -> pl.DataFrame:
-        """Result rows, each after its retraction."""
-        columns = self._no_output.columns
-        window = window_of(pl.col(TIME) - self.size + 1, pl.col(TIME) + 1)
-        told = shown.rows.select(*self._own, window, TIME, ARRIVAL)
-        now = told.with_columns(*shown.results.iter_columns(), shown.panes, shown.revision)
+        lasting = shown
         if not self._has_change:
-            return now.select(columns)
-        first = pl.col("revision") == 0
-        change = pl.when(first).then(pl.lit("insert")).otherwise(pl.lit("update_after")).alias("change")
-        earlier = now.with_columns(
-            *(shown.rows[f"{name}{GIVEN}"].alias(name) for name in self.aggregation.results),
-            (pl.col("revision") - 1).alias("revision"),
-            pl.lit("update_before").alias("change"),
-        ).filter(shown.before.is_not_null())
-        return pl.concat([earlier.select(columns), now.with_columns(change).select(columns)])
+            revised_before = pl.col(REVISION).is_not_null() if self.lateness.correctable else pl.lit(False)
+            lasting = shown.filter((pl.col(_SHOWN_AS) != "on_time") | revised_before)
+        if lasting.is_empty():
+            return rows
+        results = self.aggregation.results if self._has_change else {}
+        given = (pl.col(name).alias(f"{name}{GIVEN}") for name in results)
+        revised = lasting.with_columns(_REVISION.alias(REVISION), pl.lit(True).alias(CHANGED), *given)
+        as_they_were = np.ones(rows.height, dtype=np.bool_)
+        as_they_were[lasting[PLACE].to_numpy()] = False
+        return pl.concat([rows.filter(pl.Series(as_they_were)), revised.select(rows.columns)])
+
+    def _output(self, shown: pl.DataFrame) -> pl.DataFrame:
+        """Result rows, each after its retraction."""
+        window = window_of(pl.col(TIME) - self.size + 1, pl.col(TIME) + 1)
+        told: tuple[str | pl.Expr, ...] = (*self._own, window, pl.col(_SHOWN_AS).alias("pane"), TIME, ARRIVAL)
+        columns, results = self._no_output.columns, self.aggregation.results
+        is_first = pl.col(_BEFORE).is_null()
+        change = pl.when(is_first).then(pl.lit("insert")).otherwise(pl.lit("update_after")).alias("change")
+        now = shown.select(*told, *results, _REVISION.alias("revision"), change).select(columns)
+        if not self._has_change:
+            return now
+        retraction = (pl.col(_BEFORE).alias("revision"), pl.lit("update_before").alias("change"))
+        earlier = shown.filter(~is_first).select(*told, *as_given(results), *retraction)
+        return pl.concat([earlier.select(columns), now])
