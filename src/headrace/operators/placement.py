@@ -196,7 +196,10 @@ def place_stateless(step: StepDefinition, bind: Callable[..., Stateless], *frame
     if operator.gathered_by:
         stream = gathered(stream, read, operator.gathered_by, graph.reports, name=label)
         read, label = rows_in_order, f"headrace.step.{step.name}"
-    passing = _passing(read, operator)
+
+    def passing(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
+        return pass_rows(read(batches, task), operator, task)
+
     schema, node = spark_schema(operator.output_schema), NodeId("step", step.name)
     if times:
         schema = tagged(schema, times[0].name, node)
@@ -208,13 +211,6 @@ def place_stateless(step: StepDefinition, bind: Callable[..., Stateless], *frame
         before = tagged_node(times[0])
     graph.add_step(StepNode(step, (before,), tuple(placed.columns)))
     return StepOutputs(placed, SideOutput(step.name, "late", placed))
-
-
-def _passing(read: Read, operator: Stateless) -> Read:
-    def passing(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
-        return pass_rows(read(batches, task), operator, task)
-
-    return passing
 
 
 def _mapping(

@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from headrace.durations import spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
@@ -56,11 +55,6 @@ class Gap:
             f"before, as in .withColumn('pause', F.expr('make_dt_interval(0, 0, 0, seconds)')). Columns: "
             f"{', '.join(schema)}.",
         )
-
-    @property
-    def arguments(self) -> dict[str, object]:
-        """The arguments of ``hr.session`` that make it."""
-        return {"gap": spoken(self.longest), **({} if self.column is None else {"gap_column": self.column})}
 
 
 FIRST, END = "__first", "__end"

@@ -74,8 +74,9 @@ class Session(WindowStep):
 
     @property
     def _arguments(self) -> Mapping[str, object]:
+        column = {} if self.gap.column is None else {"gap_column": self.gap.column}
         longest = {} if self.max_length is None else {"max_length": spoken(self.max_length)}
-        return {**self.gap.arguments, "key": key_argument(self.key), **longest}
+        return {"gap": spoken(self.gap.longest), **column, "key": key_argument(self.key), **longest}
 
 
 @stable
