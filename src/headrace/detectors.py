@@ -20,14 +20,15 @@ from headrace.stability import experimental
 experimental(sys.modules[__name__])
 
 
-def _check_one_column(step: str, key: Any) -> None:
-    """Refuse a key that is not the name of one column."""
+def _process(step: str, detector: KeyedProcess, key: Any, key_type: str, columns: str) -> Process:
+    """A step whose alerts hold the key, in one column, and these columns."""
     if not isinstance(key, str):
         raise DefinitionError(
             "KEY_NOT_ONE",
             f"step {step!r}: key={key!r}, but this detector says the key in one column. Name one, as in key='device'; "
             "several can be made one before, as in withColumn('place', concat_ws('/', 'room', 'device')).",
         )
+    return process(step, detector, key=key, output=f"`{key}` {key_type}, {columns}").late(side_output())
 
 
 def card_testing(
@@ -153,9 +154,8 @@ def impossible_travel(name: str, *, key: str, key_type: str = "STRING", fastest:
     >>> impossible_travel("travel", key="user").name
     'travel'
     """
-    _check_one_column(name, key)
-    output = f"`{key}` {key_type}, kilometres DOUBLE, seconds DOUBLE, last_login TIMESTAMP"
-    return process(name, ImpossibleTravel(key, fastest), key=key, output=output).late(side_output())
+    columns = "kilometres DOUBLE, seconds DOUBLE, last_login TIMESTAMP"
+    return _process(name, ImpossibleTravel(key, fastest), key, key_type, columns)
 
 
 def _kilometres(latitude: float, longitude: float, other_latitude: float, other_longitude: float) -> float:
@@ -195,9 +195,7 @@ def missing_heartbeat(name: str, *, key: str, gap: Duration, key_type: str = "ST
     >>> missing_heartbeat("silent", key="device", gap="5 minutes").name
     'silent'
     """
-    _check_one_column(name, key)
-    output = f"`{key}` {key_type}, last_heard TIMESTAMP"
-    return process(name, MissingHeartbeat(key, gap), key=key, output=output).late(side_output())
+    return _process(name, MissingHeartbeat(key, gap), key, key_type, "last_heard TIMESTAMP")
 
 
 class ThresholdHeld(KeyedProcess):
@@ -236,6 +234,4 @@ def threshold_held(
     >>> threshold_held("hot", key="device", value="celsius", above=80.0, held="10 minutes").name
     'hot'
     """
-    _check_one_column(name, key)
-    output = f"`{key}` {key_type}, since TIMESTAMP"
-    return process(name, ThresholdHeld(key, value, above, held), key=key, output=output).late(side_output())
+    return _process(name, ThresholdHeld(key, value, above, held), key, key_type, "since TIMESTAMP")

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,6 +25,7 @@ from headrace.connectors.base.decoding import (
 )
 from headrace.durations import Duration, microseconds
 from headrace.errors import DefinitionError
+from headrace.event_time.strategy import EPOCH
 from headrace.stability import experimental
 
 Integers = npt.NDArray[np.int64]
@@ -85,6 +86,7 @@ class Payments:
     So any split of the indices gives the same rows. ``late``, ``broken`` and ``future`` are shares of rows and exclude
     each other; ``duplicates`` is the share of rows that repeat an earlier one exactly.
 
+    >>> from datetime import UTC
     >>> start = datetime(2026, 1, 1, tzinfo=UTC)
     >>> rows = Payments(seed=7).lines(np.arange(2), start=start, rate=10.0)
     >>> rows["id"].to_list()
@@ -107,9 +109,12 @@ class Payments:
     schema: ClassVar[str] = "id STRING, account STRING, shop STRING, gateway STRING, amount DOUBLE, at TIMESTAMP"
 
     def __post_init__(self) -> None:
-        for name, share in (("late", self.late), ("broken", self.broken), ("future", self.future)):
-            _check_share(name, share)
-        _check_share("duplicates", self.duplicates)
+        shares = {"late": self.late, "broken": self.broken, "future": self.future, "duplicates": self.duplicates}
+        for name, share in shares.items():
+            if not 0 <= share <= 1:
+                raise DefinitionError(
+                    "PAYMENTS_SHARES", f"{name}={share} must be a share of rows from 0 to 1, as in {name}=0.05."
+                )
         for name, length in (("disorder", self.disorder), ("delay", self.delay)):
             microseconds(length, argument=name)
         if self.late + self.broken + self.future > 1:
@@ -134,7 +139,7 @@ class Payments:
         ``account``, ``shop``, ``gateway``, ``amount``, ``at``.
         """
         origins = self._originals(indices.astype(np.int64))
-        times = _micros(start) + (origins * (1_000_000 / rate)).astype(np.int64)
+        times = (start - EPOCH) // timedelta(microseconds=1) + (origins * (1_000_000 / rate)).astype(np.int64)
         kinds = self._uniform("kind", origins)
         broken, ahead = kinds < self.broken, (kinds >= self.broken) & (kinds < self.broken + self.future)
         late = (kinds >= self.broken + self.future) & (kinds < self.broken + self.future + self.late)
@@ -237,22 +242,10 @@ def _names(kind: str, count: int) -> pl.Series:
 
 
 def _line() -> pl.Expr:
-    texts = [f'"{name}": "' for name in ("account", "shop", "gateway")]
     parts: list[pl.Expr] = [pl.lit('{"id": "'), pl.col("id")]
-    for opening, name in zip(texts, ("account", "shop", "gateway"), strict=True):
-        parts += [pl.lit('", ' + opening), pl.col(name)]
+    for name in ("account", "shop", "gateway"):
+        parts += [pl.lit(f'", "{name}": "'), pl.col(name)]
     cents = (pl.col("cents") % 100).cast(pl.String).str.zfill(2)
     parts += [pl.lit('", "amount": '), (pl.col("cents") // 100).cast(pl.String), pl.lit("."), cents]
     parts += [pl.lit(', "at": "'), pl.col("at").dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ"), pl.lit('"}')]
     return pl.concat_str(parts).alias("line")
-
-
-def _micros(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-
-
-def _check_share(name: str, share: float) -> None:
-    if not 0 <= share <= 1:
-        raise DefinitionError(
-            "PAYMENTS_SHARES", f"{name}={share} must be a share of rows from 0 to 1, as in {name}=0.05."
-        )
