@@ -17,7 +17,6 @@ from headrace.operators.tables.changelog_input import (
     LAST_CHANGE,
     TIME,
     ChangelogOperator,
-    OrderedChanges,
     ordered_changes,
 )
 from headrace.operators.tables.group_state import GROUP, KIND, ROW, ROWS, VALUE, GroupState
@@ -51,17 +50,20 @@ class TableAggregateOperator(ChangelogOperator):
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Apply the changes, emit the groups that changed, and drop expired tombstones."""
         touched, changes = self._with_group_numbers(state, partials.drop(LACKS_BEFORE))
-        ordered = None
+        ordered = last = None
         if self.changelog.row_key:
-            ordered = ordered_changes(changes, self._stored_rows(touched), self._row_identity)
-        rows = self._weighted(touched, changes, ordered)
+            stored = self._stored_rows(touched)
+            ordered = ordered_changes(changes, stored, self._row_identity)
+            last = ordered.last(self._row_identity)
+            rows = self._weighted(stored, last)
+        else:
+            rows = changes.with_columns(pl.when(IS_UPSERT).then(1).otherwise(-1).cast(pl.Int64).alias(WEIGHT))
         keys = changes.select(KEY_NUMBER, *self.key).unique(KEY_NUMBER, maintain_order=True)
         totals, values = self.layout.totals(keys, touched, rows)
         changed = [self.layout.state_rows(GROUP, totals)]
         changed += [self.layout.state_rows(VALUE, each.join(keys, on=KEY_NUMBER)) for each in values]
-        if ordered is not None:
-            last = ordered.last(self._row_identity).rename(self.layout.row_columns)
-            changed.append(self.layout.state_rows(ROW, last))
+        if last is not None:
+            changed.append(self.layout.state_rows(ROW, last.rename(self.layout.row_columns)))
         news = pl.concat(changed)
         rest = state.join(news, on=list(self.identity), how="anti", nulls_equal=True)
         over = self.layout.is_empty
@@ -103,12 +105,10 @@ class TableAggregateOperator(ChangelogOperator):
         rows = touched.filter(pl.col(KIND) == ROW).rename(names)
         return rows.select(*self.changelog.columns, *LAST_CHANGE, KEY_NUMBER)
 
-    def _weighted(self, touched: pl.DataFrame, changes: pl.DataFrame, ordered: OrderedChanges | None) -> pl.DataFrame:
-        """Rows to add and rows to retract."""
-        if ordered is None:
-            return changes.with_columns(pl.when(IS_UPSERT).then(1).otherwise(-1).cast(pl.Int64).alias(WEIGHT))
-        by, last = self._row_identity, ordered.last(self._row_identity)
-        live = self._stored_rows(touched).filter(IS_UPSERT).drop(TIME)
+    def _weighted(self, stored: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
+        """Rows to add and rows to retract, by the last change of every row."""
+        by = self._row_identity
+        live = stored.filter(IS_UPSERT).drop(TIME)
         retracted = join_by_key(live, last.select(*by, TIME), by, nulls_equal=True).select(last.columns)
         weights = ((retracted, -1), (last.filter(IS_UPSERT), 1))
         return pl.concat([rows.with_columns(pl.lit(weight, pl.Int64).alias(WEIGHT)) for rows, weight in weights])
