@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import polars as pl
@@ -111,17 +112,14 @@ class ExpressionParser:
             raise wrong_type(self.text, _sql(node), reason, "Use at most 38 digits, or a DOUBLE up to 1.79e308.")
         return nodes.Constant(_sql(node), *found)
 
-    def comparison(self, node: exp.Expr) -> nodes.Expression:
-        return self._compared(node, _COMPARISONS[type(node)], node.this, node.expression)
+    def binary(self, node: exp.Expr) -> nodes.Expression:
+        left, right = self.expression(node.this), self.expression(node.expression)
+        return _BINARY_NODES[type(node)](_sql(node), left, right)
 
     def _compared(
         self, node: exp.Expr, operator: nodes.ComparisonOperator, left: exp.Expr, right: exp.Expr
     ) -> nodes.Comparison:
         return nodes.Comparison(_sql(node), self.expression(left), self.expression(right), operator)
-
-    def logical(self, node: exp.Expr) -> nodes.Expression:
-        operator: Literal["and", "or"] = "and" if isinstance(node, exp.And) else "or"
-        return nodes.Logical(_sql(node), self.expression(node.this), self.expression(node.expression), operator)
 
     def function(self, node: exp.Expr) -> nodes.Expression:
         return nodes.FunctionCall(_sql(node), self.expression(node.this), _FUNCTIONS[type(node)])
@@ -163,10 +161,6 @@ class ExpressionParser:
 
     def coalesce(self, node: exp.Expr) -> nodes.Expression:
         return nodes.Coalesce(_sql(node), tuple(map(self.expression, [node.this, *node.expressions])))
-
-    def arithmetic(self, node: exp.Expr) -> nodes.Expression:
-        left, right = self.expression(node.this), self.expression(node.expression)
-        return nodes.Arithmetic(_sql(node), left, right, _ARITHMETIC[type(node)])
 
     def negative(self, node: exp.Expr) -> nodes.Expression:
         inner = node.this
@@ -282,16 +276,20 @@ def _without_step(node: exp.Expr) -> exp.Expr:
     return node
 
 
-_COMPARISONS: Mapping[type[exp.Expr], nodes.ComparisonOperator] = {
-    exp.EQ: "=",
-    exp.NEQ: "<>",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-    exp.NullSafeEQ: "<=>",
+_BINARY_NODES: Mapping[type[exp.Expr], Callable[[str, nodes.Expression, nodes.Expression], nodes.Expression]] = {
+    exp.EQ: partial(nodes.Comparison, operator="="),
+    exp.NEQ: partial(nodes.Comparison, operator="<>"),
+    exp.LT: partial(nodes.Comparison, operator="<"),
+    exp.LTE: partial(nodes.Comparison, operator="<="),
+    exp.GT: partial(nodes.Comparison, operator=">"),
+    exp.GTE: partial(nodes.Comparison, operator=">="),
+    exp.NullSafeEQ: partial(nodes.Comparison, operator="<=>"),
+    exp.And: partial(nodes.Logical, operator="and"),
+    exp.Or: partial(nodes.Logical, operator="or"),
+    exp.Add: partial(nodes.Arithmetic, operator="+"),
+    exp.Sub: partial(nodes.Arithmetic, operator="-"),
+    exp.Mul: partial(nodes.Arithmetic, operator="*"),
 }
-_ARITHMETIC: Mapping[type[exp.Expr], Literal["+", "-", "*"]] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 _FUNCTIONS: Mapping[type[exp.Expr], Literal["not", "abs", "upper", "lower", "length"]] = {
     exp.Not: "not",
     exp.Abs: "abs",
@@ -311,8 +309,7 @@ _PARSERS: Mapping[type[exp.Expr], tuple[frozenset[str], _Parser]] = {
     exp.Boolean: (_UNARY, lambda parser, node: nodes.Constant(_sql(node), bool(node.this), pl.Boolean())),
     exp.Null: (frozenset(), lambda parser, node: nodes.Constant(_sql(node), None, pl.Null())),
     exp.Paren: (_UNARY, lambda parser, node: parser.expression(node.this)),
-    **dict.fromkeys(_COMPARISONS, (_BINARY, ExpressionParser.comparison)),
-    **dict.fromkeys((exp.And, exp.Or), (_BINARY, ExpressionParser.logical)),
+    **dict.fromkeys(_BINARY_NODES, (_BINARY, ExpressionParser.binary)),
     **dict.fromkeys(_FUNCTIONS, (_UNARY, ExpressionParser.function)),
     exp.Is: (_BINARY, ExpressionParser.is_null),
     exp.In: (_SEVERAL, ExpressionParser.in_list),
@@ -321,7 +318,6 @@ _PARSERS: Mapping[type[exp.Expr], tuple[frozenset[str], _Parser]] = {
     exp.Case: (frozenset({"this", "ifs", "default"}), ExpressionParser.case),
     exp.If: (frozenset({"this", "true", "false"}), ExpressionParser.if_else),
     exp.Coalesce: (_SEVERAL, ExpressionParser.coalesce),
-    **dict.fromkeys(_ARITHMETIC, (_BINARY, ExpressionParser.arithmetic)),
     exp.Neg: (_UNARY, ExpressionParser.negative),
     **dict.fromkeys((exp.Cast, exp.TryCast), (_CAST, ExpressionParser.cast)),
 }

@@ -25,9 +25,9 @@ def hot_keys(reports: BatchReports) -> dict[str, tuple[HotKey, ...]]:
         for report in parts.values():
             for key, count in report.keys.top:
                 counts[key] += count
-        hot = [(key, count / rows) for key, count in counts.most_common() if count >= HOT_SHARE * rows]
+        hot = [HotKey(key, round(count / rows, 2)) for key, count in counts.most_common() if count >= HOT_SHARE * rows]
         if hot:
-            found[node.path] = tuple(HotKey(key, round(share, 2)) for key, share in hot)
+            found[node.path] = tuple(hot)
     return found
 
 

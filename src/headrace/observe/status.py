@@ -18,7 +18,6 @@ from headrace.observe.history import HistoryEntry
 from headrace.outages import Outage, outages
 
 WIDE = 124
-_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +158,7 @@ def shown_size(size: int) -> str:
     >>> shown_size(900), shown_size(10_560)
     ('900 B', '10.3 KiB')
     """
-    for unit, name in _SIZES:
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
             return f"{size / unit:.1f} {name}"
     return f"{size} B"

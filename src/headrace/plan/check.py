@@ -9,7 +9,6 @@ from headrace.durations import spoken
 from headrace.graph import Graph
 
 TTL_MARGIN = 1.5
-LATE_OUTPUTS = ("late", "late_right")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +35,11 @@ def _clocks(graph: Graph) -> list[Finding]:
         for given in dict.fromkeys(map(graph.time_node, graph.steps[name].inputs)):
             source = graph.sources[given.name] if given.kind == "source" else None
             if source is not None and source.time.kind != "event":
-                found.append(
-                    Finding(
-                        "ARRIVAL_TIME_IN_WINDOW",
-                        "warning",
-                        name,
-                        f"step {name!r} windows rows by {source.time.kind} time, so results depend on when rows arrive "
-                        "and cannot be computed again. Use hr.event_time(...) for anything but monitoring.",
-                    )
+                message = (
+                    f"step {name!r} windows rows by {source.time.kind} time, so results depend on when rows arrive and "
+                    "cannot be computed again. Use hr.event_time(...) for anything but monitoring."
                 )
+                found.append(Finding("ARRIVAL_TIME_IN_WINDOW", "warning", name, message))
     return found
 
 
@@ -53,7 +48,7 @@ def _late_rows(graph: Graph) -> list[Finding]:
     found = []
     for flow in graph.flows.values():
         for step in flow.steps:
-            kept = [name for name in graph.steps[step].side_outputs if name in LATE_OUTPUTS]
+            kept = [name for name in graph.steps[step].side_outputs if name in ("late", "late_right")]
             if not kept and graph.steps[step].step.lateness is not None:
                 message = f"step {step!r} counts late rows and drops them. Use hr.side_output() to keep them."
                 found.append(Finding("LATE_ROWS_DROPPED", "note", step, message))
@@ -69,18 +64,14 @@ def _late_rows(graph: Graph) -> list[Finding]:
 
 
 def _sinks(graph: Graph) -> list[Finding]:
-    return [
-        Finding(
-            "SINK_AT_LEAST_ONCE",
-            "warning",
-            None,
-            f"flow {flow.name!r}: {sink!r} may show a batch again after a crash. Use a sink with exactly_once where "
-            "that matters.",
-        )
+    advice = "Use a sink with exactly_once where that matters."
+    messages = [
+        f"flow {flow.name!r}: {sink!r} may show a batch again after a crash. {advice}"
         for flow in graph.flows.values()
         for sink in (*flow.main_sinks, *(sink for _, sinks in flow.side_sinks for sink in sinks))
         if sink.guarantee != "exactly_once"
     ]
+    return [Finding("SINK_AT_LEAST_ONCE", "warning", None, message) for message in messages]
 
 
 def _lives(graph: Graph) -> list[Finding]:

@@ -167,15 +167,15 @@ class Automaton:
         return f"{state.step}{'' if state.kind == 'step' else f' ({state.kind})'}{stops}"
 
     def _text(self, transition: Transition) -> str:
-        guard = " or ".join(
+        if transition.guard == ALWAYS:
+            return transition.action
+        alternatives = (
             " and ".join(
                 ("" if bit & wanted else "not ") + self.names[bit.bit_length() - 1] for bit in bits(wanted | unwanted)
             )
             for wanted, unwanted in transition.guard
         )
-        if transition.guard == NEVER:
-            guard = "never"
-        return f"{transition.action} if {guard}" if guard else transition.action
+        return f"{transition.action} if {' or '.join(alternatives) or 'never'}"
 
 
 @dataclass(slots=True)

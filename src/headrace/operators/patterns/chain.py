@@ -72,9 +72,8 @@ class Chain:
             raise self._wrong(
                 "TIMES_IMPOSSIBLE", f".times({least!r}, {upper!r}) can never be. Use whole numbers as in .times(2, 4)."
             )
-        if least == 0:
-            return self._repeat(least=1, most=upper).optional()
-        return self._repeat(least=least, most=upper)
+        repeated = self._repeat(least=max(least, 1), most=upper)
+        return repeated.optional() if least == 0 else repeated
 
     def one_or_more(self) -> Self:
         """The latest element comes at least once."""

@@ -18,7 +18,7 @@ from headrace.operators.patterns.compiler import compile_automaton
 from headrace.operators.patterns.definition import PatternDefinition
 from headrace.operators.patterns.match_conditions import StepCondition
 from headrace.operators.patterns.match_values import CarriedColumns, Reader, physical, reader, step_operands
-from headrace.operators.patterns.matcher import Condition, Matcher, Node
+from headrace.operators.patterns.matcher import Matcher, Node
 from headrace.operators.patterns.row_pruning import RowPruning
 
 
@@ -89,18 +89,11 @@ class CompiledPattern:
     @cached_property
     def matcher(self) -> Matcher:
         """Runs the automaton over the rows of a key."""
-        over_match: dict[int, Condition] = {}
-        for number, condition in enumerate(self._conditions):
-            function = condition.bind(self.columns, self.definition.steps)
-            if function is not None:
-                over_match[1 << number] = function
-        return Matcher(
-            self.automaton,
-            within=self.definition.within,
-            skip=self.definition.skip,
-            most=self.most,
-            conditions=over_match,
-        )
+        definition = self.definition
+        functions = [condition.bind(self.columns, definition.steps) for condition in self._conditions]
+        over_match = {1 << number: function for number, function in enumerate(functions) if function is not None}
+        within, skip = definition.within, definition.skip
+        return Matcher(self.automaton, within=within, skip=skip, most=self.most, conditions=over_match)
 
     @cached_property
     def measures(self) -> Measures:

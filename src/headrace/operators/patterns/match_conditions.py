@@ -162,9 +162,9 @@ class _MatchLowering:
         if node.function == "is_null":
             value = self.function(node.operand)
             return lambda row, matched: value(row, matched) is None
-        if node.function in ("negative", "abs"):
-            return _of_known(_FUNCTIONS[node.function], self._converted(node.operand, self._type(node)))
-        return _of_known(_FUNCTIONS[node.function], self.function(node.operand))
+        of_number = node.function in ("negative", "abs")
+        operand = self._converted(node.operand, self._type(node)) if of_number else self.function(node.operand)
+        return _of_known(_FUNCTIONS[node.function], operand)
 
     def _like(self, node: nodes.Like) -> Reader:
         full_match, negated = re.compile(node.regex(re.escape), re.DOTALL).fullmatch, node.negated

@@ -95,10 +95,8 @@ def reader(value: StepValue, columns: CarriedColumns, steps: Sequence[str], dtyp
     if value.argument is None:
         return partial(_row_count, number)
     place = columns.place(value.argument)
-    if value.function == "last":
-        return partial(_last, number, place)
-    if value.function == "first":
-        return partial(_first, number, place)
+    if value.function in ("first", "last"):
+        return partial(_first if value.function == "first" else _last, number, place)
     return partial(_aggregated, number, place, _AGGREGATES[value.function], dtype)
 
 
