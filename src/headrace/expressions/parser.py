@@ -201,7 +201,8 @@ class ExpressionParser:
             return self._elapsed(node)
         function = _STEP_FUNCTIONS.get(type(node))
         inner = node if function is None else node.this
-        columns = list(inner.find_all(exp.Column))
+        # count() and the like have no argument at all, so they name no step.
+        columns = [] if inner is None else list(inner.find_all(exp.Column))
         owners = {self._owner(column) for column in columns}
         of_one_step = len(owners) == 1 and None not in owners
         # What reads one step's last row alone can be computed with that row.

@@ -162,6 +162,8 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
     "STEP_NOT_EARLIER": [lambda: bound(pattern("p", key="k").begin("a", "n > b.n").next("b"))],
     "STEP_MISSING": [
         lambda: bound(AB, n="n"),
+        lambda: bound(AB, n="count()"),
+        lambda: bound(begun().next("b", "n > count()")),
         lambda: bound(AB, n="sum(n)"),
         lambda: bound(AB, n="sum(a.n + b.n)"),
         lambda: bound(begun().next("b", "avg(n) > 1")),
