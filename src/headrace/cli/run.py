@@ -15,7 +15,7 @@ from headrace.errors import HeadraceError
 from headrace.observe.status import FlowStatus, shown_moment, status_table, statuses
 from headrace.runtime.modes import Mode, available_now, micro_batch
 
-TELL_SECONDS = 2.0
+PROGRESS_SECONDS = 2.0
 
 
 def run(
@@ -39,13 +39,13 @@ def run(
     pipeline, parameters = find_pipeline(target), read_parameters(parameter)
     mode = _mode(once=once, drain=drain, interval=interval, max_rows=max_rows, keep_up=keep_up)
     ended = threading.Event()
-    teller = threading.Thread(target=_tell, args=(checkpoint, ended), daemon=True)
-    teller.start()
+    progress = threading.Thread(target=_print_progress, args=(checkpoint, ended), daemon=True)
+    progress.start()
     try:
         pipeline.run(checkpoint=checkpoint, mode=mode, **parameters)
     finally:
         ended.set()
-        teller.join()
+        progress.join()
     console = Console()
     console.print(status_table(statuses(checkpoint), width=console.width))
 
@@ -65,13 +65,13 @@ def _mode(*, once: bool, drain: bool, interval: str, max_rows: int | None, keep_
     return micro_batch(interval, max_rows=max_rows, keep_up=keep_up)
 
 
-def _tell(checkpoint: Path, ended: threading.Event) -> None:
-    """A line on standard error for each flow that has got further."""
-    told = {flow.flow: flow for flow in statuses(checkpoint)}
-    while not ended.wait(TELL_SECONDS):
+def _print_progress(checkpoint: Path, ended: threading.Event) -> None:
+    """Print a line on standard error for each flow that has made progress."""
+    printed = {flow.flow: flow for flow in statuses(checkpoint)}
+    while not ended.wait(PROGRESS_SECONDS):
         for flow in statuses(checkpoint):
-            if told.get(flow.flow) != flow:
-                told[flow.flow] = flow
+            if printed.get(flow.flow) != flow:
+                printed[flow.flow] = flow
                 print(_line(flow), file=sys.stderr, flush=True)
 
 

@@ -50,16 +50,16 @@ class Plot:
     def planted(self, keys: int, seed: int) -> tuple[pl.DataFrame, dict[str, str], dict[str, str]]:
         """Rows of so many keys for each story, out of order within the bound; and which key has which story.
 
-        Behind them stands one row of a key of its own that brings time past all others.
+        The last row has its own key and moves event time past all others.
         """
         chance = Random(seed)
-        told: dict[bool, dict[str, str]] = {True: {}, False: {}}
+        stories_of: dict[bool, dict[str, str]] = {True: {}, False: {}}
         rows: list[tuple[datetime, dict[str, Any]]] = []
         for is_case, stories in ((True, self.cases), (False, self.near_misses)):
             for name, story in stories.items():
                 for number in range(keys):
                     key = f"{name.replace(' ', '-')}-{number}"
-                    told[is_case][key] = name
+                    stories_of[is_case][key] = name
                     begins = BEGINNING + self.spread * chance.random()
                     rows += [(begins + after, {self.key: key, **columns}) for after, columns in story(chance)]
         arrival = sorted(rows, key=lambda row: row[0] + OUT_OF_ORDER * 0.9 * chance.random())
@@ -67,7 +67,7 @@ class Plot:
         columns = dict.fromkeys(arrival[0][1])
         last = {**columns, self.key: "end"}
         found = [{"at": at, **columns} for at, columns in [*arrival, (closing, last)]]
-        return pl.DataFrame(found, schema_overrides={"at": MOMENT}), told[True], told[False]
+        return pl.DataFrame(found, schema_overrides={"at": MOMENT}), stories_of[True], stories_of[False]
 
 
 FILES = 8
@@ -112,14 +112,14 @@ def judge(detection: Detection, folder: Path, *, keys: int, seed: int = 1) -> Ju
 
 def _judged(found: Counter[Any], cases: dict[str, str], near_misses: dict[str, str], rows: int) -> Judged:
     right = sum(min(found[key], 1) for key in cases)
-    told = Counter(dict.fromkeys((*cases.values(), *near_misses.values()), 0))
+    alerts_of = Counter(dict.fromkeys((*cases.values(), *near_misses.values()), 0))
     for key, times in found.items():
-        told[{**cases, **near_misses}.get(key, "others")] += times
+        alerts_of[{**cases, **near_misses}.get(key, "others")] += times
     planted = Counter([*cases.values(), *near_misses.values()])
     stories = pl.DataFrame(
         [
-            {"story": name, "keys": planted[name], "to find": name in cases.values(), "alerts": told[name]}
-            for name in told
+            {"story": name, "keys": planted[name], "to find": name in cases.values(), "alerts": alerts_of[name]}
+            for name in alerts_of
         ]
     )
     alerts = sum(found.values())
