@@ -19,13 +19,13 @@ from headrace.operators.rows import KEY_NUMBER, Rows, in_key_order, with_key_num
 from headrace.operators.step import FINAL, LateRows, Step, check_key
 from headrace.stability import stable
 from headrace.wheel.key_groups import canonical
-from headrace.wheel.operator import Applied, Combined, Due, Operator
+from headrace.wheel.operator import Applied, Combined, Due, Operator, Uncombined
 
 FIRST, TIME, PLACE = "__first", "__time", "__place"
 
 
 @dataclass(frozen=True)
-class DeduplicateOperator:
+class DeduplicateOperator(Uncombined):
     """Emits a row unless one of its key was emitted less than ``within`` from it.
 
     A state row is the key and the time of an emitted row, until no row on time can be close to it.
@@ -72,10 +72,6 @@ class DeduplicateOperator:
         firsts = on_time.unique([*self.key, TIME], keep="first", maintain_order=True)
         dropped = on_time.height - firsts.height
         return Combined(firsts.select(self.partial_schema.keys()), late, firsts.height, dropped=dropped)
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows stay as they are, in the order of arrival; repeats among them are counted in the state."""
-        return partials
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Emit the rows that are not repeats, remember them, and drop entries that no row on time can be close to."""

@@ -16,13 +16,13 @@ from headrace.operators.rows import Rows
 from headrace.operators.step import LateRows, Step, check_key
 from headrace.operators.tables.changelog_input import ChangelogInput
 from headrace.stability import experimental
-from headrace.wheel.operator import Applied, Combined, Due, Operator
+from headrace.wheel.operator import Applied, Combined, Due, Operator, Uncombined
 
 KEY, VALUE = "key", "value"
 
 
 @dataclass(frozen=True)
-class OutboxOperator:
+class OutboxOperator(Uncombined):
     """Emits each insert at once; messages of one key go through one key group, which keeps them in order."""
 
     name: str
@@ -71,9 +71,6 @@ class OutboxOperator:
         messages = changes.partials.filter(pl.col(CHANGE) == INSERT).select(self.partial_schema.keys())
         others = changes.accepted - messages.height
         return Combined(messages, changes.late, messages.height, dropped=others, failed=changes.failed)
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        return partials
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """All messages of the batch, in the order of their positions."""

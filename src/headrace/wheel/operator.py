@@ -83,6 +83,16 @@ class Intake(Protocol):
         """Partial results of several frames into one for each identity."""
 
 
+class Uncombined:
+    """An input whose rows travel one by one, so that there is nothing to merge."""
+
+    __slots__ = ()
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """The rows as they are, in the order of arrival."""
+        return partials
+
+
 class Keeper(Intake, Protocol):
     """What every step's state is to the wheel, whatever the number of its inputs."""
 

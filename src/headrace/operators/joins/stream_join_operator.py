@@ -20,7 +20,7 @@ from headrace.operators.joins.matching import BoolArray, Int64Array, RowPairs
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, MAX_CHUNKS, ROW_NUMBER, Rows, next_arrival, with_key_numbers
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
-from headrace.wheel.operator import Combined
+from headrace.wheel.operator import Combined, Uncombined
 
 LATE, LATE_RIGHT = "late", "late_right"
 TIME = "__time"
@@ -30,7 +30,7 @@ _CHANGES = pl.Series([INSERT, DELETE])
 
 
 @dataclass(frozen=True)
-class JoinInput:
+class JoinInput(Uncombined):
     """One input of a stream join: sets late rows aside and drops rows that can neither match nor be emitted alone."""
 
     name: str
@@ -84,9 +84,6 @@ class JoinInput:
             on_time = on_time.filter(~self.without_key)
         partials = on_time.select(*self.key, self.rows.row_time.alias(TIME), *self.payload)
         return Combined(partials, late, accepted, partly_late)
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        return partials
 
 
 @dataclass(frozen=True)

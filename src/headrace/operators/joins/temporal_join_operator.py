@@ -16,7 +16,7 @@ from headrace.operators.joins.join_columns import InnerOrLeft, JoinedColumns, Jo
 from headrace.operators.rows import ARRIVAL, Rows, failed_rows, has_closed
 from headrace.operators.tables.changelog_input import unknown_change
 from headrace.wheel.key_groups import canonical
-from headrace.wheel.operator import Combined
+from headrace.wheel.operator import Combined, Uncombined
 
 TIME, KIND, VERSION_POSITION, UNSENT = "__time", "__kind", "__position", "__unsent"
 ROW, TOMBSTONE, VERSION = 0, 1, 2
@@ -116,7 +116,7 @@ class TemporalLayout:
 
 
 @dataclass(frozen=True)
-class VersionInput:
+class VersionInput(Uncombined):
     """The second input of a temporal join: versions as plain rows, or as a changelog."""
 
     layout: TemporalLayout
@@ -160,12 +160,9 @@ class VersionInput:
             failed=failed,
         )
 
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        return partials
-
 
 @dataclass(frozen=True)
-class TemporalJoinOperator:
+class TemporalJoinOperator(Uncombined):
     """Joins each row with a version of its key."""
 
     name: str
@@ -191,9 +188,6 @@ class TemporalJoinOperator:
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
         return {**self.layout.columns.schema, **({CHANGE: pl.String()} if self.layout.retracts else {})}
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        return partials
 
     def accept(self, on_time: pl.DataFrame, late: pl.DataFrame) -> Combined:
         """Rows on time, without those with a null key where they could not be emitted."""

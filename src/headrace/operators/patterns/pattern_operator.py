@@ -25,7 +25,7 @@ from headrace.operators.patterns.partial_match_codec import (
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, Rows, next_arrival
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
-from headrace.wheel.operator import Applied, Combined, Due
+from headrace.wheel.operator import Applied, Combined, Due, Uncombined
 
 TIME, HITS = "__time", "__hits"
 """A row's time, and the conditions it meets by itself."""
@@ -36,7 +36,7 @@ TIMED_OUT = "timed_out"
 RESULT_COLUMNS = (MATCHED_AT, TIMED_OUT_AT, WAITED_FOR)
 
 
-class BufferedRows(ABC):
+class BufferedRows(ABC, Uncombined):
     """What the operators of patterns share: their state is rows that wait for event time, and one row of a key or rule.
 
     The latter has the arrival number ``KEY_STATE``, and as its ``TIME`` when it is due.
@@ -49,10 +49,6 @@ class BufferedRows(ABC):
     @abstractmethod
     def state_schema(self) -> dict[str, pl.DataType]:
         """The columns of the state."""
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows stay as they are, in the order of their arrival."""
-        return partials
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest moment at which a row is taken or a partial match times out."""

@@ -31,7 +31,7 @@ from headrace.operators.rows import ARRIVAL, Rows, failed_rows
 from headrace.schemas import MOMENT
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.key_groups import canonical
-from headrace.wheel.operator import Applied, Combined
+from headrace.wheel.operator import Applied, Combined, Uncombined
 
 RULE, PATTERN, ROW, STATE = "rule", "__pattern", "__row", "__state"
 VALID = KEY_STATE
@@ -79,7 +79,7 @@ def rule_operator(context: RuleContext, text: str) -> PatternOperator:
 
 
 @dataclass(frozen=True)
-class RuleInput:
+class RuleInput(Uncombined):
     """The second input: every key group gets all rules; those that cannot be read become dead letters."""
 
     context: RuleContext
@@ -122,10 +122,6 @@ class RuleInput:
             # Whatever somebody writes into a rule, the flow goes on with the others.
             return f"[PATTERN_UNREADABLE] the pattern cannot be used ({type(error).__name__}: {error}). Simplify it."
         return None
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rules stay as they are, in the order of their arrival."""
-        return partials
 
 
 @dataclass(slots=True)

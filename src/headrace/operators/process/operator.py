@@ -25,7 +25,7 @@ from headrace.operators.rows import KEY_NUMBER, Rows
 from headrace.reports import WaitingRows
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
-from headrace.wheel.operator import Applied, Combined, Due
+from headrace.wheel.operator import Applied, Combined, Due, Uncombined
 
 LATE = "__late"
 MOST_CHUNKS = 8
@@ -37,7 +37,7 @@ _FAILED = {"reason": pl.String(), "detail": pl.String(), "row": pl.String(), "is
 
 
 @dataclass(frozen=True)
-class ProcessOperator:
+class ProcessOperator(Uncombined):
     """Calls a process for the rows and timers of each key.
 
     A state row is a key with its states, its timers and the earliest time at which something is due; or a row that
@@ -100,9 +100,6 @@ class ProcessOperator:
             *([late] if self._delivers else []),
         )
         return Combined(canonical(sent, self.key), self.rows.with_late_by(too_late, bounds), rows.height)
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        return partials
 
     def apply(
         self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds, rules: RuleHistory | None = None

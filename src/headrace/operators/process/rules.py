@@ -17,7 +17,7 @@ from headrace.operators.process.operator import ProcessOperator
 from headrace.operators.process.rows import InputRow, python_columns, row_class
 from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY
 from headrace.stability import stable
-from headrace.wheel.operator import Applied, Combined
+from headrace.wheel.operator import Applied, Combined, Uncombined
 
 DELETED = "deleted"
 TIME, RULE, VERSION = "__time", "__rule", "__version"
@@ -65,7 +65,7 @@ def rules(*, key: str) -> Rules:
 
 
 @dataclass(frozen=True)
-class BroadcastRulesInput:
+class BroadcastRulesInput(Uncombined):
     """The broadcast input of rules: every key group gets all of them, and none is late."""
 
     name: str
@@ -84,9 +84,6 @@ class BroadcastRulesInput:
         """Rules are sent as they are; a late one is valid from now on."""
         partials = rows.select(self.time.alias(TIME), pl.struct(self.schema.keys()).alias(RULE))
         return Combined(partials, rows.clear(), rows.height)
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        return partials
 
 
 @dataclass(frozen=True)

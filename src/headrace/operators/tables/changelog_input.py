@@ -17,7 +17,7 @@ from headrace.event_time.strategy import BEGINNING
 from headrace.operators.rows import Rows, failed_rows, join_by_key
 from headrace.operators.step import LateRows, Step
 from headrace.wheel.key_groups import canonical
-from headrace.wheel.operator import Combined, Due
+from headrace.wheel.operator import Combined, Due, Uncombined
 
 ROW_POSITION, IS_UPSERT, TIME = "__position", "__sets", "__time"
 LAST_CHANGE: Mapping[str, pl.DataType] = {ROW_POSITION: pl.String(), IS_UPSERT: pl.Boolean(), TIME: pl.Int64()}
@@ -72,7 +72,7 @@ def unknown_change() -> pl.Expr:
 
 
 @dataclass(frozen=True)
-class ChangelogInput:
+class ChangelogInput(Uncombined):
     """One changelog input of a step. Its rows are never late, because positions order them."""
 
     rows: Rows
@@ -125,9 +125,6 @@ class ChangelogInput:
             return pl.lit(False)
         has_before = (pl.col(CHANGE) == UPDATE_BEFORE).any().over([*self.row_key, POSITION])
         return (pl.col(CHANGE) == UPDATE_AFTER) & ~has_before
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        return partials
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from headrace.operators.windows.sliding_totals import (
     SlidingTotals,
 )
 from headrace.wheel.key_groups import canonical
-from headrace.wheel.operator import Applied, Combined, Due
+from headrace.wheel.operator import Applied, Combined, Due, Uncombined
 
 _SHOWN_AS, _BEFORE = "__shown_as", "__before"
 """Columns of rows that are emitted: their pane, and the revision emitted last; null for the first time."""
@@ -42,7 +42,7 @@ _REVISION = (pl.col(_BEFORE).fill_null(-1) + 1).cast(pl.Int32)
 
 
 @dataclass(frozen=True)
-class SlidingOperator(WindowOperator):
+class SlidingOperator(WindowOperator, Uncombined):
     """Aggregates ``(t - size, t]`` of a row's key for every row, and emits it with the row's own columns.
 
     A state row is a whole row with its arrival number in the key group. It stays as long as a row that may still be
@@ -90,10 +90,6 @@ class SlidingOperator(WindowOperator):
         accepted = canonical(taken, aggregation.key).select(aggregation.schema.keys())
         partials = accepted if self.shares is None else self.shares.spread(accepted)
         return Combined(partials, late, accepted.height)
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows stay as they are, in the order of arrival."""
-        return partials
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Emit rows that late ones will correct, add the batch's rows, emit and correct, drop expired rows."""

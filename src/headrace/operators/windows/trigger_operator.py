@@ -32,13 +32,13 @@ from headrace.operators.windows.key_lifetimes import (
     KeyLifetimes,
 )
 from headrace.wheel.key_groups import canonical
-from headrace.wheel.operator import Applied, Combined, Due
+from headrace.wheel.operator import Applied, Combined, Due, Uncombined
 
 END, PANE = "__end", "__pane"
 
 
 @dataclass(frozen=True)
-class TriggerOperator(WindowOperator):
+class TriggerOperator(WindowOperator, Uncombined):
     """Aggregates the rows of a key and emits when a trigger fires, and when the key's time to live is over.
 
     A state row is a waiting row, or stands for a key: its partial aggregates (since it fired last, when discarding),
@@ -90,10 +90,6 @@ class TriggerOperator(WindowOperator):
             asked.alias(ASKED),
         )
         return Combined(canonical(shuffled, self.key), late, accepted.height)
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows stay as they are, in the order of arrival."""
-        return partials
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Keep rows that wait, add those that event time has passed, fire, and drop expired keys."""
