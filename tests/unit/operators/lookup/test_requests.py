@@ -374,25 +374,28 @@ def test_a_call_waits_for_one_that_tries_no_longer_than_it_may() -> None:
 def test_a_slow_service_that_is_well_again_is_asked_for_what_can_still_be_answered_and_then_for_all(
     run: Batches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    down = True
+    now, down, seconds = 0.0, True, 1.05
     monkeypatch.setattr(client, "GRACE", 60)
+    monkeypatch.setattr("headrace.operators.lookup.requests.monotonic", lambda: now)
 
     async def person(key: int) -> dict[str, Any]:
         if down:
             raise ConnectionError
-        await asyncio.sleep(0.7)
+        # The other calls wait for this one for half of the timeout: 1 second.
+        await asyncio.sleep(seconds)
         return {"name": str(key)}
 
-    guard = breaker(after=2, pause="1 millisecond")
-    given: dict[str, Any] = {"output": "name STRING", "on_failure": "null", "retries": 0, "timeout": "1 second"}
+    guard = breaker(after=2, pause="10 seconds")
+    given: dict[str, Any] = {"output": "name STRING", "on_failure": "null", "retries": 0, "timeout": "2 seconds"}
     step = lookup("names", person, on="id", breaker=guard, **given)
     rows = pl.DataFrame({"id": range(5)})
     assert run(step, rows).counters["failures"] == 5
-    down = False
+    now, down = 10.0, False
     tried = run(step, rows)
     reasons = [(row["names_failure"] or "").split(":")[0] for row in tried.rows]
     assert sorted(reasons) == ["", *["BREAKER_OPEN"] * 4]
     assert tried.counters["breaker_open"] == 0
+    seconds = 0.0
     assert run(step, rows).counters["failures"] == 0
 
 
