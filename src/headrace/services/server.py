@@ -149,7 +149,6 @@ class HttpServer(ServerKind):
     ready_path: ClassVar[str]
 
     def is_ready(self, place: Place) -> bool:
-        """It answers the request."""
         connection = http.client.HTTPConnection(HOST, place.port, timeout=5)
         try:
             connection.request("GET", self.ready_path)
@@ -160,5 +159,4 @@ class HttpServer(ServerKind):
             connection.close()
 
     def url(self, place: Place) -> str:
-        """Its address as a URL."""
         return f"http://{place.address}"

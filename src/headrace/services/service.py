@@ -136,7 +136,6 @@ class Service:
 
     @property
     def name(self) -> str:
-        """What kind of server it is."""
         return self._server.name
 
     @property
@@ -146,12 +145,10 @@ class Service:
 
     @property
     def port(self) -> int:
-        """The port that clients use."""
         return self._place().port
 
     @property
     def url(self) -> str:
-        """Its address for clients, without secrets."""
         return self._server.url(self._place())
 
     @property
@@ -186,7 +183,6 @@ class Service:
         return "running" if known.process.is_alive() else "died"
 
     def is_running(self) -> bool:
-        """Whether its process is alive."""
         return self._process() is not None
 
     def start(self) -> bool:

@@ -32,7 +32,6 @@ class HttpLookup:
     as_text: bool = True
 
     def check(self, keys: Mapping[str, pl.DataType], *, step: str) -> None:
-        """The URL names the key's columns and no others."""
         check_key_named(self.url, keys, step=step)
 
     def requests(self, keys: pl.DataFrame) -> list[str]:
@@ -45,7 +44,6 @@ class HttpLookup:
         ]
 
     def connect(self, in_flight: int) -> HttpConnection:
-        """A client that keeps its connections open."""
         return HttpConnection(self.endpoint.async_client(in_flight))
 
     def __repr__(self) -> str:
@@ -60,7 +58,6 @@ class HttpConnection:
     client: httpx.AsyncClient
 
     async def fetch(self, requests: Sequence[Any]) -> Sequence[Answer]:
-        """The objects at the URLs."""
         return [await self._get(url) for url in requests]
 
     async def _get(self, url: str) -> Answer:
@@ -82,7 +79,6 @@ class HttpConnection:
         return LookupFailure(f"HTTP_{status}", said, retryable=False)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self.client.aclose()
 
 

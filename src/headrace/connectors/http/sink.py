@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import polars as pl
 
@@ -29,6 +29,8 @@ _DOUBTED = 32
 class HttpSink:
     """An address to which rows are posted as JSON arrays."""
 
+    guarantee: ClassVar[Guarantee] = "at_least_once"
+    changelog_mode: ClassVar[ChangelogMode] = "log"
     endpoint: Endpoint
     identity: str
     batch: int
@@ -36,31 +38,18 @@ class HttpSink:
 
     @property
     def target(self) -> str:
-        """The address."""
         return f"http {self.endpoint.shown}"
 
     @property
     def place(self) -> str:
-        """The address."""
         return self.target
 
     @property
-    def guarantee(self) -> Guarantee:
-        """The receiver decides whether a row that comes twice counts twice."""
-        return "at_least_once"
-
-    @property
     def why(self) -> str:
-        """How the guarantee is kept."""
         return (
             f"a batch that runs again is posted again; a receiver that keeps each {self.identity!r} once has every row "
             "once"
         )
-
-    @property
-    def changelog_mode(self) -> ChangelogMode:
-        """Every change is a row of its own."""
-        return "log"
 
     @property
     def partition_by(self) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ class OpenSearch(HttpServer):
     ready_path: ClassVar[str] = "/_cluster/health?wait_for_status=yellow&timeout=2s"
 
     def prepare(self, place: Place) -> None:
-        """Write the settings."""
         settings = {
             "network.host": HOST,
             "transport.port": str(place.ports[1]),
@@ -37,7 +36,6 @@ class OpenSearch(HttpServer):
         )
 
     def command(self, place: Place) -> Command:
-        """What to run."""
         classes = os.pathsep.join(str(jar) for jar in jars("opensearch"))
         options = {
             "basePath": str(place.data),

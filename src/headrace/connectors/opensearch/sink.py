@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import quote
 
 import polars as pl
@@ -157,6 +157,8 @@ _BATCHES_OF_A_GENERATION = 2**40
 class OpenSearchSink:
     """An index in which each document has an id made from its row."""
 
+    guarantee: ClassVar[Guarantee] = "exactly_once"
+    changelog_mode: ClassVar[ChangelogMode] = "upsert"
     endpoint: Endpoint
     index: str
     id: Template
@@ -164,28 +166,15 @@ class OpenSearchSink:
 
     @property
     def target(self) -> str:
-        """The index."""
         return f"opensearch index {self.index!r}"
 
     @property
     def place(self) -> str:
-        """The index and its server."""
         return f"{self.target} at {self.endpoint.shown}"
 
     @property
-    def guarantee(self) -> Guarantee:
-        """A batch that runs again leaves what is there."""
-        return "exactly_once"
-
-    @property
     def why(self) -> str:
-        """How the guarantee is kept."""
         return "the same row has the same document id and version when a batch runs again; older versions are refused"
-
-    @property
-    def changelog_mode(self) -> ChangelogMode:
-        """A change sets or deletes its document."""
-        return "upsert"
 
     @property
     def partition_by(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headrace.connectors.base.sink import Unreachable
 from headrace.errors import DefinitionError, HeadraceError
-from headrace.secrets import HIDDEN, Secret, revealed
+from headrace.secrets import HIDDEN, Secret, hidden_password, revealed
 
 PgConnection = psycopg.Connection[Any]
 
@@ -107,8 +107,7 @@ class PostgresServer:
     @property
     def shown_password(self) -> str:
         """The ``password`` argument for a repr, with a leading comma; empty without a password."""
-        password = HIDDEN if isinstance(self.password, str) else self.password
-        return "" if password is None else f", password={password!r}"
+        return "" if self.password is None else f", password={hidden_password(self.password)!r}"
 
     @property
     def address(self) -> str:

@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from headrace.errors import DefinitionError
-from headrace.secrets import Secret, hidden_password, revealed, without_password
+from headrace.secrets import Secret, revealed, without_password
 
 Value = Literal["hash", "json"]
 """How a key holds a row: as a hash of its columns, or as JSON text."""
@@ -44,11 +44,6 @@ class RedisAddress:
     def shown(self) -> str:
         """The URL without its password."""
         return without_password(self.url)
-
-    @property
-    def shown_password(self) -> str | Secret | None:
-        """The password for ``repr``: the place of a secret, a plain one hidden."""
-        return hidden_password(self.password)
 
     def client(self) -> redis.Redis:
         """This worker's client; it connects on use and again after an error."""

@@ -12,7 +12,7 @@ import redis
 from headrace.connectors.redis.client import RedisAddress, Value, check_value, is_passing, parse_address
 from headrace.operators.lookup.service import LARGEST_ANSWER, Answer, LookupFailure, check_key_named, json_object
 from headrace.rendering import Template, parse_template
-from headrace.secrets import Secret
+from headrace.secrets import Secret, hidden_password
 from headrace.stability import stable
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ class RedisLookup:
     as_text: bool = True
 
     def check(self, keys: Mapping[str, pl.DataType], *, step: str) -> None:
-        """The name is made of the key's columns and no others."""
         check_key_named(self.key, keys, step=step)
 
     def requests(self, keys: pl.DataFrame) -> list[Any]:
@@ -39,13 +38,12 @@ class RedisLookup:
         return self.key.render(keys).to_list()
 
     def connect(self, in_flight: int) -> RedisConnection:
-        """A client that keeps its connections open."""
         return RedisConnection(self.address.async_client(2 * in_flight), self.value)
 
     def __repr__(self) -> str:
         more = f", value={self.value!r}" if self.value != "hash" else ""
-        password = self.address.shown_password
-        more += f", password={password!r}" if password is not None else ""
+        if self.address.password is not None:
+            more += f", password={hidden_password(self.address.password)!r}"
         return f"hr.redis_lookup({self.address.shown!r}, key={str(self.key)!r}{more})"
 
 
@@ -57,7 +55,6 @@ class RedisConnection:
     value: Value
 
     async def fetch(self, requests: Sequence[Any]) -> Sequence[Answer]:
-        """What the keys hold."""
         async with self.client.pipeline(transaction=False) as commands:
             for name in requests:
                 if self.value == "hash":
@@ -86,7 +83,6 @@ class RedisConnection:
             return LookupFailure(problem.reason, problem.detail, retryable=False)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self.client.aclose()
 
 

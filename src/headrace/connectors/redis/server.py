@@ -15,7 +15,6 @@ class Redis(ServerKind):
     name: ClassVar[str] = "redis"
 
     def command(self, place: Place) -> Command:
-        """What to run."""
         settings = {
             "port": str(place.port),
             "bind": HOST,
@@ -37,5 +36,4 @@ class Redis(ServerKind):
             return False
 
     def url(self, place: Place) -> str:
-        """Its address as clients write it."""
         return f"redis://{place.address}/0"

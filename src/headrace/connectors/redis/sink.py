@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 import redis
@@ -26,7 +26,7 @@ from headrace.connectors.redis.client import RedisAddress, Value, check_value, i
 from headrace.durations import Duration, positive_microseconds
 from headrace.errors import HeadraceError
 from headrace.rendering import Template, flat_schema, parse_template
-from headrace.secrets import Secret
+from headrace.secrets import Secret, hidden_password
 from headrace.stability import stable
 
 
@@ -34,6 +34,7 @@ from headrace.stability import stable
 class RedisSink:
     """Keys of a Redis server, one for each row's key."""
 
+    changelog_mode: ClassVar[ChangelogMode] = "upsert"
     address: RedisAddress
     key: Template
     value: Value
@@ -43,17 +44,14 @@ class RedisSink:
 
     @property
     def target(self) -> str:
-        """The keys."""
         return f"redis keys {str(self.key)!r}"
 
     @property
     def place(self) -> str:
-        """The keys and their server."""
         return f"{self.target} at {self.address.shown}"
 
     @property
     def why(self) -> str:
-        """How the guarantee is kept."""
         if self.guarantee == "at_least_once":
             return "every chunk is answered before the batch ends; a batch that runs again sets the same keys again"
         return (
@@ -62,11 +60,6 @@ class RedisSink:
             "seconds of both, and when those held a whole batch the flow stops with [MARK_LOST] (appendfsync=always "
             "rules it out)"
         )
-
-    @property
-    def changelog_mode(self) -> ChangelogMode:
-        """A change sets or deletes its key."""
-        return "upsert"
 
     @property
     def partition_by(self) -> tuple[str, ...]:
@@ -151,7 +144,7 @@ class RedisSink:
         given = {
             "value": self.value if self.value != "hash" else None,
             "ttl": self.ttl,
-            "password": self.address.shown_password,
+            "password": hidden_password(self.address.password),
             "writers": self.writers,
             "guarantee": self.guarantee if self.guarantee != "exactly_once" else None,
         }
