@@ -16,10 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headrace as hr
 from headrace.connectors.base.sink import BatchIdentity, Written
-from headrace.connectors.delta.log import DeltaLog
 from headrace.connectors.delta.sink import to_delta
 from headrace.connectors.delta.source import read_delta
-from headrace.connectors.delta.table import DeltaWriter, TransactionId
+from headrace.connectors.delta.table import DeltaLog, DeltaWriter
 from headrace.storage import local_path
 
 pytestmark = pytest.mark.spark
@@ -125,8 +124,8 @@ def test_a_merge_that_another_driver_has_done_meanwhile_changes_nothing(spark: S
     frame = spark.createDataFrame([(1, 1)], "id BIGINT, n BIGINT")
     later = spark.createDataFrame([(1, 2)], "id BIGINT, n BIGINT")
     sink.write(frame, _batch(0))
-    table = DeltaWriter(DeltaLog(spark, str(tmp_path / "t")))
-    table.upsert(later, ["id"], TransactionId("spend-1f0c.main.0", 0))
+    table = DeltaWriter(DeltaLog(spark, str(tmp_path / "t")), "spend-1f0c.main.0", 0)
+    table.upsert(later, ["id"])
     assert _rows(spark, tmp_path / "t") == [(1, 1)]
 
 

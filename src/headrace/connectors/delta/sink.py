@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql.types import ArrayType, DataType, DayTimeIntervalType, StructType
 
 from headrace.changelog import CHANGE
 from headrace.connectors.base.sink import BatchIdentity, ChangelogMode, DriverSink, Guarantee, Written
-from headrace.connectors.delta.log import DeltaLog, table_place
-from headrace.connectors.delta.table import DeltaWriter, TransactionId
+from headrace.connectors.delta.table import DeltaLog, DeltaWriter, table_place
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
 from headrace.stability import stable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
 
 COUNTED = "spark.databricks.delta.stats.collect"
 
@@ -41,7 +39,7 @@ def check_fit(log: DeltaLog, columns: StructType, partition_by: Sequence[str]) -
 
 def _unstorable(columns: StructType) -> str | None:
     for field in columns.fields:
-        if any(isinstance(kind, DayTimeIntervalType) for kind in _types_in(field.dataType)):
+        if _holds_interval(field.dataType):
             return (
                 f"column {field.name!r} is {field.dataType.simpleString()}, which Delta cannot store. Write it as a "
                 f"number of seconds, as in frame.withColumn({field.name!r}, F.col({field.name!r}).cast('bigint'))."
@@ -55,11 +53,10 @@ def _misfit(log: DeltaLog, columns: StructType, partition_by: Sequence[str]) -> 
     for field in columns.fields:
         if field.name not in held:
             return f"it has no column {field.name!r}, only {', '.join(held)}. Add the column or select others."
-        if _shape(field.dataType) != _shape(held[field.name].dataType):
-            return (
-                f"column {field.name!r} is {held[field.name].dataType.simpleString()}, the rows have "
-                f"{field.dataType.simpleString()}. Cast it."
-            )
+        # Neither nullability nor comments are part of the name.
+        given, kept = field.dataType.simpleString(), held[field.name].dataType.simpleString()
+        if given != kept:
+            return f"column {field.name!r} is {kept}, the rows have {given}. Cast it."
     for name, field in held.items():
         if name not in columns.names and (not field.nullable or name in partitions):
             return f"the rows lack its column {name!r}, which cannot be left out. Add it to the rows."
@@ -70,38 +67,23 @@ def _misfit(log: DeltaLog, columns: StructType, partition_by: Sequence[str]) -> 
     return None
 
 
-def _shape(kind: DataType) -> object:
-    """A type without nullability and comments."""
+def _holds_interval(kind: DataType) -> bool:
     if isinstance(kind, StructType):
-        return tuple((field.name, _shape(field.dataType)) for field in kind.fields)
-    return ("array", _shape(kind.elementType)) if isinstance(kind, ArrayType) else kind.simpleString()
-
-
-def _types_in(kind: DataType) -> Iterator[DataType]:
-    yield kind
-    if isinstance(kind, StructType):
-        for field in kind.fields:
-            yield from _types_in(field.dataType)
-    elif isinstance(kind, ArrayType):
-        yield from _types_in(kind.elementType)
+        return any(_holds_interval(field.dataType) for field in kind.fields)
+    return _holds_interval(kind.elementType) if isinstance(kind, ArrayType) else isinstance(kind, DayTimeIntervalType)
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaSink(DriverSink):
     """A Delta table to which batches are appended, or into which they are merged by key."""
 
+    guarantee: ClassVar[Guarantee] = "exactly_once"
     path: str
     upsert_on: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
 
     @property
-    def guarantee(self) -> Guarantee:
-        """A batch is in the table once, whatever crashed."""
-        return "exactly_once"
-
-    @property
     def why(self) -> str:
-        """How the guarantee is kept."""
         return (
             "each batch is one commit that holds its rows and its number as a transaction identifier; Delta drops or "
             "refuses a second one, of a re-run or of a driver that lost its lease, as long as the table keeps "
@@ -109,7 +91,6 @@ class DeltaSink(DriverSink):
         )
 
     def prepare(self, frame: DataFrame) -> None:
-        """Check that the session has Delta and that the columns fit an existing table."""
         for column in (*self.upsert_on, *self.partition_by):
             if column not in frame.columns:
                 raise DefinitionError(
@@ -120,22 +101,21 @@ class DeltaSink(DriverSink):
 
     @property
     def changelog_mode(self) -> ChangelogMode:
-        """Only a row with a key can be taken back."""
         return "upsert" if self.upsert_on else "append"
 
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
         """Run the frame once and commit its rows with the batch's mark, unless the table has that already."""
-        table = DeltaWriter(DeltaLog(frame.sparkSession, table_place(self.path)))
-        mark = TransactionId(f"{batch.id}.{batch.output}.{batch.generation}", batch.batch)
-        if table.has(mark):
+        log = DeltaLog(frame.sparkSession, table_place(self.path))
+        table = DeltaWriter(log, f"{batch.id}.{batch.output}.{batch.generation}", batch.batch)
+        if table.is_marked():
             # The batch must run all the same, because the steps before this sink update their state.
             rows = frame.count()
             return Written(rows, 0, already_marked=rows)
         table.create_if_missing(self._columns(frame), self.partition_by)
         if not self.upsert_on:
-            rows = table.append(frame, mark)
+            rows = table.append(frame)
             return Written(rows, rows)
-        rows, kept = table.upsert(frame, self.upsert_on, mark)
+        rows, kept = table.upsert(frame, self.upsert_on)
         return Written(rows, kept, superseded=rows - kept)
 
     def _columns(self, frame: DataFrame) -> StructType:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructField, StructType
 
 from headrace.changelog import CHANGE, CHANGELOG, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.changelog import POSITION as CHANGE_POSITION
 from headrace.connectors.base.decoding import POSITION, Decoded
 from headrace.connectors.base.gate import Gate
 from headrace.connectors.base.source import add_source, source_name
-from headrace.connectors.delta.log import DeltaLog, table_place
+from headrace.connectors.delta.table import DeltaLog, table_place, without_metadata
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.schemas import polars_schema
 from headrace.stability import stable
@@ -45,7 +44,6 @@ class DeltaReader:
     """Rows that the task has read so far; every task has its own reader."""
 
     def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
-        """A chunk for each of the table's files."""
         for chunk in raw.drop_nulls(_ROW).partition_by(_FILE, maintain_order=True):
             first, self.read_before = self.read_before, self.read_before + chunk.height
             positions = pl.Series(POSITION, np.arange(first, self.read_before, dtype=np.int64))
@@ -99,8 +97,7 @@ def read_delta(
             )
         position = F.lpad(F.col(VERSION).cast("string"), _DIGITS, "0")
         table = table.withColumnRenamed(_KIND, CHANGE).withColumn(CHANGE_POSITION, position)
-    # Drop the columns' metadata: it may name the event time of the pipeline that wrote the table.
-    struct = StructType([StructField(field.name, field.dataType, field.nullable) for field in table.schema.fields])
+    struct = without_metadata(table.schema)
     gate = Gate(source_name(name, Path(location.rstrip("/")).name), DeltaReader(tuple(polars_schema(struct))), None)
     return add_source(
         gate,

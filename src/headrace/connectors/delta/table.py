@@ -1,7 +1,8 @@
-"""Delta tables: commits of batches, and the newest version as a small table."""
+"""Delta tables: their log, commits of batches, and the newest version as a small table."""
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -20,49 +21,119 @@ from pyspark.sql.types import StructField, StructType
 
 from headrace.changelog import CHANGE, DELETE, UPDATE_BEFORE
 from headrace.connectors.base.small_table import fitted
-from headrace.connectors.delta.log import DeltaLog, listed, table_place
 from headrace.errors import HeadraceError
 from headrace.schemas import polars_schema
 from headrace.stability import stable
+from headrace.storage import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
 
 APPLICATION, VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _LAST, _CHANGES, _ORDER = "__last", "__changes", "__order"
 # A MERGE takes its mark from the session's settings, and the flows of a pipeline may share a session.
 _MERGING = threading.Lock()
+_KNOWN_BY = "io/delta/sql/DeltaSparkSessionExtension.class"
+_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionId:
-    """What a batch stores in the table's log with its rows: Delta's transaction identifier."""
+class DeltaLog:
+    """The log of the table at a path, read through the session's own Delta."""
 
-    application: str
-    version: int
+    spark: SparkSession
+    path: str
+
+    @property
+    def java(self) -> Any:
+        """Delta's own log object, which Delta caches; an error when the session has no Delta."""
+        loader = self.jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        extensions = self.spark.conf.get("spark.sql.extensions", "") or ""
+        if loader.getResource(_KNOWN_BY) is None or _EXTENSION not in extensions:
+            raise HeadraceError(
+                "CONNECTOR_MISSING",
+                "this Spark session cannot read or write Delta tables. Start the process with "
+                'hr.spark_session(connectors=("delta",)), or put delta-spark and its settings on your cluster.',
+            )
+        return self.jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path)
+
+    @property
+    def jvm(self) -> Any:
+        return self.spark.sparkContext._jvm
+
+    def exists(self) -> bool:
+        self._snapshot()
+        return bool(self.java.tableExists())
+
+    def version(self) -> int:
+        """The newest version; -1 where there is no table."""
+        return int(self._snapshot().version())
+
+    def schema(self) -> StructType:
+        return StructType.fromJson(json.loads(self._snapshot().metadata().schemaString()))
+
+    def partition_columns(self) -> tuple[str, ...]:
+        return tuple(_listed(self._snapshot().metadata().partitionColumns()))
+
+    def setting(self, name: str) -> str | None:
+        """A table property."""
+        found = self._snapshot().metadata().configuration().get(name)
+        return str(found.get()) if found.isDefined() else None
+
+    def last_version(self, application: str) -> int | None:
+        """The version in the last transaction identifier that an application wrote."""
+        found = self._snapshot().transactions().get(application)
+        return int(found.get()) if found.isDefined() else None
+
+    def _snapshot(self) -> Any:
+        nothing = self.jvm.scala.Option.empty()
+        return self.java.update(False, nothing, nothing)
+
+
+def table_place(path: str | os.PathLike[str]) -> str:
+    """A table's path, absolute if local: Spark's process may have another working folder than this one.
+
+    >>> table_place("s3a://lake/spend/")
+    's3a://lake/spend'
+    """
+    given = os.fspath(path)
+    local = local_path(given)
+    return given.rstrip("/") if local is None else str(local.absolute())
+
+
+def without_metadata(columns: StructType) -> StructType:
+    """Columns without Headrace's metadata, which names the event time of the pipeline that wrote them."""
+    return StructType([StructField(field.name, field.dataType, field.nullable) for field in columns.fields])
+
+
+def _listed(sequence: Any) -> list[Any]:
+    """A Scala sequence as a list."""
+    iterator, found = sequence.iterator(), []
+    while iterator.hasNext():
+        found.append(iterator.next())
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaWriter:
-    """Writes batches to a table, each as one commit."""
+    """Writes a batch to a table as one commit."""
 
     log: DeltaLog
+    application: str
+    version: int
+    """The batch's mark: with ``application`` Delta's transaction identifier."""
 
-    def has(self, mark: TransactionId) -> bool:
+    def is_marked(self) -> bool:
         """Whether the table holds this batch."""
-        last = self.log.mark(mark.application)
-        return last is not None and last >= mark.version
+        last = self.log.last_version(self.application)
+        return last is not None and last >= self.version
 
     def create_if_missing(self, columns: StructType, partition_by: Sequence[str]) -> None:
-        """Create an empty table of these columns if there is none."""
         if not self.log.exists():
-            # Headrace's column metadata does not belong into the table.
-            plain = StructType([StructField(field.name, field.dataType, field.nullable) for field in columns.fields])
-            empty = self.log.spark.createDataFrame([], plain)
+            empty = self.log.spark.createDataFrame([], without_metadata(columns))
             empty.write.format("delta").mode("append").partitionBy(*partition_by).save(self.log.path)
 
-    def append(self, frame: DataFrame, mark: TransactionId) -> int:
+    def append(self, frame: DataFrame) -> int:
         """Append the frame's rows, running it once; returns their number. Without rows there is no commit.
 
         Spark's own append would commit an empty batch too, and to count rows first the frame would have to run twice or
@@ -70,34 +141,32 @@ class DeltaWriter:
         """
         transaction = self.log.java.startTransaction()
         # Reading it makes Delta refuse this commit when another writer marks the batch at the same time.
-        transaction.txnVersion(mark.application)
+        transaction.txnVersion(self.application)
         files = transaction.writeFiles(frame._jdf)
-        rows = sum(int(file.numLogicalRecords().get()) for file in listed(files))
+        rows = sum(int(file.numLogicalRecords().get()) for file in _listed(files))
         if rows:
-            delta: Any = self.log.jvm.org.apache.spark.sql.delta
-            some = self.log.jvm.scala.Option.apply
-            written = delta.actions.SetTransaction(mark.application, mark.version, some(time.time_ns() // 1_000_000))
-            append = self.log.jvm.org.apache.spark.sql.streaming.OutputMode.Append()
-            operation = getattr(delta, "DeltaOperations$StreamingUpdate")(
-                append, mark.application, mark.version, some(None)
-            )
-            with self._unless_fenced(mark):
+            spark, some = self.log.jvm.org.apache.spark.sql, self.log.jvm.scala.Option.apply
+            mark = self.application, self.version
+            written = spark.delta.actions.SetTransaction(*mark, some(time.time_ns() // 1_000_000))
+            update = getattr(spark.delta, "DeltaOperations$StreamingUpdate")
+            operation = update(spark.streaming.OutputMode.Append(), *mark, some(None))
+            with self._unless_fenced():
                 transaction.commit(files.appended(written), operation)
         return rows
 
-    def upsert(self, frame: DataFrame, key: Sequence[str], mark: TransactionId) -> tuple[int, int]:
+    def upsert(self, frame: DataFrame, key: Sequence[str]) -> tuple[int, int]:
         """Merge the last change of each key into the table; returns the number of changes and of keys."""
-        last = last_changes(frame, key).persist()
+        last = _last_changes(frame, key).persist()
         try:
             kept, rows = last.agg(F.count("*"), F.coalesce(F.sum(_CHANGES), F.lit(0))).first() or (0, 0)
             if kept:
-                self._merge(last, key, mark)
+                self._merge(last, key)
             return int(rows), int(kept)
         finally:
             last.unpersist()
 
     @contextmanager
-    def _unless_fenced(self, mark: TransactionId) -> Iterator[None]:
+    def _unless_fenced(self) -> Iterator[None]:
         """Fail as fenced when Delta finds that the same batch has been committed meanwhile."""
         try:
             yield
@@ -106,24 +175,25 @@ class DeltaWriter:
                 raise
             raise HeadraceError(
                 "FENCED",
-                f"Delta table {self.log.path!r}: another driver has written batch {mark.version} at the same time; "
+                f"Delta table {self.log.path!r}: another driver has written batch {self.version} at the same time; "
                 "this one has lost its lease and writes nothing. Stop it.",
             ) from None
 
-    def _merge(self, last: DataFrame, key: Sequence[str], mark: TransactionId) -> None:
+    def _merge(self, last: DataFrame, key: Sequence[str]) -> None:
         view = f"headrace_{uuid.uuid4().hex}"
         names = [name for name in last.columns if name not in (CHANGE, _CHANGES)]
+        assigned = ", ".join(f"target.{quoted(name)} = source.{quoted(name)}" for name in names)
         same = " AND ".join(f"target.{quoted(name)} <=> source.{quoted(name)}" for name in key)
         gone = f"source.{quoted(CHANGE)} IN ('{DELETE}', '{UPDATE_BEFORE}')" if CHANGE in last.columns else "false"
         spark = last.sparkSession
         last.createTempView(view)
         try:
-            marked = _settings(spark, {APPLICATION: mark.application, VERSION: str(mark.version)})
-            with _MERGING, marked, self._unless_fenced(mark):
+            marked = _settings(spark, {APPLICATION: self.application, VERSION: str(self.version)})
+            with _MERGING, marked, self._unless_fenced():
                 spark.sql(
                     f"MERGE INTO delta.{quoted(self.log.path)} AS target USING {view} AS source ON {same} "
                     f"WHEN MATCHED AND {gone} THEN DELETE "
-                    f"WHEN MATCHED THEN UPDATE SET {_assigned(names)} "
+                    f"WHEN MATCHED THEN UPDATE SET {assigned} "
                     f"WHEN NOT MATCHED AND NOT coalesce({gone}, false) THEN "
                     f"INSERT ({', '.join(map(quoted, names))}) "
                     f"VALUES ({', '.join(f'source.{quoted(name)}' for name in names)})"
@@ -132,7 +202,7 @@ class DeltaWriter:
             spark.catalog.dropTempView(view)
 
 
-def last_changes(frame: DataFrame, key: Sequence[str]) -> DataFrame:
+def _last_changes(frame: DataFrame, key: Sequence[str]) -> DataFrame:
     """The last row of each key, with the number of its rows; rows of one key are in order in one partition."""
     # Column names may contain dots.
     keys = [F.col(quoted(name)) for name in key]
@@ -151,10 +221,6 @@ def quoted(name: str) -> str:
     '`a ``b```'
     """
     return "`" + name.replace("`", "``") + "`"
-
-
-def _assigned(names: Sequence[str]) -> str:
-    return ", ".join(f"target.{quoted(name)} = source.{quoted(name)}" for name in names)
 
 
 @contextmanager
@@ -180,7 +246,6 @@ class DeltaTable:
     path: str
 
     def columns(self) -> Mapping[str, pl.DataType]:
-        """The table's columns now."""
         log = DeltaLog(self._spark(), self.path)
         if not log.exists():
             raise HeadraceError(
@@ -189,7 +254,6 @@ class DeltaTable:
         return polars_schema(log.schema())
 
     def read(self) -> pl.DataFrame:
-        """All rows of the newest version."""
         columns = self.columns()
         rows = pl.from_arrow(self._spark().read.format("delta").load(self.path).toArrow())
         assert isinstance(rows, pl.DataFrame)

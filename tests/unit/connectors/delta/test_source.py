@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from headrace.connectors.base.decoding import POSITION
-from headrace.connectors.delta.log import DeltaLog
 from headrace.connectors.delta.source import DeltaReader, not_append_only
+from headrace.connectors.delta.table import DeltaLog
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord
 from headrace.wheel.task import Task
