@@ -1,25 +1,39 @@
-"""The interval join step."""
+"""The interval join: rows of two inputs that are near each other in event time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Literal
 
+import numpy as np
+import polars as pl
+
+from headrace.changelog import CHANGE
 from headrace.durations import Duration, microseconds, not_too_long, spoken
 from headrace.errors import DefinitionError
-from headrace.event_time.lateness import Lateness
+from headrace.event_time.record import TimeBounds
 from headrace.graph import check_name
-from headrace.operators.joins.interval_join_operator import EVENT_TIME, IntervalJoinOperator
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
-from headrace.operators.joins.matching import AllMatches, JoinHow, SingleMatch
-from headrace.operators.joins.stream_join import StreamJoin, check_choice
-from headrace.operators.joins.stream_join_operator import LATE, LATE_RIGHT, JoinInput
-from headrace.operators.rows import Rows
+from headrace.operators.joins.matching import (
+    AllMatches,
+    CandidateRows,
+    Int64Array,
+    JoinHow,
+    MatchStrategy,
+    SingleMatch,
+    concat_pairs,
+)
+from headrace.operators.joins.stream_join import RIGHT, TIME, JoinInput, StreamJoin, StreamJoinOperator, check_choice
+from headrace.operators.rows import ARRIVAL, in_order_of_arrival
+from headrace.schemas import MOMENT
 from headrace.stability import stable
+from headrace.wheel.operator import Applied, Due
 
 IntervalBounds = Literal["[]", "[)", "(]", "()"]
 Match = Literal["all", "first", "last"]
+MATCHED, EVENT_TIME = "__matched", "event_time"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -32,24 +46,14 @@ class IntervalJoin(StreamJoin):
     bounds: IntervalBounds
     match: Match
 
-    def _operator(self, left: Rows, right: Rows, columns: JoinedColumns, lateness: Lateness) -> IntervalJoinOperator:
-        emits_left, emits_right = self._emits_unmatched
-        low, high = self._closed_interval
+    def _operator(self, left: JoinInput, right: JoinInput, columns: JoinedColumns) -> IntervalJoinOperator:
         strategy = (
-            AllMatches(self.how, low, high, lateness.correctable)
+            AllMatches(self.how, *self._closed_interval, self.retention)
             if self.match == "all"
-            else SingleMatch(self.match, self.how == "left", low, high, lateness.correctable)
+            else SingleMatch(self.match, self.how == "left", *self._closed_interval, self.retention)
         )
         return IntervalJoinOperator(
-            self.name,
-            JoinInput(self.name, left, columns.left, lateness, emits_left, LATE),
-            JoinInput("right", right, columns.right, lateness, emits_right, LATE_RIGHT),
-            columns,
-            lateness,
-            self.retracts,
-            strategy,
-            *self._kept,
-            self._only_left,
+            self.name, left, right, columns, self.retracts, strategy, *self._kept, self._only_left
         )
 
     @property
@@ -71,7 +75,7 @@ class IntervalJoin(StreamJoin):
 
     @property
     def retracts(self) -> bool:
-        return self.retention > 0 and (self.how in ("left", "right", "full", "anti") or self.match != "all")
+        return super().retracts or (self.retention > 0 and self.match != "all")
 
     @property
     def holdback(self) -> int:
@@ -83,7 +87,7 @@ class IntervalJoin(StreamJoin):
     @property
     def _identity(self) -> Mapping[str, object]:
         return {
-            "on": [list(pair) for pair in self.on.pairs],
+            "on": self.on.identity,
             "between": list(self.between),
             "bounds": self.bounds,
             "how": self.how,
@@ -163,3 +167,82 @@ def _interval(step: str, between: tuple[Duration, Duration]) -> tuple[int, int]:
     for length, written in zip((low, high), between, strict=True):
         not_too_long(abs(length), written, argument="between")
     return low, high
+
+
+@dataclass(frozen=True)
+class IntervalJoinOperator(StreamJoinOperator):
+    """Joins rows by key and distance in time; a row is buffered until no match can come."""
+
+    own_state: ClassVar[Mapping[str, pl.DataType]] = {MATCHED: pl.Boolean()}
+
+    strategy: MatchStrategy
+    left_kept: int
+    """How long after a left row's time its matches may come; negative when all came before."""
+    right_kept: int
+    only_left: bool
+    """Whether left rows are emitted without the right columns, as semi and anti joins do."""
+
+    @property
+    def output_time(self) -> str:
+        """The later of the two times; the left row's own where only left rows are emitted."""
+        time = self.left.rows.time
+        return self.left.joined.get(time, time) if self.only_left else EVENT_TIME
+
+    @cached_property
+    def output_schema(self) -> dict[str, pl.DataType]:
+        time = {} if self.only_left else {EVENT_TIME: MOMENT}
+        return {**self.columns.schema, **time, **({CHANGE: pl.String()} if self.retracts else {})}
+
+    def _moments(self, moments: Int64Array) -> pl.Series:
+        return pl.Series(EVENT_TIME, moments).cast(MOMENT)
+
+    def _initial_state(self, times: pl.Series) -> dict[str, pl.Series]:
+        return {MATCHED: pl.Series(np.zeros(len(times), dtype=np.bool_))}
+
+    def apply_both(
+        self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
+    ) -> Applied:
+        state = in_order_of_arrival(state)
+        # Frames are built and taken apart by row numbers: with few rows in each of many key groups, planning a Polars
+        # query costs more than running it.
+        rows, arrived = self._buffered(state, partials, second)
+        candidates = self._candidates(rows, state.height, bounds)
+        outcome = self.strategy.outcome(candidates, bounds)
+        pairs, times = concat_pairs(outcome.retracted, outcome.emitted), candidates.times
+        moments = np.maximum(times[pairs.either], times[np.where(pairs.right < 0, pairs.left, pairs.right)])
+        updated = outcome.matched != candidates.matched
+        if updated.any():
+            rows.replace_column(rows.get_column_index(MATCHED), pl.Series(MATCHED, outcome.matched))
+        expired = outcome.expired
+        only_appended = not updated.any() and not expired[state.height :].any()
+        return Applied(
+            rows[np.flatnonzero(~expired)] if expired.any() else rows,
+            arrived if only_appended else rows[np.flatnonzero((candidates.is_new | updated) & ~expired)],
+            pl.DataFrame([state[ARRIVAL]])[np.flatnonzero(expired[: state.height])],
+            self._results(rows, pairs, len(outcome.retracted.left), moments),
+        )
+
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
+        if state.is_empty():
+            return Due()
+        last = self._last_match(state)
+        return Due(int((last + np.where(last < bounds.fire, self.left.lateness.correctable, 0)).min()) + 1)
+
+    def _last_match(self, rows: pl.DataFrame) -> Int64Array:
+        """The latest time at which a match of each row can come."""
+        kept = np.where(rows[RIGHT].to_numpy(), self.right_kept, self.left_kept)
+        return rows[TIME].to_numpy() + kept
+
+    def _candidates(self, rows: pl.DataFrame, known: int, bounds: TimeBounds) -> CandidateRows:
+        without_key = self._without_key(rows)
+        candidates = CandidateRows(
+            times=rows[TIME].to_numpy(),
+            is_right=rows[RIGHT].to_numpy(),
+            is_new=np.arange(rows.height) >= known,
+            matched=rows[MATCHED].to_numpy(),
+            last_match=self._last_match(rows),
+            without_key=without_key,
+            keys=np.full(rows.height, -1, dtype=np.int64),
+        )
+        triggers = self.strategy.triggers(candidates, bounds) & ~without_key
+        return replace(candidates, keys=self._key_numbers(rows, self.key, triggers))

@@ -7,7 +7,7 @@ stream joins; the range search below them also serves temporal joins.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -125,6 +125,11 @@ class RowPairs:
     def __getitem__(self, chosen: Int64Array) -> RowPairs:
         return RowPairs(self.left[chosen], self.right[chosen])
 
+    @property
+    def either(self) -> Int64Array:
+        """The left row of each pair, or the right one where there is none."""
+        return np.where(self.left < 0, self.right, self.left)
+
     @classmethod
     def none(cls) -> RowPairs:
         empty = np.zeros(0, dtype=np.int64)
@@ -161,16 +166,6 @@ class MatchOutcome:
     expired: BoolArray
 
 
-class MatchStrategy(Protocol):
-    """Decides which pairs a batch emits and retracts."""
-
-    def triggers(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
-        """The rows whose keys this batch concerns; ``rows.keys`` is not known yet."""
-
-    def outcome(self, rows: CandidateRows, bounds: TimeBounds) -> MatchOutcome:
-        """What the batch does to the rows."""
-
-
 @dataclass(frozen=True, slots=True)
 class AllMatches:
     """Emits every pair as soon as both rows are there, and unmatched rows once no match can come.
@@ -185,6 +180,7 @@ class AllMatches:
     """How much longer rows are buffered for late matches."""
 
     def triggers(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
+        """The rows whose keys this batch concerns; ``rows.keys`` is not known yet."""
         return rows.is_new
 
     def outcome(self, rows: CandidateRows, bounds: TimeBounds) -> MatchOutcome:
@@ -220,8 +216,7 @@ class AllMatches:
         lefts, rights = rows.select(left), rows.select(right)
         if not len(lefts) or not len(rights):
             return RowPairs.none()
-        ranges = match_ranges(rows.keyed_times(lefts), rows.keyed_times(rights), self.low, self.high)
-        of_left, of_right = ranges.pairs()
+        of_left, of_right = match_ranges(rows.keyed_times(lefts), rows.keyed_times(rights), self.low, self.high).pairs()
         return RowPairs(lefts[of_left], rights[of_right])
 
 
@@ -275,3 +270,7 @@ class SingleMatch:
 
     def _visible(self, pairs: RowPairs) -> RowPairs:
         return pairs if self.emits_unmatched else pairs[np.flatnonzero(pairs.right >= 0)]
+
+
+MatchStrategy = AllMatches | SingleMatch
+"""Decides which pairs a batch emits and retracts."""

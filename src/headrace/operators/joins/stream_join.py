@@ -1,22 +1,43 @@
-"""What the steps of interval and window joins share."""
+"""What interval and window joins share: the step, its inputs, and the buffer of rows from both sides."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from functools import cached_property, reduce
+from operator import or_
+from typing import ClassVar, get_args
 
+import numpy as np
 import polars as pl
 
-from headrace.changelog import CHANGE
+from headrace.changelog import CHANGE, DELETE, INSERT
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
+from headrace.event_time.record import TimeBounds
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, joined_columns
-from headrace.operators.joins.matching import JoinHow
-from headrace.operators.rows import Rows
+from headrace.operators.joins.matching import BoolArray, Int64Array, JoinHow, RowPairs
+from headrace.operators.rows import (
+    ARRIVAL,
+    KEY_NUMBER,
+    MAX_CHUNKS,
+    ROW_NUMBER,
+    Rows,
+    has_closed,
+    next_arrival,
+    with_key_numbers,
+)
 from headrace.operators.step import Step
-from headrace.wheel.operator import AnyOperator
+from headrace.operators.windows.assigners import Windows
+from headrace.schemas import MOMENT
+from headrace.wheel.key_groups import canonical
+from headrace.wheel.operator import AnyOperator, Combined, Uncombined
+
+TIME = "__time"
+"""A row's time in microseconds; the time column itself is not stored."""
+RIGHT = "__right"
+_CHANGES = pl.Series([INSERT, DELETE])
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -42,18 +63,32 @@ class StreamJoin(Step):
         used = {name: right_schema[name] for name in self.on.right} if self._only_left else right_schema
         own = [*self._own_columns, *([CHANGE] if self.retracts else [])]
         columns = joined_columns(self.name, self.on, schema, used, own=own)
+        emits_left, emits_right = self.how in ("left", "full", "anti"), self.how in ("right", "full")
         left = Rows(self.name, self.on.left, time, dict(schema))
         right = Rows(self.name, self.on.right, right_time, dict(right_schema))
-        return self._operator(left, right, columns, lateness)
+        return self._operator(
+            JoinInput(self.name, left, columns.left, lateness, emits_left, "late", self._windows),
+            JoinInput("right", right, columns.right, lateness, emits_right, "late_right", self._windows),
+            columns,
+        )
 
     @abstractmethod
-    def _operator(self, left: Rows, right: Rows, columns: JoinedColumns, lateness: Lateness) -> AnyOperator:
+    def _operator(self, left: JoinInput, right: JoinInput, columns: JoinedColumns) -> AnyOperator:
         """The operator over the rows of both inputs."""
 
     @property
     @abstractmethod
     def _own_columns(self) -> tuple[str, ...]:
         """The columns that the join adds, apart from ``change``."""
+
+    @property
+    def _windows(self) -> Windows | None:
+        """The windows in which rows match, if there are any."""
+        return None
+
+    @property
+    def retracts(self) -> bool:
+        return self.retention > 0 and self.how in ("left", "right", "full", "anti")
 
     @property
     def previews(self) -> bool:
@@ -63,11 +98,6 @@ class StreamJoin(Step):
     def _only_left(self) -> bool:
         return self.how in ("semi", "anti")
 
-    @property
-    def _emits_unmatched(self) -> tuple[bool, bool]:
-        """Whether left and right rows without a match are emitted."""
-        return self.how in ("left", "full", "anti"), self.how in ("right", "full")
-
 
 def check_choice(step: str, argument: str, given: object, known: object) -> None:
     """An argument has one of the values of a literal type."""
@@ -76,3 +106,183 @@ def check_choice(step: str, argument: str, given: object, known: object) -> None
         raise DefinitionError(
             "JOIN_ARGUMENT", f"step {step!r}: {argument}={given!r} is not known. Use one of {choices}."
         )
+
+
+@dataclass(frozen=True)
+class JoinInput(Uncombined):
+    """One input of a stream join: sets late rows aside and drops rows that can neither match nor be emitted alone."""
+
+    name: str
+    rows: Rows
+    joined: Mapping[str, str]
+    """This side's columns of a joined row without the key: their own name, and their name there."""
+    lateness: Lateness
+    emits_unmatched: bool
+    """Whether rows without a match are emitted, so that rows with a null key must be buffered too."""
+    late_output: str
+    windows: Windows | None
+    """The windows that rows belong to, if there are any: a row is late when its last one accepts no more rows."""
+    broadcast = False
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.rows.key
+
+    @cached_property
+    def times(self) -> dict[str, str]:
+        """The time column and its name in a joined row, where ``TIME`` has all of its value."""
+        time = self.rows.time
+        return {time: self.joined[time]} if time in self.joined and self.rows.schema[time] == MOMENT else {}
+
+    @cached_property
+    def payload(self) -> dict[str, str]:
+        """All columns but key and time, each with its name in a joined row."""
+        return {name: joined for name, joined in self.joined.items() if name not in self.times}
+
+    @cached_property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        return {**self.rows.keys, TIME: pl.Int64(), **{name: self.rows.schema[name] for name in self.payload}}
+
+    @cached_property
+    def without_key(self) -> pl.Expr:
+        """Whether a part of a row's key is null, so that it matches nothing."""
+        return reduce(or_, (pl.col(name).is_null() for name in self.key))
+
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
+        """Set late rows aside, and drop rows with a null key where they could not be emitted."""
+        correctable, closes, partly_late = self.lateness.correctable, None, 0
+        if self.windows is not None:
+            closes = self.windows.last(self.windows.pane(self.rows.row_time))
+        is_late = self.rows.is_late(bounds, correctable=correctable, closes=closes)
+        taken, late = self.rows.split_late(rows, bounds, is_late)
+        on_time = canonical(taken, self.key)
+        if self.windows is not None and self.windows.overlapping:
+            closes = self.windows.first(self.windows.pane(self.rows.row_time))
+            partly_late = int(on_time.select(has_closed(closes, bounds, correctable).sum()).item())
+        accepted = on_time.height
+        if not self.emits_unmatched and any(on_time[name].null_count() for name in self.key):
+            on_time = on_time.filter(~self.without_key)
+        partials = on_time.select(*self.key, self.rows.row_time.alias(TIME), *self.payload)
+        return Combined(partials, late, accepted, partly_late)
+
+
+@dataclass(frozen=True)
+class StreamJoinOperator(ABC):
+    """Buffers the rows of both sides in one state.
+
+    A state row is a row of either side, with nulls in the columns of the other, identified by its arrival number.
+    """
+
+    name: str
+    left: JoinInput
+    second: JoinInput
+    columns: JoinedColumns
+    retracts: bool
+    """Whether results may be retracted, so that they carry a ``change``."""
+    own_state: ClassVar[Mapping[str, pl.DataType]]
+    """The columns that the join adds to a state row."""
+    identity = (ARRIVAL,)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The left key columns, which name the key in state and results."""
+        return self.left.key
+
+    @property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        return self.left.partial_schema
+
+    @cached_property
+    def state_schema(self) -> dict[str, pl.DataType]:
+        """Key, side, time, arrival, the join's own columns, and the payload of both sides under its joined names."""
+        own = {RIGHT: pl.Boolean(), TIME: pl.Int64(), ARRIVAL: pl.Int64(), **self.own_state}
+        times = {*self.left.times.values(), *self.second.times.values()}
+        both = {**self.columns.left_schema, **self.columns.right_schema}
+        payload = {name: dtype for name, dtype in both.items() if name not in times}
+        return {**self.columns.key, **own, **payload}
+
+    @abstractmethod
+    def _initial_state(self, times: pl.Series) -> dict[str, pl.Series]:
+        """The values of ``own_state`` for new rows with these times."""
+
+    @abstractmethod
+    def _moments(self, moments: Int64Array) -> pl.Series:
+        """When each result is, as the column that the join adds."""
+
+    @property
+    @abstractmethod
+    def output_schema(self) -> dict[str, pl.DataType]:
+        """The key, what the join adds, and the columns of both sides."""
+
+    @cached_property
+    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
+        sides = (self.left, self.second) if self.left.lateness.keeps_rows else ()
+        return {side.late_output: side.rows.late_schema for side in sides}
+
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
+        return self.left.combine(rows, bounds)
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        return self.left.merge(partials)
+
+    def _buffered(
+        self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The state with the new rows of both inputs, and the new rows alone."""
+        following = next_arrival(state)
+        left, right = partials.height, second.height
+        times = pl.concat([partials[TIME], second[TIME]])
+        columns = {
+            RIGHT: pl.Series(np.arange(left + right) >= left),
+            ARRIVAL: pl.Series(np.arange(following, following + left + right)),
+            TIME: times,
+            **self._initial_state(times),
+        }
+        for ours, theirs in zip(self.key, self.second.key, strict=True):
+            columns[ours] = pl.concat([partials[ours], second[theirs].alias(ours)])
+        for name, joined in self.left.payload.items():
+            columns[joined] = pl.concat([partials[name], self._nulls[joined].new_from_index(0, right).alias(name)])
+        for name, joined in self.second.payload.items():
+            columns[joined] = pl.concat([self._nulls[joined].new_from_index(0, left), second[name].alias(joined)])
+        arrived = pl.DataFrame([columns[name].alias(name) for name in self.state_schema])
+        return pl.concat([state, arrived], rechunk=state.n_chunks() > MAX_CHUNKS), arrived
+
+    @cached_property
+    def _nulls(self) -> pl.DataFrame:
+        return pl.DataFrame({name: [None] for name in self.state_schema}, schema=self.state_schema)
+
+    def _key_numbers(self, rows: pl.DataFrame, key: Sequence[str], triggers: BoolArray) -> Int64Array:
+        """The number of each row's key among those of the triggering rows, -1 for the others."""
+        numbers = np.full(rows.height, -1, dtype=np.int64)
+        if triggers.any():
+            keys = pl.DataFrame([rows[name] for name in key])
+            found = with_key_numbers(keys.with_row_index(ROW_NUMBER), key, of=keys[np.flatnonzero(triggers)])
+            numbers[found[ROW_NUMBER].to_numpy()] = found[KEY_NUMBER].to_numpy()
+        return numbers
+
+    def _without_key(self, rows: pl.DataFrame) -> BoolArray:
+        """Which rows have a null in their key, so that they match nothing."""
+        if any(rows[name].null_count() for name in self.key):
+            return rows.select(self.left.without_key).to_series().to_numpy()
+        return np.zeros(rows.height, dtype=np.bool_)
+
+    def _results(self, rows: pl.DataFrame, pairs: RowPairs, retracted: int, moments: Int64Array) -> pl.DataFrame:
+        """Pairs, of which the first ``retracted`` are retractions, as result rows in the order of their moments."""
+        if not len(moments):
+            return pl.DataFrame(schema=self.output_schema)
+        is_retraction = np.arange(len(moments)) < retracted
+        order = np.lexsort((moments, ~is_retraction))
+        pairs, moment = pairs[order], self._moments(moments[order])
+        columns = {moment.name: moment, CHANGE: _CHANGES[is_retraction[order].view(np.uint8)]}
+        columns |= {series.name: series for series in pl.DataFrame([rows[name] for name in self.key])[pairs.either]}
+        for side, numbers in ((self.left, pairs.left), (self.second, pairs.right)):
+            picked = pl.DataFrame([rows[TIME], *(rows[name] for name in side.payload.values())])[_indices(numbers)]
+            columns |= {name: picked[TIME].cast(MOMENT) for name in side.times.values()}
+            columns |= {name: picked[name] for name in side.payload.values()}
+        return pl.DataFrame([columns[name].alias(name) for name in self.output_schema])
+
+
+def _indices(numbers: Int64Array) -> pl.Series:
+    """Row numbers to gather by, null for -1."""
+    indices = pl.Series(numbers.astype(np.uint32))
+    return indices.set(pl.Series(numbers < 0), None) if len(numbers) and numbers.min() < 0 else indices

@@ -1,31 +1,49 @@
-"""The lookup step."""
+"""The lookup step and its operator: each distinct key of a task is requested once, and the answers join the rows."""
 
 from __future__ import annotations
 
 import inspect
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, get_args
+from itertools import chain
+from typing import Any, Literal, get_args
 
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, HeadraceError
 from headrace.graph import check_name
 from headrace.keys import key_argument, key_columns
-from headrace.operators.lookup.client import Cache
-from headrace.operators.lookup.enrichment import Enrichment, OnFailure, Order, failure_column
+from headrace.operators.lookup.client import AnswerCache, Cache, LookupClient, Piece, close_client, lookup_client
 from headrace.operators.lookup.requests import Breaker, RequestLimits, breaker
-from headrace.operators.lookup.service import FunctionLookup, LookupService
+from headrace.operators.lookup.service import FunctionLookup, LookupFailure, LookupService
+from headrace.operators.rows import join_by_key
 from headrace.operators.step import LateRows, Step, check_key
+from headrace.rendering import json_rows
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.stability import stable
-from headrace.wheel.stateless import Stateless
+from headrace.wheel.key_groups import canonical
+from headrace.wheel.stateless import Passed
+from headrace.wheel.task import Task
 
-IN_FLIGHT, TIMEOUT, RETRIES = 100, "2 seconds", 2
+Order = Literal["kept", "free"]
+OnFailure = Literal["null", "dead_letter", "stop"]
+IN_FLIGHT, TIMEOUT, RETRIES, USUAL_BREAKER = 100, "2 seconds", 2, breaker()
+_DEFAULTS: Mapping[str, object] = {
+    "in_flight": IN_FLIGHT,
+    "timeout": TIMEOUT,
+    "retries": RETRIES,
+    "breaker": USUAL_BREAKER,
+    "cache": None,
+    "order": "kept",
+}
 MOST_IN_FLIGHT = 1000
-USUAL_BREAKER = breaker()
+COUNTERS = ("keys", "cache_hits", "calls", "retries", "timeouts", "failures", "refused", "breaker_open")
+"""The counters of a lookup; ``breaker_open`` counts the tasks that ended with an open breaker."""
+_REASON, _DETAIL = "__reason", "__detail"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -46,11 +64,16 @@ class Lookup(Step):
     order: Order
     on_failure: OnFailure
 
-    def bind(self, schema: Mapping[str, pl.DataType], time: str | None) -> Stateless:
+    @property
+    def failure_column(self) -> str:
+        """The column with the reason why a row has no answer."""
+        return f"{self.name}_failure"
+
+    def bind(self, schema: Mapping[str, pl.DataType], time: str | None) -> LookupOperator:
         check_key(self.name, self.key, schema)
         self.how.check({name: schema[name] for name in self.key}, step=self.name)
         columns = polars_schema(parse_ddl(self.output))
-        added = [*columns, *([failure_column(self.name)] if self.on_failure == "null" else [])]
+        added = [*columns, *([self.failure_column] if self.on_failure == "null" else [])]
         # Spark does not tell columns apart that differ in capitals only.
         taken = [name.lower() for name in (*schema, *added)]
         for column in added:
@@ -60,19 +83,7 @@ class Lookup(Step):
                     f"step {self.name!r}: output column {column!r} would exist twice. The rows have the columns "
                     f"{', '.join(schema)}; rename one of them.",
                 )
-        return Enrichment(
-            id=uuid.uuid4().hex,
-            name=self.name,
-            schema=dict(schema),
-            on=self.key,
-            columns=columns,
-            service=self.how,
-            limits=RequestLimits(self.in_flight, self.timeout / 1e6, self.retries),
-            breaker=self.breaker,
-            cache=self.cache,
-            order=self.order,
-            on_failure=self.on_failure,
-        )
+        return LookupOperator(uuid.uuid4().hex, self, dict(schema), columns)
 
     @property
     def _identity(self) -> Mapping[str, object]:
@@ -93,14 +104,10 @@ class Lookup(Step):
 
     @property
     def _arguments(self) -> Mapping[str, object]:
-        given: dict[str, object] = {"on": key_argument(self.key), "output": self.output}
-        given |= {"in_flight": self.in_flight} if self.in_flight != IN_FLIGHT else {}
-        given |= {"timeout": spoken(self.timeout)} if spoken(self.timeout) != TIMEOUT else {}
-        given |= {"retries": self.retries} if self.retries != RETRIES else {}
-        given |= {"breaker": self.breaker} if self.breaker != USUAL_BREAKER else {}
-        given |= {"cache": self.cache} if self.cache is not None else {}
-        given |= {"order": self.order} if self.order != "kept" else {}
-        return {**given, "on_failure": self.on_failure}
+        options = (self.in_flight, spoken(self.timeout), self.retries, self.breaker, self.cache, self.order)
+        given = zip(_DEFAULTS, options, strict=True)
+        chosen = {name: value for name, value in given if value != _DEFAULTS[name]}
+        return {"on": key_argument(self.key), "output": self.output, **chosen, "on_failure": self.on_failure}
 
 
 @stable
@@ -176,3 +183,117 @@ def _service(how: Any, *, step: str) -> LookupService:
             "hr.http_lookup(...) or an async def function.",
         )
     return how
+
+
+@dataclass(frozen=True)
+class LookupOperator:
+    """Requests the keys of a task and joins the answers to its rows."""
+
+    id: str
+    """Identifies the lookup in a worker from batch to batch."""
+    step: Lookup
+    schema: Mapping[str, pl.DataType]
+    columns: Mapping[str, pl.DataType]
+    """The columns of an answer."""
+
+    @property
+    def name(self) -> str:
+        return self.step.name
+
+    @property
+    def gathered_by(self) -> tuple[str, ...]:
+        """All rows of a key come to one task, so that a batch requests it once."""
+        return self.step.key
+
+    @property
+    def output_schema(self) -> dict[str, pl.DataType]:
+        """The columns of the rows and of the answers, and with ``on_failure='null'`` the reason of a failure."""
+        why = {self.step.failure_column: pl.String()} if self.step.on_failure == "null" else {}
+        return {**self.schema, **self.columns, **why}
+
+    def passed(self, frames: Iterable[pl.DataFrame], task: Task) -> Iterator[Passed]:
+        """The rows with the answers for their keys; null keys are not requested."""
+        given = [frame for frame in frames if not frame.is_empty()]
+        if not given:
+            return
+        rows, on, clock = pl.concat(given), self.step.key, task.record.clock
+        counters = Counter(dict.fromkeys(COUNTERS, 0))
+        client = lookup_client(self.id, self._client)
+        keys = canonical(rows.select(on), on).unique(maintain_order=True).drop_nulls()
+        known = pl.DataFrame(schema=self._answer_schema)
+        if client.cached is not None:
+            known = client.cached.get(keys, clock)
+        counters.update(keys=keys.height, cache_hits=known.height)
+        unknown = keys.join(known, on=on, how="anti", maintain_order="left")
+        with closing(self._fetched(client, unknown, clock, counters)) as fetched:
+            if self.step.order == "kept":
+                answers = pl.concat([known, *fetched])
+                yield self._joined(join_by_key(rows, answers, on, how="left", maintain_order="left"))
+            else:
+                without_key = rows.filter(pl.any_horizontal(pl.col(on).is_null()))
+                yield self._joined(join_by_key(without_key, known, on, how="left"))
+                for answers in chain([known], fetched) if known.height else fetched:
+                    yield self._joined(join_by_key(rows, answers, on))
+        counters.update(breaker_open=int(client.circuit.is_open))
+        yield Passed(pl.DataFrame(schema=self.output_schema), 0, counters=counters)
+
+    def close(self) -> None:
+        """Close the connection and forget the cached answers."""
+        close_client(self.id)
+
+    @property
+    def _answer_schema(self) -> dict[str, pl.DataType]:
+        keys = {name: self.schema[name] for name in self.step.key}
+        return {**keys, **self.columns, _REASON: pl.String(), _DETAIL: pl.String()}
+
+    def _client(self) -> LookupClient:
+        step = self.step
+        cached = None if step.cache is None else AnswerCache(step.cache, step.key, self._answer_schema)
+        limits = RequestLimits(step.in_flight, step.timeout / 1e6, step.retries)
+        return LookupClient(step.how, limits, step.breaker, cached)
+
+    def _fetched(
+        self, client: LookupClient, keys: pl.DataFrame, clock: int, counters: Counter[str]
+    ) -> Generator[pl.DataFrame]:
+        """Answers in pieces of many keys."""
+        if keys.is_empty():
+            return
+        with closing(client.fetch(keys, self.columns, counters)) as pieces:
+            for piece in pieces:
+                answers = self._answers(keys, piece)
+                if client.cached is not None:
+                    client.cached.put(answers.filter(pl.col(_REASON).is_null()), clock)
+                yield answers
+
+    def _answers(self, keys: pl.DataFrame, piece: Piece) -> pl.DataFrame:
+        nothing = (None,) * len(self.columns)
+        rows = [
+            (*nothing, outcome.reason, outcome.detail) if isinstance(outcome, LookupFailure) else (*outcome, None, None)
+            for _, outcome in piece
+        ]
+        schema = {name: dtype for name, dtype in self._answer_schema.items() if name not in self.step.key}
+        values = pl.DataFrame(rows, schema=schema, orient="row")
+        return pl.concat([keys[[place for place, _ in piece]], values], how="horizontal")
+
+    def _joined(self, rows: pl.DataFrame) -> Passed:
+        """Rows with their answers; rows without go where ``on_failure`` says."""
+        if self.step.on_failure == "null":
+            why = pl.concat_str(_REASON, pl.lit(": "), _DETAIL).alias(self.step.failure_column)
+            return Passed(rows.with_columns(why).select(self.output_schema.keys()), rows.height)
+        failed = rows.filter(pl.col(_REASON).is_not_null())
+        if self.step.on_failure == "stop" and not failed.is_empty():
+            raise self._stopping(failed)
+        accepted = rows.filter(pl.col(_REASON).is_null()).select(self.output_schema.keys())
+        whole = pl.Series("row", json_rows(failed.select(self.schema.keys())), pl.Binary())
+        letters = failed.select(pl.col(_REASON).alias("reason"), pl.col(_DETAIL).alias("detail")).with_columns(whole)
+        return Passed(accepted, accepted.height, failed=letters)
+
+    def _stopping(self, failed: pl.DataFrame) -> HeadraceError:
+        first = failed.row(0, named=True)
+        key = ", ".join(f"{name}={first[name]!r}" for name in self.step.key)
+        return HeadraceError(
+            "LOOKUP_FAILED",
+            f"step {self.name!r}: {failed.height} rows got no answer, the first for {key}: {first[_REASON]}: "
+            f"{' '.join(first[_DETAIL].split())}. Nothing of the batch is committed; repair the service and start "
+            "again, or choose on_failure='dead_letter' or 'null'.",
+        )

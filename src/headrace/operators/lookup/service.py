@@ -54,8 +54,7 @@ class LookupService(Protocol):
     """A service as the user declares it."""
 
     @property
-    def keys_per_call(self) -> int:
-        """How many keys one call requests."""
+    def keys_per_call(self) -> int: ...
 
     @property
     def max_calls(self) -> int:
@@ -88,7 +87,6 @@ class FunctionLookup:
         """Any key can be handed to a function."""
 
     def requests(self, keys: pl.DataFrame) -> list[Any]:
-        """The key itself; a tuple for several columns."""
         return keys.to_series().to_list() if keys.width == 1 else keys.rows()
 
     def connect(self, in_flight: int) -> LookupConnection:
@@ -175,10 +173,10 @@ def answer_reader(columns: Mapping[str, pl.DataType], *, as_text: bool) -> Calla
 
 def _reader(dtype: pl.DataType, *, as_text: bool) -> Converter:
     convert = converter_for(dtype)
-    parse = _parser(dtype) if as_text else None
+    parse = int if dtype.is_integer() else float if dtype.is_float() else _PARSERS.get(dtype.base_type())
 
     def read(value: Any) -> Any:
-        if parse is not None and isinstance(value, str):
+        if as_text and parse is not None and isinstance(value, str):
             # What cannot be parsed is refused below, unchanged.
             with suppress(ValueError, InvalidOperation):
                 value = parse(value)
@@ -193,23 +191,14 @@ def _reader(dtype: pl.DataType, *, as_text: bool) -> Converter:
     return read
 
 
-def _parser(dtype: pl.DataType) -> Callable[[str], Any] | None:
-    """How a value of a type is parsed from text."""
-    if dtype.is_integer():
-        return int
-    if dtype.is_float():
-        return float
-    if isinstance(dtype, pl.Decimal):
-        return Decimal
-    if isinstance(dtype, pl.Datetime):
-        return datetime.fromisoformat
-    if dtype == pl.Date():
-        return date.fromisoformat
-    if dtype == pl.Binary():
-        return partial(base64.b64decode, validate=True)
-    if dtype == pl.Boolean():
-        return lambda text: {"true": True, "false": False}.get(text.lower(), text)
-    return None
+_PARSERS: Mapping[Any, Callable[[str], Any]] = {
+    pl.Decimal: Decimal,
+    pl.Datetime: datetime.fromisoformat,
+    pl.Date: date.fromisoformat,
+    pl.Binary: partial(base64.b64decode, validate=True),
+    pl.Boolean: lambda text: {"true": True, "false": False}.get(text.lower(), text),
+}
+"""How a value of a type is parsed from text, beside numbers."""
 
 
 def _shown(value: object) -> str:
