@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import zip_longest
 from typing import Any
 
 from rich.console import Console
@@ -20,25 +21,22 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\dT)?\d{1,2}:\d\d(:\d\d(\.\d+)?)?Z?")
 
 def equal(expected: Sequence[Row], actual: Sequence[Mapping[str, Any]], key: Sequence[str]) -> bool:
     """Whether the rows are the same; the order of rows with different keys does not matter."""
-    named = all(name in row.columns for row in expected for name in key)
-    wanted = _by_key([row.columns for row in expected], key if named else (), None)
-    found = _by_key(actual, key if named else (), expected)
-    if not named:
-        wanted, found = ({place: sorted(rows) for place, rows in side.items()} for side in (wanted, found))
-    return wanted == found
+    given = [row.columns for row in expected]
+    columns = _columns(given)
+    order = key if all(name in row for row in given for name in key) else columns
+    return _plain_rows(given, columns, order) == _plain_rows(actual, columns, order)
 
 
-def _by_key(
-    rows: Sequence[Mapping[str, Any]], key: Sequence[str], named: Sequence[Row] | None
-) -> dict[str, list[tuple[tuple[str, str], ...]]]:
-    """Comparable rows by key; actual rows are cut down to the columns that expected rows name."""
-    columns = None if named is None else {column for row in named for column in row.columns}
-    grouped: dict[str, list[tuple[tuple[str, str], ...]]] = {}
-    for row in rows:
-        kept = {name: value for name, value in row.items() if columns is None or name in columns}
-        place = repr([plain(kept.get(name)) for name in key])
-        grouped.setdefault(place, []).append(tuple(sorted((name, plain(value)) for name, value in kept.items())))
-    return grouped
+def _columns(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _plain_rows(
+    rows: Iterable[Mapping[str, Any]], columns: Collection[str], order: Iterable[str]
+) -> list[dict[str, str]]:
+    """These columns of the rows as they are compared and shown, sorted by some of them."""
+    cut = [{name: plain(value) for name, value in row.items() if name in columns} for row in rows]
+    return sorted(cut, key=lambda row: [row.get(name, "") for name in order])
 
 
 def plain(value: Any) -> str:
@@ -76,21 +74,16 @@ def side_by_side(
     expected: Sequence[Row], actual: Sequence[Mapping[str, Any]], key: Sequence[str], timeline: Sequence[str]
 ) -> str:
     """The timeline so far, and below it expected and actual rows beside each other."""
-    ordered = sorted(actual, key=lambda row: repr([plain(row.get(name)) for name in key]))
-    wanted = sorted(expected, key=lambda row: repr([plain(row.columns.get(name)) for name in key]))
-    columns = list(dict.fromkeys(name for row in expected for name in row.columns)) or list(
-        dict.fromkeys(name for row in actual for name in row)
-    )
+    given = [row.columns for row in expected]
+    columns = _columns(given) or _columns(actual)
+    wanted, found = (_plain_rows(rows, {*columns, *key}, key) for rows in (given, actual))
     table = Table("", "expected", "actual", title_justify="left")
-    for number in range(max(len(wanted), len(ordered))):
-        left = _shown_row(wanted[number].columns, columns) if number < len(wanted) else "-"
-        right = _shown_row(ordered[number], columns) if number < len(ordered) else "-"
+    for pair in zip_longest(wanted, found):
+        left, right = (
+            "-" if row is None else ", ".join(f"{name}={row[name]}" for name in columns if name in row) for row in pair
+        )
         table.add_row("" if left == right else "!", left, right)
     console = Console(width=200, color_system=None, highlight=False)
     with console.capture() as capture:
         console.print(table)
     return "\n".join([*timeline, capture.get()])
-
-
-def _shown_row(row: Mapping[str, Any], columns: Sequence[str]) -> str:
-    return ", ".join(f"{name}={plain(row[name])}" for name in columns if name in row)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import polars as pl
 
 from headrace.errors import DefinitionError
-from headrace.event_time.strategy import TimeStrategy
+from headrace.event_time.strategy import BEGINNING, TimeStrategy
+from headrace.event_time.time_keeper import TimeKeeper
+from headrace.event_time.tracker import WatermarkTracker
 from headrace.operators.step import Step
 from headrace.schemas import MOMENT
 from headrace.testing.elements import At, Side
@@ -18,9 +20,20 @@ TIME, PARTITION = "at", "partition"
 SOURCES: dict[Side, str] = {"left": "rows", "right": "right_rows"}
 
 
+class WatermarkByHand(WatermarkTracker):
+    """The watermark that the timeline set last, where a pipeline would compute it; rows do not move it."""
+
+    set_to = BEGINNING
+
+    def observe(self, highest: Mapping[str, int], *, unread: Iterable[str] = ()) -> None: ...
+
+    def watermark(self, *, clock: int, waited: int = 0) -> int:
+        return max(self._watermark, self.set_to)
+
+
 @dataclass(slots=True)
 class Setting:
-    """What is played: the steps, the time strategy (None: the timeline sets the watermark), the rows' schemas."""
+    """What is played: the steps, the time strategy, whether the timeline sets the watermark, the rows' schemas."""
 
     steps: Sequence[Step]
     strategy: TimeStrategy
@@ -33,15 +46,37 @@ class Setting:
     """Conditions for rows of one source to be on the left and on the right of the first step."""
     outputs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
+    def take_over(self, time: TimeKeeper) -> None:
+        """Let the timeline set the watermarks of a flow that has just started, if it does."""
+        if self.by_hand:
+            for source, tracker in time.trackers.items():
+                time.trackers[source] = WatermarkByHand(self.strategy)
+                time.trackers[source].restore(tracker.saved())
+
+    def set_watermarks(self, time: TimeKeeper) -> None:
+        """Hand the timeline's watermarks to the trackers that take them."""
+        for side, watermark in self.watermarks.items():
+            tracker = time.trackers[SOURCES[side]]
+            if isinstance(tracker, WatermarkByHand):
+                tracker.set_to = watermark
+
     def give(self, output: str, rows: list[dict[str, Any]]) -> None:
         """Add rows to an output."""
         self.outputs.setdefault(output, []).extend(rows)
 
-    def frame(self, rows: Sequence[At], side: Side) -> pl.DataFrame:
-        """Rows of one side as a frame of its schema."""
-        schema = self.schemas[side]
-        columns = {name: [row.time if name == TIME else _value(row, name) for row in rows] for name in schema}
-        return pl.DataFrame(columns, schema={**schema, TIME: pl.Int64()}, strict=False).cast({TIME: MOMENT})
+    def frames(self, rows: Sequence[At], side: Side) -> dict[int, pl.DataFrame]:
+        """Rows of one side by partition, as frames of its schema."""
+        schema = {**self.schemas[side], TIME: pl.Int64()}
+        partitions: dict[int, list[dict[str, Any]]] = {}
+        for row in rows:
+            if row.side == side:
+                values = {PARTITION: row.partition, **row.columns, TIME: row.time}
+                partitions.setdefault(row.partition, []).append(values)
+        frames = {}
+        for number, given in sorted(partitions.items()):
+            columns = {name: [values.get(name) for values in given] for name in schema}
+            frames[number] = pl.DataFrame(columns, schema=schema, strict=False).cast({TIME: MOMENT})
+        return frames
 
     def declare(self, outputs: Iterable[str]) -> None:
         """Name the side outputs of the steps."""
@@ -55,10 +90,6 @@ class Setting:
                 "OUTPUT_UNKNOWN", f"there is no output {output!r}. The outputs are {', '.join(self.outputs)}."
             )
         return self.outputs[output]
-
-
-def _value(row: At, name: str) -> Any:
-    return row.partition if name == PARTITION and name not in row.columns else row.columns.get(name)
 
 
 class Engine(Protocol):

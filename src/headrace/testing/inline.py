@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import polars as pl
 
 from headrace.connectors.base.decoding import POSITION, Decoded
 from headrace.connectors.base.gate import Gate
-from headrace.connectors.base.sink import Written
 from headrace.event_time.record import MemoryBatchLog
 from headrace.event_time.time_keeper import TimeKeeper, Topology
 from headrace.expressions import parse_condition
@@ -29,7 +27,6 @@ from headrace.runtime.planner import Planner
 from headrace.schemas import MOMENT
 from headrace.testing.elements import At, Side
 from headrace.testing.engine import SOURCES, TIME, Setting
-from headrace.testing.time_by_hand import by_hand, set_watermarks
 from headrace.wheel.codec import decode
 from headrace.wheel.operator import AnyOperator, Joined
 from headrace.wheel.pack import Blob, pack, pack_both, pack_second
@@ -44,28 +41,23 @@ Frames = dict[int, list[pl.DataFrame]]
 WORKERS = 2
 
 
-class MapInMemory:
+class MapInMemory(dict[tuple[int], tuple[bytes]]):
     """Spark's map state as a dictionary."""
 
-    def __init__(self) -> None:
-        self._entries: dict[tuple[int], tuple[bytes]] = {}
-
     def getValue(self, key: tuple[int]) -> tuple[bytes] | None:  # noqa: N802
-        return self._entries.get(key)
+        return self.get(key)
 
     def updateValue(self, key: tuple[int], value: tuple[bytes]) -> None:  # noqa: N802
-        self._entries[key] = value
+        self[key] = value
 
     def removeKey(self, key: tuple[int]) -> None:  # noqa: N802
-        self._entries.pop(key, None)
+        self.pop(key, None)
 
     def iterator(self) -> Iterator[tuple[tuple[int], tuple[bytes]]]:
-        return iter(list(self._entries.items()))
+        return iter(list(self.items()))
 
     def copy(self) -> MapInMemory:
-        copied = MapInMemory()
-        copied._entries = dict(self._entries)
-        return copied
+        return MapInMemory(self)
 
 
 class NothingToRead:
@@ -81,7 +73,8 @@ class InlineEngine:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._operators = _bound(setting)
-        setting.declare(name for operator in self._stateful() for name in operator.side_schemas)
+        self._stateful = [operator for operator in self._operators if not isinstance(operator, Stateless)]
+        setting.declare(name for operator in self._stateful for name in operator.side_schemas)
         self._gates = {side: Gate(SOURCES[side], NothingToRead(), setting.strategy) for side in setting.schemas}
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-inline-"))
         self._log = MemoryBatchLog()
@@ -93,7 +86,7 @@ class InlineEngine:
 
     def _start(self) -> None:
         """What every start of the process begins with: the log, the maps, and empty caches."""
-        names = [operator.name for operator in self._stateful()]
+        names = [operator.name for operator in self._stateful]
         sources = [SOURCES[side] for side in self._setting.schemas]
         inputs = [tuple(NodeId("source", source) for source in sources), *((NodeId("step", name),) for name in names)]
         topology = Topology(
@@ -105,8 +98,7 @@ class InlineEngine:
         self._tables = broadcast_tables(self._folder / TABLES, self._setting.steps)
         time = TimeKeeper(topology, lambda: self._setting.clock)
         self.planner = Planner(time, self._log, complete=self._tables.complete)
-        if self._setting.by_hand:
-            by_hand(time, self._setting)
+        self._setting.take_over(time)
 
     def run(self, rows: Sequence[At]) -> None:
         self._run(rows, commit=True)
@@ -135,7 +127,7 @@ class InlineEngine:
         shutil.rmtree(self._folder)
 
     def _run(self, rows: Sequence[At], *, commit: bool) -> None:
-        set_watermarks(self.planner.time, self._setting)
+        self._setting.set_watermarks(self.planner.time)
         record = self.planner.plan(self._next)
         reports = BatchReports()
 
@@ -154,37 +146,26 @@ class InlineEngine:
                 frames = {number: list(pass_rows(each, operator, task(number))) for number, each in frames.items()}
             else:
                 frames, second = self._step(operator, frames, second, task), {}
-        main = [row for each in frames.values() for frame in each for row in frame.rows(named=True)]
-        side: defaultdict[tuple[NodeId, str], dict[str, int]] = defaultdict(dict)
-        for node, parts in reports.nodes():
-            for output, files in (item for part in parts.values() for item in part.side.items()):
-                side[node, output].update(files)
-        rows_out = {f"{node}.{output}": sum(files.values()) for (node, output), files in side.items()}
-        written = {name: Written(count, count) for name, count in rows_out.items()}
-        account_of(reports, {"main": Written(len(main), len(main)), **written}).check(flow=FLOW, batch=record.batch)
+        account_of(reports, {}).check(flow=FLOW, batch=record.batch)
         if commit:
             self.planner.conclude(record, reports)
             self._tables.forget(record.tables)
             self._next += 1
-            self._setting.give("main", main)
-            for (_, output), named in side.items():
-                for file in named:
-                    self._setting.give(output, pl.read_ipc(file).rows(named=True))
+            for frame in (frame for each in frames.values() for frame in each):
+                self._setting.give("main", frame.rows(named=True))
+            for said in (said for _, parts in reports.nodes() for said in parts.values()):
+                for output, files in said.side.items():
+                    for file, _ in files:
+                        self._setting.give(output, pl.read_ipc(file).rows(named=True))
 
     def _arrived(self, rows: Sequence[At], side: Side, task: Any) -> Frames:
-        partitions: dict[int, list[At]] = {0: []}
-        for row in rows:
-            if row.side == side:
-                partitions.setdefault(row.partition, []).append(row)
+        nothing = pl.DataFrame(schema=self._setting.schemas[side])
         admitted: Frames = {}
-        for number, each in sorted(partitions.items()):
-            frame = self._setting.frame(each, side).with_row_index(POSITION).cast({POSITION: pl.Int64})
-            decoded = Decoded(frame, origin="timeline", arrived=self._setting.clock)
+        for number, frame in {0: nothing, **self._setting.frames(rows, side)}.items():
+            numbered = frame.with_row_index(POSITION).cast({POSITION: pl.Int64})
+            decoded = Decoded(numbered, origin="timeline", arrived=self._setting.clock)
             admitted[number] = list(self._gates[side].admit([decoded], task(number)))
         return admitted
-
-    def _stateful(self) -> list[AnyOperator]:
-        return [operator for operator in self._operators if not isinstance(operator, Stateless)]
 
     def _step(self, operator: AnyOperator, frames: Frames, second: Frames, task: Any) -> Frames:
         blobs: defaultdict[int, list[Blob]] = defaultdict(list)
@@ -201,23 +182,18 @@ class InlineEngine:
         return outputs
 
     def _packed(self, operator: AnyOperator, frames: Frames, second: Frames, task: Any) -> Iterator[Blob]:
+        split = self._setting.split if operator is self._operators[0] else None
+        if split is not None and isinstance(operator, Joined):
+            schema = _read(self._setting)[0]
+            left, right = (parse_condition(text, schema).truth(schema) for text in split)
+            for number, each in frames.items():
+                yield from pack_both(each, operator, task(number), sides=(left, right))
+            return
         for number, each in frames.items():
-            if operator is self._operators[0] and self._halves is not None and isinstance(operator, Joined):
-                yield from pack_both(each, operator, task(number), sides=self._halves)
-            else:
-                yield from pack(each, operator, task(number))
+            yield from pack(each, operator, task(number))
         if isinstance(operator, Joined):
             for number, each in second.items():
                 yield from pack_second(each, operator, task(number))
-
-    @cached_property
-    def _halves(self) -> tuple[pl.Expr, pl.Expr] | None:
-        """What the rows of one source must be to come to each input of the first step."""
-        if self._setting.split is None:
-            return None
-        schema = _read(self._setting)[0]
-        left, right = (parse_condition(text, schema).truth(schema) for text in self._setting.split)
-        return left, right
 
 
 def _read(setting: Setting) -> list[Any]:

@@ -27,7 +27,6 @@ from headrace.runtime.write import write
 from headrace.schemas import from_arrow, spark_schema
 from headrace.testing.elements import At, Side
 from headrace.testing.engine import SOURCES, Setting
-from headrace.testing.time_by_hand import by_hand, set_watermarks
 from headrace.wheel.side_rows import DEAD_LETTERS
 
 if TYPE_CHECKING:
@@ -103,8 +102,7 @@ class SparkEngine:
         graph = pipeline.define(self._spark, self._folder / "checkpoint")
         node, mode = graph.flows["timeline"], micro_batch("1 millisecond")
         self._flow = Flow(graph, node, self._spark, lambda: self._setting.clock, mode, self._lease)
-        if self._setting.by_hand:
-            by_hand(self._flow.planner.time, self._setting)
+        self._setting.take_over(self._flow.planner.time)
         self._query: StreamingQuery | None = None
 
     def _advance(self) -> None:
@@ -127,7 +125,7 @@ class SparkEngine:
         if not self._interrupted:
             return False
         self._interrupted = False
-        set_watermarks(self._flow.planner.time, self._setting)
+        self._setting.set_watermarks(self._flow.planner.time)
         self._advance()
         return True
 
@@ -154,25 +152,19 @@ class SparkEngine:
     def _drop(self, rows: Sequence[At]) -> None:
         """Let rows appear at once, or a tick when there are none, with the watermarks that hold then."""
         with self._between_batches():
-            set_watermarks(self._flow.planner.time, self._setting)
-            if rows:
-                self._drop_files(rows)
-            else:
+            self._setting.set_watermarks(self._flow.planner.time)
+            if not rows:
                 self._flow.tick()
-
-    def _drop_files(self, rows: Sequence[At]) -> None:
-        """Rows as files, one for each partition."""
-        self._dropped += 1
-        for side in self._setting.schemas:
-            unfinished = self._folder / f"unfinished-{side}-{self._dropped}"
-            for partition in sorted({row.partition for row in rows if row.side == side}):
-                mine = [row for row in rows if (row.side, row.partition) == (side, partition)]
-                unfinished.mkdir(exist_ok=True)
-                file = unfinished / f"{self._dropped:06d}-{partition}.parquet"
-                self._setting.frame(mine, side).write_parquet(file)
-                arrived = self._setting.clock * 1000
-                os.utime(file, ns=(arrived, arrived))
-            if unfinished.exists():
+                return
+            self._dropped += 1
+            for side in dict.fromkeys(row.side for row in rows):
+                unfinished = self._folder / f"unfinished-{side}-{self._dropped}"
+                unfinished.mkdir()
+                for partition, frame in self._setting.frames(rows, side).items():
+                    file = unfinished / f"{self._dropped:06d}-{partition}.parquet"
+                    frame.write_parquet(file)
+                    arrived = self._setting.clock * 1000
+                    os.utime(file, ns=(arrived, arrived))
                 unfinished.rename(self._folder / SOURCES[side] / f"{self._dropped:06d}")
 
     @contextmanager

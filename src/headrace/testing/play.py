@@ -11,8 +11,8 @@ from typing import Any, Literal
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import BEGINNING, TimeStrategy, event_time, valid_times
 from headrace.testing.comparison import equal, side_by_side
-from headrace.testing.elements import At, Batch, Clock, Crash, Element, Expect, Row, Side, Watermark, moment
-from headrace.testing.engine import TIME, Engine, Setting, schema_of
+from headrace.testing.elements import At, Batch, Clock, Crash, Element, Expect, Row, Watermark, moment
+from headrace.testing.engine import PARTITION, SOURCES, TIME, Engine, Setting, schema_of
 from headrace.testing.inline import InlineEngine
 from headrace.testing.on_spark import SparkEngine
 
@@ -72,10 +72,9 @@ def play(
     if not rows:
         raise DefinitionError("TIMELINE_EMPTY", "a timeline without at(...) has no rows. Add at least one.")
     strategy = event_time or BY_HAND
-    sides: list[Side] = ["left", "right"]
     schemas = {
-        side: schema_of(given, partition=strategy.partition == "partition")
-        for side in sides
+        side: schema_of(given, partition=strategy.partition == PARTITION)
+        for side in SOURCES
         if (given := [row for row in rows if row.side == side])
     }
     if split is not None and "right" in schemas:
@@ -132,28 +131,25 @@ class _Player:
         for element in elements:
             self._lines.append(str(element))
             self._one(element)
-        self._engine.finish()
-        if self._pending:
-            self._run()
+        self._run_pending()
 
-    def _run(self) -> None:
-        rows, self._pending = self._pending, []
-        self._engine.run(rows)
+    def _run_pending(self, *, always: bool = False) -> None:
+        """Finish an interrupted batch; then run the rows so far, if there are any, or a batch in any case."""
+        finished = self._engine.finish()
+        if self._pending or (always and not finished):
+            rows, self._pending = self._pending, []
+            self._engine.run(rows)
 
     def _one(self, element: Element) -> None:
         match element:
             case At():
                 self._pending.append(element)
             case Batch():
-                finished = self._engine.finish()
-                if self._pending or not finished:
-                    self._run()
+                self._run_pending(always=True)
             case Clock():
                 self._setting.clock = element.time
             case Watermark():
-                self._engine.finish()
-                if self._pending:
-                    self._run()
+                self._run_pending()
                 watermarks = self._setting.watermarks
                 for side in watermarks if element.side is None else (element.side,):
                     watermarks[side] = max(watermarks[side], element.time)
