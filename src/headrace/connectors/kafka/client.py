@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from headrace.secrets import HIDDEN, Secret, revealed, shown_options
 PATIENCE = 6.0
 """Seconds without an answer or an acknowledged message after which a broker counts as unreachable."""
 LINGER = 2.0
+_LIMIT = "max.message.bytes"
 QUEUED_MESSAGES = 200_000
 Message = tuple[bytes | None, bytes | None]
 """Value and key."""
@@ -65,9 +66,14 @@ def client_settings(servers: str, options: Mapping[str, str | Secret]) -> dict[s
     return {"bootstrap.servers": servers, "log_level": 0, **{name: revealed(value) for name, value in options.items()}}
 
 
-def is_refused(error: KafkaError) -> bool:
-    """Whether an error does not pass: the broker refuses the client, its rights or its messages."""
-    return error.code() in _REFUSED
+def refusals_into(errors: list[KafkaError]) -> Callable[[KafkaError], None]:
+    """An error callback: a wrong password looks like a time-out, and only this call tells the reason."""
+
+    def note(error: KafkaError) -> None:
+        if error.code() in _REFUSED:
+            errors.append(error)
+
+    return note
 
 
 def unknown_topic(servers: str, topic: str, known: Iterable[str]) -> HeadraceError:
@@ -104,7 +110,7 @@ class Cluster:
         """What a client's error means for the delivery."""
         code, text = error.code(), self.hidden(error.str())
         where = f"kafka at {self.servers}"
-        if is_refused(error):
+        if code in _REFUSED:
             return HeadraceError(
                 "SINK_REFUSED",
                 f"{where} refuses: {text} ({error.name()}). Correct the options or the user's permissions.",
@@ -126,17 +132,12 @@ class Cluster:
 
     def producer(self, errors: list[KafkaError], ours: Mapping[str, Any]) -> Producer:
         """A producer that appends to ``errors`` why a message failed and what the broker refuses."""
-
-        def note_refusal(error: KafkaError) -> None:
-            if is_refused(error):
-                errors.append(error)
-
         needs = {
             "message.max.bytes": self.max_bytes,
             "queue.buffering.max.messages": QUEUED_MESSAGES,
             "delivery.report.only.error": True,
             "on_delivery": lambda error, message: errors.append(error),
-            "error_cb": note_refusal,
+            "error_cb": refusals_into(errors),
         }
         return self._built(Producer, _SETTINGS | self.settings({**needs, **ours}))
 
@@ -149,7 +150,6 @@ class Cluster:
                 raise self.failure(known[topic].error)
             return set(known)
         except Unreachable:
-            # A wrong password looks like a timeout; the reason arrives in a callback.
             producer.poll(0)
             if not errors:
                 raise
@@ -168,31 +168,27 @@ class Cluster:
 
     def answer(self, call: Callable[[], Answer], *, limit: float = PATIENCE) -> Answer:
         """The answer of a blocking call; one that overruns its own timeout is abandoned in its thread."""
-        answers: SimpleQueue[tuple[Answer | None, Exception | None]] = SimpleQueue()
+        answer: Future[Answer] = Future()
 
         def ask() -> None:
             try:
-                answers.put((call(), None))
+                answer.set_result(call())
             except Exception as problem:
                 # Without its traceback, which would keep the client alive in the wrong thread.
-                answers.put((None, problem.with_traceback(None)))
+                answer.set_exception(problem.with_traceback(None))
 
         Thread(target=ask, daemon=True).start()
         try:
-            answer, problem = answers.get(timeout=limit + 1)
-        except Empty:
-            answer, problem = None, Unreachable(f"kafka at {self.servers} gave no answer in {limit:.0f} seconds")
-        if isinstance(problem, KafkaException):
-            problem = self.failure(problem.args[0])
-        if problem is not None:
-            raise problem
-        return answer  # type: ignore[return-value]
+            return answer.result(timeout=limit + 1)
+        except TimeoutError:
+            raise Unreachable(f"kafka at {self.servers} gave no answer in {limit:.0f} seconds") from None
+        except KafkaException as problem:
+            raise self.failure(problem.args[0]) from None
 
 
 def send(producer: Producer, topic: str, messages: Sequence[Message], cluster: Cluster) -> None:
     """Produce messages; the queue is bounded, so that a slow broker slows the caller down."""
     produce = producer.produce
-    error = None
     try:
         for value, key in messages:
             try:
@@ -200,19 +196,17 @@ def send(producer: Producer, topic: str, messages: Sequence[Message], cluster: C
             except BufferError:
                 _send_when_there_is_room(producer, topic, (value, key), cluster)
     except KafkaException as problem:
-        error = problem.args[0]
-    if error is not None:
-        raise cluster.failure(error)
+        raise cluster.failure(problem.args[0]) from None
 
 
 def _send_when_there_is_room(producer: Producer, topic: str, message: Message, cluster: Cluster) -> None:
     """Produce a message after making room in the queue, which is full by number or by bytes."""
-    while queued := len(producer):
+    queued = -1
+    while queued != 0:
+        queued = len(producer)
         _drain(producer, cluster, until=queued // 2)
         with suppress(BufferError):
             return producer.produce(topic, *message)
-    with suppress(BufferError):
-        return producer.produce(topic, *message)
     raise HeadraceError(
         "KAFKA_OPTION",
         f"kafka at {cluster.servers}: a message for topic {topic!r} is larger than the whole queue. Raise "
@@ -230,7 +224,6 @@ def finish(producer: Producer, cluster: Cluster, errors: Sequence[KafkaError]) -
 def _drain(producer: Producer, cluster: Cluster, *, until: int) -> None:
     """Wait until at most so many messages are unacknowledged, as long as their number falls."""
     least, moved = len(producer), time.monotonic()
-    error = None
     try:
         while (left := producer.flush(0.1)) > until:
             if left < least:
@@ -240,9 +233,7 @@ def _drain(producer: Producer, cluster: Cluster, *, until: int) -> None:
                     f"kafka at {cluster.servers} acknowledged none of {left} messages in {PATIENCE:.0f} seconds"
                 )
     except KafkaException as problem:
-        error = problem.args[0]
-    if error is not None:
-        raise cluster.failure(error)
+        raise cluster.failure(problem.args[0]) from None
 
 
 def let_go(clients: list[Any]) -> None:
@@ -256,9 +247,6 @@ def let_go(clients: list[Any]) -> None:
         left.clear()
 
     Thread(target=drop, daemon=True).start()
-
-
-_LIMIT = "max.message.bytes"
 
 
 def check_topic(cluster: Cluster, topic: str) -> None:
@@ -283,8 +271,7 @@ def check_topic(cluster: Cluster, topic: str) -> None:
 
 def _message_limit(cluster: Cluster, topic: str) -> int | None:
     """The topic's message limit, if the user may read it."""
-    clients = [AdminClient(cluster.settings({}))]
-    asked = ConfigResource("topic", topic)
+    clients, asked = [AdminClient(cluster.settings({}))], ConfigResource("topic", topic)
     try:
         described = cluster.answer(
             lambda: clients[0].describe_configs([asked], request_timeout=PATIENCE)[asked].result()

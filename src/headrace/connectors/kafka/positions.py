@@ -13,7 +13,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.connectors.base.sink import Unreachable
-from headrace.connectors.kafka.client import client_settings, is_refused, unknown_topic
+from headrace.connectors.kafka.client import client_settings, refusals_into, unknown_topic
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.strategy import instant
 from headrace.secrets import Secret
@@ -63,14 +63,9 @@ class Topics:
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
-        self._refusals = refusals = list[str]()
-
-        def note(error: KafkaError) -> None:
-            if is_refused(error):
-                refusals.append(error.str())
-
-        settings = {"socket.timeout.ms": 5_000, "error_cb": note, **subscription.client_options()}
-        self._client = AdminClient(settings)
+        self._refusals = list[KafkaError]()
+        ours: dict[str, Any] = {"socket.timeout.ms": 5_000, "error_cb": refusals_into(self._refusals)}
+        self._client = AdminClient({**ours, **subscription.client_options()})
 
     def initial(self) -> Positions:
         """Where a new flow starts."""
@@ -98,12 +93,11 @@ class Topics:
         try:
             self._partitions()
         except Unreachable as problem:
-            # A wrong password looks like no answer; the reason comes through the error callback.
             self._client.poll(0)
             if self._refusals:
                 raise HeadraceError(
                     "SOURCE_REFUSED",
-                    f"kafka {self._subscription!r} refuses: {self._refusals[-1]}. Correct the options.",
+                    f"kafka {self._subscription!r} refuses: {self._refusals[-1].str()}. Correct the options.",
                 ) from None
             raise HeadraceError(
                 "SOURCE_UNREACHABLE",

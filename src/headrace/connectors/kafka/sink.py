@@ -5,24 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import polars as pl
 
-from headrace.connectors.base.sink import (
-    ChangelogMode,
-    Delivered,
-    Guarantee,
-    Mark,
-    WriterBatch,
-    already_written,
-    check_delivery,
-)
+from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, WriterBatch, check_delivery
 from headrace.connectors.kafka.client import Cluster, Fenced, Message, check_topic, finish, let_go, send
-from headrace.connectors.kafka.transactions import claim, transactions
+from headrace.connectors.kafka.transactions import claim, write_once
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
-from headrace.rendering import REFUSED, json_rows
+from headrace.rendering import json_rows, refused_rows
 from headrace.secrets import Secret, shown_options
 from headrace.stability import stable
 
@@ -47,20 +40,13 @@ def messages(
     keys = _keys(rows, key)
     every = list(zip(values, keys, strict=True))
     room = max_bytes - OVERHEAD
-    sizes = [(0 if value is None else len(value)) + (0 if key is None else len(key)) for value, key in every]
+    sizes = [len(value or b"") + len(key or b"") for value, key in every]
     if max(sizes, default=0) <= room:
         return every, None
-    fits = [size <= room for size in sizes]
-    large = rows.filter(~pl.Series(fits))
-    refused = pl.DataFrame(
-        {
-            "reason": ["MESSAGE_TOO_LARGE"] * large.height,
-            "detail": [f"{size} bytes; at most {room} are allowed" for size in sizes if size > room],
-            "raw": json_rows(large),
-        },
-        schema=REFUSED,
-    )
-    return [message for message, taken in zip(every, fits, strict=True) if taken], refused
+    refused = refused_rows(rows.filter(pl.Series(sizes) > room), "MESSAGE_TOO_LARGE", "")
+    detail = [f"{size} bytes; at most {room} are allowed" for size in sizes if size > room]
+    taken = [message for message, size in zip(every, sizes, strict=True) if size <= room]
+    return taken, refused.with_columns(pl.Series("detail", detail))
 
 
 def _keys(rows: pl.DataFrame, key: Sequence[str]) -> list[bytes | None]:
@@ -86,8 +72,10 @@ _plain_producers: dict[Cluster, tuple[list[Producer], list[KafkaError]]] = {}
 
 def produce_all(cluster: Cluster, topic: str, messages: Sequence[Message]) -> None:
     """Produce messages without a transaction and wait until all are acknowledged."""
-    clients, errors = _plain_producers.pop(cluster) if cluster in _plain_producers else _opened(cluster)
+    clients, errors = _plain_producers.pop(cluster, ([], []))
     try:
+        if not clients:
+            clients.append(cluster.producer(errors, {"enable.idempotence": True}))
         cluster.topics(clients[0], errors, topic)
         send(clients[0], topic, messages, cluster)
         finish(clients[0], cluster, errors)
@@ -95,11 +83,6 @@ def produce_all(cluster: Cluster, topic: str, messages: Sequence[Message]) -> No
         let_go(clients)
         raise
     _plain_producers[cluster] = (clients, errors)
-
-
-def _opened(cluster: Cluster) -> tuple[list[Producer], list[KafkaError]]:
-    errors: list[KafkaError] = []
-    return [cluster.producer(errors, {"enable.idempotence": True})], errors
 
 
 MAX_BYTES = 1_000_000
@@ -119,8 +102,9 @@ _OURS = (
 
 @dataclass(frozen=True, slots=True)
 class KafkaSink:
-    """A topic that rows are written to."""
+    """A topic that rows are written to; every change of a changelog is a message of its own."""
 
+    changelog_mode: ClassVar[ChangelogMode] = "log"
     topic: str
     cluster: Cluster
     key: tuple[str, ...]
@@ -130,17 +114,14 @@ class KafkaSink:
 
     @property
     def target(self) -> str:
-        """The topic."""
         return f"kafka topic {self.topic!r}"
 
     @property
     def place(self) -> str:
-        """The topic and its servers."""
         return f"{self.target} at {self.cluster.servers}"
 
     @property
     def why(self) -> str:
-        """How the guarantee is kept."""
         if self.guarantee == "at_least_once":
             return "every message is acknowledged before the batch ends; a batch that runs again is written again"
         return (
@@ -151,17 +132,11 @@ class KafkaSink:
         )
 
     @property
-    def changelog_mode(self) -> ChangelogMode:
-        """Every change is a message of its own."""
-        return "log"
-
-    @property
     def partition_by(self) -> tuple[str, ...]:
         """The key, so that its messages keep their order."""
         return self.key
 
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
-        """Check columns and topic, and claim the epoch for every writer."""
         self._check_columns(columns)
         check_topic(self.cluster, self.topic)
         if self.guarantee == "at_least_once":
@@ -170,25 +145,17 @@ class KafkaSink:
             list(threads.map(lambda writer: claim(self.cluster, self.topic, writer, epoch, place=self.place), writers))
 
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
-        """Write the rows and the mark in one transaction."""
         taken, refused = messages(rows, key=self.key, format=self.format, max_bytes=self.cluster.max_bytes)
         if self.guarantee == "at_least_once":
             produce_all(self.cluster, self.topic, taken)
             return Delivered(len(taken), refused=refused)
+        write = partial(write_once, self.cluster, self.topic, taken, part, place=self.place)
         try:
-            written = self._write(taken, part)
+            written = write()
         except Fenced:
             # Usually by another worker that wrote this writer's last batch; the mark, read again, decides.
-            written = self._write(taken, part)
+            written = write()
         return Delivered(written, already_marked=len(taken) - written, refused=refused)
-
-    def _write(self, taken: Sequence[Message], part: WriterBatch) -> int:
-        with transactions(self.cluster, self.topic, part, place=self.place) as (ours, stored):
-            if already_written(part, None if stored is None else stored.mark, place=self.place):
-                return 0
-            batch = part.batch
-            ours.write(taken, Mark(batch.epoch, batch.generation, batch.batch, len(taken)))
-            return len(taken)
 
     def _check_columns(self, columns: Mapping[str, pl.DataType]) -> None:
         for name in self.key:

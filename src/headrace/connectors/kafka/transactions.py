@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
-from headrace.connectors.base.sink import Mark, Unreachable, WriterBatch, check_epoch
+from headrace.connectors.base.sink import Mark, Unreachable, WriterBatch, already_written, check_epoch
 from headrace.connectors.kafka.client import PATIENCE, Cluster, Fenced, Message, finish, let_go, send
 from headrace.errors import HeadraceError
 
@@ -78,8 +78,8 @@ class Transactions:
         self.owner = uuid.uuid4().hex
         self._cluster, self._topic = cluster, topic
         self._errors: list[KafkaError] = []
-        self._clients: list[Producer | Consumer] = [cluster.producer(self._errors, {"transactional.id": name})]
-        self._clients.append(cluster.group(name))
+        self._producer = cluster.producer(self._errors, {"transactional.id": name})
+        self._group = cluster.group(name)
 
     def take_over(self, epoch: int, *, place: str, writer: str) -> MarkOffset | None:
         """Fence the previous producer of this name and abort its transaction, then read the mark."""
@@ -88,11 +88,15 @@ class Transactions:
         # A driver that has lost its lease learns it here, before it fences its successor's producer. While a
         # transaction is open there is no answer, and none is needed.
         with suppress(Unreachable):
-            self._check(self.stored(limit=GLANCE), epoch, place, writer)
+            self._checked(epoch, place, writer, limit=GLANCE)
         self._cluster.answer(lambda: self._producer.init_transactions(TAKE_OVER), limit=TAKE_OVER)
         # Only now: before, the predecessor's last transaction could still commit or abort.
-        stored = self.stored()
-        self._check(stored, epoch, place, writer)
+        return self._checked(epoch, place, writer)
+
+    def _checked(self, epoch: int, place: str, writer: str, *, limit: float = PATIENCE) -> MarkOffset | None:
+        stored = self.stored(limit=limit)
+        if stored is not None:
+            check_epoch(epoch, stored.mark.epoch, place=place, writer=writer)
         return stored
 
     def stored(self, *, limit: float = PATIENCE) -> MarkOffset | None:
@@ -104,7 +108,6 @@ class Transactions:
         return read_mark(position)
 
     def write(self, messages: Sequence[Message], mark: Mark) -> None:
-        """Write messages and mark in one transaction."""
         self._errors.clear()
         position = MarkOffset(self.owner, mark).position(self._topic)
         self._cluster.answer(self._producer.begin_transaction)
@@ -116,40 +119,33 @@ class Transactions:
 
     def close(self) -> None:
         """Drop the clients; the next producer of this name ends an open transaction."""
-        let_go(self._clients)
-
-    def _check(self, stored: MarkOffset | None, epoch: int, place: str, writer: str) -> None:
-        if stored is not None:
-            check_epoch(epoch, stored.mark.epoch, place=place, writer=writer)
-
-    @property
-    def _producer(self) -> Producer:
-        return self._clients[0]  # type: ignore[return-value]
-
-    @property
-    def _group(self) -> Consumer:
-        return self._clients[1]  # type: ignore[return-value]
+        let_go([self._producer, self._group])
+        del self._producer, self._group
 
 
 _kept: dict[tuple[Cluster, str, str], Transactions] = {}
 
 
-@contextmanager
-def transactions(
-    cluster: Cluster, topic: str, part: WriterBatch, *, place: str
-) -> Iterator[tuple[Transactions, MarkOffset | None]]:
-    """A writer's transactions, kept in this worker between batches, and the stored mark; closed on any error."""
-    key = (cluster, topic, f"{part.writer}.{topic}")
-    ours = _kept.pop(key, None)
+def write_once(cluster: Cluster, topic: str, messages: Sequence[Message], part: WriterBatch, *, place: str) -> int:
+    """Write messages and mark in one transaction, unless that is done; returns how many messages were written.
+
+    A writer's clients are kept in this worker between batches, and dropped after any error.
+    """
+    key, batch = (cluster, topic, f"{part.writer}.{topic}"), part.batch
+    ours, stored = _kept.pop(key, None), None
     try:
-        stored = None if ours is None else ours.stored()
-        # If another worker has written for this writer in between, its producer has fenced this one.
-        if ours is None or stored is None or stored.owner != ours.owner:
-            if ours is not None:
+        if ours is not None:
+            stored = ours.stored()
+            # If another worker has written for this writer in between, its producer has fenced this one.
+            if stored is None or stored.owner != ours.owner:
                 ours.close()
+                ours = None
+        if ours is None:
             ours = Transactions(*key)
-            stored = ours.take_over(part.batch.epoch, place=place, writer=part.writer)
-        yield ours, stored
+            stored = ours.take_over(batch.epoch, place=place, writer=part.writer)
+        is_written = already_written(part, None if stored is None else stored.mark, place=place)
+        if not is_written:
+            ours.write(messages, Mark(batch.epoch, batch.generation, batch.batch, len(messages)))
     except BaseException:
         if ours is not None:
             ours.close()
@@ -157,6 +153,7 @@ def transactions(
     _kept[key] = ours
     if len(_kept) > KEPT:
         _kept.pop(next(iter(_kept))).close()
+    return 0 if is_written else len(messages)
 
 
 def claim(cluster: Cluster, topic: str, writer: str, epoch: int, *, place: str) -> None:
