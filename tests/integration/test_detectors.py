@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.full]
 def test_a_detector_finds_all_planted_cases_and_no_near_miss(name: str, spark: SparkSession, tmp_path: Path) -> None:
     judged = judge(DETECTIONS[name], tmp_path, keys=20)
     found = {story: (keys, is_case, alerts) for story, keys, is_case, alerts in judged.stories.rows()}
-    cases, near_misses = DETECTIONS[name].plot.cases, DETECTIONS[name].plot.near_misses
+    cases, near_misses = DETECTIONS[name].cases, DETECTIONS[name].near_misses
     assert found == {
         **dict.fromkeys(cases, (20, True, 20)),
         **dict.fromkeys(near_misses, (20, False, 0)),

@@ -20,7 +20,7 @@ TIME = event_time("at", out_of_order=OUT_OF_ORDER, idle=None, accept=valid_times
 @pytest.mark.parametrize("name", DETECTIONS)
 def test_a_detector_finds_every_case_once_and_nothing_else(name: str) -> None:
     detection = DETECTIONS[name]
-    rows, cases, near_misses = detection.plot.planted(3, seed=7)
+    rows, cases, near_misses = detection.planted(3, seed=7)
     elements: list[Element] = []
     for number, columns in enumerate(rows.rows(named=True)):
         if number and number % (rows.height // 6) == 0:
@@ -28,7 +28,7 @@ def test_a_detector_finds_every_case_once_and_nothing_else(name: str) -> None:
         elements.append(at(columns.pop("at"), **columns))
     elements += [batch(), batch()]
     played = play(detection.step(), *elements, event_time=TIME)
-    assert Counter(row[detection.plot.key] for row in played.main) == Counter(dict.fromkeys(cases, 1))
+    assert Counter(row[detection.key] for row in played.main) == Counter(dict.fromkeys(cases, 1))
     assert not played.late
     assert near_misses
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from math import degrees
 from pathlib import Path
 from random import Random
@@ -32,15 +33,18 @@ if TYPE_CHECKING:
 
 BEGINNING = datetime(2026, 3, 1, tzinfo=UTC)
 OUT_OF_ORDER = timedelta(minutes=2)
-MICROSECOND = timedelta(microseconds=1)
-Story = Callable[[Random], Iterable[tuple[timedelta, dict[str, Any]]]]
+MICROSECOND, MINUTE = timedelta(microseconds=1), timedelta(minutes=1)
+FILES = 8
+Story = Sequence[tuple[timedelta, dict[str, Any]]]
 """What happens to one key: when after its beginning, and the columns of the row."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plot:
-    """Stories by what they are: those to be found, and those that are nearly so or not at all."""
+class Detection:
+    """A detector with the rows that try it: stories to be found, and those that are nearly so or not at all."""
 
+    step: Callable[[], Any]
+    schema: str
     key: str
     cases: dict[str, Story]
     near_misses: dict[str, Story]
@@ -53,24 +57,19 @@ class Plot:
         The last row has its own key and moves event time past all others.
         """
         chance = Random(seed)
-        stories_of: dict[bool, dict[str, str]] = {True: {}, False: {}}
+        cases: dict[str, str] = {}
+        near_misses: dict[str, str] = {}
         rows: list[tuple[datetime, dict[str, Any]]] = []
-        for is_case, stories in ((True, self.cases), (False, self.near_misses)):
-            for name, story in stories.items():
-                for number in range(keys):
-                    key = f"{name.replace(' ', '-')}-{number}"
-                    stories_of[is_case][key] = name
-                    begins = BEGINNING + self.spread * chance.random()
-                    rows += [(begins + after, {self.key: key, **columns}) for after, columns in story(chance)]
+        for stories, story_of in ((self.cases, cases), (self.near_misses, near_misses)):
+            for (name, story), number in product(stories.items(), range(keys)):
+                key = f"{name.replace(' ', '-')}-{number}"
+                story_of[key] = name
+                begins = BEGINNING + self.spread * chance.random()
+                rows += [(begins + after, {self.key: key, **columns}) for after, columns in story]
         arrival = sorted(rows, key=lambda row: row[0] + OUT_OF_ORDER * 0.9 * chance.random())
         closing = max(at for at, _ in rows) + OUT_OF_ORDER + timedelta(seconds=1)
-        columns = dict.fromkeys(arrival[0][1])
-        last = {**columns, self.key: "end"}
-        found = [{"at": at, **columns} for at, columns in [*arrival, (closing, last)]]
-        return pl.DataFrame(found, schema_overrides={"at": MOMENT}), stories_of[True], stories_of[False]
-
-
-FILES = 8
+        found = [{"at": at, **columns} for at, columns in arrival] + [{"at": closing, self.key: "end"}]
+        return pl.DataFrame(found, schema_overrides={"at": MOMENT}), cases, near_misses
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class Judged:
 
 def judge(detection: Detection, folder: Path, *, keys: int, seed: int = 1) -> Judged:
     """Plant cases, run the detector over them as a pipeline, and compare."""
-    rows, cases, near_misses = detection.plot.planted(keys, seed)
+    rows, cases, near_misses = detection.planted(keys, seed)
     landing = folder / "rows"
     landing.mkdir(parents=True)
     for number, part in enumerate(rows.iter_slices(-(-rows.height // FILES))):
@@ -106,63 +105,46 @@ def judge(detection: Detection, folder: Path, *, keys: int, seed: int = 1) -> Ju
 
     spark = spark_session("headrace-detect", master="local[2]", quick_start=True)
     Pipeline(detect, "detect").run(checkpoint=folder / "checkpoint", mode=available_now(), spark=spark)
-    found = Counter(row[detection.plot.key] for row in committed_rows(folder / "found").rows(named=True))
-    return _judged(found, cases, near_misses, rows.height)
+    alerts = [row[detection.key] for row in committed_rows(folder / "found").rows(named=True)]
+    return _judged(alerts, cases, near_misses, rows.height)
 
 
-def _judged(found: Counter[Any], cases: dict[str, str], near_misses: dict[str, str], rows: int) -> Judged:
-    right = sum(min(found[key], 1) for key in cases)
-    alerts_of = Counter(dict.fromkeys((*cases.values(), *near_misses.values()), 0))
-    for key, times in found.items():
-        alerts_of[{**cases, **near_misses}.get(key, "others")] += times
-    planted = Counter([*cases.values(), *near_misses.values()])
+def _judged(alerts: Sequence[str], cases: dict[str, str], near_misses: dict[str, str], rows: int) -> Judged:
+    """The keys of all alerts against the stories of the keys."""
+    story_of = {**cases, **near_misses}
+    keys_of, alerts_of = Counter(story_of.values()), Counter(story_of.get(key, "others") for key in alerts)
     stories = pl.DataFrame(
         [
-            {"story": name, "keys": planted[name], "to find": name in cases.values(), "alerts": alerts_of[name]}
-            for name in alerts_of
+            {"story": name, "keys": keys_of[name], "to find": name in cases.values(), "alerts": alerts_of[name]}
+            for name in {**keys_of, **alerts_of}
         ]
     )
-    alerts = sum(found.values())
-    return Judged(stories, rows, right / len(cases), right / alerts if alerts else 0.0)
+    right = len(cases.keys() & set(alerts))
+    return Judged(stories, rows, right / len(cases), right / len(alerts) if alerts else 0.0)
 
 
-MINUTE = timedelta(minutes=1)
 FALSE, TRUE = {"succeeded": False}, {"succeeded": True}
-
-
-@dataclass(frozen=True, slots=True)
-class Detection:
-    """A detector with the rows that try it."""
-
-    step: Callable[[], Any]
-    schema: str
-    plot: Plot
-
-
-def _at(*rows: tuple[timedelta, dict[str, Any]]) -> Story:
-    return lambda chance: rows
 
 
 def _logins(failures: int, last: timedelta, *, success: bool = True) -> Story:
     """Failures in equal steps, and a success at ``last``."""
     step = last / (failures + 1)
-    rows = [(step * number, FALSE) for number in range(failures)]
-    return _at(*rows, *([(last, TRUE)] if success else []))
+    return [*((step * number, FALSE) for number in range(failures)), *([(last, TRUE)] if success else [])]
 
 
 def _flight(speed: float) -> Story:
     """Two logins on one meridian, half an hour apart, at so many kilometres an hour."""
     north = degrees(speed * 0.5 / EARTH_KILOMETRES)
-    return _at(
-        (timedelta(0), {"latitude": 1.5, "longitude": 7.25}),
+    return [
+        (0 * MINUTE, {"latitude": 1.5, "longitude": 7.25}),
         (30 * MINUTE, {"latitude": 1.5 + north, "longitude": 7.25}),
-    )
+    ]
 
 
 def _payments(last: timedelta, *amounts: float) -> Story:
     """Payments in equal steps, the last at ``last``."""
     times = [last / (len(amounts) - 1) * number for number in range(len(amounts) - 1)]
-    return _at(*((at, {"amount": amount}) for at, amount in zip((*times, last), amounts, strict=True)))
+    return [(at, {"amount": amount}) for at, amount in zip((*times, last), amounts, strict=True)]
 
 
 def _beats(*, silence: timedelta | None) -> Story:
@@ -170,96 +152,84 @@ def _beats(*, silence: timedelta | None) -> Story:
     before = [MINUTE * number for number in range(60)]
     resumed = before[-1] + (MINUTE if silence is None else silence)
     after = [resumed + MINUTE * number for number in range((180 * MINUTE - resumed) // MINUTE)]
-    return _at(*((at, {"beat": 1}) for at in (*before, *after)))
+    return [(at, {"beat": 1}) for at in (*before, *after)]
 
 
 def _temperatures(*values: tuple[timedelta, float]) -> Story:
-    return _at(*((at, {"celsius": value}) for at, value in values))
+    return [(at, {"celsius": value}) for at, value in values]
 
 
 def _statuses(first: timedelta, second: timedelta, *, order: str = "ordered paid sent") -> Story:
     times = (timedelta(0), first, first + second)
-    return _at(*((at, {"status": status}) for at, status in zip(times, order.split(), strict=True)))
+    return [(at, {"status": status}) for at, status in zip(times, order.split(), strict=True)]
 
 
 DETECTIONS: dict[str, Detection] = {
     "failed-logins": Detection(
         lambda: detectors.failed_logins("detected", key="user"),
         "user STRING, at TIMESTAMP, succeeded BOOLEAN",
-        Plot(
-            "user",
-            {
-                "five failures": _logins(5, 9 * MINUTE),
-                "nine failures": _logins(9, 5 * MINUTE),
-                "five in time": _logins(5, 10 * MINUTE - MICROSECOND),
-            },
-            {
-                "four failures": _logins(4, 9 * MINUTE),
-                "five too slow": _logins(5, 10 * MINUTE),
-                "no success": _logins(7, 9 * MINUTE, success=False),
-                "success between": _at(
-                    *((MINUTE * number, FALSE if number not in (3, 7) else TRUE) for number in range(8))
-                ),
-            },
-        ),
+        "user",
+        {
+            "five failures": _logins(5, 9 * MINUTE),
+            "nine failures": _logins(9, 5 * MINUTE),
+            "five in time": _logins(5, 10 * MINUTE - MICROSECOND),
+        },
+        {
+            "four failures": _logins(4, 9 * MINUTE),
+            "five too slow": _logins(5, 10 * MINUTE),
+            "no success": _logins(7, 9 * MINUTE, success=False),
+            "success between": [(MINUTE * number, TRUE if number in (3, 7) else FALSE) for number in range(8)],
+        },
     ),
     "impossible-travel": Detection(
         lambda: detectors.impossible_travel("detected", key="user"),
         "user STRING, at TIMESTAMP, latitude DOUBLE, longitude DOUBLE",
-        Plot(
-            "user",
-            {"901 km an hour": _flight(901.0), "9000 km an hour": _flight(9000.0)},
-            {"899 km an hour": _flight(899.0), "at home": _flight(0.0)},
-        ),
+        "user",
+        {"901 km an hour": _flight(901.0), "9000 km an hour": _flight(9000.0)},
+        {"899 km an hour": _flight(899.0), "at home": _flight(0.0)},
     ),
     "card-testing": Detection(
         lambda: detectors.card_testing("detected", key="card"),
         "card STRING, at TIMESTAMP, amount DOUBLE",
-        Plot(
-            "card",
-            {
-                "three probes": _payments(9 * MINUTE, 1.0, 1.5, 0.5, 10.01),
-                "purchase between": _payments(9 * MINUTE, 1.0, 1.0, 5.0, 1.0, 250.0),
-                "strike in time": _payments(10 * MINUTE - MICROSECOND, 1.0, 1.0, 1.0, 500.0),
-            },
-            {
-                "two probes": _payments(9 * MINUTE, 1.0, 1.5, 500.0),
-                "ten times": _payments(9 * MINUTE, 1.0, 1.5, 0.5, 10.0),
-                "strike too late": _payments(10 * MINUTE, 1.0, 1.0, 1.0, 500.0),
-                "no strike": _payments(9 * MINUTE, 1.0, 1.0, 1.0, 1.0, 1.0),
-            },
-        ),
+        "card",
+        {
+            "three probes": _payments(9 * MINUTE, 1.0, 1.5, 0.5, 10.01),
+            "purchase between": _payments(9 * MINUTE, 1.0, 1.0, 5.0, 1.0, 250.0),
+            "strike in time": _payments(10 * MINUTE - MICROSECOND, 1.0, 1.0, 1.0, 500.0),
+        },
+        {
+            "two probes": _payments(9 * MINUTE, 1.0, 1.5, 500.0),
+            "ten times": _payments(9 * MINUTE, 1.0, 1.5, 0.5, 10.0),
+            "strike too late": _payments(10 * MINUTE, 1.0, 1.0, 1.0, 500.0),
+            "no strike": _payments(9 * MINUTE, 1.0, 1.0, 1.0, 1.0, 1.0),
+        },
     ),
     "missing-heartbeat": Detection(
         lambda: detectors.missing_heartbeat("detected", key="device", gap="5 minutes"),
         "device STRING, at TIMESTAMP, beat INT",
-        Plot(
-            "device",
-            {
-                "silent": _beats(silence=60 * MINUTE),
-                "gap and a microsecond": _beats(silence=5 * MINUTE + MICROSECOND),
-            },
-            {"always there": _beats(silence=None), "gap less a microsecond": _beats(silence=5 * MINUTE - MICROSECOND)},
-            spread=timedelta(0),
-        ),
+        "device",
+        {
+            "silent": _beats(silence=60 * MINUTE),
+            "gap and a microsecond": _beats(silence=5 * MINUTE + MICROSECOND),
+        },
+        {"always there": _beats(silence=None), "gap less a microsecond": _beats(silence=5 * MINUTE - MICROSECOND)},
+        spread=timedelta(0),
     ),
     "threshold-held": Detection(
         lambda: detectors.threshold_held("detected", key="device", value="celsius", above=80.0, held="10 minutes"),
         "device STRING, at TIMESTAMP, celsius DOUBLE",
-        Plot(
-            "device",
-            {
-                "ten minutes": _temperatures((0 * MINUTE, 80.1), (4 * MINUTE, 99.0), (10 * MINUTE, 20.0)),
-                "no end": _temperatures((0 * MINUTE, 70.0), (1 * MINUTE, 90.0), (12 * MINUTE, 90.0)),
-            },
-            {
-                "a microsecond less": _temperatures((0 * MINUTE, 80.1), (10 * MINUTE - MICROSECOND, 20.0)),
-                "at the limit": _temperatures((0 * MINUTE, 80.0), (20 * MINUTE, 80.0)),
-                "a moment below": _temperatures(
-                    (0 * MINUTE, 90.0), (6 * MINUTE, 80.0), (7 * MINUTE, 90.0), (15 * MINUTE, 70.0)
-                ),
-            },
-        ),
+        "device",
+        {
+            "ten minutes": _temperatures((0 * MINUTE, 80.1), (4 * MINUTE, 99.0), (10 * MINUTE, 20.0)),
+            "no end": _temperatures((0 * MINUTE, 70.0), (1 * MINUTE, 90.0), (12 * MINUTE, 90.0)),
+        },
+        {
+            "a microsecond less": _temperatures((0 * MINUTE, 80.1), (10 * MINUTE - MICROSECOND, 20.0)),
+            "at the limit": _temperatures((0 * MINUTE, 80.0), (20 * MINUTE, 80.0)),
+            "a moment below": _temperatures(
+                (0 * MINUTE, 90.0), (6 * MINUTE, 80.0), (7 * MINUTE, 90.0), (15 * MINUTE, 70.0)
+            ),
+        },
     ),
     "sequence": Detection(
         lambda: detectors.sequence(
@@ -270,17 +240,15 @@ DETECTIONS: dict[str, Detection] = {
             within="3 hours",
         ),
         "order_id STRING, at TIMESTAMP, status STRING",
-        Plot(
-            "order_id",
-            {
-                "in order": _statuses(30 * MINUTE, 20 * MINUTE),
-                "gap less a microsecond": _statuses(60 * MINUTE - MICROSECOND, 60 * MINUTE - MICROSECOND),
-            },
-            {
-                "gap": _statuses(60 * MINUTE, 5 * MINUTE),
-                "gap and a microsecond": _statuses(5 * MINUTE, 60 * MINUTE + MICROSECOND),
-                "other order": _statuses(5 * MINUTE, 5 * MINUTE, order="paid ordered sent"),
-            },
-        ),
+        "order_id",
+        {
+            "in order": _statuses(30 * MINUTE, 20 * MINUTE),
+            "gap less a microsecond": _statuses(60 * MINUTE - MICROSECOND, 60 * MINUTE - MICROSECOND),
+        },
+        {
+            "gap": _statuses(60 * MINUTE, 5 * MINUTE),
+            "gap and a microsecond": _statuses(5 * MINUTE, 60 * MINUTE + MICROSECOND),
+            "other order": _statuses(5 * MINUTE, 5 * MINUTE, order="paid ordered sent"),
+        },
     ),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,59 +10,44 @@ import polars as pl
 from rich.table import Table
 
 from headrace.observe.account import Account, SourceCounts, StepCounts, total
-from headrace.observe.committed import commits, rows_of
+from headrace.observe.committed import CommittedRows
 from headrace.observe.history import FILE, HistoryEntry, parse
 
 LATEST = 14
 
 
-@dataclass(slots=True)
-class Committed:
-    """The committed batches of one folder: how many rows there are, and the latest of them."""
+class OutputFolder:
+    """The rows of one folder: how many there are, and the latest of them by some columns."""
 
-    folder: Path
-    order: tuple[str, ...]
-    """Columns in whose order rows count as the latest."""
-    rows: int = 0
-    latest: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=LATEST))
-    _seen: set[str] = field(default_factory=set)
+    def __init__(self, folder: Path, *order: str) -> None:
+        self._committed = CommittedRows(folder)
+        self._order = order
+        self.rows = 0
+        self.latest: deque[dict[str, Any]] = deque(maxlen=LATEST)
 
     def look(self) -> pl.DataFrame:
         """The rows that have been committed since the last look."""
-        fresh = [commit for commit in commits(self.folder) if commit.name not in self._seen]
-        if not fresh:
-            return pl.DataFrame()
-        self._seen.update(commit.name for commit in fresh)
-        rows = pl.concat([rows_of(commit) for commit in fresh])
-        self.rows += rows.height
-        self.latest.extend(rows.sort(self.order).tail(LATEST).to_dicts())
+        rows = self._committed.look()
+        if not rows.is_empty():
+            self.rows += rows.height
+            self.latest.extend(rows.sort(self._order).tail(LATEST).to_dicts())
         return rows
 
 
-@dataclass(slots=True)
 class Feed:
-    """All that the screen shows."""
+    """All that the screen shows of a demonstration in a folder."""
 
-    flow: Path
-    windows: Committed
-    late: Committed
-    dead: Committed
-    batches: dict[int, HistoryEntry] = field(default_factory=dict)
-    """The history's entries; of a batch that ran again the later one."""
-    reasons: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
-    """What was wrong with the latest dead letter of each reason."""
-    _read: int = 0
-
-    @classmethod
-    def of(cls, folder: Path, flow: Path) -> Feed:
-        """The feed of a demonstration in this folder."""
-        return cls(
-            flow,
-            Committed(folder / "windows", ("window", "shop")),
-            Committed(folder / "late", ("at",)),
-            Committed(flow / "dead_letters", ("position",)),
-        )
+    def __init__(self, folder: Path, flow: Path) -> None:
+        self.windows = OutputFolder(folder / "windows", "window", "shop")
+        self.late = OutputFolder(folder / "late", "at")
+        self.dead = OutputFolder(flow / "dead_letters", "position")
+        self.batches: dict[int, HistoryEntry] = {}
+        """The history's entries; of a batch that ran again the later one."""
+        self.reasons: Counter[str] = Counter()
+        self.examples: dict[str, str] = {}
+        """What was wrong with the latest dead letter of each reason."""
+        self._history = flow / FILE
+        self._read = 0
 
     @property
     def rows(self) -> Account:
@@ -81,10 +65,9 @@ class Feed:
         self._look_at_history()
 
     def _look_at_history(self) -> None:
-        file = self.flow / FILE
-        if not file.exists():
+        if not self._history.exists():
             return
-        with file.open("rb") as stream:
+        with self._history.open("rb") as stream:
             stream.seek(self._read)
             text = stream.read()
         whole = text[: text.rfind(b"\n") + 1]
@@ -92,54 +75,30 @@ class Feed:
         self.batches |= {entry.batch: entry for entry in map(parse, whole.splitlines())}
 
 
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """One line of the account: a whole, and the parts it must be the sum of."""
-
-    what: str
-    whole: tuple[str, int]
-    parts: tuple[tuple[str, int], ...]
-
-    @property
-    def holds(self) -> bool:
-        """Whether the parts make up the whole."""
-        return self.whole[1] == sum(rows for _, rows in self.parts)
-
-    @property
-    def equation(self) -> str:
-        """The line in words.
-
-        >>> Balance("payments", ("read", 5), (("handed on", 4), ("dead", 1))).equation
-        '5 read = 4 handed on + 1 dead'
-        """
-        parts = " + ".join(f"{rows:,} {name}" for name, rows in self.parts)
-        return f"{self.whole[1]:,} {self.whole[0]} = {parts}"
-
-
-def balances(feed: Feed) -> list[Balance]:
-    """Every row that came in is somewhere, and every row that went out is in a file."""
+def account_table(feed: Feed) -> tuple[Table, bool]:
+    """Every row that came in is somewhere, and every row that went out is in a file; and whether that is so."""
     account = feed.rows
     payments = account.sources.get("payments", SourceCounts())
     minutes = account.steps.get("minutes", StepCounts())
 
-    def outputs(what: str, output: str, rows: int) -> Balance:
-        return Balance(what, ("out", account.out(output)), (("in files", rows),))
+    def in_files(output: str, folder: OutputFolder) -> tuple[str, int, dict[str, int]]:
+        return "out", account.out(output), {"in files": folder.rows}
 
-    return [
-        Balance("payments", ("read", payments.read), (("handed on", payments.handed_on), ("dead", payments.dead))),
-        Balance("window step", ("in", minutes.in_), (("accepted", minutes.accepted), ("late", minutes.late))),
-        outputs("windows", "main", feed.windows.rows),
-        outputs("late rows", "minutes.late", feed.late.rows),
-        outputs("dead letters", "payments.dead_letters", feed.dead.rows),
-    ]
-
-
-def account_table(lines: list[Balance]) -> Table:
-    """The account with a mark on every line that adds up."""
+    lines = {
+        "payments": ("read", payments.read, {"handed on": payments.handed_on, "dead": payments.dead}),
+        "window step": ("in", minutes.in_, {"accepted": minutes.accepted, "late": minutes.late}),
+        "windows": in_files("main", feed.windows),
+        "late rows": in_files("minutes.late", feed.late),
+        "dead letters": in_files("payments.dead_letters", feed.dead),
+    }
     table = Table(title="The account", title_style="bold", title_justify="left", show_header=False)
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(justify="center")
-    for line in lines:
-        table.add_row(line.what, line.equation, "[green]✓[/]" if line.holds else "[bold red]✗[/]")
-    return table
+    adds_up = True
+    for what, (came, rows, parts) in lines.items():
+        holds = rows == sum(parts.values())
+        equation = f"{rows:,} {came} = " + " + ".join(f"{part:,} {name}" for name, part in parts.items())
+        table.add_row(what, equation, "[green]✓[/]" if holds else "[bold red]✗[/]")
+        adds_up = adds_up and holds
+    return table, adds_up

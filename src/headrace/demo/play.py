@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.live import Live
 from rich.markup import escape
 
-from headrace.demo.feed import Feed, account_table, balances
+from headrace.demo.feed import Feed, account_table
 from headrace.demo.quiet import standard_error_in
 from headrace.demo.screen import PlainLines, Screen
 from headrace.demo.takings import takings
@@ -35,7 +35,7 @@ def play(folder: Path, *, seconds: float | None, console: Console) -> bool:
     """
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint = folder / "checkpoint"
-    feed = Feed.of(folder, checkpoint / "takings")
+    feed = Feed(folder, checkpoint / "takings")
     screen = Screen(feed)
     with standard_error_in(folder / LOG):
         if console.is_terminal:
@@ -46,19 +46,17 @@ def play(folder: Path, *, seconds: float | None, console: Console) -> bool:
             plain = PlainLines(feed)
             first = _run(folder, checkpoint, feed, screen, seconds, plain.print_news)
             plain.print_last()
-    lines = balances(feed)
-    adds_up = all(line.holds for line in lines)
-    console.print(account_table(lines))
+    account, adds_up = account_table(feed)
+    console.print(account)
     verdict = "[green]Every row is accounted for.[/]" if adds_up else "[bold red]The account does not add up.[/]"
     place = escape(str(checkpoint))
     started = "" if first is None else f" First windows after {first:.1f} s."
-    console.print(
+    for line in (
         f"{verdict}{started} Results, checkpoint and Spark's log: {escape(str(folder))}",
-        soft_wrap=True,
-        highlight=False,
-    )
-    console.print(f"Look closer: [bold]headrace status {place}[/]", soft_wrap=True, highlight=False)
-    console.print(f"             [bold]headrace dead-letters list {place}[/]", soft_wrap=True, highlight=False)
+        f"Look closer: [bold]headrace status {place}[/]",
+        f"             [bold]headrace dead-letters list {place}[/]",
+    ):
+        console.print(line, soft_wrap=True, highlight=False)
     return adds_up
 
 

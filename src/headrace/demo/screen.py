@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -37,13 +37,13 @@ class Screen:
         if self.feed.windows.rows == 0:
             self._spinner.update(text=Text(f"{self.doing} {time.monotonic() - self._began:.0f} s"))
             return self._spinner
-        right: list[RenderableType] = [late_panel(self.feed), dead_panel(self.feed)]
+        left, right = windows_panel(self.feed), Group(late_panel(self.feed), dead_panel(self.feed))
         if Console().width < WIDE:
-            return Group(HEADING, windows_panel(self.feed), *right, progress(self.feed))
+            return Group(HEADING, left, right, progress(self.feed))
         sides = Table.grid(expand=True)
         sides.add_column(ratio=10)
         sides.add_column(ratio=11)
-        sides.add_row(windows_panel(self.feed), Group(*right))
+        sides.add_row(left, right)
         return Group(HEADING, sides, progress(self.feed))
 
 
@@ -67,7 +67,7 @@ def late_panel(feed: Feed) -> Panel:
     table.add_column("happened at", no_wrap=True)
     table.add_column("late by", justify="right", style="yellow", no_wrap=True)
     for row in list(reversed(feed.late.latest))[:4]:
-        table.add_row(row["id"], row["shop"], clock_time(row["at"]), lateness(row))
+        table.add_row(row["id"], row["shop"], f"{row['at']:%H:%M:%S}", lateness(row))
     return Panel(table, title=f"[bold]late rows kept aside: {feed.late.rows:,}[/]", border_style="yellow")
 
 
@@ -98,11 +98,6 @@ def minute(row: dict[str, Any]) -> str:
     return f"{row['window']['start']:%H:%M}-{row['window']['end']:%H:%M}"
 
 
-def clock_time(moment: datetime) -> str:
-    """A moment without its day."""
-    return f"{moment:%H:%M:%S}"
-
-
 def lateness(row: dict[str, Any]) -> str:
     """How far a late row was behind the watermark."""
     return shown_length(row["late_by"] // _MICROSECOND)
@@ -130,21 +125,22 @@ class PlainLines:
         if newest == self._printed:
             return
         self._printed, self._next = newest, time.monotonic() + EVERY_SECONDS
-        lines = [progress(self._feed).plain.strip(), *self._examples()]
-        print("\n  ".join(lines), flush=True)
+        print("\n  ".join([progress(self._feed).plain.strip(), *self._examples()]), flush=True)
 
     def _examples(self) -> list[str]:
-        feed, lines = self._feed, []
-        if feed.windows.latest:
-            row = feed.windows.latest[-1]
-            what = f"{row['shop']} {minute(row)}: {row['payments']} payments, spent {row['spent']:,.2f}"
-            lines.append(f"windows closed {feed.windows.rows:,}, the last: {what}")
-        if feed.late.latest:
-            row = feed.late.latest[-1]
-            what = f"{row['id']} of {clock_time(row['at'])}, late by {lateness(row)}"
-            lines.append(f"late rows {feed.late.rows:,}, the last: {what}")
-        if feed.dead.latest:
-            row = feed.dead.latest[-1]
-            raw = bytes(row["raw"]).decode(errors="replace").replace("\n", " ")
-            lines.append(f"dead letters {feed.dead.rows:,}, the last: {row['reason']} {raw[:60]}")
-        return lines
+        def window(row: dict[str, Any]) -> str:
+            return f"{row['shop']} {minute(row)}: {row['payments']} payments, spent {row['spent']:,.2f}"
+
+        def late(row: dict[str, Any]) -> str:
+            return f"{row['id']} of {row['at']:%H:%M:%S}, late by {lateness(row)}"
+
+        def dead(row: dict[str, Any]) -> str:
+            return f"{row['reason']} {bytes(row['raw']).decode(errors='replace')[:60]}".replace("\n", " ")
+
+        feed = self._feed
+        shown = [("windows closed", feed.windows, window), ("late rows", feed.late, late)]
+        return [
+            f"{what} {folder.rows:,}, the last: {text(folder.latest[-1])}"
+            for what, folder, text in [*shown, ("dead letters", feed.dead, dead)]
+            if folder.latest
+        ]

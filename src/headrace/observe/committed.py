@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from pathlib import Path
 
 import polars as pl
@@ -11,24 +10,30 @@ import polars as pl
 from headrace.storage import COMMITS
 
 
-def commits(folder: Path) -> list[Path]:
-    """The commit files of a folder, oldest batch first."""
-    listed = (folder / COMMITS).glob("*.json")
-    return sorted((file for file in listed if not file.name.startswith(".")), key=_batch)
+class CommittedRows:
+    """Reads a folder's batches, oldest first and each once, however often it looks."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen: set[Path] = set()
+
+    def look(self) -> pl.DataFrame:
+        """The rows committed since the last look; no column at all when there are none."""
+        listed = set((self._folder / COMMITS).glob("[!.]*.json")) - self._seen
+        self._seen |= listed
+        frames = [_rows(self._folder, commit) for commit in sorted(listed, key=_batch)]
+        return pl.concat(frames) if frames else pl.DataFrame()
 
 
-def rows_of(commit: Path) -> pl.DataFrame:
-    """The rows of one committed batch."""
+def committed_rows(folder: Path) -> pl.DataFrame:
+    """All rows of a folder's committed batches; no column at all when there is none."""
+    return CommittedRows(folder).look()
+
+
+def _rows(folder: Path, commit: Path) -> pl.DataFrame:
     listing = json.loads(commit.read_text(encoding="utf-8"))
-    root = commit.parent.parent
     read = pl.read_parquet if listing["format"] == "parquet" else pl.read_ndjson
-    return pl.concat([read(root / file) for file in listing["files"]])
-
-
-def committed_rows(folder: Path, *, but: Collection[str] = ()) -> pl.DataFrame:
-    """All rows of a folder's committed batches, without the commits named; no column at all when there is none."""
-    frames = [rows_of(commit) for commit in commits(folder) if commit.name not in but]
-    return pl.concat(frames) if frames else pl.DataFrame()
+    return pl.concat([read(folder / file) for file in listing["files"]])
 
 
 def _batch(commit: Path) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from headrace.connectors.base.sink import BatchIdentity, Guarantee, Written
 from headrace.connectors.files.source import read_files
 from headrace.errors import reported
 from headrace.graph import SideOutput, active_graph
-from headrace.observe.committed import commits, committed_rows
+from headrace.observe.committed import CommittedRows
 from headrace.operators.origins import split
 from headrace.runtime.checkpoint import take_lease
 from headrace.runtime.flow import Flow
@@ -72,7 +72,7 @@ class SparkEngine:
         self._lease = take_lease(self._folder / "checkpoint")
         self._sink = TimelineSink(setting, "main")
         self._dropped = 0
-        self._read_commits: set[str] = set()
+        self._dead_letters = CommittedRows(self._folder / "checkpoint" / "timeline" / DEAD_LETTERS)
         self._interrupted = False
         self._start()
 
@@ -113,9 +113,7 @@ class SparkEngine:
             self._query.processAllAvailable()
         except StreamingQueryException as error:
             raise reported(error) or error from None
-        folder = self._flow.folder / DEAD_LETTERS
-        self._setting.give(DEAD_LETTERS, committed_rows(folder, but=self._read_commits).rows(named=True))
-        self._read_commits = {commit.name for commit in commits(folder)}
+        self._setting.give(DEAD_LETTERS, self._dead_letters.look().rows(named=True))
 
     def run(self, rows: Sequence[At]) -> None:
         self._drop(rows)
