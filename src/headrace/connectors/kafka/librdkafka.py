@@ -97,17 +97,13 @@ class LibrdkafkaConsumer:
     """A consumer through librdkafka's batch calls."""
 
     def __init__(self, options: Mapping[str, object], *, most: int) -> None:
-        message = ctypes.create_string_buffer(_TEXT_BYTES)
-        settings = _conf_new()
-        for name, value in options.items():
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            if _conf_set(settings, name.encode(), text.encode(), message, _TEXT_BYTES) != 0:
-                _conf_destroy(settings)
-                raise _refused(KafkaError._INVALID_ARG, message.value)
-        self._client = _new(_CONSUMER, settings, message, _TEXT_BYTES)
+        settings, said = _conf_new(), ctypes.create_string_buffer(_TEXT_BYTES)
+        texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+        taken = (_conf_set(settings, name.encode(), texts[name].encode(), said, _TEXT_BYTES) == 0 for name in texts)
+        self._client = _new(_CONSUMER, settings, said, _TEXT_BYTES) if all(taken) else None
         if self._client is None:
             _conf_destroy(settings)
-            raise _refused(KafkaError._INVALID_ARG, message.value)
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, said.value.decode(errors="replace")))
         _poll_set_consumer(self._client)
         self._queue = _queue_get_consumer(self._client)
         self._found = np.empty(most, np.int64)
@@ -170,10 +166,6 @@ class LibrdkafkaConsumer:
 def _check(code: int) -> None:
     if code != 0:
         raise KafkaException(KafkaError(code))
-
-
-def _refused(code: int, message: bytes) -> KafkaException:
-    return KafkaException(KafkaError(code, message.decode(errors="replace")))
 
 
 # All memory of this process as words; only those inside librdkafka's structures are ever read.

@@ -37,7 +37,6 @@ class Subscription:
     options: Mapping[str, str | Secret] = field(default_factory=dict)
 
     def client_options(self) -> dict[str, Any]:
-        """The options of a librdkafka client, with secrets in plain text."""
         return client_settings(self.servers, self.options)
 
     def to_json(self) -> str:
@@ -46,7 +45,6 @@ class Subscription:
 
     @classmethod
     def from_json(cls, text: str) -> Subscription:
-        """The subscription from its JSON."""
         raw = json.loads(text)
         raw["topics"] = tuple(raw["topics"])
         raw["options"] = {
@@ -68,7 +66,6 @@ class Topics:
         self._client = AdminClient({**ours, **subscription.client_options()})
 
     def initial(self) -> Positions:
-        """Where a new flow starts."""
         names, start = self._partitions(), self._subscription.start
         if start == "earliest":
             return self.earliest(names)
@@ -190,7 +187,6 @@ class Slice:
 
     @property
     def name(self) -> str:
-        """``topic/partition``."""
         return f"{self.topic}/{self.partition}"
 
 

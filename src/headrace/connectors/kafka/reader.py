@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from confluent_kafka import KafkaException
 
 from headrace.connectors.base.conversion import from_bytes
-from headrace.connectors.base.decoding import DEAD_SCHEMA, FOUND_CHARACTERS, NOT_UTF8, POSITION, RAW_BYTES, Decoded
+from headrace.connectors.base.decoding import DEAD_SCHEMA, FOUND_CHARACTERS, POSITION, RAW_BYTES, Decoded
 from headrace.connectors.base.messages import MessageDecoder, Payloads
 from headrace.connectors.kafka.consumer import PartitionConsumer, Polled, Wanted, open_consumer
 from headrace.connectors.kafka.positions import Slice, Subscription
@@ -54,16 +53,11 @@ class KafkaReader:
     """Whether rows need their arrival time."""
 
     def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
-        """Chunks of rows of each slice."""
-        keyed = self.decoder.keyed
+        folder, keyed = str(Path(task.side_folder).parent), self.decoder.keyed
         wanted = Wanted(keyed or "_key" in self.columns, keyed or self.arrival or "_timestamp" in self.columns)
         for row in raw.drop_nulls("topic").sort("topic", "partition", "first").rows():
             piece = Slice(*row)
-            outage = OutageMarker(
-                str(Path(task.side_folder).parent),
-                f"source.{piece.name.replace('/', '.')}",
-                f"kafka topic {piece.name}",
-            )
+            outage = OutageMarker(folder, f"source.{piece.topic}.{piece.partition}", f"kafka topic {piece.name}")
             consumption = _Consumption(self.subscription, piece, outage, wanted)
             lost = consumption.lost()
             polled: list[Payloads] = []
@@ -81,11 +75,7 @@ class KafkaReader:
         if self.columns.get("_key") == pl.String:
             decoded = _with_text_keys(decoded, payloads)
         kept = np.searchsorted(payloads.positions, decoded.rows[POSITION].to_numpy())
-        rows = decoded.rows.with_columns(self._metadata(payloads, piece, kept)).select(*self.columns, POSITION)
-        times = pl.Series(payloads.times).gather(kept) if self.arrival else task.record.clock
-        return replace(decoded, rows=rows, origin=piece.name, arrived=times, partition=piece.name)
-
-    def _metadata(self, payloads: Payloads, piece: Slice, kept: npt.NDArray[np.intp]) -> list[pl.Series | pl.Expr]:
+        # Keys and times are there only if they are wanted.
         known: dict[str, Callable[[], pl.Series | pl.Expr]] = {
             "_key": lambda: pl.Series(payloads.keys, dtype=pl.Binary).gather(kept).cast(self.columns["_key"]),
             "_topic": lambda: pl.lit(piece.topic),
@@ -93,7 +83,10 @@ class KafkaReader:
             "_offset": lambda: pl.Series(payloads.positions[kept]),
             "_timestamp": lambda: pl.Series(payloads.times).gather(kept).cast(MOMENT),
         }
-        return [known[column]().alias(column) for column in self.columns if column in known]
+        filled = [known[column]().alias(column) for column in self.columns if column in known]
+        rows = decoded.rows.with_columns(filled).select(*self.columns, POSITION)
+        times = pl.Series(payloads.times).gather(kept) if self.arrival else task.record.clock
+        return replace(decoded, rows=rows, origin=piece.name, arrived=times, partition=piece.name)
 
 
 def _with_text_keys(decoded: Decoded, payloads: Payloads) -> Decoded:
@@ -109,7 +102,7 @@ def _with_text_keys(decoded: Decoded, payloads: Payloads) -> Decoded:
     dead = pl.DataFrame(
         {
             "position": offsets,
-            "reason": [NOT_UTF8] * len(offsets),
+            "reason": ["NOT_UTF8"] * len(offsets),
             "detail": [opening + key[: FOUND_CHARACTERS // 2].hex() for key in found],
             "raw": payloads.lines.raw_at(offsets, RAW_BYTES),
         },
@@ -161,7 +154,7 @@ class _Consumption:
     def payloads(self) -> Iterator[Payloads]:
         """The slice's messages in order, many at a time."""
         following, until = self._first, self._piece.until
-        self._assign(following)
+        self._consumer.assign(self._piece.topic, self._piece.partition, following)
         heard = time.monotonic()
         try:
             while following < until:
@@ -201,14 +194,11 @@ class _Consumption:
             )
         self._consumer.unassign()
         self._renew()
-        self._assign(following)
+        self._consumer.assign(self._piece.topic, self._piece.partition, following)
 
     def _renew(self) -> None:
-        _forget(self._subscription)
+        _CONSUMERS.pop(self._subscription.to_json()).close()
         self._consumer = _consumer(self._subscription)
-
-    def _assign(self, offset: int) -> None:
-        self._consumer.assign(self._piece.topic, self._piece.partition, offset)
 
 
 def _consumer(subscription: Subscription) -> PartitionConsumer:
@@ -232,7 +222,3 @@ def _consumer(subscription: Subscription) -> PartitionConsumer:
             most=POLLED_AT_ONCE,
         )
     return _CONSUMERS[key]
-
-
-def _forget(subscription: Subscription) -> None:
-    _CONSUMERS.pop(subscription.to_json()).close()

@@ -64,7 +64,6 @@ class Kafka(ServerKind):
     ports: ClassVar[tuple[range, ...]] = (ANY, ANY)
 
     def prepare(self, place: Place) -> None:
-        """Write the settings and format the store."""
         broker, controller = place.ports
         settings = {
             **SETTINGS,
@@ -76,30 +75,16 @@ class Kafka(ServerKind):
         (place.folder / "logging.xml").write_text(LOGGING)
         _settings_file(place).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        format_store = (
-            "kafka.tools.StorageTool",
-            "format",
-            f"--cluster-id={cluster}",
-            "-c",
-            str(_settings_file(place)),
-        )
-        outcome = subprocess.run(
-            [*_java(place), *format_store],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=place.folder,
-        )
+        tool = ("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(_settings_file(place)))
+        command, silent = [*_java(place), *tool], subprocess.DEVNULL
+        outcome = subprocess.run(command, stdin=silent, capture_output=True, text=True, check=False, cwd=place.folder)
         if outcome.returncode != 0:
             raise HeadraceError("SERVICE_FAILED", f"Kafka could not format its store: {outcome.stderr.strip()}")
 
     def command(self, place: Place) -> Command:
-        """What to run."""
         return Command((*_java(place), "kafka.Kafka", str(_settings_file(place))))
 
     def is_ready(self, place: Place) -> bool:
-        """It lists itself as the cluster's broker."""
         # Cheaper than a client without a server, which also logs to standard error.
         if is_free(place.port):
             return False
@@ -110,7 +95,6 @@ class Kafka(ServerKind):
             return False
 
     def url(self, place: Place) -> str:
-        """Its address as clients write it."""
         return place.address
 
 

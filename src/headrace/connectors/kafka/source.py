@@ -85,10 +85,9 @@ def read_kafka(
     if on_lost not in ("fail", "count"):
         raise DefinitionError("ON_LOST_UNKNOWN", f"on_lost={on_lost!r} is not known. Use 'fail' or 'count'.")
     struct = schema.struct if isinstance(schema, DebeziumChanges) else parse_ddl(schema or RAW_SCHEMA)
-    filled = {name: (kind,) for name, kind in METADATA.items()} | {KEY: (pl.Binary(), pl.String())}
-    check_message_schema(
-        topics[0], format, None if schema is None else struct, {**filled, ROW_POSITION: (pl.String(),)}
-    )
+    filled: dict[str, tuple[pl.DataType, ...]] = {name: (kind,) for name, kind in METADATA.items()}
+    filled |= {KEY: (pl.Binary(), pl.String()), ROW_POSITION: (pl.String(),)}
+    check_message_schema(topics[0], format, None if schema is None else struct, filled)
     declared = polars_schema(struct)
     adds_position = declared.pop(ROW_POSITION, None) is not None
     columns = declared_columns(struct, without=(*METADATA, ROW_POSITION))
@@ -122,15 +121,12 @@ class KafkaSlices(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
         return FORMAT
 
     def schema(self) -> str:
-        """One row for each slice."""
         return SLICES
 
     def streamReader(self, schema: Any) -> KafkaSliceReader:  # noqa: N802
-        """The stream of slices."""
         return KafkaSliceReader(
             self.options["source"], Subscription.from_json(self.options["subscription"]), Path(self.options["caps"])
         )
@@ -143,6 +139,7 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._source = source
         self._subscription = subscription
         self._caps = caps
+        self._outage = OutageMarker(str(caps.parent.parent), f"source.{source}", f"kafka {subscription!r}")
         self._asked: Topics | None = None
         self._target: Positions | None = None
 
@@ -160,11 +157,9 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"source": self._source, "positions": positions}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a new flow starts."""
         return self._offset(self._patiently(Topics.initial))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Remember what is there now."""
         self._target = self._patiently(Topics.latest)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -177,26 +172,31 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._refuse_lost(positions, latest)
             return latest
 
-        if self._target is not None:
+        try:
             # Without news Spark would take a run over existing data as finished.
-            latest = self._patiently(there)
-        else:
-            try:
-                latest = there(self._topics)
-            except Unreachable as problem:
-                self._away(problem)
-                return start
-            self._outage.end()
+            latest = self._once(there) if self._target is None else self._patiently(there)
+        except Unreachable:
+            return start
         return self._offset({**positions, **capped(positions, latest, cap_of(self._caps))})
+
+    def _once(self, ask: Callable[[Topics], Positions]) -> Positions:
+        try:
+            answer = ask(self._topics)
+        except Unreachable as problem:
+            self._outage.begin(str(problem))
+            # A client that lived through an outage may go on saying that partitions have no leader.
+            self._asked = None
+            raise
+        self._outage.end()
+        return answer
 
     def _patiently(self, ask: Callable[[Topics], Positions]) -> Positions:
         """The brokers' answer, after an outage if need be."""
         asked = time.monotonic()
         while True:
             try:
-                answer = ask(self._topics)
+                return self._once(ask)
             except Unreachable as problem:
-                self._away(problem)
                 if time.monotonic() - asked > PATIENCE_SECONDS:
                     raise HeadraceError(
                         "SOURCE_UNREACHABLE",
@@ -204,18 +204,6 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         "the brokers, then this run again: it continues where it stopped.",
                     ) from None
                 time.sleep(1)
-            else:
-                self._outage.end()
-                return answer
-
-    def _away(self, problem: Unreachable) -> None:
-        self._outage.begin(str(problem))
-        # A client that lived through an outage may go on saying that partitions have no leader.
-        self._asked = None
-
-    @property
-    def _outage(self) -> OutageMarker:
-        return OutageMarker(str(self._caps.parent.parent), f"source.{self._source}", f"kafka {self._subscription!r}")
 
     def _refuse_lost(self, positions: Positions, latest: Positions) -> None:
         first = self._topics.earliest([name for name in positions if name in latest])
@@ -230,10 +218,8 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One task for each slice."""
         pieces = slices(start["positions"], end["positions"], largest=LARGEST_SLICE)
         return [InputPartition(astuple(piece)) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """The slice itself; the gate's task reads what is in it."""
         yield partition.value

@@ -21,7 +21,6 @@ class Mosquitto(ServerKind):
     name: ClassVar[str] = "mosquitto"
 
     def prepare(self, place: Place) -> None:
-        """Write the settings."""
         settings = {
             "listener": f"{place.port} {HOST}",
             "allow_anonymous": "true",
@@ -38,11 +37,9 @@ class Mosquitto(ServerKind):
         _settings_file(place).write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
 
     def command(self, place: Place) -> Command:
-        """What to run."""
         return Command((program("mosquitto", package="mosquitto"), "-c", str(_settings_file(place))))
 
     def is_ready(self, place: Place) -> bool:
-        """It accepts a client."""
         try:
             with socket.create_connection((HOST, place.port), timeout=1) as connection:
                 connection.sendall(GREETING)
@@ -51,7 +48,6 @@ class Mosquitto(ServerKind):
             return False
 
     def url(self, place: Place) -> str:
-        """Its address as clients write it."""
         return f"mqtt://{place.address}"
 
 
