@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import Console
 from rich.table import Table
@@ -19,15 +19,10 @@ if TYPE_CHECKING:
 class ConsoleSink(DriverSink):
     """Prints each batch that has rows as a table."""
 
+    guarantee: ClassVar[Guarantee] = "at_least_once"
     rows: int
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """A batch that runs again is printed again."""
-        return "at_least_once"
-
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
-        """Print the first rows of a batch and how many more there are."""
         rows = frame.collect()
         if rows:
             title = f"{batch.flow} {batch.output}, batch {batch.batch}, {len(rows)} rows"
@@ -59,15 +54,10 @@ _ROWS: dict[str, dict[BatchIdentity, list[dict[str, Any]]]] = {}
 class MemorySink(DriverSink):
     """Keeps rows under a name; a batch that runs again replaces itself."""
 
+    guarantee: ClassVar[Guarantee] = "exactly_once"
     name: str
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """Exactly once while the process lives; the rows are lost with it."""
-        return "exactly_once"
-
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
-        """Collect a batch on the driver."""
         rows = [row.asDict(recursive=True) for row in frame.collect()]
         # A batch that runs again after a restart has another epoch.
         _ROWS.setdefault(self.name, {})[replace(batch, epoch=0)] = rows

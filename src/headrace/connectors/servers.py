@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from headrace.connectors.debezium.server import Connect
 from headrace.connectors.kafka.server import Kafka
@@ -18,8 +17,8 @@ from headrace.errors import HeadraceError
 from headrace.services.server import ServerKind
 from headrace.services.service import Service
 
-ALL: tuple[ServerKind, ...] = (Kafka(), Postgres(), Redis(), Mosquitto(), OpenSearch(), Connect())
-SERVERS = {server.name: server for server in ALL}
+_KINDS: tuple[type[ServerKind], ...] = (Kafka, Postgres, Redis, Mosquitto, OpenSearch, Connect)
+SERVERS = {kind.name: kind() for kind in _KINDS}
 
 
 def service(name: str, folder: Path) -> Service:
@@ -40,21 +39,12 @@ def running(name: str, folder: Path | None = None) -> Iterator[Service]:
 
     ``with running("kafka") as kafka: ... kafka.address ... kafka.kill() ... kafka.start()``
     """
-    if folder is not None:
-        yield from _started(service(name, folder))
-        return
-    passing = Path(tempfile.mkdtemp(prefix="headrace-services-"))
-    # PostgreSQL may have to run as another user, who must be able to enter.
-    passing.chmod(0o711)
-    try:
-        yield from _started(service(name, passing))
-    finally:
-        shutil.rmtree(passing)
-
-
-def _started(server: Service) -> Iterator[Service]:
-    try:
+    with ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="headrace-services-")))
+            # PostgreSQL may have to run as another user, who must be able to enter.
+            folder.chmod(0o711)
+        server = service(name, folder)
+        stack.callback(server.stop)
         server.start()
         yield server
-    finally:
-        server.stop()

@@ -14,15 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from headrace.connectors.base.decoding import (
-    BAD_TIMESTAMP,
-    EVENT_TIME_IN_FUTURE,
-    NO_EVENT_TIME,
-    NOT_AN_OBJECT,
-    NOT_JSON,
-    NOT_UTF8,
-    WRONG_TYPE,
-)
 from headrace.durations import Duration, microseconds
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import EPOCH
@@ -62,18 +53,18 @@ def _as_log_line(line: str) -> bytes:
 
 
 FAULTS: tuple[Fault, ...] = (
-    Fault("truncated", NOT_JSON, lambda line: line[: len(line) * 2 // 3].encode()),
-    Fault("trailing garbage", NOT_JSON, lambda line: f"{line}}}, null".encode()),
-    Fault("unquoted text", NOT_JSON, _as_log_line),
-    Fault("array", NOT_AN_OBJECT, lambda line: f"[{line}]".encode()),
-    Fault("encoded twice", NOT_AN_OBJECT, lambda line: json.dumps(line).encode()),
-    Fault("amount as text", WRONG_TYPE, _amount('"12,50"')),
-    Fault("amount as truth value", WRONG_TYPE, _amount("true")),
-    Fault("amount as object", WRONG_TYPE, _amount('{"value": 1250, "currency": "EUR"}')),
-    Fault("time in words", BAD_TIMESTAMP, _time('"yesterday"')),
-    Fault("no time", NO_EVENT_TIME, lambda line: line[: line.index(', "at"')].encode() + b"}"),
-    Fault("not UTF-8", NOT_UTF8, lambda line: line.encode().replace(b'"shop": "', b'"shop": "Caf\xe9 ')),
-    Fault("time far ahead", EVENT_TIME_IN_FUTURE, _time('"2099-12-31T23:59:59.000000Z"')),
+    Fault("truncated", "NOT_JSON", lambda line: line[: len(line) * 2 // 3].encode()),
+    Fault("trailing garbage", "NOT_JSON", lambda line: f"{line}}}, null".encode()),
+    Fault("unquoted text", "NOT_JSON", _as_log_line),
+    Fault("array", "NOT_AN_OBJECT", lambda line: f"[{line}]".encode()),
+    Fault("encoded twice", "NOT_AN_OBJECT", lambda line: json.dumps(line).encode()),
+    Fault("amount as text", "WRONG_TYPE", _amount('"12,50"')),
+    Fault("amount as truth value", "WRONG_TYPE", _amount("true")),
+    Fault("amount as object", "WRONG_TYPE", _amount('{"value": 1250, "currency": "EUR"}')),
+    Fault("time in words", "BAD_TIMESTAMP", _time('"yesterday"')),
+    Fault("no time", "NO_EVENT_TIME", lambda line: line[: line.index(', "at"')].encode() + b"}"),
+    Fault("not UTF-8", "NOT_UTF8", lambda line: line.encode().replace(b'"shop": "', b'"shop": "Caf\xe9 ')),
+    Fault("time far ahead", "EVENT_TIME_IN_FUTURE", _time('"2099-12-31T23:59:59.000000Z"')),
 )
 """Ways in which a payment's line arrives broken, each with the reason of its dead letter."""
 
@@ -145,7 +136,8 @@ class Payments:
         late = (kinds >= self.broken + self.future) & (kinds < self.broken + self.future + self.late)
         rows = self._values(origins, times + self._shift(origins, late=late, ahead=ahead))
         line = rows.select(_line()).to_series().cast(pl.Binary)
-        reason = pl.Series("reason", [None] * len(indices), dtype=pl.String).set(pl.Series(ahead), EVENT_TIME_IN_FUTURE)
+        none = pl.Series("reason", [None] * len(indices), dtype=pl.String)
+        reason = none.set(pl.Series(ahead), "EVENT_TIME_IN_FUTURE")
         if broken.any():
             line, reason = self._break(line, reason, origins, np.flatnonzero(broken))
         truth = pl.when(reason.is_null()).then(pl.col("account", "shop", "gateway", "amount", "at"))

@@ -9,13 +9,9 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.connectors.base.decoding import (
-    BAD_TIMESTAMP,
     FOUND_CHARACTERS,
-    MISSING_VALUE,
-    OUT_OF_RANGE,
     POSITION,
     PROBLEM_SCHEMA,
-    WRONG_TYPE,
     Columns,
     field_types,
     in_calendar,
@@ -225,12 +221,12 @@ def _first_per_row(failure: Failure, rows: pl.Series, height: int) -> Failure:
 def _missing(values: pl.Series, positions: pl.Series, declared: pl.DataType) -> pl.DataFrame:
     detail = f"column {values.name} is {type_name(declared)} NOT NULL, found no value"
     missing = positions.filter(values.is_null()).alias("position").to_frame()
-    return missing.with_columns(reason=pl.lit(MISSING_VALUE), detail=pl.lit(detail))
+    return missing.with_columns(reason=pl.lit("MISSING_VALUE"), detail=pl.lit(detail))
 
 
 def _reason(declared: pl.DataType, found: pl.Expr) -> pl.Expr:
     if isinstance(declared, (pl.Date, pl.Datetime)):
-        return pl.lit(BAD_TIMESTAMP)
+        return pl.lit("BAD_TIMESTAMP")
     if isinstance(declared, _INTEGERS):
         fits_not = found.str.contains(_WHOLE_NUMBER)
     elif isinstance(declared, pl.Decimal):
@@ -238,8 +234,8 @@ def _reason(declared: pl.DataType, found: pl.Expr) -> pl.Expr:
     elif isinstance(declared, (pl.Float32, pl.Float64)):
         fits_not = found.str.contains(_ANY_NUMBER)
     else:
-        return pl.lit(WRONG_TYPE)
-    return pl.when(fits_not).then(pl.lit(OUT_OF_RANGE)).otherwise(pl.lit(WRONG_TYPE))
+        return pl.lit("WRONG_TYPE")
+    return pl.when(fits_not).then(pl.lit("OUT_OF_RANGE")).otherwise(pl.lit("WRONG_TYPE"))
 
 
 def _shown(values: pl.Series) -> pl.Series:

@@ -13,15 +13,13 @@ import polars as pl
 
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.decoding import (
-    NOT_CSV,
-    NOT_UTF8,
     POSITION,
-    TOO_LARGE,
-    WRONG_FIELD_COUNT,
     Columns,
     Decoded,
     Verdict,
     dead_lines,
+    not_utf8,
+    too_large,
     type_name,
     unreadable,
 )
@@ -96,11 +94,7 @@ class CsvLines:
         return self._decode(lines, self.columns.names)
 
     def _decode(self, lines: Lines, names: list[str]) -> Decoded:
-        verdicts: dict[int, Verdict] = {}
-        for index in np.flatnonzero(lines.ends - lines.starts > self.max_row_bytes).tolist():
-            verdicts[index] = (TOO_LARGE, f"the line is longer than {self.max_row_bytes} bytes")
-        for index, detail in _not_utf8(lines).items():
-            verdicts.setdefault(index, (NOT_UTF8, detail))
+        verdicts = _not_utf8(lines) | too_large(lines, self.max_row_bytes)
         left = np.ones(len(lines), dtype=np.bool_)
         left[list(verdicts)] = False
         quoted, separators = _counts(lines, self.quote) > 0, _counts(lines, self.separator)
@@ -144,7 +138,7 @@ class CsvLines:
         for index, line in zip(indices.tolist(), lines.take(indices).raw(), strict=True):
             fields = self._split(line.decode())
             if fields is None:
-                verdicts[index] = (NOT_CSV, f"the quotes {self.quote} do not match")
+                verdicts[index] = ("NOT_CSV", f"the quotes {self.quote} do not match")
             elif len(fields) != len(names):
                 verdicts[index] = _field_count(len(fields), names)
             else:
@@ -183,19 +177,11 @@ def _counts(lines: Lines, character: str) -> Integers:
     return np.searchsorted(at, lines.ends) - np.searchsorted(at, lines.starts)
 
 
-def _not_utf8(lines: Lines) -> dict[int, str]:
-    try:
-        lines.data.decode()
-    except UnicodeDecodeError:
-        found: dict[int, str] = {}
-        for index, line in enumerate(lines.raw()):
-            try:
-                line.decode()
-            except UnicodeDecodeError as error:
-                found[index] = f"byte 0x{line[error.start]:02x} at offset {error.start} is not UTF-8"
-        return found
-    return {}
+def _not_utf8(lines: Lines) -> dict[int, Verdict]:
+    if not_utf8(lines.data) is None:
+        return {}
+    return {index: verdict for index, line in enumerate(lines.raw()) if (verdict := not_utf8(line)) is not None}
 
 
 def _field_count(count: int, names: list[str]) -> Verdict:
-    return WRONG_FIELD_COUNT, f"{count} fields, expected {len(names)}: {', '.join(names)}"
+    return "WRONG_FIELD_COUNT", f"{count} fields, expected {len(names)}: {', '.join(names)}"

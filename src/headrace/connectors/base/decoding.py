@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,57 +21,31 @@ FOUND_CHARACTERS = 200
 _FIRST_DAY, _LAST_DAY = -96_465_291, 95_026_235
 _UNITS_A_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
-NOT_UTF8 = "NOT_UTF8"
-NOT_JSON = "NOT_JSON"
-NOT_AN_OBJECT = "NOT_AN_OBJECT"
-NOT_CSV = "NOT_CSV"
-WRONG_FIELD_COUNT = "WRONG_FIELD_COUNT"
-WRONG_TYPE = "WRONG_TYPE"
-OUT_OF_RANGE = "OUT_OF_RANGE"
-BAD_TIMESTAMP = "BAD_TIMESTAMP"
-MISSING_VALUE = "MISSING_VALUE"
-TOO_LARGE = "TOO_LARGE"
-FILE_UNREADABLE = "FILE_UNREADABLE"
-NO_VALUE = "NO_VALUE"
-NOT_AVRO = "NOT_AVRO"
-NO_EVENT_TIME = "NO_EVENT_TIME"
-EVENT_TIME_IN_FUTURE = "EVENT_TIME_IN_FUTURE"
-EVENT_TIME_TOO_OLD = "EVENT_TIME_TOO_OLD"
-NOT_A_CHANGE = "NOT_A_CHANGE"
-TABLE_TRUNCATED = "TABLE_TRUNCATED"
-COLUMN_ADDED = "COLUMN_ADDED"
 
 REASONS: Mapping[str, str] = {
-    NOT_UTF8: "the line, or a key declared STRING, holds bytes or escapes that are not UTF-8 text",
-    NOT_JSON: "the line is not one whole JSON value",
-    NOT_AN_OBJECT: "the line is valid JSON, but an array, text, number or null instead of an object",
-    NOT_CSV: "the line's quotes do not match",
-    WRONG_FIELD_COUNT: "the line has more or fewer fields than the header or the declared columns",
-    WRONG_TYPE: "a value is not of its column's declared type",
-    OUT_OF_RANGE: "a number does not fit its column's declared type",
-    BAD_TIMESTAMP: "a value of a date or timestamp column is not a time in ISO 8601",
-    MISSING_VALUE: "a column declared NOT NULL is null or absent",
-    TOO_LARGE: "the line is longer than max_row_bytes; only its beginning is kept",
-    FILE_UNREADABLE: "the file cannot be opened, breaks its format, or lacks a declared column; counts as one row",
-    NO_VALUE: "the message has a key but no value, as the tombstones of compacted topics",
-    NOT_AVRO: "the message is not a record of the given Avro schema, or a field does not fit its declared column",
-    NO_EVENT_TIME: "the event time is null or absent",
-    EVENT_TIME_IN_FUTURE: "the event time is further ahead of the clock than max_future",
-    EVENT_TIME_TOO_OLD: "the event time is before not_before",
-    NOT_A_CHANGE: "the message has the form of a change, but lacks what its kind of change needs",
-    TABLE_TRUNCATED: "the table was emptied at its source, which no row of a changelog can say",
-    COLUMN_ADDED: "the table has a new column, which is not read; says so once in each run",
+    "NOT_UTF8": "the line, or a key declared STRING, holds bytes or escapes that are not UTF-8 text",
+    "NOT_JSON": "the line is not one whole JSON value",
+    "NOT_AN_OBJECT": "the line is valid JSON, but an array, text, number or null instead of an object",
+    "NOT_CSV": "the line's quotes do not match",
+    "WRONG_FIELD_COUNT": "the line has more or fewer fields than the header or the declared columns",
+    "WRONG_TYPE": "a value is not of its column's declared type",
+    "OUT_OF_RANGE": "a number does not fit its column's declared type",
+    "BAD_TIMESTAMP": "a value of a date or timestamp column is not a time in ISO 8601",
+    "MISSING_VALUE": "a column declared NOT NULL is null or absent",
+    "TOO_LARGE": "the line is longer than max_row_bytes; only its beginning is kept",
+    "FILE_UNREADABLE": "the file cannot be opened, breaks its format, or lacks a declared column; counts as one row",
+    "NO_VALUE": "the message has a key but no value, as the tombstones of compacted topics",
+    "NOT_AVRO": "the message is not a record of the given Avro schema, or a field does not fit its declared column",
+    "NO_EVENT_TIME": "the event time is null or absent",
+    "EVENT_TIME_IN_FUTURE": "the event time is further ahead of the clock than max_future",
+    "EVENT_TIME_TOO_OLD": "the event time is before not_before",
+    "NOT_A_CHANGE": "the message has the form of a change, but lacks what its kind of change needs",
+    "TABLE_TRUNCATED": "the table was emptied at its source, which no row of a changelog can say",
+    "COLUMN_ADDED": "the table has a new column, which is not read; says so once in each run",
 }
-
-DEAD_SCHEMA: Mapping[str, type[pl.DataType]] = {
-    "position": pl.Int64,
-    "reason": pl.String,
-    "detail": pl.String,
-    "raw": pl.Binary,
-}
-
 
 PROBLEM_SCHEMA = {"position": pl.Int64, "reason": pl.String, "detail": pl.String}
+DEAD_SCHEMA: Mapping[str, type[pl.DataType]] = {**PROBLEM_SCHEMA, "raw": pl.Binary}
 Verdict = tuple[str, str]
 """Reason and detail of a dead row."""
 
@@ -96,11 +70,6 @@ class Columns:
         return pl.DataFrame(schema={**self.types, POSITION: pl.Int64()})
 
 
-def no_dead_rows() -> pl.DataFrame:
-    """An empty frame of dead letters."""
-    return pl.DataFrame(schema=DEAD_SCHEMA)
-
-
 @dataclass(frozen=True, slots=True)
 class Decoded:
     """One chunk of a source: ``rows`` (declared columns and position) and ``dead`` together are all rows read.
@@ -109,7 +78,7 @@ class Decoded:
     """
 
     rows: pl.DataFrame
-    dead: pl.DataFrame = field(default_factory=no_dead_rows)
+    dead: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DEAD_SCHEMA))
     lines: Lines | None = None
     """The text that the rows were read from, if there is any."""
     skipped: int = 0
@@ -138,10 +107,29 @@ class Decoder(Protocol):
     def decode(self, path: str) -> Iterator[Decoded]: ...
 
 
+def too_large(lines: Lines, most: int) -> dict[int, Verdict]:
+    """The verdicts of lines that are too long, by their index in the chunk."""
+    found = np.flatnonzero(lines.ends - lines.starts > most).tolist()
+    return dict.fromkeys(found, ("TOO_LARGE", f"the line is longer than {most} bytes"))
+
+
+def not_utf8(line: bytes) -> Verdict | None:
+    r"""The verdict of a line that is not UTF-8 text.
+
+    >>> not_utf8(b"a\xff")
+    ('NOT_UTF8', 'byte 0xff at offset 1 is not UTF-8')
+    """
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        return "NOT_UTF8", f"byte 0x{line[error.start]:02x} at offset {error.start} is not UTF-8"
+    return None
+
+
 def dead_lines(lines: Lines, verdicts: Mapping[int, Verdict], problems: pl.DataFrame) -> pl.DataFrame:
     """Dead rows in file order: ``verdicts`` by a line's index in the chunk, and ``problems`` of single values."""
     if not verdicts and problems.height == 0:
-        return no_dead_rows()
+        return pl.DataFrame(schema=DEAD_SCHEMA)
     order = sorted(verdicts)
     judged = pl.DataFrame(
         {
@@ -198,7 +186,7 @@ def in_calendar(time: pl.Expr, kind: pl.Datetime | pl.Date) -> pl.Expr:
 def unreadable(columns: Columns, detail: str) -> Decoded:
     """One dead row for a file, or the rest of it, that cannot be read."""
     first_line = detail.strip().splitlines()[0] if detail.strip() else "unknown error"
-    row = {"position": [0], "reason": [FILE_UNREADABLE], "detail": [first_line], "raw": [b""]}
+    row = {"position": [0], "reason": ["FILE_UNREADABLE"], "detail": [first_line], "raw": [b""]}
     return Decoded(columns.empty(), pl.DataFrame(row, schema=DEAD_SCHEMA))
 
 
@@ -238,6 +226,17 @@ def inner_type(declared: pl.List) -> pl.DataType:
 def field_types(declared: pl.Struct) -> Mapping[str, pl.DataType]:
     """The types of a struct's fields by name."""
     return pl.Schema({field.name: field.dtype for field in declared.fields})
+
+
+def with_plain_types(declared: pl.DataType, change: Callable[[pl.DataType], pl.DataType]) -> pl.DataType:
+    """A type with every type in it that is neither list nor struct changed."""
+    match declared:
+        case pl.List():
+            return pl.List(with_plain_types(inner_type(declared), change))
+        case pl.Struct():
+            return pl.Struct({name: with_plain_types(kind, change) for name, kind in field_types(declared).items()})
+        case _:
+            return change(declared)
 
 
 def plain_types(declared: pl.DataType) -> Iterator[pl.DataType]:

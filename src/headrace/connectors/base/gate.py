@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import polars as pl
 import pyarrow as pa
 
 from headrace.connectors.base.decoding import (
-    EVENT_TIME_IN_FUTURE,
-    EVENT_TIME_TOO_OLD,
-    NO_EVENT_TIME,
     POSITION,
     Decoded,
     readable,
@@ -33,39 +31,6 @@ class Reader(Protocol):
 
     def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
         """The rows behind the names or positions in one frame."""
-
-
-@dataclass(slots=True)
-class _Counts:
-    """What a task reports about a source."""
-
-    read: int = 0
-    handed_on: int = 0
-    lost: int = 0
-    skipped: int = 0
-    origins: set[str] = field(default_factory=set)
-    unread: dict[str, int] = field(default_factory=dict)
-    highest: dict[str, int] = field(default_factory=dict)
-
-    def add(self, chunk: Decoded) -> None:
-        self.read += chunk.rows.height + chunk.dead.height
-        self.lost += chunk.lost
-        self.skipped += chunk.skipped
-        self.origins.add(chunk.origin)
-        self.unread[chunk.partition] = chunk.unread
-
-    def raise_highest(self, rows: pl.DataFrame, time: TimeStrategy, partition: str) -> None:
-        """Note the highest event time of each partition."""
-        if rows.is_empty():
-            return
-        event_time = pl.col(time.column).cast(pl.Int64).max().alias("highest")
-        if time.partition is None:
-            found = [(partition, rows.select(event_time).item())]
-        else:
-            names = pl.col(time.partition).cast(pl.String).fill_null("null").alias("partition")
-            found = rows.group_by(names).agg(event_time).rows()
-        for name, newest in found:
-            self.highest[name] = max(newest, self.highest.get(name, newest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +56,27 @@ class Gate:
 
     def admit(self, chunks: Iterable[Decoded], task: Task) -> Iterator[pl.DataFrame]:
         """Pass good rows on chunk by chunk; at the end report counts, dead letters and the highest event times."""
-        counts = _Counts()
+        counts: Counter[str] = Counter()
+        origins, unread, highest = set[str](), dict[str, int](), dict[str, int]()
         dead: list[pl.DataFrame] = []
         for chunk in chunks:
-            counts.add(chunk)
             rows, refused = (chunk.rows, None) if self.time is None else self._judge(chunk, self.time, task)
             for letters in (chunk.dead, refused):
                 if letters is not None and not letters.is_empty():
                     record = task.record
                     where = {"source": self.source, "origin": chunk.origin}
                     dead.append(dead_letters(letters, **where, batch=record.batch, clock=record.clock))
-            if self.time is not None:
-                counts.raise_highest(rows, self.time, chunk.partition)
-            counts.handed_on += rows.height
+            if self.time is not None and not rows.is_empty():
+                for partition, newest in _highest(rows, self.time, chunk.partition):
+                    highest[partition] = max(newest, highest.get(partition, newest))
+            counts.update(
+                read=chunk.rows.height + chunk.dead.height,
+                handed_on=rows.height,
+                lost=chunk.lost,
+                skipped=chunk.skipped,
+            )
+            origins.add(chunk.origin)
+            unread[chunk.partition] = chunk.unread
             if self.adds_position:
                 place = pl.concat_str(pl.lit(f"{chunk.origin}:"), pl.col(POSITION).cast(pl.String))
                 rows = rows.with_columns(place.alias(ROW_POSITION))
@@ -113,14 +86,11 @@ class Gate:
         task.report(
             NodeId("source", self.source),
             SourceReport(
-                read=counts.read,
-                handed_on=counts.handed_on,
+                **counts,
                 dead=sum(rows for _, rows in files),
-                lost=counts.lost,
-                skipped=counts.skipped,
-                origins=len(counts.origins),
-                unread=counts.unread,
-                highest=counts.highest,
+                origins=len(origins),
+                unread=unread,
+                highest=highest,
                 side={DEAD_LETTERS: files},
             ),
         )
@@ -133,12 +103,12 @@ class Gate:
             literal = pl.lit(moment, pl.Int64) if isinstance(moment, int) else pl.lit(moment)
             return rows.with_columns(literal.cast(MOMENT).alias(time.column)), None
         event_time = pl.col(time.column).cast(pl.Int64)
-        reasons = [pl.when(event_time.is_null()).then(pl.lit(NO_EVENT_TIME))]
+        reasons = [pl.when(event_time.is_null()).then(pl.lit("NO_EVENT_TIME"))]
         if time.accept.max_future is not None:
             latest = task.record.clock + time.accept.max_future
-            reasons.append(pl.when(event_time > latest).then(pl.lit(EVENT_TIME_IN_FUTURE)))
+            reasons.append(pl.when(event_time > latest).then(pl.lit("EVENT_TIME_IN_FUTURE")))
         if time.accept.not_before is not None:
-            reasons.append(pl.when(event_time < time.accept.not_before).then(pl.lit(EVENT_TIME_TOO_OLD)))
+            reasons.append(pl.when(event_time < time.accept.not_before).then(pl.lit("EVENT_TIME_TOO_OLD")))
         reason = rows.select(pl.coalesce(reasons).alias("reason")).to_series()
         if reason.null_count() == rows.height:
             return rows, None
@@ -151,3 +121,12 @@ class Gate:
             chunk.raw(refused).alias("raw"),
         )
         return rows.filter(reason.is_null()), dead
+
+
+def _highest(rows: pl.DataFrame, time: TimeStrategy, partition: str) -> Iterable[tuple[str, int]]:
+    """The highest event time of each partition."""
+    event_time = pl.col(time.column).cast(pl.Int64).max()
+    if time.partition is None:
+        return [(partition, rows.select(event_time).item())]
+    names = pl.col(time.partition).cast(pl.String).fill_null("null").alias("partition")
+    return rows.group_by(names).agg(event_time).rows()

@@ -18,13 +18,7 @@ import polars as pl
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.decoding import (
     FOUND_CHARACTERS,
-    NOT_AN_OBJECT,
-    NOT_JSON,
-    NOT_UTF8,
-    OUT_OF_RANGE,
     POSITION,
-    TOO_LARGE,
-    WRONG_TYPE,
     Columns,
     Decoded,
     Verdict,
@@ -32,8 +26,11 @@ from headrace.connectors.base.decoding import (
     field_types,
     inner_type,
     mismatch,
+    not_utf8,
     plain_types,
+    too_large,
     unreadable,
+    with_plain_types,
 )
 from headrace.connectors.base.lines import CHUNK_BYTES, MAX_ROW_BYTES, Integers, Lines, read_lines
 from headrace.storage import open_binary
@@ -76,54 +73,46 @@ class JsonLines:
             yield unreadable(self.columns, str(error))
 
     def decode_lines(self, lines: Lines) -> Decoded:
-        schema = {name: read_type(kind) for name, kind in self.columns.types.items()}
-        return _JsonChunk(lines, self.columns, schema).decode(self.max_row_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class _JsonChunk:
-    lines: Lines
-    columns: Columns
-    schema: Mapping[str, pl.DataType]
-
-    def decode(self, max_row_bytes: int) -> Decoded:
-        too_large = self.lines.ends - self.lines.starts > max_row_bytes
-        detail = f"the line is longer than {max_row_bytes} bytes"
-        verdicts = dict.fromkeys(np.flatnonzero(too_large).tolist(), (TOO_LARGE, detail))
-        bulk = ~too_large & ~self._doubtful()
+        verdicts = too_large(lines, self.max_row_bytes)
+        whole = np.ones(len(lines), dtype=np.bool_)
+        whole[list(verdicts)] = False
+        bulk = whole & ~self._doubtful(lines)
         frames: list[pl.DataFrame] = []
         try:
-            frames.append(self._frame(np.flatnonzero(bulk)))
+            frames.append(self._frame(lines, np.flatnonzero(bulk)))
         except _Refused:
             # Without this screen, one bad line in a hundred thousand sends them all to the judge: 5 times the work.
-            bulk &= self._plausible()
+            bulk &= self._plausible(lines)
             try:
-                frames.append(self._frame(np.flatnonzero(bulk)))
+                frames.append(self._frame(lines, np.flatnonzero(bulk)))
             except _Refused:
                 bulk[:] = False
-        judged = np.flatnonzero(~bulk & ~too_large)
+        judged = np.flatnonzero(whole & ~bulk)
         if len(judged) > 0:
-            frames.extend(self._judged(judged, verdicts))
-        read = frames[0] if len(frames) == 1 else pl.concat([*frames, self._frame(judged[:0])]).sort(POSITION)
+            frames.extend(self._judged(lines, judged, verdicts))
+        read = frames[0] if len(frames) == 1 else pl.concat([*frames, self._frame(lines, judged[:0])]).sort(POSITION)
         rows, problems = settle(read, self.columns)
-        return Decoded(rows, dead_lines(self.lines, verdicts, problems), self.lines)
+        return Decoded(rows, dead_lines(lines, verdicts, problems), lines)
 
-    def _doubtful(self) -> Mask:
+    @property
+    def _schema(self) -> dict[str, pl.DataType]:
+        return {name: read_type(kind) for name, kind in self.columns.types.items()}
+
+    def _doubtful(self, lines: Lines) -> Mask:
         """Lines that Polars would take but may change: half surrogate pairs, long decimals."""
-        doubtful = np.zeros(len(self.lines), dtype=np.bool_)
-        data = self.lines.data
-        found = [match.start() for match in _PAIR_ESCAPE.finditer(data)] if b"\\" in data else []
+        doubtful = np.zeros(len(lines), dtype=np.bool_)
+        found = [match.start() for match in _PAIR_ESCAPE.finditer(lines.data)] if b"\\" in lines.data else []
         if _has_decimals(self.columns):
-            found.extend(match.start() for match in _LONG_NUMBER.finditer(data))
+            found.extend(match.start() for match in _LONG_NUMBER.finditer(lines.data))
         if found:
-            doubtful[np.searchsorted(self.lines.starts, found, side="right") - 1] = True
+            doubtful[np.searchsorted(lines.starts, found, side="right") - 1] = True
         return doubtful
 
-    def _plausible(self) -> Mask:
+    def _plausible(self, lines: Lines) -> Mask:
         """Lines that look good; a wrong guess costs time, never a row, because the decoder decides."""
         line = pl.col("line")
         good = line.str.contains(_LOOKS_LIKE_JSON)
-        for name, kind in self.schema.items():
+        for name, kind in self._schema.items():
             key = rf'"{re.escape(name)}"\s*:\s*'
             if isinstance(kind, pl.Int64):
                 good &= ~line.str.contains(rf"{key}(?:[^-0-9n\s]|-?[0-9]+[.eE]|-?[0-9]{{19}})")
@@ -131,43 +120,40 @@ class _JsonChunk:
                 good &= ~line.str.contains(rf"{key}[^-0-9n\s]")
             elif isinstance(kind, pl.Boolean):
                 good &= ~line.str.contains(rf"{key}[^tfn\s]")
-        texts = pl.Series("line", [raw.decode(errors="replace") for raw in self.lines.raw()], dtype=pl.String)
+        texts = pl.Series("line", [raw.decode(errors="replace") for raw in lines.raw()], dtype=pl.String)
         return texts.to_frame().select(good).to_series().to_numpy()
 
-    def _judged(self, indices: Integers, verdicts: dict[int, Verdict]) -> list[pl.DataFrame]:
+    def _judged(self, lines: Lines, indices: Integers, verdicts: dict[int, Verdict]) -> list[pl.DataFrame]:
         """Frames of the good lines; the others get their verdict."""
         judge = Judge.of(self.columns)
-        good: list[int] = []
-        for index, line in zip(indices.tolist(), self.lines.take(indices).raw(), strict=True):
-            verdict = judge.verdict(line)
-            if verdict is None:
-                good.append(index)
-            else:
-                verdicts[index] = verdict
-        return self._halved(np.array(good, dtype=np.int64), verdicts)
+        found = zip(indices.tolist(), map(judge.verdict, lines.take(indices).raw()), strict=True)
+        bad = {index: verdict for index, verdict in found if verdict is not None}
+        verdicts |= bad
+        return self._halved(lines, indices[~np.isin(indices, list(bad))], verdicts)
 
-    def _halved(self, indices: Integers, verdicts: dict[int, Verdict]) -> list[pl.DataFrame]:
+    def _halved(self, lines: Lines, indices: Integers, verdicts: dict[int, Verdict]) -> list[pl.DataFrame]:
         """Frames of lines that the judge has passed; one that Polars still refuses is found by halving."""
         try:
-            return [self._frame(indices)]
+            return [self._frame(lines, indices)]
         except _Refused as error:
             if len(indices) == 1:
                 verdicts[int(indices[0])] = _polars_verdict(str(error))
                 return []
         middle = len(indices) // 2
-        return self._halved(indices[:middle], verdicts) + self._halved(indices[middle:], verdicts)
+        halves = indices[:middle], indices[middle:]
+        return [frame for half in halves for frame in self._halved(lines, half, verdicts)]
 
-    def _frame(self, indices: Integers) -> pl.DataFrame:
+    def _frame(self, lines: Lines, indices: Integers) -> pl.DataFrame:
         if len(indices) == 0:
-            return pl.DataFrame(schema={**self.schema, POSITION: pl.Int64()})
-        lines = self.lines if len(indices) == len(self.lines) else self.lines.take(indices)
+            return pl.DataFrame(schema={**self._schema, POSITION: pl.Int64()})
+        chosen = lines if len(indices) == len(lines) else lines.take(indices)
         try:
-            frame = pl.read_ndjson(BytesIO(lines.text()), schema=self.schema)
+            frame = pl.read_ndjson(BytesIO(chosen.text()), schema=self._schema)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             raise _Refused(str(error)) from error
-        if frame.height != len(lines):
-            raise _Refused(f"{frame.height} values in {len(lines)} lines")
-        return frame.with_columns(pl.Series(POSITION, lines.positions))
+        if frame.height != len(chosen):
+            raise _Refused(f"{frame.height} values in {len(chosen)} lines")
+        return frame.with_columns(pl.Series(POSITION, chosen.positions))
 
 
 def _json_shape(depth: int) -> str:
@@ -190,26 +176,26 @@ def read_type(declared: pl.DataType) -> pl.DataType:
     >>> read_type(pl.List(pl.Date()))
     List(String)
     """
-    match declared:
-        case pl.Int8() | pl.Int16() | pl.Int32():
-            return pl.Int64()
-        case pl.Float32():
-            return pl.Float64()
-        case pl.Decimal() | pl.Binary() | pl.Date() | pl.Datetime():
-            return pl.String()
-        case pl.List():
-            return pl.List(read_type(inner_type(declared)))
-        case pl.Struct():
-            return pl.Struct({name: read_type(kind) for name, kind in field_types(declared).items()})
-        case _:
-            return declared
+
+    def plain(kind: pl.DataType) -> pl.DataType:
+        match kind:
+            case pl.Int8() | pl.Int16() | pl.Int32():
+                return pl.Int64()
+            case pl.Float32():
+                return pl.Float64()
+            case pl.Decimal() | pl.Binary() | pl.Date() | pl.Datetime():
+                return pl.String()
+            case _:
+                return kind
+
+    return with_plain_types(declared, plain)
 
 
 def _polars_verdict(message: str) -> Verdict:
     first_line = message.splitlines()[0]
     if "InvalidNumber" in first_line:
-        return OUT_OF_RANGE, first_line
-    return (NOT_JSON if "error parsing line" in first_line else WRONG_TYPE), first_line
+        return "OUT_OF_RANGE", first_line
+    return ("NOT_JSON" if "error parsing line" in first_line else "WRONG_TYPE"), first_line
 
 
 def _has_decimals(columns: Columns) -> bool:
@@ -239,17 +225,17 @@ class Judge:
     def verdict(self, line: bytes) -> Verdict | None:
         """None for a good line, else reason and detail."""
         if b"\\u" in line and (half := next((found[1] for found in _HALF_PAIR.finditer(line) if found[1]), None)):
-            return NOT_UTF8, f"escape {half.decode()} is half of a surrogate pair"
+            return "NOT_UTF8", f"escape {half.decode()} is half of a surrogate pair"
+        if (broken := not_utf8(line)) is not None:
+            return broken
         try:
             value = self.decoder.decode(line.decode())
-        except UnicodeDecodeError as error:
-            return NOT_UTF8, f"byte 0x{line[error.start]:02x} at offset {error.start} is not UTF-8"
         except json.JSONDecodeError as error:
-            return NOT_JSON, f"{error.msg} at character {error.pos + 1}"
+            return "NOT_JSON", f"{error.msg} at character {error.pos + 1}"
         except (ValueError, RecursionError):  # a number or a nesting beyond Python's limits: Polars decides
             return None
         if not isinstance(value, dict):
-            return NOT_AN_OBJECT, f"found {json.dumps(value, default=str)[:FOUND_CHARACTERS]}"
+            return "NOT_AN_OBJECT", f"found {json.dumps(value, default=str)[:FOUND_CHARACTERS]}"
         return self.check(value)
 
 
@@ -271,7 +257,7 @@ def _fields_check(prefix: str, types: Mapping[str, pl.DataType]) -> Check:
 def _check(path: str, declared: pl.DataType) -> Check | None:
     """The check of one column; None where Polars takes any value."""
 
-    def wrong(value: Any, reason: str = WRONG_TYPE) -> Verdict:
+    def wrong(value: Any, reason: str = "WRONG_TYPE") -> Verdict:
         return reason, mismatch(path, declared, json.dumps(value, default=str, ensure_ascii=False))
 
     match declared:
@@ -280,19 +266,19 @@ def _check(path: str, declared: pl.DataType) -> Check | None:
         case pl.Int8() | pl.Int16() | pl.Int32() | pl.Int64():
             fits = range(-_BIGGEST, _BIGGEST)
             return lambda value: (
-                wrong(value) if type(value) is not int else None if value in fits else wrong(value, OUT_OF_RANGE)
+                wrong(value) if type(value) is not int else None if value in fits else wrong(value, "OUT_OF_RANGE")
             )
         case pl.Float32() | pl.Float64():
             return lambda value: (
                 wrong(value)
                 if type(value) not in (float, int, Decimal)
-                else wrong(value, OUT_OF_RANGE)
+                else wrong(value, "OUT_OF_RANGE")
                 if value in (inf, -inf)
                 else None
             )
         case pl.Decimal():
             return lambda value: (
-                wrong(value, OUT_OF_RANGE)
+                wrong(value, "OUT_OF_RANGE")
                 if type(value) is Decimal and len(value.as_tuple().digits) > _EXACT_DIGITS
                 else None
             )

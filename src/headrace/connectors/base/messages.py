@@ -16,9 +16,6 @@ from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.csv_lines import CsvLines
 from headrace.connectors.base.decoding import (
     DEAD_SCHEMA,
-    NO_VALUE,
-    NOT_AVRO,
-    NOT_CSV,
     POSITION,
     RAW_BYTES,
     Columns,
@@ -114,7 +111,7 @@ class Payloads:
     @property
     def dead(self) -> pl.DataFrame:
         """Dead rows for the messages without a payload."""
-        rows = [(position, NO_VALUE, "the message has no value", b"") for position in self.missing.tolist()]
+        rows = [(position, "NO_VALUE", "the message has no value", b"") for position in self.missing.tolist()]
         return pl.DataFrame(rows, schema=DEAD_SCHEMA, orient="row")
 
 
@@ -216,7 +213,7 @@ class CsvMessages:
         broken = np.fromiter((b"\n" in record for record in records), np.bool_, len(records))
         if broken.any():
             bad = np.flatnonzero(broken).tolist()
-            letters = [(int(where[i]), NOT_CSV, "the record has a line break", records[i][:RAW_BYTES]) for i in bad]
+            letters = [(int(where[i]), "NOT_CSV", "the record has a line break", records[i][:RAW_BYTES]) for i in bad]
             dead = [pl.DataFrame(letters, schema=DEAD_SCHEMA, orient="row")]
             records = [record for record, out in zip(records, broken.tolist(), strict=True) if not out]
             where = where[~broken]
@@ -254,7 +251,7 @@ class AvroMessages:
             try:
                 record = self._record(payload, parsed)
             except (Exception, pl.exceptions.PanicException) as problem:  # strange bytes lead to any of them
-                dead.append((position, NOT_AVRO, str(problem) or type(problem).__name__, payload[:RAW_BYTES]))
+                dead.append((position, "NOT_AVRO", str(problem) or type(problem).__name__, payload[:RAW_BYTES]))
             else:
                 records.append(record)
                 where.append(position)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
@@ -79,6 +78,8 @@ class Sink(Protocol):
     True
     """
 
+    __slots__ = ()
+
     @property
     def guarantee(self) -> Guarantee:
         """What the sink guarantees when a batch is written again after a crash."""
@@ -87,15 +88,10 @@ class Sink(Protocol):
         """Write a batch by running the frame exactly once, and store a mark with its rows."""
 
 
-class DriverSink(ABC):
+class DriverSink(Sink):
     """A sink of Headrace that the driver writes to, with the defaults for what it need not declare."""
 
     __slots__ = ()
-
-    @property
-    @abstractmethod
-    def guarantee(self) -> Guarantee:
-        """What the sink guarantees when a batch is written again after a crash."""
 
     @property
     def why(self) -> str | None:
@@ -107,12 +103,8 @@ class DriverSink(ABC):
         """What the sink does with changes."""
         return "log"
 
-    def prepare(self, frame: DataFrame) -> None:  # noqa: B027 - most sinks have nothing to prepare
+    def prepare(self, frame: DataFrame) -> None:
         """Before the first batch: fail if rows with the frame's columns cannot be written."""
-
-    @abstractmethod
-    def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
-        """Write a batch by running the frame exactly once, and store a mark with its rows."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -123,11 +115,9 @@ class UserSink(DriverSink):
 
     @property
     def guarantee(self) -> Guarantee:
-        """As the user's class says."""
         return self.sink.guarantee
 
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
-        """As the user's class does it."""
         return self.sink.write(frame, batch)
 
     def __repr__(self) -> str:
@@ -146,7 +136,6 @@ class WriterBatch:
 
     @property
     def writer(self) -> str:
-        """The writer's name."""
         return writer_name(self.batch.id, self.batch.output, self.number)
 
 

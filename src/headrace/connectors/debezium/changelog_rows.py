@@ -9,7 +9,7 @@ import polars as pl
 
 from headrace.changelog import CHANGE, DELETE, INSERT, UNCHANGED, UPDATE_AFTER, UPDATE_BEFORE, OnTruncate, sortable
 from headrace.changelog import POSITION as PLACE
-from headrace.connectors.base.decoding import NOT_A_CHANGE, POSITION, TABLE_TRUNCATED
+from headrace.connectors.base.decoding import POSITION
 from headrace.errors import HeadraceError
 
 _SOURCE_FIELDS = "connector ts_ms lsn sequence file pos row commit_lsn change_lsn event_serial_no ord"
@@ -36,7 +36,7 @@ def refused_events(events: pl.DataFrame, on_truncate: OnTruncate) -> tuple[pl.Da
     upsert, delete, truncate = _op.is_in(_UPSERTS), _op == _DELETE, _op == _TRUNCATE
     lacks_row = upsert & pl.col("after").is_null() | delete & pl.col("before").is_null()
     bad_change = lacks_row | ~(upsert | delete).fill_null(False)
-    reason = pl.when(truncate).then(pl.lit(TABLE_TRUNCATED)).when(bad_change).then(pl.lit(NOT_A_CHANGE))
+    reason = pl.when(truncate).then(pl.lit("TABLE_TRUNCATED")).when(bad_change).then(pl.lit("NOT_A_CHANGE"))
     detail = (
         pl.when(truncate)
         .then(pl.lit("the table was truncated"))
@@ -48,10 +48,10 @@ def refused_events(events: pl.DataFrame, on_truncate: OnTruncate) -> tuple[pl.Da
     )
     judged = events.with_columns(reason.alias("reason"))
     bad = judged.filter(pl.col("reason").is_not_null())
-    truncated = bad.filter(pl.col("reason") == TABLE_TRUNCATED)
+    truncated = bad.filter(pl.col("reason") == "TABLE_TRUNCATED")
     if on_truncate == "stop" and not truncated.is_empty():
         raise HeadraceError(
-            TABLE_TRUNCATED,
+            "TABLE_TRUNCATED",
             f"the table was truncated at {truncated[PLACE][0]}, which a changelog cannot express. Empty what was made "
             "from the table, then continue with on_truncate='dead_letter'.",
         )

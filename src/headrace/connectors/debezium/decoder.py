@@ -12,11 +12,9 @@ from headrace.changelog import COMMITTED_AT, DATABASE_CHANGELOG, TRANSACTION, so
 from headrace.changelog import POSITION as PLACE
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.decoding import (
-    NOT_UTF8,
     POSITION,
     PROBLEM_SCHEMA,
     RAW_BYTES,
-    TOO_LARGE,
     Columns,
     Decoded,
     unreadable,
@@ -204,14 +202,14 @@ def _texts(payloads: Sequence[bytes | None], positions: Integers) -> tuple[pl.Se
     given = pl.Series(payloads, dtype=pl.Binary)
     where = pl.Series("position", positions, dtype=pl.Int64)
     too_long = (given.bin.size() > MAX_ROW_BYTES).fill_null(False)
-    problems = [_problems(where.filter(too_long), TOO_LARGE, f"the message is longer than {MAX_ROW_BYTES} bytes")]
+    problems = [_problems(where.filter(too_long), "TOO_LARGE", f"the message is longer than {MAX_ROW_BYTES} bytes")]
     try:
         text = given.cast(pl.String)
     except pl.exceptions.PolarsError:
         replaced = (None if payload is None else payload.decode(errors="replace") for payload in payloads)
         text = pl.Series(list(replaced), dtype=pl.String)
         changed = ~text.cast(pl.Binary).eq_missing(given)
-        problems.append(_problems(where.filter(changed), NOT_UTF8, "the message holds bytes that are not UTF-8"))
+        problems.append(_problems(where.filter(changed), "NOT_UTF8", "the message holds bytes that are not UTF-8"))
     return text, pl.concat(problems)
 
 

@@ -17,9 +17,7 @@ import pyarrow.parquet as pq
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.csv_lines import CsvLines
 from headrace.connectors.base.decoding import (
-    MISSING_VALUE,
     POSITION,
-    WRONG_TYPE,
     Columns,
     Decoded,
     Decoder,
@@ -167,6 +165,6 @@ class ParquetFiles:
         if problems.height == 0:
             return Decoded(rows)
         broken = frame[(problems["position"] - first).to_list()].select(self.columns.names)
-        missing = pl.col("reason") == MISSING_VALUE
-        reason = pl.when(missing).then("reason").otherwise(pl.lit(WRONG_TYPE)).alias("reason")
+        missing = pl.col("reason") == "MISSING_VALUE"
+        reason = pl.when(missing).then("reason").otherwise(pl.lit("WRONG_TYPE")).alias("reason")
         return Decoded(rows, problems.with_columns(reason, as_json(broken)))

@@ -15,11 +15,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from headrace.changelog import CHANGE, COMMITTED_AT, DATABASE_CHANGELOG, POSITION, TRANSACTION, UNCHANGED, OnTruncate
 from headrace.connectors.base.decoding import (
-    COLUMN_ADDED,
     DEAD_SCHEMA,
     FOUND_CHARACTERS,
-    TABLE_TRUNCATED,
-    WRONG_TYPE,
     Decoded,
     as_json,
     mismatch,
@@ -47,23 +44,19 @@ class ChangeLogSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """One row for each range of entries."""
         return "first BIGINT, until BIGINT"
 
     def streamReader(self, schema: Any) -> ChangeLogStream:  # noqa: N802
-        return ChangeLogStream(
-            self.options["source"], self.options["table"], Path(self.options["folder"]), Path(self.options["caps"])
-        )
+        given = self.options
+        return ChangeLogStream(given["source"], given["table"], Path(given["folder"]), Path(given["caps"]))
 
 
 class ChangeLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Decides how far each batch reads; Spark logs that offset before the batch runs."""
 
     def __init__(self, source: str, table: str, folder: Path, caps: Path) -> None:
-        self._source = source
-        self._table = table
-        self._folder = folder
-        self._caps = caps
+        self._source, self._table = source, table
+        self._folder, self._caps = folder, caps
         self._target: int | None = None
 
     @property
@@ -96,11 +89,9 @@ class ChangeLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(0)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Read what is there now and no more."""
         self._target = self._log.next()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """How far the next batch reads."""
         log, first = self._log, int(start["entry"])
         until = self._target if self._target is not None else log.next()
         failure = read_failure(self._folder)
@@ -120,15 +111,13 @@ class ChangeLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Ranges of entries in order, each with enough rows for a task."""
-        log, ranges = self._log, []
-        first, rows = int(start["entry"]), 0
-        for number in range(first, int(end["entry"])):
+        log, first, last = self._log, int(start["entry"]), int(end["entry"]) - 1
+        ranges, rows = [], 0
+        for number in range(first, last + 1):
             rows += self._entry(log, number).rows_of(self._table)
-            if rows >= ROWS_PER_TASK:
+            if rows >= ROWS_PER_TASK or number == last:
                 ranges.append(InputPartition((first, number + 1)))
                 first, rows = number + 1, 0
-        if first < int(end["entry"]):
-            ranges.append(InputPartition((first, int(end["entry"]))))
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
@@ -169,20 +158,30 @@ class ChangeLogReader:
         added = sorted(set(entry.altered.get(self.table, ())) - then.keys())
         if added:
             detail = f"table {self.table} now has a column {', '.join(added)}, which is not read. {START_OVER}"
-            yield self._note(behind, COLUMN_ADDED, detail)
+            yield self._note(behind, "COLUMN_ADDED", detail)
             behind += 1
         if self.table in entry.truncated:
-            yield self._truncated(behind, entry.truncated[self.table])
+            emptied = f"table {self.table} was emptied with TRUNCATE at {entry.truncated[self.table]}"
+            if self.on_truncate == "stop":
+                raise HeadraceError(
+                    "TABLE_TRUNCATED",
+                    f"{emptied}, which does not name the removed rows, so results made from them can no longer be "
+                    "corrected. Start with a new checkpoint, or use on_truncate='dead_letter', which keeps the rows.",
+                )
+            yield self._note(behind, "TABLE_TRUNCATED", f"{emptied}; rows are kept")
 
     def _rows(self, texts: pl.DataFrame, file: LogFile, first: int) -> Decoded:
         places = {column.name: str(number) for number, column in enumerate(file.columns)}
         positions = pl.Series(ROW, np.arange(first, first + texts.height, dtype=np.int64))
+        # The declared columns among those that were not sent.
+        declared = pl.lit(pl.Series([list(self.columns)], dtype=pl.List(pl.String)))
+        unchanged = pl.col(UNSENT).list.set_intersection(declared)
         head = texts.select(
             pl.col(KIND).alias(CHANGE),
             pl.col(PLACE).alias(POSITION),
             pl.col(COMMITTED_AT).cast(MOMENT),
             pl.col(TRANSACTION).cast(pl.String),
-            self._unchanged(texts[UNSENT]),
+            pl.when(unchanged.list.len() > 0).then(unchanged).alias(UNCHANGED),
         )
         values, details = [], []
         for name, kind in self.columns.items():
@@ -195,50 +194,28 @@ class ChangeLogReader:
             values.append(value)
         rows = pl.DataFrame(values).hstack(head).with_columns(positions)
         if not details:
-            return Decoded(rows, pl.DataFrame(schema=DEAD_SCHEMA))
-        problems = rows.select(pl.coalesce(details).alias("detail")).to_series()
+            return Decoded(rows)
+        problems = rows.select(pl.coalesce(details)).to_series()
         broken = problems.is_not_null()
         raw = texts.rename({place: name for name, place in places.items()}).filter(broken)
         dead = {
             "position": positions.filter(broken),
-            "reason": [WRONG_TYPE] * raw.height,
+            "reason": ["WRONG_TYPE"] * raw.height,
             "detail": problems.filter(broken),
             "raw": as_json(raw),
         }
         return Decoded(rows.filter(~broken), pl.DataFrame(dead, schema=DEAD_SCHEMA))
 
-    def _unchanged(self, unsent: pl.Series) -> pl.Series:
-        """The declared columns among those that were not sent."""
-        if unsent.null_count() == unsent.len():
-            return unsent.alias(UNCHANGED)
-        declared = pl.Series([list(self.columns)], dtype=pl.List(pl.String))
-        known = unsent.to_frame().select(pl.col(UNSENT).list.set_intersection(pl.lit(declared)).alias(UNCHANGED))
-        return known.select(pl.when(pl.col(UNCHANGED).list.len() > 0).then(UNCHANGED)).to_series()
-
     def _check_columns(self, file: LogFile, then: Mapping[str, SourceColumn]) -> None:
         now = {column.name: column for column in file.columns}
         for name, kind in self.columns.items():
             if name not in now:
-                raise HeadraceError(
-                    SCHEMA_CHANGED, f"table {self.table}: column {name!r} was removed or renamed. {START_OVER}"
-                )
-            if now[name].is_other(then[name], kind):
-                raise HeadraceError(
-                    SCHEMA_CHANGED,
-                    f"table {self.table}: column {name!r} is no longer {then[name].shown}, for which it was declared. "
-                    + START_OVER,
-                )
-
-    def _truncated(self, place: int, position: str) -> Decoded:
-        if self.on_truncate == "stop":
-            raise HeadraceError(
-                TABLE_TRUNCATED,
-                f"table {self.table} was emptied with TRUNCATE at {position}, which does not name the removed rows, so "
-                "results made from them can no longer be corrected. Start with a new checkpoint, or use "
-                "on_truncate='dead_letter', which keeps the rows.",
-            )
-        detail = f"table {self.table} was emptied with TRUNCATE at {position}; rows are kept"
-        return self._note(place, TABLE_TRUNCATED, detail)
+                change = "was removed or renamed"
+            elif now[name].is_other(then[name], kind):
+                change = f"is no longer {then[name].shown}, for which it was declared"
+            else:
+                continue
+            raise HeadraceError(SCHEMA_CHANGED, f"table {self.table}: column {name!r} {change}. {START_OVER}")
 
     def _note(self, place: int, reason: str, detail: str) -> Decoded:
         """A dead letter that concerns no single row."""
