@@ -80,7 +80,7 @@ class BroadcastJoin(Step):
 
     @property
     def _identity(self) -> Mapping[str, object]:
-        return {"on": [list(pair) for pair in self.on.pairs]}
+        return {"on": self.on.identity}
 
     @property
     def state_description(self) -> str:

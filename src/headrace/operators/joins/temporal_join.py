@@ -97,8 +97,7 @@ class TemporalJoin(Step):
 
     @property
     def _identity(self) -> Mapping[str, object]:
-        pairs = [list(pair) for pair in self.on.pairs]
-        return {"on": pairs, "as_of": self.as_of, "corrects": self.retracts}
+        return {"on": self.on.identity, "as_of": self.as_of, "corrects": self.retracts}
 
     @property
     def retention(self) -> int:

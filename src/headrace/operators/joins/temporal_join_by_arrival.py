@@ -18,8 +18,9 @@ from headrace.operators.joins.temporal_join_operator import (
     VERSION,
     VERSION_POSITION,
     TemporalJoinOperator,
+    fill_unsent,
+    upserts,
 )
-from headrace.operators.joins.versioned_table import fill_unsent, upserts
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, in_order_of_arrival, next_arrival, with_key_numbers
 from headrace.wheel.operator import Applied, Combined, Due
 

@@ -5,28 +5,100 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import polars as pl
 
 from headrace.changelog import CHANGE, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.operators.joins.matching import BoolArray, Int64Array
+from headrace.event_time.strategy import END
+from headrace.operators.joins.matching import BoolArray, Int64Array, KeyedTimes, match_ranges
 from headrace.operators.joins.temporal_join_operator import (
     KIND,
     ROW,
     TIME,
     TOMBSTONE,
+    VERSION,
     VERSION_POSITION,
     TemporalJoinOperator,
     earlier,
+    fill_unsent,
+    upserts,
 )
-from headrace.operators.joins.versioned_table import VersionedTable, fill_unsent, keyed_times, upserts
-from headrace.operators.rows import ARRIVAL, MAX_CHUNKS, ROW_NUMBER, in_order_of_arrival, next_arrival, with_key_numbers
+from headrace.operators.rows import (
+    ARRIVAL,
+    KEY_NUMBER,
+    MAX_CHUNKS,
+    ROW_NUMBER,
+    in_order_of_arrival,
+    next_arrival,
+    with_key_numbers,
+)
 from headrace.reports import WaitingRows
 from headrace.wheel.operator import Applied, Combined, Due
 
 _IS_ROW = pl.col(KIND) == ROW
 _ORDER, _BEFORE, _NOW = "__order", "__before", "__now"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedTable:
+    """Versions by key, then time; at the same time by position, then arrival."""
+
+    row_numbers: Int64Array
+    keyed_times: KeyedTimes
+    valid: BoolArray
+    """False for a tombstone."""
+    duplicates: Int64Array
+    """The row numbers of changes that were there already."""
+
+    @classmethod
+    def of(cls, versions: pl.DataFrame) -> VersionedTable:
+        """Order versions that have row numbers and key numbers and are in the order of arrival."""
+        keys = versions[KEY_NUMBER].to_numpy().astype(np.int64)
+        times, kinds = versions[TIME].to_numpy(), versions[KIND].to_numpy()
+        order = np.lexsort((times, keys))
+        repeated = np.zeros(len(order), dtype=np.bool_)
+        if VERSION_POSITION in versions.columns:
+            # Changes without a position are only ordered by their arrival, so none is a duplicate.
+            position = versions[VERSION_POSITION].rank("dense").fill_null(0).to_numpy()
+            rank = np.where(position > 0, kinds, 0)
+            order = np.lexsort((rank, position, times, keys))
+            same = [each[order][1:] == each[order][:-1] for each in (keys, times, position, rank)]
+            repeated[1:] = np.logical_and.reduce([*same, position[order][1:] > 0])
+        numbers = versions[ROW_NUMBER].to_numpy().astype(np.int64)
+        chosen = order[~repeated]
+        keyed_times = KeyedTimes(keys[chosen], times[chosen])
+        return cls(numbers[chosen], keyed_times, kinds[chosen] == VERSION, numbers[order[repeated]])
+
+    @property
+    def valid_until(self) -> Int64Array:
+        """The time of the next version of the key; the end of time for the last."""
+        times = np.full(len(self.row_numbers), END, dtype=np.int64)
+        same = self.keyed_times.keys[1:] == self.keyed_times.keys[:-1]
+        times[:-1][same] = self.keyed_times.times[1:][same]
+        return times
+
+    def as_of(self, rows: KeyedTimes, ttl: int | None) -> pl.Series:
+        """The row number of the version that is valid at each row's time; null without one."""
+        matches = np.full(len(rows.keys), -1, dtype=np.int64)
+        if len(matches) and len(self.row_numbers):
+            earliest = min(int(self.keyed_times.times.min()) - int(rows.times.max()), 0)
+            found = match_ranges(rows, self.keyed_times, earliest, 0).one("last")
+            some = found >= 0
+            some[some] = self.valid[found[some]]
+            if ttl is not None:
+                some[some] = rows.times[some] - self.keyed_times.times[found[some]] < ttl
+            matches[some] = self.row_numbers[found[some]]
+        numbers = pl.Series(matches)
+        return numbers.set(numbers < 0, None)
+
+
+def keyed_times(rows: pl.DataFrame) -> KeyedTimes:
+    """The key numbers and times of rows."""
+    return KeyedTimes(rows[KEY_NUMBER].to_numpy().astype(np.int64), rows[TIME].to_numpy())
+
+
 _Snapshot = tuple[pl.DataFrame, VersionedTable]
 """The rows of a key group, and the versions among them in order."""
 

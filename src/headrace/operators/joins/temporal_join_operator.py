@@ -1,4 +1,4 @@
-"""What both temporal joins share at run time: the state layout of rows and versions, and the input of versions."""
+"""What both temporal joins share: the state layout of rows and versions, the input of versions, unsent values."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import polars as pl
 
 from headrace.changelog import CHANGE, CHANGES, POSITION, UNCHANGED, is_setting
@@ -13,7 +14,8 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.operators.joins.join_columns import InnerOrLeft, JoinedColumns, JoinKey, joined_columns
-from headrace.operators.rows import ARRIVAL, Rows, failed_rows, has_closed
+from headrace.operators.joins.matching import BoolArray, Int64Array
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, Rows, failed_rows, has_closed, with_schema
 from headrace.operators.tables.changelog_input import unknown_change
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined, Uncombined
@@ -22,6 +24,7 @@ TIME, KIND, VERSION_POSITION, UNSENT = "__time", "__kind", "__position", "__unse
 ROW, TOMBSTONE, VERSION = 0, 1, 2
 """The kinds of state rows. Of two changes at one position the tombstone comes first."""
 OF_ROW, OF_VERSION = "__row.", "__version."
+_LIFE = "__life"
 
 
 def earlier(time: int, by: int) -> int:
@@ -100,11 +103,7 @@ class TemporalLayout:
         self, frame: pl.DataFrame, following: int, kind: pl.Expr, time: pl.Expr, columns: Mapping[str, pl.Expr]
     ) -> pl.DataFrame:
         arrival = pl.int_range(following, following + pl.len(), dtype=pl.Int64)
-        known = {ARRIVAL: arrival, TIME: time, KIND: kind, **columns}
-        return frame.select(
-            known[name].alias(name) if name in known else pl.lit(None, dtype).alias(name)
-            for name, dtype in self.state_schema.items()
-        )
+        return with_schema(frame.select(**{ARRIVAL: arrival, TIME: time, KIND: kind, **columns}), self.state_schema)
 
     def joined(self, everything: pl.DataFrame, rows: pl.Series, versions: pl.Series) -> pl.DataFrame:
         """Joined rows by the row numbers of rows and versions; null stands for no version."""
@@ -194,3 +193,55 @@ class TemporalJoinOperator(Uncombined):
         accepted = on_time.drop_nulls(self.key) if self.how == "inner" else on_time
         partials = canonical(accepted, self.key).select(self.partial_schema.keys())
         return Combined(partials, late, accepted.height, dropped=on_time.height - accepted.height)
+
+
+def fill_unsent(
+    everything: pl.DataFrame, versions: Int64Array, keys: Int64Array, *, known: int
+) -> tuple[pl.DataFrame, BoolArray]:
+    """Give versions the values that were not sent because they stayed the same, and tell which rows that altered.
+
+    ``versions`` are the row numbers of the versions in order, ``keys`` the numbers of their keys. The first ``known``
+    rows were filled before: they keep their values unless a version before them now has others. A tombstone ends a
+    key's life, and values are not carried beyond it, except from the old row of an update to the new one.
+
+    >>> stored = {"__time": [1, 2], "__kind": [2, 2], "__unsent": [None, ["text"]], "__version.text": ["long", None]}
+    >>> rows, _ = fill_unsent(pl.DataFrame(stored), np.array([0, 1]), np.array([7, 7]), known=0)
+    >>> rows["__version.text"].to_list()
+    ['long', 'long']
+    """
+    altered = np.zeros(everything.height, dtype=np.bool_)
+    unsent = everything[UNSENT].gather(versions) if UNSENT in everything.columns else pl.Series([], dtype=pl.Null)
+    if unsent.null_count() == unsent.len():
+        return everything, altered
+    moment = VERSION_POSITION if VERSION_POSITION in everything.columns else TIME
+    ordered = everything.select(pl.col(UNSENT, KIND, moment).gather(versions))
+    ordered = ordered.with_columns(pl.Series(KEY_NUMBER, keys), pl.Series(ROW_NUMBER, versions))
+    # A life of a key ends with a tombstone, except with that of an update, at whose moment the new row comes.
+    is_other = (pl.col(moment) != pl.col(moment).shift()).fill_null(True)
+    begins = ((pl.col(KIND).shift() == TOMBSTONE) & is_other).fill_null(False)
+    ordered = ordered.with_columns(begins.cum_sum().over(KEY_NUMBER).alias(_LIFE))
+    for name in unsent.drop_nulls().explode().drop_nulls().unique():
+        column = f"{OF_VERSION}{name}"
+        if column not in everything.columns:
+            continue
+        sent = ~pl.col(UNSENT).list.contains(name).fill_null(False)
+        filled_before = pl.when(pl.col(_LIFE) == 0).then(_last_in_life(sent | (pl.col(ROW_NUMBER) < known)))
+        found = ordered.select(pl.coalesce(_last_in_life(sent), filled_before, -1)).to_series()
+        sources = np.arange(everything.height)
+        sources[versions] = found.to_numpy()
+        values = everything[column].gather(pl.Series(sources).set(pl.Series(sources < 0), None))
+        altered |= values.ne_missing(everything[column]).to_numpy()
+        everything = everything.with_columns(values)
+    return everything, altered
+
+
+def upserts(everything: pl.DataFrame, altered: BoolArray, expired: BoolArray, *, known: int) -> pl.DataFrame:
+    """The rows to write to the state: new ones, and known ones that were altered."""
+    new = everything[known:].filter(~expired[known:])
+    revised = altered[:known] & ~expired[:known]
+    return pl.concat([everything[:known].filter(revised), new]) if revised.any() else new
+
+
+def _last_in_life(condition: pl.Expr) -> pl.Expr:
+    """The last version of the key's life, up to and including this one, that satisfies a condition."""
+    return pl.when(condition).then(ROW_NUMBER).forward_fill().over(KEY_NUMBER, _LIFE)

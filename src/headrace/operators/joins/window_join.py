@@ -21,7 +21,7 @@ from headrace.operators.joins.matching import AllMatches, CandidateRows, Int64Ar
 from headrace.operators.joins.stream_join import RIGHT, TIME, JoinInput, StreamJoin, StreamJoinOperator, check_choice
 from headrace.operators.rows import ARRIVAL, ROW_NUMBER, has_closed
 from headrace.operators.windows.aggregation import WINDOW
-from headrace.operators.windows.assigners import CumulatingWindows, HoppingWindows, Windows
+from headrace.operators.windows.assigners import Windows
 from headrace.operators.windows.fixed_windows import cumulating, hopping, tumbling
 from headrace.schemas import MOMENT
 from headrace.stability import stable
@@ -56,7 +56,7 @@ def tumbling_window(size: Duration, *, offset: Duration | None = None, time_zone
     hr.tumbling_window('10 minutes')
     """
     step = tumbling("window", size=size, key=None, offset=offset, time_zone=time_zone)
-    arguments = {"size": step.size, "offset": _offset(step.offset), "time_zone": time_zone}
+    arguments = {"size": step.size, "offset": _offset(step.windows.offset), "time_zone": time_zone}
     return WindowShape("tumbling_window", arguments, step.longest, step.windows)
 
 
@@ -67,9 +67,9 @@ def hopping_window(size: Duration, *, every: Duration, offset: Duration | None =
     >>> hopping_window("1 hour", every="10 minutes")
     hr.hopping_window('1 hour', every='10 minutes')
     """
-    step = hopping("window", size=size, every=every, key=None, offset=offset)
-    arguments = {"size": spoken(step.size), "every": spoken(step.every), "offset": _offset(step.offset)}
-    return WindowShape("hopping_window", arguments, step.size, HoppingWindows(step.size, step.every, step.offset))
+    windows = hopping("window", size=size, every=every, key=None, offset=offset).windows
+    arguments = {"size": spoken(windows.size), "every": spoken(windows.every), "offset": _offset(windows.offset)}
+    return WindowShape("hopping_window", arguments, windows.size, windows)
 
 
 @stable
@@ -79,10 +79,9 @@ def cumulating_window(size: Duration, *, step: Duration, offset: Duration | None
     >>> cumulating_window("1 day", step="1 hour")
     hr.cumulating_window('1 day', step='1 hour')
     """
-    grown = cumulating("window", step=step, size=size, key=None, offset=offset)
-    arguments = {"size": spoken(grown.size), "step": spoken(grown.step), "offset": _offset(grown.offset)}
-    windows = CumulatingWindows(grown.step, grown.size, grown.offset)
-    return WindowShape("cumulating_window", arguments, grown.size, windows)
+    windows = cumulating("window", step=step, size=size, key=None, offset=offset).windows
+    arguments = {"size": spoken(windows.size), "step": spoken(windows.step), "offset": _offset(windows.offset)}
+    return WindowShape("cumulating_window", arguments, windows.size, windows)
 
 
 def _offset(offset: int) -> str | None:

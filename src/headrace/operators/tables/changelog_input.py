@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,13 +10,26 @@ from typing import ClassVar
 
 import polars as pl
 
-from headrace.changelog import CHANGE, CHANGELOG, CHANGES, POSITION, UNCHANGED, UPDATE_AFTER, UPDATE_BEFORE, is_setting
+from headrace.changelog import (
+    CHANGE,
+    CHANGELOG,
+    CHANGES,
+    DELETE,
+    INSERT,
+    POSITION,
+    UNCHANGED,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    is_setting,
+    sortable,
+)
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
-from headrace.operators.rows import Rows, failed_rows, join_by_key
+from headrace.operators.rows import MAX_CHUNKS, Rows, failed_rows, join_by_key
 from headrace.operators.step import LateRows, Step
+from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined, Due, Uncombined
 
@@ -167,6 +181,21 @@ def ordered_changes(changes: pl.DataFrame, known: pl.DataFrame, key: Sequence[st
     return OrderedChanges(unique, int(judged["stale"].sum()), duplicates)
 
 
+def view_changes(before: pl.DataFrame, after: pl.DataFrame, key: Sequence[str], bounds: TimeBounds) -> pl.DataFrame:
+    """What a batch changes in a view, all retractions first; a key that has a row before and after is updated."""
+    changes = []
+    for rows, others, update, otherwise in (
+        (before, after, UPDATE_BEFORE, DELETE),
+        (after, before, UPDATE_AFTER, INSERT),
+    ):
+        known = others.select(*key, pl.lit(update).alias(CHANGE)).unique(key)
+        found = join_by_key(rows.select(key), known, key, how="left", nulls_equal=True, maintain_order="left")
+        changes.append(rows.with_columns(found[CHANGE].fill_null(otherwise)))
+    # One position per batch is enough: a row of the view is removed and added at most once in it.
+    position = sortable(pl.lit(bounds.batch)).alias(POSITION)
+    return pl.concat(changes).with_columns(position, pl.col(TIME).cast(MOMENT).alias(CHANGED_AT))
+
+
 @dataclass(frozen=True, slots=True)
 class TombstoneRetention:
     """How long a deleted key is remembered, so that an older change does not bring it back.
@@ -238,7 +267,7 @@ class ChangelogStep(Step):
 
 
 @dataclass(frozen=True)
-class ChangelogOperator:
+class ChangelogOperator(ABC):
     """What operators over changelogs share: changes are not combined, none is late, and tombstones expire."""
 
     name: str
@@ -246,6 +275,11 @@ class ChangelogOperator:
     """The input, the left one of two."""
     tombstones: TombstoneRetention
     side_schemas: ClassVar[dict[str, dict[str, pl.DataType]]] = {}
+
+    @property
+    @abstractmethod
+    def identity(self) -> tuple[str, ...]:
+        """The columns that identify one row of state."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -263,3 +297,14 @@ class ChangelogOperator:
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         return self.tombstones.due(state)
+
+    def retained(
+        self, rest: pl.DataFrame, changed: pl.DataFrame, over: pl.Expr
+    ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+        """The state without rows that are over, the changed rows that stay, and the identities that are gone."""
+        kept = pl.concat([rest, changed])
+        gone = kept.select(over).to_series()
+        removed = kept.filter(gone).select(self.identity)
+        if gone.any():
+            kept = kept.filter(~gone)
+        return kept.rechunk() if kept.n_chunks() > MAX_CHUNKS else kept, changed.filter(~over), removed

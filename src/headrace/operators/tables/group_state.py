@@ -9,7 +9,7 @@ from functools import cached_property
 import polars as pl
 
 from headrace.expressions.aggregates.sums import Average, Sum
-from headrace.operators.rows import KEY_NUMBER
+from headrace.operators.rows import KEY_NUMBER, with_schema
 from headrace.operators.tables.changelog_input import LAST_CHANGE
 from headrace.operators.tables.retractable_aggregates import (
     CHANGED,
@@ -18,8 +18,7 @@ from headrace.operators.tables.retractable_aggregates import (
     RunningTotal,
     ValueCounts,
     needs_value_counts,
-    result_of,
-    running_totals,
+    running_total,
     value_counts,
 )
 from headrace.operators.windows.aggregation import Aggregation
@@ -40,13 +39,12 @@ class GroupState:
 
     @cached_property
     def running_totals(self) -> tuple[RunningTotal, ...]:
-        plain = [each for each in self.aggregation.aggregates if not needs_value_counts(each)]
-        return tuple(total for each in plain for total in running_totals(each, self.aggregation.schema))
+        plain = (each for each in self.aggregation.aggregates if not needs_value_counts(each))
+        return tuple(running_total(each, self.aggregation.schema) for each in plain)
 
     @cached_property
     def value_counts(self) -> tuple[ValueCounts, ...]:
-        counted = [each for each in self.aggregation.aggregates if needs_value_counts(each)]
-        return value_counts(counted, self.aggregation.schema)
+        return value_counts(self.aggregation.aggregates, self.aggregation.schema)
 
     @cached_property
     def parts(self) -> dict[str, pl.DataType]:
@@ -89,10 +87,7 @@ class GroupState:
 
     def state_rows(self, kind: int, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows as state rows of a kind, with nulls in the columns that they lack."""
-        known = rows.select(name for name in rows.columns if name in self.schema)
-        absent = {name: dtype for name, dtype in self.schema.items() if name not in known.columns and name != KIND}
-        nulls = [pl.lit(None, dtype).alias(name) for name, dtype in absent.items()]
-        return known.with_columns(pl.lit(kind, pl.Int8).alias(KIND), *nulls).select(self.schema.keys())
+        return with_schema(rows.with_columns(pl.lit(kind, pl.Int8).alias(KIND)), self.schema)
 
     def totals(
         self, keys: pl.DataFrame, touched: pl.DataFrame, rows: pl.DataFrame
@@ -116,11 +111,6 @@ class GroupState:
         """The results of groups, after a check that every sum and average fits its type."""
         sums = tuple(each for each in self.aggregation.aggregates if isinstance(each.function, Sum | Average))
         replace(self.aggregation, aggregates=sums).result(totals)
-        counted = {each.name: counts for counts in self.value_counts for each in counts.aggregates}
-        results = {
-            each.name: counted[each.name].result(each)
-            if each.name in counted
-            else result_of(each, self.aggregation.schema)
-            for each in self.aggregation.aggregates
-        }
+        results = {total.aggregate.name: total.result for total in self.running_totals}
+        results |= {each.name: counts.result(each) for counts in self.value_counts for each in counts.aggregates}
         return [result.alias(f"__result.{name}") for name, result in results.items()]

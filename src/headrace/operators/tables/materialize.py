@@ -149,13 +149,8 @@ class MaterializeOperator(ChangelogOperator):
             last, unknown = fill_unchanged(ordered.changes, known, key=key, columns=list(self._values))
             counters["unknown_values"] = unknown
         rest = state.join(last, on=key, how="anti", nulls_equal=True) if last.height else state
-        upserts = last.select(self.state_schema.keys())
-        kept = pl.concat([rest, upserts])
-        expired = kept.select(self.tombstones.expired(bounds)).to_series()
         return Applied(
-            kept.filter(~expired) if expired.any() else kept,
-            upserts.filter(~self.tombstones.expired(bounds)),
-            kept.filter(expired).select(self.identity),
+            *self.retained(rest, last.select(self.state_schema.keys()), self.tombstones.expired(bounds)),
             self._output(known, last),
             dropped=ordered.dropped,
             counters=counters,

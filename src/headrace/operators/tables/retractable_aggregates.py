@@ -6,9 +6,8 @@ Counts, sums and averages keep running totals. Minimum, maximum and distinct cou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import polars as pl
@@ -33,38 +32,44 @@ RETRACTABLE = "count(*), count(x), count(DISTINCT x), sum, avg, min and max"
 _WHOLE = pl.Decimal(38, 0)
 
 
-class RunningTotal(Protocol):
-    """The numbers that a group keeps for one aggregate."""
-
-    @property
-    def parts(self) -> Mapping[str, pl.DataType]:
-        """The state columns."""
-
-    def total(self, stored: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-        """The stored numbers of each group with weighted rows added: one row per group."""
-
-
 @dataclass(frozen=True)
 class ExactTotal:
-    """Counts, and sums of integers and decimals."""
+    """The numbers that a group keeps for a count, or for a sum or average of integers or decimals."""
 
     aggregate: Aggregate
     schema: Schema
 
     @cached_property
+    def _counted(self) -> tuple[Aggregate, ...]:
+        function, name = self.aggregate.function, f"{self.aggregate.name}.values"
+        # A sum without values is null; only the number of values tells it from a sum that is zero.
+        values = (replace(self.aggregate, name=name, function=Count(each)) for each in function.arguments)
+        return (self.aggregate, *values) if isinstance(function, Sum) else (self.aggregate,)
+
+    @cached_property
     def parts(self) -> dict[str, pl.DataType]:
-        """Whole numbers; decimals are counted in units of their last digit."""
-        types = self.aggregate.state_types(self.schema)
+        """The state columns, whole numbers; decimals are counted in units of their last digit."""
+        types = {name: dtype for each in self._counted for name, dtype in each.state_types(self.schema).items()}
         return {name: _WHOLE if isinstance(dtype, pl.Decimal) else dtype for name, dtype in types.items()}
 
     def total(self, stored: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-        partial = self.aggregate.partial(self.schema, pl.lit(0))
+        """The stored numbers of each group with weighted rows added: one row per group."""
+        partial = {name: part for each in self._counted for name, part in each.partial(self.schema, pl.lit(0)).items()}
         signed = [stored.select(KEY_NUMBER, *(_integer(name) for name in self.parts))]
         for weight in (1, -1):
             given = rows.filter(pl.col(WEIGHT) == weight).group_by(KEY_NUMBER).agg(**partial)
             signed.append(given.select(KEY_NUMBER, *(_integer(name) * weight for name in self.parts)))
         totals = pl.concat(signed).group_by(KEY_NUMBER).agg(pl.col(name).sum() for name in self.parts)
         return totals.with_columns(pl.col(name).cast(dtype) for name, dtype in self.parts.items())
+
+    @property
+    def result(self) -> pl.Expr:
+        """The aggregate's value, from the state columns."""
+        result = self.aggregate.result(self.schema)
+        if isinstance(self.aggregate.function, Count):
+            return result
+        *_, values = self.parts  # the last part of sums and averages is the number of values
+        return pl.when(pl.col(values) > 0).then(result)
 
 
 def _integer(name: str) -> pl.Expr:
@@ -73,7 +78,7 @@ def _integer(name: str) -> pl.Expr:
 
 @dataclass(frozen=True)
 class DoubleTotal:
-    """A sum of doubles in double-double arithmetic; NaN and infinities are counted, so that they can be retracted."""
+    """The same for doubles, in double-double arithmetic; NaN and infinities are counted, so they can be retracted."""
 
     aggregate: Aggregate
     schema: Schema
@@ -111,51 +116,28 @@ class DoubleTotal:
         return totals.join(both.group_by(KEY_NUMBER).agg(pl.col(name).sum() for name in counts), on=KEY_NUMBER)
 
     @property
-    def value(self) -> pl.Expr:
-        """The sum, from the state columns."""
-        nan, up, down = (pl.col(self._part(suffix)) > 0 for suffix in ("nan", "up", "down"))
-        return (
-            pl.when(nan | (up & down))
+    def result(self) -> pl.Expr:
+        nan, up, down, count = (pl.col(self._part(suffix)) for suffix in ("nan", "up", "down", "count"))
+        total = (
+            pl.when((nan > 0) | ((up > 0) & (down > 0)))
             .then(np.nan)
-            .when(up)
+            .when(up > 0)
             .then(np.inf)
-            .when(down)
+            .when(down > 0)
             .then(-np.inf)
             .otherwise(pl.col(self._part("sum")))
         )
+        return pl.when(count > 0).then(total / count if isinstance(self.aggregate.function, Average) else total)
 
 
-def running_totals(aggregate: Aggregate, schema: Schema) -> list[RunningTotal]:
-    """The running totals of a count, a sum or an average."""
-    if _sums_doubles(aggregate, schema):
-        return [DoubleTotal(aggregate, schema)]
-    if not isinstance(aggregate.function, Sum):
-        return [ExactTotal(aggregate, schema)]
-    # A sum without values is null; only the number of values tells it from a sum that is zero.
-    values = Aggregate(
-        f"{aggregate.name}.values", aggregate.text, Count(aggregate.function.argument), aggregate.condition
-    )
-    return [ExactTotal(aggregate, schema), ExactTotal(values, schema)]
+RunningTotal = ExactTotal | DoubleTotal
 
 
-def result_of(aggregate: Aggregate, schema: Schema) -> pl.Expr:
-    """The result of a count, a sum or an average, from the state columns."""
+def running_total(aggregate: Aggregate, schema: Schema) -> RunningTotal:
+    """The running total of a count, a sum or an average."""
     function = aggregate.function
-    if _sums_doubles(aggregate, schema):
-        total = DoubleTotal(aggregate, schema).value
-        count = pl.col(f"{aggregate.name}.count")
-        mean = total / count if isinstance(function, Average) else total
-        return pl.when(count > 0).then(mean).alias(aggregate.name)
-    result = aggregate.result(schema)
-    if isinstance(function, Count):
-        return result
-    count = pl.col(f"{aggregate.name}.count" if isinstance(function, Average) else f"{aggregate.name}.values.count")
-    return pl.when(count > 0).then(result).alias(aggregate.name)
-
-
-def _sums_doubles(aggregate: Aggregate, schema: Schema) -> bool:
-    function = aggregate.function
-    return isinstance(function, Sum | Average) and is_float(function.argument.type(schema))
+    of_doubles = isinstance(function, Sum | Average) and is_float(function.argument.type(schema))
+    return (DoubleTotal if of_doubles else ExactTotal)(aggregate, schema)
 
 
 def argument_of(aggregate: Aggregate, schema: Schema) -> pl.Expr:
@@ -194,30 +176,29 @@ class ValueCounts:
 
     def results(self, totals: pl.DataFrame) -> pl.DataFrame:
         """The results of each group that has a value."""
-        present = totals.filter(pl.col(TIMES) > 0)
-        return present.group_by(KEY_NUMBER).agg(
-            self._aggregated(each).alias(_result_column(each)) for each in self.aggregates
-        )
+        value, occurrences = pl.col(self.column), pl.len().cast(pl.Int64)
+        results = {
+            _counted(each): extreme(each.function.which, value, self.dtype)
+            if isinstance(each.function, Extreme)
+            else occurrences
+            for each in self.aggregates
+        }
+        return totals.filter(pl.col(TIMES) > 0).group_by(KEY_NUMBER).agg(**results)
 
     def result(self, aggregate: Aggregate) -> pl.Expr:
         """The result of any group, with values or without."""
-        result = pl.col(_result_column(aggregate))
+        result = pl.col(_counted(aggregate))
         return result.fill_null(0) if isinstance(aggregate.function, CountDistinct) else result
 
-    def _aggregated(self, aggregate: Aggregate) -> pl.Expr:
-        if isinstance(aggregate.function, Extreme):
-            return extreme(aggregate.function.which, pl.col(self.column), self.dtype)
-        return pl.len().cast(pl.Int64)
 
-
-def _result_column(aggregate: Aggregate) -> str:
+def _counted(aggregate: Aggregate) -> str:
     return f"__counted.{aggregate.name}"
 
 
 def value_counts(aggregates: Sequence[Aggregate], schema: Schema) -> tuple[ValueCounts, ...]:
     """The value counts that aggregates need; aggregates that read the same values share them."""
     shared: dict[tuple[str, str | None], list[Aggregate]] = {}
-    for each in aggregates:
+    for each in filter(needs_value_counts, aggregates):
         condition = None if each.condition is None else each.condition.text
         shared.setdefault((each.function.arguments[0].text, condition), []).append(each)
     return tuple(ValueCounts(number, tuple(group), schema) for number, group in enumerate(shared.values()))

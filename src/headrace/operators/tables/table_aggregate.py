@@ -1,37 +1,47 @@
-"""The table aggregate step: aggregates of a changelog that follow updates and deletes."""
+"""The table aggregate: groups of a table whose aggregates follow updates and deletes of its rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import polars as pl
 
-from headrace.changelog import check_changelog
+from headrace.changelog import CHANGE, CHANGELOG, POSITION, check_changelog
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
+from headrace.event_time.record import TimeBounds
 from headrace.expressions import Aggregate, parse_aggregate
 from headrace.graph import check_name
 from headrace.keys import Key, key_argument, key_columns
-from headrace.operators.rows import Rows
+from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER, Rows, join_by_key, with_key_numbers
 from headrace.operators.step import check_key
 from headrace.operators.tables.changelog_input import (
+    CHANGED_AT,
     CHANGELOG_COLUMNS,
+    IS_UPSERT,
+    LACKS_BEFORE,
+    LAST_CHANGE,
+    TIME,
     WEEK,
     ChangelogInput,
+    ChangelogOperator,
     ChangelogStep,
     check_all_values_sent,
     check_primary_key,
+    ordered_changes,
     tombstone_retention,
+    view_changes,
 )
-from headrace.operators.tables.group_state import GroupState
-from headrace.operators.tables.retractable_aggregates import check_retractable, needs_value_counts
-from headrace.operators.tables.table_aggregate_operator import TableAggregateOperator
+from headrace.operators.tables.group_state import GROUP, KIND, ROW, ROWS, VALUE, GroupState
+from headrace.operators.tables.retractable_aggregates import WEIGHT, check_retractable, needs_value_counts
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.window_step import check_named
+from headrace.schemas import MOMENT
 from headrace.stability import stable
-from headrace.wheel.operator import Operator
+from headrace.wheel.operator import Applied, Due, Operator
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -135,3 +145,110 @@ def table_aggregate(
     check_name("step", name)
     rows = key_columns(row_key, argument="row_key")
     return TableAggregate(name=name, key=key_columns(key), row_key=rows, tombstones=tombstone_retention(keep_deleted))
+
+
+@dataclass(frozen=True)
+class TableAggregateOperator(ChangelogOperator):
+    """Retracts rows from their groups and adds rows to them, as the changes of the table say."""
+
+    layout: GroupState
+    output_time = CHANGED_AT
+    """The event time of a group's latest change in the batch."""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """A group, one of its values, or one of its rows."""
+        return self.layout.identity
+
+    @property
+    def state_schema(self) -> dict[str, pl.DataType]:
+        return self.layout.schema
+
+    @cached_property
+    def output_schema(self) -> dict[str, pl.DataType]:
+        aggregation = self.layout.aggregation
+        return {**aggregation.keys, **aggregation.results, **CHANGELOG, CHANGED_AT: MOMENT}
+
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
+        """Apply the changes, emit the groups that changed, and drop expired tombstones."""
+        touched, changes = self._with_group_numbers(state, partials.drop(LACKS_BEFORE))
+        ordered = last = None
+        if self.changelog.row_key:
+            stored = self._stored_rows(touched)
+            ordered = ordered_changes(changes, stored, self._row_identity)
+            last = ordered.last(self._row_identity)
+            rows = self._weighted(stored, last)
+        else:
+            rows = changes.with_columns(pl.when(IS_UPSERT).then(1).otherwise(-1).cast(pl.Int64).alias(WEIGHT))
+        keys = changes.select(KEY_NUMBER, *self.key).unique(KEY_NUMBER, maintain_order=True)
+        totals, values = self.layout.totals(keys, touched, rows)
+        changed = [self.layout.state_rows(GROUP, totals)]
+        changed += [self.layout.state_rows(VALUE, each.join(keys, on=KEY_NUMBER)) for each in values]
+        if last is not None:
+            changed.append(self.layout.state_rows(ROW, last.rename(self.layout.row_columns)))
+        news = pl.concat(changed)
+        rest = state.join(news, on=list(self.identity), how="anti", nulls_equal=True)
+        over = self.layout.is_empty
+        if self.changelog.row_key:
+            over |= self.tombstones.expired(bounds).fill_null(False)
+        return Applied(
+            *self.retained(rest, news, over),
+            self._output(touched.filter(pl.col(KIND) == GROUP), totals, rows, bounds),
+            dropped=0 if ordered is None else ordered.dropped,
+            counters={
+                **({} if ordered is None else {"stale": ordered.stale, "duplicates": ordered.duplicates}),
+                "updates_without_before": int(partials[LACKS_BEFORE].sum()),
+            },
+        )
+
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
+        return super().due(state, bounds) if self.changelog.row_key else Due()
+
+    @cached_property
+    def _row_identity(self) -> list[str]:
+        return [KEY_NUMBER, *(name for name in self.changelog.row_key if name not in self.key)]
+
+    def _with_group_numbers(self, state: pl.DataFrame, changes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The state of the groups that changes touch, and the changes, both with group numbers."""
+        row_numbers = pl.int_range(state.height + changes.height, eager=True, dtype=pl.UInt32).alias(ROW_NUMBER)
+        keys = pl.concat([state.select(self.key), changes.select(self.key)])
+        rows = keys.with_columns(row_numbers) if self.key else row_numbers.to_frame()
+        numbered = with_key_numbers(rows, self.key, of=changes)
+        stored = numbered.filter(pl.col(ROW_NUMBER) < state.height)
+        new = numbered.filter(pl.col(ROW_NUMBER) >= state.height).sort(ROW_NUMBER)
+        return state[stored[ROW_NUMBER]].with_columns(stored[KEY_NUMBER]), changes.with_columns(new[KEY_NUMBER])
+
+    def _stored_rows(self, touched: pl.DataFrame) -> pl.DataFrame:
+        """The stored rows of the table, under their own column names."""
+        names = {state: name for name, state in self.layout.row_columns.items()}
+        rows = touched.filter(pl.col(KIND) == ROW).rename(names)
+        return rows.select(*self.changelog.columns, *LAST_CHANGE, KEY_NUMBER)
+
+    def _weighted(self, stored: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
+        """Rows to add and rows to retract, by the last change of every row."""
+        by = self._row_identity
+        live = stored.filter(IS_UPSERT).drop(TIME)
+        retracted = join_by_key(live, last.select(*by, TIME), by, nulls_equal=True).select(last.columns)
+        weights = ((retracted, -1), (last.filter(IS_UPSERT), 1))
+        return pl.concat([rows.with_columns(pl.lit(weight, pl.Int64).alias(WEIGHT)) for rows, weight in weights])
+
+    def _output(
+        self, groups: pl.DataFrame, totals: pl.DataFrame, rows: pl.DataFrame, bounds: TimeBounds
+    ) -> pl.DataFrame:
+        """The changes of groups whose results are other ones now."""
+        results = self.layout.results
+        before, after = (
+            each.filter(pl.col(ROWS) > 0).select(KEY_NUMBER, *self.key, *results) for each in (groups, totals)
+        )
+        both = before.join(after.drop(*self.key), on=KEY_NUMBER, suffix=".new")
+        different = pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"{name}.new")) for name in results)
+        same = both.filter(~different).select(KEY_NUMBER)
+        time = rows.group_by(KEY_NUMBER).agg(pl.col(TIME).max())
+        before, after = (
+            view.join(same, on=KEY_NUMBER, how="anti").join(time, on=KEY_NUMBER).sort(KEY_NUMBER)
+            for view in (before, after)
+        )
+        names = zip(results, self.layout.aggregation.results, strict=True)
+        return view_changes(before, after, [KEY_NUMBER], bounds).select(
+            *self.key, *(pl.col(state).alias(name) for state, name in names), CHANGE, POSITION, CHANGED_AT
+        )

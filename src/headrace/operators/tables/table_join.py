@@ -1,34 +1,50 @@
-"""The table join step: a changelog join of two tables."""
+"""The table join: the changes of two tables in, the changes of their joined view out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from functools import cached_property
+from typing import Literal, get_args
 
 import polars as pl
 
-from headrace.changelog import check_changelog
+from headrace.changelog import CHANGELOG, check_changelog
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
+from headrace.event_time.record import TimeBounds
 from headrace.graph import check_name
 from headrace.keys import key_argument, key_columns
-from headrace.operators.joins.join_columns import JoinKey, OnColumns, join_key, joined_columns
-from headrace.operators.rows import Rows
+from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, OnColumns, join_key, joined_columns
+from headrace.operators.rows import Rows, join_by_key, with_schema
 from headrace.operators.step import check_key
 from headrace.operators.tables.changelog_input import (
+    CHANGED_AT,
     CHANGELOG_COLUMNS,
+    IS_UPSERT,
+    LACKS_BEFORE,
+    LAST_CHANGE,
+    TIME,
     WEEK,
     ChangelogInput,
+    ChangelogOperator,
     ChangelogStep,
+    OrderedChanges,
     check_all_values_sent,
     check_primary_key,
+    ordered_changes,
     table_columns,
     tombstone_retention,
+    view_changes,
 )
-from headrace.operators.tables.table_join_operator import TableJoinHow, TableJoinOperator
+from headrace.schemas import MOMENT
 from headrace.stability import stable
-from headrace.wheel.operator import Joined
+from headrace.wheel.key_groups import key_hash
+from headrace.wheel.operator import Applied, Joined
+
+TableJoinHow = Literal["inner", "left", "full"]
+RIGHT, HASH = "__right", "__hash"
+_CHANGED_AT, _OTHER_TIME = "__changed_at", "__other_time"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -73,7 +89,7 @@ class TableJoin(ChangelogStep):
     @property
     def _identity(self) -> Mapping[str, object]:
         keys = {"left_key": list(self.left_key), "right_key": list(self.right_key)}
-        return {"on": [list(pair) for pair in self.on.pairs], "how": self.how, **keys}
+        return {"on": self.on.identity, "how": self.how, **keys}
 
     @property
     def state_description(self) -> str:
@@ -125,3 +141,159 @@ def table_join(
         right_key=key_columns(right_key, argument="right_key"),
         tombstones=tombstone_retention(keep_deleted),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TableDelta:
+    """What a batch does to one table, in the join keys that it touches; only live rows, except in ``last``."""
+
+    unchanged: pl.DataFrame
+    """Rows that the batch did not change."""
+    old: pl.DataFrame
+    """Changed rows as they were; their time is that of the change."""
+    new: pl.DataFrame
+    """Changed and inserted rows as they are now."""
+    last: pl.DataFrame
+    """The last change of every changed row."""
+    ordered: OrderedChanges
+    removed_unknown: int
+    """Removals of rows that were not there."""
+
+    def changed(self, *, after: bool) -> pl.DataFrame:
+        """Changed rows as they are after the batch, or as they were before it."""
+        return self.new if after else self.old
+
+    def rows(self, *, after: bool) -> pl.DataFrame:
+        """All rows after or before the batch."""
+        return pl.concat([self.unchanged, self.changed(after=after)])
+
+
+def table_delta(stored: pl.DataFrame, changes: pl.DataFrame, identity: Sequence[str]) -> TableDelta:
+    """What changes do to stored rows; both have the same columns.
+
+    >>> columns = ["id", "__position", "__sets", "__time"]
+    >>> def rows(*given): return pl.DataFrame(given, schema=columns, orient="row")
+    >>> delta = table_delta(rows((1, "1", True, 10), (2, "2", True, 10)), rows((1, "3", False, 20)), ["id"])
+    >>> delta.unchanged["id"].to_list(), delta.old.rows(), delta.new.rows()
+    ([2], [(1, '1', True, 20)], [])
+    """
+    by = list(identity)
+    live = stored.filter(IS_UPSERT)
+    if changes.is_empty():
+        return TableDelta(live, changes, changes, changes, OrderedChanges(changes, 0, 0), 0)
+    ordered = ordered_changes(changes, stored, by)
+    last = ordered.last(by)
+    changed_at = last.select(*by, pl.col(TIME).alias(_CHANGED_AT))
+    old = join_by_key(live, changed_at, by, nulls_equal=True, maintain_order="left")
+    removals = ordered.changes.unique(by, keep="first", maintain_order=True).filter(~pl.col(IS_UPSERT))
+    return TableDelta(
+        live.join(changed_at, on=by, how="anti", nulls_equal=True, maintain_order="left"),
+        old.with_columns(pl.col(_CHANGED_AT).alias(TIME)).drop(_CHANGED_AT),
+        last.filter(IS_UPSERT),
+        last,
+        ordered,
+        removals.join(stored, on=by, how="anti", nulls_equal=True).height,
+    )
+
+
+@dataclass(frozen=True)
+class TableJoinOperator(ChangelogOperator):
+    """Keeps the rows of both tables by their join key.
+
+    A state row is a row of one table, in the columns of the view, or its tombstone. A batch only looks at the rows of
+    the join keys that it touches, which it finds by their stored hash.
+    """
+
+    second: ChangelogInput
+    on: JoinKey
+    how: TableJoinHow
+    columns: JoinedColumns
+    output_time = CHANGED_AT
+    """The later event time of both rows."""
+
+    @cached_property
+    def view_key(self) -> tuple[str, ...]:
+        """The primary key of the view: those of both tables, under the view's names."""
+        left = tuple(self.columns.left.get(name, name) for name in self.changelog.row_key)
+        names = {**self.columns.right, **self.on.left_of_right}
+        return tuple(dict.fromkeys((*left, *(names[name] for name in self.second.row_key))))
+
+    @cached_property
+    def identity(self) -> tuple[str, ...]:
+        """A row of one table under one join key: a row that moves to another key leaves a tombstone under the old."""
+        return tuple(dict.fromkeys((RIGHT, *self.on.left, *self.view_key)))
+
+    @cached_property
+    def state_schema(self) -> dict[str, pl.DataType]:
+        return {RIGHT: pl.Boolean(), HASH: pl.Int64(), **self.columns.schema, **LAST_CHANGE}
+
+    @cached_property
+    def output_schema(self) -> dict[str, pl.DataType]:
+        return {**self.columns.schema, **CHANGELOG, CHANGED_AT: MOMENT}
+
+    def apply_both(
+        self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
+    ) -> Applied:
+        ours = self._state_rows(partials.rename(dict(self.columns.left)), right=False)
+        theirs = self._state_rows(second.rename({**self.on.left_of_right, **self.columns.right}), right=True)
+        hashes = pl.concat([ours[HASH], theirs[HASH]]).unique()
+        touching = state[HASH].is_in(hashes.implode()) if hashes.len() else pl.repeat(False, state.height, eager=True)
+        touched = state.filter(touching)
+        left = table_delta(touched.filter(~pl.col(RIGHT)), ours, self.identity)
+        right = table_delta(touched.filter(RIGHT), theirs, self.identity)
+        last = pl.concat([left.last, right.last])
+        rest = touched.join(last, on=list(self.identity), how="anti", nulls_equal=True)
+        others = pl.concat([state.filter(~touching), rest])
+        return Applied(
+            *self.retained(others, last, self.tombstones.expired(bounds)),
+            self._output(left, right, bounds) if last.height else pl.DataFrame(schema=self.output_schema),
+            dropped=left.ordered.dropped,
+            dropped_second=right.ordered.dropped,
+            counters={
+                "stale": left.ordered.stale + right.ordered.stale,
+                "duplicates": left.ordered.duplicates + right.ordered.duplicates,
+                "removed_unknown": left.removed_unknown + right.removed_unknown,
+                "updates_without_before": int(partials[LACKS_BEFORE].sum()) + int(second[LACKS_BEFORE].sum()),
+            },
+        )
+
+    def _state_rows(self, changes: pl.DataFrame, *, right: bool) -> pl.DataFrame:
+        if changes.is_empty():
+            return pl.DataFrame(schema=self.state_schema)
+        hashes = pl.Series(HASH, key_hash(changes, self.on.left), dtype=pl.Int64)
+        return with_schema(changes.with_columns(pl.lit(right).alias(RIGHT), hashes), self.state_schema)
+
+    def _output(self, left: TableDelta, right: TableDelta, bounds: TimeBounds) -> pl.DataFrame:
+        before, after = (self._affected(left, right, after=after) for after in (False, True))
+        return view_changes(before, after, self.view_key, bounds).select(self.output_schema.keys())
+
+    def _affected(self, left: TableDelta, right: TableDelta, *, after: bool) -> pl.DataFrame:
+        """Rows of the view after the batch that may be new or different, or those before it that they replace.
+
+        Only rows that involve a changed row are computed, in any order: no row of the view occurs twice.
+        """
+        on, ours, theirs = self.on.left, self.columns.left_schema, self.columns.right_schema
+        other_time = pl.col(TIME).alias(_OTHER_TIME)
+        parts = [pl.DataFrame(schema={**self.columns.schema, TIME: pl.Int64(), _OTHER_TIME: pl.Int64()})]
+        changed = left.changed(after=after), right.changed(after=after)
+        for lefts, rights in ((changed[0], right.rows(after=after)), (left.unchanged, changed[1])):
+            if not lefts.is_empty() and not rights.is_empty():
+                rows = lefts.select(*on, *ours, TIME)
+                parts.append(join_by_key(rows, rights.select(*on, *theirs, other_time), on))
+        if self.how != "inner":
+            parts.append(self._unmatched(left, right, after=after).select(*on, *ours, TIME, _OTHER_TIME))
+        if self.how == "full":
+            parts.append(self._unmatched(right, left, after=after).select(*on, *theirs, TIME, _OTHER_TIME))
+        later = pl.max_horizontal(TIME, _OTHER_TIME).alias(TIME)
+        return pl.concat(parts, how="diagonal").select(*self.columns.schema, later)
+
+    def _unmatched(self, table: TableDelta, other: TableDelta, *, after: bool) -> pl.DataFrame:
+        """Rows of a table without a match in the other one."""
+        on = list(self.on.left)
+        # An unchanged row is affected only where the first row of its key was added or the last one removed.
+        was, is_now = (other.rows(after=when).select(on).unique() for when in (False, True))
+        turned = pl.concat([was.join(is_now, on=on, how="anti"), is_now.join(was, on=on, how="anti")])
+        turned_at = other.last.join(turned, on=on, how="semi").group_by(on).agg(pl.col(TIME).max().alias(_OTHER_TIME))
+        affected = pl.concat([table.changed(after=after), table.unchanged.join(turned, on=on, how="semi")])
+        unmatched = affected.join(is_now if after else was, on=on, how="anti")
+        return join_by_key(unmatched, turned_at, on, how="left", maintain_order="left")
