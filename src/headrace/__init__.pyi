@@ -43,8 +43,7 @@ from .operators.origins import split
 from .operators.outbox import outbox
 from .operators.patterns import skip
 from .operators.patterns.chain import group
-from .operators.patterns.pattern import pattern
-from .operators.patterns.pattern_rules import pattern_rules
+from .operators.patterns.pattern import pattern, pattern_rules
 from .operators.process.errors import retry
 from .operators.process.keyed_process import KeyedProcess
 from .operators.process.outputs import output

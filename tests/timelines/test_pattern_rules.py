@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.operators.patterns.pattern import pattern
-from headrace.operators.patterns.pattern_rules import pattern_rules
+from headrace.operators.patterns.pattern import pattern, pattern_rules
 from headrace.operators.process.rules import rules
 from headrace.testing import at, batch, crash, expect, row, timeline, watermark
 from headrace.testing import play as play_rows

@@ -92,7 +92,6 @@ class AutomatonState:
 
     @property
     def onward(self) -> list[int]:
-        """The states that it proceeds to."""
         return [each.target for each in self.transitions if each.action == "proceed"]
 
 

@@ -1,4 +1,4 @@
-"""A pattern compiled for a schema: its conditions as columns, its matcher, and its measures."""
+"""A pattern compiled for a schema: conditions as columns, which rows can matter, the matcher, and the measures."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from headrace.errors import DefinitionError
-from headrace.expressions.nodes import Expression, columns_of, step_values_of
+from headrace.expressions.nodes import columns_of, step_values_of
 from headrace.expressions.operands import Operand
 from headrace.expressions.parser import parse_step_expression
 from headrace.expressions.rows import PolarsLowering
-from headrace.operators.patterns.automaton import Automaton
+from headrace.operators.patterns.automaton import START, Automaton, TransitionTable
 from headrace.operators.patterns.compiler import compile_automaton
 from headrace.operators.patterns.definition import PatternDefinition
 from headrace.operators.patterns.match_conditions import StepCondition
 from headrace.operators.patterns.match_values import CarriedColumns, Reader, physical, reader, step_operands
 from headrace.operators.patterns.matcher import Matcher, Node
-from headrace.operators.patterns.row_pruning import RowPruning
+
+_Mask = npt.NDArray[np.bool_]
+_Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,6 @@ class Measures:
 
     @property
     def schema(self) -> dict[str, pl.DataType]:
-        """The type of each measure."""
         return {name: operand.dtype for name, operand in self.operands.items()}
 
     def of(self, matches: Sequence[Node]) -> pl.DataFrame:
@@ -52,21 +55,70 @@ def bind_measures(measures: Mapping[str, str], columns: CarriedColumns, steps: S
     >>> bind_measures({"most": "max(b.amount)", "rows": "count(b.*)"}, columns, ["a", "b"]).schema
     {'most': Float64, 'rows': Int64}
     """
-    trees: dict[str, Expression] = {}
-    for name, text in measures.items():
-        trees[name] = parse_step_expression(text, steps)
-        without_step = columns_of(trees[name])
-        if without_step:
-            column = without_step[0]
+    trees = {name: parse_step_expression(text, steps) for name, text in measures.items()}
+    for name, tree in trees.items():
+        for column in columns_of(tree):
             raise DefinitionError(
                 "STEP_MISSING",
-                f"measure {name!r}: '{text}' does not name the step of '{column.sql}'. "
+                f"measure {name!r}: '{measures[name]}' does not name the step of '{column.sql}'. "
                 f"Write it as in '{steps[0]}.{column.path[-1]}'. Steps: {', '.join(steps)}.",
             )
     values = step_operands([value for tree in trees.values() for value in step_values_of(tree)], columns.schema)
     operands = {name: PolarsLowering(measures[name], {}, values).operand(tree) for name, tree in trees.items()}
     readers = {each.sql: (of.dtype, reader(each, columns, steps, of.dtype)) for each, of in values.items()}
     return Measures(operands, readers)
+
+
+@dataclass(frozen=True)
+class RowPruning:
+    """Finds the rows that must be stepped through.
+
+    A row before the first that could begin a match cannot matter to a key without partial matches. Where a row that
+    meets no condition ends everything, the same holds behind each such row, and for a run of rows that is too short.
+    """
+
+    automaton: Automaton
+    within: int | None
+    shortest: int
+    """The least number of rows in a match."""
+
+    @cached_property
+    def _table(self) -> TransitionTable:
+        return TransitionTable(self.automaton)
+
+    @cached_property
+    def _fragile(self) -> bool:
+        """Whether a row that meets no condition ends every partial match, as when all follows directly."""
+        return all(self._table.compute(state, 0) == () for state in range(1, len(self.automaton.states)))
+
+    def needed(self, key: _Numbers, time: _Numbers, hits: _Numbers, living: _Mask) -> _Mask:
+        """Whether each row is needed, given rows by key in order, and which keys have partial matches."""
+        if len(hits) == 0:
+            return np.zeros(0, np.bool_)
+        place = np.arange(len(hits))
+        empty = hits == 0
+        first_of_key = np.r_[True, key[1:] != key[:-1]]
+        after_empty = np.r_[False, empty[:-1]] & ~first_of_key
+        first_of_run = first_of_key | after_empty if self._fragile else first_of_key
+        run_begin = np.maximum.accumulate(np.where(first_of_run, place, 0))
+        begins = hits & self._table.relevant[START] != 0
+        needed = np.maximum.accumulate(np.where(begins, place, -1)) >= run_begin
+        if self._fragile and not self.automaton.limits:
+            needed &= ~self._too_short(time, begins, empty, np.flatnonzero(first_of_run))
+        needed |= living[key] & (run_begin == np.maximum.accumulate(np.where(first_of_key, place, 0)))
+        # Of several rows in a row that meet no condition, the second changes nothing.
+        needed &= ~(empty & after_empty)
+        return needed
+
+    def _too_short(self, time: _Numbers, begins: _Mask, empty: _Mask, runs: _Numbers) -> _Mask:
+        """Rows of runs that end before a match could be complete, and before one could run out of time."""
+        rows = len(time)
+        last = np.r_[runs[1:], rows] - 1
+        first = np.minimum.reduceat(np.where(begins, np.arange(rows), rows), runs)
+        short = empty[last] & (last - first < self.shortest)
+        if self.within is not None:
+            short &= time[last] - time[np.minimum(first, rows - 1)] < self.within
+        return np.repeat(short, last - runs + 1)
 
 
 @dataclass(frozen=True)
@@ -79,25 +131,23 @@ class CompiledPattern:
 
     @cached_property
     def automaton(self) -> Automaton:
-        """The automaton."""
         return compile_automaton(self.definition.elements)
 
     @cached_property
     def _conditions(self) -> list[StepCondition]:
-        return self.definition.conditions()
+        return self.definition.conditions
 
     @cached_property
     def matcher(self) -> Matcher:
-        """Runs the automaton over the rows of a key."""
         definition = self.definition
         functions = [condition.bind(self.columns, definition.steps) for condition in self._conditions]
         over_match = {1 << number: function for number, function in enumerate(functions) if function is not None}
-        within, skip = definition.within, definition.skip
-        return Matcher(self.automaton, within=within, skip=skip, most=self.most, conditions=over_match)
+        return Matcher(
+            self.automaton, within=definition.within, skip=definition.skip, most=self.most, conditions=over_match
+        )
 
     @cached_property
     def measures(self) -> Measures:
-        """The result columns of a match."""
         return bind_measures(dict(self.definition.measures), self.columns, self.definition.steps)
 
     @cached_property
@@ -120,6 +170,5 @@ class CompiledPattern:
 
     @cached_property
     def pruning(self) -> RowPruning:
-        """Which rows can matter."""
         shortest = sum(element.shortest for element in self.definition.elements)
         return RowPruning(self.automaton, self.definition.within, shortest)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Literal
 
 from headrace.durations import spoken
@@ -16,7 +16,8 @@ Contiguity = Literal["begin", "next", "followed_by", "followed_by_any", "not_nex
 Inner = Literal["relaxed", "consecutive", "combinations"]
 MOST_CONDITIONS = 62
 MOST_STATES = 10_000
-_Wrong = Callable[[str, str], DefinitionError]
+Problems = Iterator[tuple[str, str]]
+"""Error id and message of what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,12 @@ class Element:
     step: str | None = None
     where: str | None = None
     group: tuple[Element, ...] = ()
-    quantifier: Quantifier = field(default=ONCE)
+    quantifier: Quantifier = ONCE
     since_previous: int | None = None
     """The row must come less than this many microseconds behind the row before it in the match."""
 
     @property
     def negated(self) -> bool:
-        """Whether the element must not come."""
         return self.contiguity.startswith("not_")
 
     @property
@@ -131,6 +131,7 @@ class PatternDefinition:
         """The steps that take rows, in the order of the pattern."""
         return tuple(str(step.step) for step in self._all_steps() if not step.negated)
 
+    @property
     def conditions(self) -> list[StepCondition]:
         """The conditions in the automaton's order."""
         return [parse_step_condition(text, self.steps) for _, text in conditions_of(self.elements)]
@@ -142,46 +143,52 @@ class PatternDefinition:
 
     def check(self, label: str) -> None:
         """Refuse a pattern that makes no sense as a whole; the builder has refused what a single call can show."""
+        checks = (
+            self._check_size,
+            self._check_end,
+            self._check_greedy,
+            self._check_times,
+            self._check_skip,
+            self._check_references,
+        )
+        for id, message in chain.from_iterable(check() for check in checks):
+            raise DefinitionError(id, f"{label}: {message}")
 
-        def wrong(id: str, message: str) -> DefinitionError:
-            return DefinitionError(id, f"{label}: {message}")
-
+    def _check_size(self) -> Problems:
         if not self.elements:
-            raise wrong("PATTERN_NOT_BEGUN", "it has no steps. Add .begin(...).")
+            yield "PATTERN_NOT_BEGUN", "it has no steps. Add .begin(...)."
         names = [step.step for step in self._all_steps()]
         twice = [name for name in names if names.count(name) > 1]
         if twice:
-            raise wrong("STEP_NAME_TWICE", f"two steps are named {twice[0]!r}. Rename one of them.")
+            yield "STEP_NAME_TWICE", f"two steps are named {twice[0]!r}. Rename one of them."
         if len(conditions_of(self.elements)) > MOST_CONDITIONS:
-            raise wrong("PATTERN_TOO_LONG", f"it has more than {MOST_CONDITIONS} conditions. Divide it.")
+            yield "PATTERN_TOO_LONG", f"it has more than {MOST_CONDITIONS} conditions. Divide it."
         if sum(element.states for element in self.elements) > MOST_STATES:
-            raise wrong(
+            yield (
                 "PATTERN_TOO_LONG",
                 f"its steps are repeated so often that it has more than {MOST_STATES} states. Use smaller numbers, or "
                 ".one_or_more() and a condition as in 'count(a.*) >= 20000' on the next step.",
             )
+
+    def _check_end(self) -> Problems:
         last = self.elements[-1]
         if last.contiguity == "not_followed_by" and self.within is None and last.since_previous is None:
-            raise wrong("NEGATION_WITHOUT_END", f"it is open how long {last.step!r} must not come. Add .within(...).")
-        self._check_greedy(wrong)
-        self._check_times(wrong)
-        self._check_skip(wrong)
-        self._check_references(wrong)
+            yield "NEGATION_WITHOUT_END", f"it is open how long {last.step!r} must not come. Add .within(...)."
 
     def _all_steps(self) -> Iterator[Element]:
         return (step for element in self.elements for step in element.steps())
 
-    def _check_greedy(self, wrong: _Wrong) -> None:
+    def _check_greedy(self) -> Problems:
         """A greedy step ends with the row that the next step takes, so one must come next."""
         if self.elements[-1].last.quantifier.greedy:
-            raise wrong(
+            yield (
                 "GREEDY_LAST",
                 f"nothing follows the greedy step {self.elements[-1].last.step!r}, so nothing could end it. Leave out "
                 ".greedy(), or add the step that ends it.",
             )
         for element, following in _neighbours(self.elements):
             if element.last.quantifier.greedy and following.contiguity == "not_next":
-                raise wrong(
+                yield (
                     "GREEDY_BEFORE_NOT_NEXT",
                     f"step {following.step!r} looks at the row behind the greedy step {element.last.step!r}, which "
                     "ends only with a row of the next step. Use .not_followed_by, or leave out .greedy().",
@@ -190,56 +197,49 @@ class PatternDefinition:
         for element in waiting:
             waiting += element.group
             if element.quantifier.given and element.group and element.last.quantifier.greedy:
-                raise wrong(
+                yield (
                     "GREEDY_ENDS_GROUP",
                     f"the greedy step {element.last.step!r} ends a group that is repeated, so it is open what follows "
                     "it. Leave out .greedy(), or add a step to the group.",
                 )
 
-    def _check_times(self, wrong: _Wrong) -> None:
-        for step in self._all_steps():
-            limit = step.since_previous
-            if limit is None:
-                continue
+    def _check_times(self) -> Problems:
+        limited = ((step, step.since_previous) for step in self._all_steps() if step.since_previous is not None)
+        for step, limit in limited:
             if step.negated and step is not self.elements[-1]:
-                raise wrong("WITHIN_NEGATED", f"step {step.step!r} has no row. Put .within(...) behind the next step.")
+                yield "WITHIN_NEGATED", f"step {step.step!r} has no row. Put .within(...) behind the next step."
             if self.within is not None and limit > self.within:
-                raise wrong(
+                yield (
                     "WITHIN_TOO_LONG",
                     f"step {step.step!r} may come {spoken(limit)} behind the row before it, but the whole match may "
                     f"take only {spoken(self.within)}. Use a shorter time for the step.",
                 )
 
-    def _check_skip(self, wrong: _Wrong) -> None:
+    def _check_skip(self) -> Problems:
         if self.skip.step is None:
             return
         if self.skip.step not in self.steps:
             steps = ", ".join(self.steps)
-            raise wrong("STEP_UNKNOWN", f"{self.skip!r}: no step of this name takes rows. Steps: {steps}.")
+            yield "STEP_UNKNOWN", f"{self.skip!r}: no step of this name takes rows. Steps: {steps}."
         first = self.elements[0]
         if first.step == self.skip.step and not first.quantifier.optional and first.quantifier.most == 1:
-            raise wrong(
+            yield (
                 "SKIP_LOOPS",
                 f"{self.skip!r} leads to the first row of the same match again, so nothing would ever be skipped. "
                 "Use hr.skip.none(), or skip to a later step.",
             )
 
-    def _check_references(self, wrong: _Wrong) -> None:
+    def _check_references(self) -> Problems:
         """A condition reads steps that may have rows by then: its own, earlier ones, and those of its group."""
-        order = {name: number for number, name in enumerate(self.steps)}
-        everything = [str(step.step) for step in self._all_steps()]
-        for (name, _), condition in zip(conditions_of(self.elements), self.conditions(), strict=True):
-            own = name.rsplit(" ")[-1]
-            before = everything[: everything.index(own) + 1]
-            limit = max((order[each] for each in before if each in order), default=-1)
-            groups = ({str(each.step) for each in element.steps()} for element in self.elements if element.group)
-            together = next((names for names in groups if own in names), set())
-            for step in sorted(condition.steps()):
-                if order[step] > limit and step not in together:
-                    raise wrong(
+        readable: set[str] = set()
+        for element in self.elements:
+            readable |= {str(step.step) for step in element.steps()}
+            for name, text in conditions_of([element]):
+                for step in sorted(parse_step_condition(text, self.steps).steps() - readable):
+                    yield (
                         "STEP_NOT_EARLIER",
-                        f"the condition of {name!r}, '{condition.text}', reads step {step!r}, which has no rows by "
-                        f"then. Move the condition to {step!r}.",
+                        f"the condition of {name!r}, '{text}', reads step {step!r}, which has no rows by then. Move "
+                        f"the condition to {step!r}.",
                     )
 
 

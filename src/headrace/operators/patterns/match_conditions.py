@@ -6,6 +6,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any, assert_never
 
 import numpy as np
@@ -33,9 +34,8 @@ class StepCondition:
     of_match: tuple[nodes.Expression, ...]
 
     def steps(self) -> set[str]:
-        """The steps that the condition reads."""
-        found = (value.step for part in self.of_match for value in nodes.step_values_of(part))
-        return {step for step in found if step is not None}
+        values = (value for part in self.of_match for value in nodes.step_values_of(part))
+        return {value.step for value in values if value.step is not None}
 
     def bind(self, columns: CarriedColumns, steps: Sequence[str]) -> Reader | None:
         """The part over the match as a function; None when there is none."""
@@ -50,9 +50,7 @@ class StepCondition:
             check_condition(part, columns.schema)
         if not self.of_match:
             return None
-        whole, *others = self.of_match
-        for other in others:
-            whole = nodes.Logical(self.text, whole, other, "and")
+        whole = reduce(lambda one, other: nodes.Logical(self.text, one, other, "and"), self.of_match)
         return bind_condition(whole, self.text, columns, steps)
 
 
@@ -96,8 +94,7 @@ class _MatchLowering:
             case nodes.StepValue():
                 return reader(node, self.columns, self.steps, self._type(node))
             case nodes.Comparison():
-                (left, right), dtype = self._same_type(node.children)
-                return _compared(node.operator, left, right, dtype)
+                return self._compared(node.operator, node.left, node.right)
             case nodes.Logical():
                 return _logical(self.function(node.left), self.function(node.right), decisive=node.operator == "or")
             case nodes.Arithmetic():
@@ -107,9 +104,11 @@ class _MatchLowering:
             case nodes.Cast():
                 return self._converted(node.operand, node.dtype)
             case nodes.Like():
-                return self._like(node)
+                full_match, negated = re.compile(node.regex(re.escape), re.DOTALL).fullmatch, node.negated
+                return _of_known(lambda text: (full_match(text) is None) is negated, self.function(node.operand))
             case nodes.InList():
-                return self._in_list(node)
+                equal = (self._compared("=", node.operand, choice) for choice in node.choices)
+                return reduce(partial(_logical, decisive=True), equal)
             case nodes.Coalesce():
                 operands, _ = self._same_type(node.operands)
                 return _first_known(operands)
@@ -144,19 +143,18 @@ class _MatchLowering:
         value = self.function(node)
         return value if self._type(node) == dtype or not is_float(dtype) else _of_known(float, value)
 
+    def _compared(self, sign: nodes.ComparisonOperator, left: nodes.Expression, right: nodes.Expression) -> Reader:
+        (one, other), dtype = self._same_type((left, right))
+        compare = _COMPARISONS[sign][0 if is_float(dtype) else 1]
+        return _null_safe(compare, one, other) if sign == "<=>" else _of_both(compare, one, other)
+
     def _arithmetic(self, node: nodes.Arithmetic) -> Reader:
-        dtype = self._type(node)
+        dtype, compute = self._type(node), _ARITHMETIC[node.operator]
         left, right = self._converted(node.left, dtype), self._converted(node.right, dtype)
-        compute, single = _ARITHMETIC[node.operator], dtype == pl.Float32()
-
-        def computed(row: Any, matched: Any) -> float | None:
-            one, other = left(row, matched), right(row, matched)
-            if one is None or other is None:
-                return None
-            # Spark rounds the result of two numbers of 32 bits to 32 bits.
-            return float(np.float32(compute(one, other))) if single else compute(one, other)
-
-        return computed
+        if dtype != pl.Float32():
+            return _of_both(compute, left, right)
+        # Spark rounds the result of two numbers of 32 bits to 32 bits.
+        return _of_both(lambda one, other: float(np.float32(compute(one, other))), left, right)
 
     def _function_call(self, node: nodes.FunctionCall) -> Reader:
         if node.function == "is_null":
@@ -166,17 +164,6 @@ class _MatchLowering:
         operand = self._converted(node.operand, self._type(node)) if of_number else self.function(node.operand)
         return _of_known(_FUNCTIONS[node.function], operand)
 
-    def _like(self, node: nodes.Like) -> Reader:
-        full_match, negated = re.compile(node.regex(re.escape), re.DOTALL).fullmatch, node.negated
-        return _of_known(lambda text: (full_match(text) is None) is negated, self.function(node.operand))
-
-    def _in_list(self, node: nodes.InList) -> Reader:
-        compared = [self._same_type((node.operand, choice)) for choice in node.choices]
-        first, *others = (_compared("=", left, right, dtype) for (left, right), dtype in compared)
-        for other in others:
-            first = _logical(first, other, decisive=True)
-        return first
-
 
 def _of_known(change: Callable[[Any], Any], value: Reader) -> Reader:
     def changed(row: Any, matched: Any) -> Any:
@@ -184,6 +171,22 @@ def _of_known(change: Callable[[Any], Any], value: Reader) -> Reader:
         return None if given is None else change(given)
 
     return changed
+
+
+def _of_both(compute: Callable[[Any, Any], Any], left: Reader, right: Reader) -> Reader:
+    def computed(row: Any, matched: Any) -> Any:
+        one, other = left(row, matched), right(row, matched)
+        return None if one is None or other is None else compute(one, other)
+
+    return computed
+
+
+def _null_safe(equal: Callable[[Any, Any], bool], left: Reader, right: Reader) -> Reader:
+    def compared(row: Any, matched: Any) -> bool:
+        one, other = left(row, matched), right(row, matched)
+        return one is other if one is None or other is None else equal(one, other)
+
+    return compared
 
 
 def _float_less(left: float, right: float) -> bool:
@@ -216,20 +219,6 @@ _FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def _compared(sign: nodes.ComparisonOperator, left: Reader, right: Reader, dtype: pl.DataType) -> Reader:
-    compare = _COMPARISONS[sign][0 if is_float(dtype) else 1]
-
-    def compared(row: Any, matched: Any) -> bool | None:
-        one, other = left(row, matched), right(row, matched)
-        return None if one is None or other is None else compare(one, other)
-
-    def null_safe(row: Any, matched: Any) -> bool:
-        one, other = left(row, matched), right(row, matched)
-        return one is other if one is None or other is None else bool(compare(one, other))
-
-    return null_safe if sign == "<=>" else compared
-
-
 def _logical(left: Reader, right: Reader, decisive: bool) -> Reader:
     """AND, which one False decides, or OR, which one True decides."""
 
@@ -245,11 +234,7 @@ def _logical(left: Reader, right: Reader, decisive: bool) -> Reader:
 
 def _first_known(values: Sequence[Reader]) -> Reader:
     def first_known(row: Any, matched: Any) -> Any:
-        for value in values:
-            given = value(row, matched)
-            if given is not None:
-                return given
-        return None
+        return next((given for value in values if (given := value(row, matched)) is not None), None)
 
     return first_known
 

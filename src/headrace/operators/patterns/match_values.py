@@ -28,7 +28,6 @@ class CarriedColumns:
     expressions: dict[Expression, RowExpression] = field(default_factory=dict)
 
     def place(self, tree: Expression) -> int:
-        """Where a row holds the value of an expression."""
         if tree not in self.expressions:
             expression = RowExpression(tree.sql, tree)
             _ = expression.type(self.schema)  # an unknown column is an error before it is carried
@@ -37,7 +36,6 @@ class CarriedColumns:
 
     @property
     def types(self) -> list[pl.DataType]:
-        """The type of each column."""
         return [expression.type(self.schema) for expression in self.expressions.values()]
 
 
@@ -74,24 +72,23 @@ def _check_not_hidden(value: StepValue, argument: RowExpression, schema: Schema)
     """Refuse a field of a struct column that has the step's name: the name stands for the step."""
     step = str(value.step)
     column = schema.get(step)
-    if not isinstance(column, pl.Struct):
-        return
-    for name in sorted(argument.columns - schema.keys()):
-        if name in dict(column):
-            raise DefinitionError(
-                "STEP_HIDES_COLUMN",
-                f"'{step}.{name}' reads column {name!r} of rows matched by step {step!r}, and there is no such column: "
-                f"the step's name hides the column {step!r}. Rename the step, or write '{step}.{step}.{name}' for "
-                "rows that it matched.",
-            )
+    fields = dict(column) if isinstance(column, pl.Struct) else {}
+    for name in sorted(argument.columns & fields.keys() - schema.keys()):
+        raise DefinitionError(
+            "STEP_HIDES_COLUMN",
+            f"'{step}.{name}' reads column {name!r} of rows matched by step {step!r}, and there is no such column: the "
+            f"step's name hides the column {step!r}. Rename the step, or write '{step}.{step}.{name}' for rows that "
+            "it matched.",
+        )
 
 
 def reader(value: StepValue, columns: CarriedColumns, steps: Sequence[str], dtype: pl.DataType) -> Reader:
     """The function that computes a value, which has the type ``dtype``."""
-    number = None if value.step is None else steps.index(value.step)
+    if value.step is None:
+        return _since_start  # only elapsed() has no step
+    number = steps.index(value.step)
     if value.function == "elapsed":
-        return _since_start if number is None else partial(_since_step, number)
-    assert number is not None  # for the type checker: only elapsed() has no step
+        return partial(_since_step, number)
     if value.argument is None:
         return partial(_row_count, number)
     place = columns.place(value.argument)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from headrace.operators.patterns.automaton import FINAL, START, Automaton, TransitionTable, bits
@@ -14,8 +15,8 @@ Row = tuple[Any, ...]
 """(time, number in the order of the key's rows, values...)."""
 Node = tuple[Row, int, Any]
 """(row, step that took it, node of the row taken before or None): partial matches that branch share their rows."""
-Partial = tuple[int, Row, Node]
-"""(state, row that began it, last node)."""
+Partial = tuple[int, Row, Any]
+"""(state, row that began it, last node or None in ``START``)."""
 Condition = Callable[[Row, Node | None], bool | None]
 """A condition over a row and what has been matched before it."""
 Match = tuple[Node, int]
@@ -61,8 +62,11 @@ class Matcher:
         self._table = TransitionTable(automaton)
         self._within = within
         self._most = most
+        self._limits = dict(automaton.limits)
         self._conditions = dict(conditions or {})
-        """Conditions over what has been matched, by their bit."""
+        """Conditions over what has been matched, by their bit; how long behind the row before a row comes is one."""
+        for bit, limit in automaton.limits:
+            self._conditions[bit] = _in_time(limit, self._conditions.get(bit))
         self._asked = sum(self._conditions)
         self._skip = skip or Skip("none")
         self._skipped_to = -1 if self._skip.step is None else automaton.steps.index(self._skip.step)
@@ -72,9 +76,7 @@ class Matcher:
             any(states[reached].kind == "pending" for reached in automaton.proceeds(state))
             for state in range(len(states))
         ]
-        self._limits = dict(automaton.limits)
         self._patience = [self._patience_in(automaton, state) for state in range(len(states))]
-        self._has_limits = bool(automaton.limits)
 
     def _patience_in(self, automaton: Automaton, state: int) -> int | None:
         """How long behind its last row a partial match can still go on; None: as long as the whole may last."""
@@ -83,30 +85,31 @@ class Matcher:
         pending = [each for each in ahead if each.kind == "pending"]
         if pending:
             # It is a match then, whatever a loop before might still take.
-            return min(
-                (self._limits[bit] for each in pending for bit in bits(each.stops) if bit in self._limits), default=None
-            )
+            stops = (bit for each in pending for bit in bits(each.stops))
+            return min((self._limits[bit] for bit in stops if bit in self._limits), default=None)
         takes = [automaton.takes[automaton.steps.index(each.step)] for each in ahead if each.kind == "step"]
         if any(take not in self._limits for take in takes) or any(map(automaton.looks_last, reached)):
             return None
         return max((self._limits[take] for take in takes), default=0)
 
-    # The hot loop of patterns: it is long so that it calls little.
-    def take(self, key: KeyMatches, rows: Sequence[tuple[int, int, Row]], found: MatchResults) -> None:  # noqa: PLR0915
+    # The hot loop of patterns: it calls little.
+    def take(self, key: KeyMatches, rows: Sequence[tuple[int, int, Row]], found: MatchResults) -> None:
         """Take rows, each (time, conditions it meets, values), in their order."""
         outcomes, relevant, compute = self._table.outcomes, self._table.relevant, self._table.compute
-        starts, starts_with = outcomes[START], relevant[START]
-        asked, within, skips = self._asked, self._within, self._skip.kind != "none"
-        partials = key.partials
+        asked, limits, within, most = self._asked, self._limits, self._within, self._most
         for time, hits, values in rows:
-            if partials and (self._has_limits or (within is not None and partials[0][1][0] + within <= time)):
+            partials = key.partials
+            if partials and (limits or (within is not None and partials[0][1][0] + within <= time)):
                 self.expire(key, time, found)
                 partials = key.partials
-            starting = hits & starts_with
-            if not partials and not starting:
+            starts = hits & relevant[START]
+            if not partials and not starts:
                 key.rows += 1
                 continue
             row = (time, key.rows, *values)
+            key.rows += 1
+            if starts:
+                partials.append((START, row, None))
             after: list[Partial] = []
             completed: list[Partial] = []
             for partial in partials:
@@ -114,8 +117,6 @@ class Matcher:
                 met = hits & relevant[state]
                 if met & asked:
                     met = self._asked_of(met, row, node)
-                if self._has_limits:
-                    met = self._in_time(met, row, node)
                 try:
                     outcome = outcomes[state][met]
                 except KeyError:
@@ -129,49 +130,25 @@ class Matcher:
                         after.append((target, start, reached))
                     if completes:
                         completed.append((FINAL, start, reached))
-            if starting:
-                if starting & asked:
-                    starting = self._asked_of(starting, row, None)
-                try:
-                    outcome = starts[starting]
-                except KeyError:
-                    outcome = compute(START, starting)
-                for step, target, completes in outcome or ():
-                    reached = (row, step, None)
-                    if target != FINAL:
-                        after.append((target, row, reached))
-                    if completes:
-                        completed.append((FINAL, row, reached))
-            key.partials = partials = after
-            key.rows += 1
-            if completed:
-                if skips:
-                    key.held += completed
-                else:
-                    found.matches += [(node, time) for _, _, node in completed]
-            if key.held:
-                self._release(key, time, found)
-                self._decide(key, time, found)
-                partials = key.partials
-            if len(partials) > self._most:
-                found.overflow += len(partials) - self._most
-                key.partials = partials = _fewer(partials, len(partials), len(partials) - self._most)
+            key.partials = after
+            if completed or key.held or len(after) > most:
+                key.held += completed
+                self._settle(key, time, found)
 
-    def _decide(self, key: KeyMatches, time: int, found: MatchResults) -> None:
-        """Where a key has too many with the matches that are held back, drop the earliest, which hold them back."""
+    def _settle(self, key: KeyMatches, time: int, found: MatchResults) -> None:
+        """Emit what is complete, and drop partial matches of which a key has too many."""
+        self._release(key, time, found)
         while key.held and (excess := len(key.partials) + len(key.held) - self._most) > 0:
+            # The earliest hold back the matches.
             first = _began(key.partials[0])
-            ahead = sum(_began(partial) == first for partial in key.partials)
-            found.overflow += min(ahead, excess)
-            key.partials = _fewer(key.partials, ahead, min(ahead, excess))
+            _drop(key, excess, sum(_began(partial) == first for partial in key.partials), found)
             self._release(key, time, found)
+        if (excess := len(key.partials) - self._most) > 0:
+            _drop(key, excess, len(key.partials), found)
 
     def expire(self, key: KeyMatches, until: int, found: MatchResults) -> None:
         """Let time pass: partial matches that cannot be completed before ``until`` time out, the first to end first."""
-        while key.partials:
-            end = self.due(key)
-            if end is None or end > until:
-                return
+        while (end := self.due(key)) is not None and end <= until:
             over = self._leaving(key, end)
             matched = [partial for partial in over if self._pending[partial[0]]]
             key.held += [(FINAL, start, node) for _, start, node in matched]
@@ -186,23 +163,19 @@ class Matcher:
 
     def _leaving(self, key: KeyMatches, end: int) -> list[Partial]:
         """Remove and return the partial matches whose time is over."""
-        if self._has_limits:
+        if self._limits:
             over = [partial for partial in key.partials if self._end(partial) == end]
             key.partials = [partial for partial in key.partials if self._end(partial) != end]
-            return over
-        number = 0
-        while number < len(key.partials) and self._end(key.partials[number]) == end:
-            number += 1
-        over, key.partials = key.partials[:number], key.partials[number:]
+        else:
+            over = list(takewhile(lambda partial: self._end(partial) == end, key.partials))
+            key.partials = key.partials[len(over) :]
         return over
 
     def due(self, key: KeyMatches) -> int | None:
         """When the next partial match times out."""
-        if not key.partials:
-            return None
-        if not self._has_limits:
-            return None if self._within is None else int(key.partials[0][1][TIME]) + self._within
-        return min((end for partial in key.partials if (end := self._end(partial)) is not None), default=None)
+        if self._limits:
+            return min((end for partial in key.partials if (end := self._end(partial)) is not None), default=None)
+        return self._end(key.partials[0]) if key.partials else None
 
     def _end(self, partial: Partial) -> int | None:
         state, start, node = partial
@@ -217,12 +190,6 @@ class Matcher:
         """The conditions that hold, those over what has been matched included."""
         for bit in bits(met & self._asked):
             if self._conditions[bit](row, node) is not True:
-                met ^= bit
-        return met
-
-    def _in_time(self, met: int, row: Row, node: Node) -> int:
-        for bit in bits(met):
-            if bit in self._limits and row[TIME] - node[0][TIME] >= self._limits[bit]:
                 met ^= bit
         return met
 
@@ -263,13 +230,26 @@ def path(node: Node | None) -> list[tuple[Row, int]]:
     return rows
 
 
-def _fewer(partials: list[Partial], among: int, fewer: int) -> list[Partial]:
-    """Drop ``fewer`` of the first ones: those that have waited longest, and of equals the last to begin.
+def _drop(key: KeyMatches, excess: int, among: int, found: MatchResults) -> None:
+    """Drop some of the first partial matches: those that have waited longest, and of equals the last to begin.
 
     So a loop that goes on stays whole, while the many places at which it might have ended are forgotten.
     """
-    gone = set(heapq.nsmallest(fewer, range(among), key=lambda number: _waiting(partials[number])))
-    return [partial for number, partial in enumerate(partials) if number not in gone]
+    fewer = min(among, excess)
+    found.overflow += fewer
+    gone = set(heapq.nsmallest(fewer, range(among), key=lambda number: _waiting(key.partials[number])))
+    key.partials = [partial for number, partial in enumerate(key.partials) if number not in gone]
+
+
+def _in_time(limit: int, condition: Condition | None) -> Condition:
+    """The condition of a row that must come soon enough behind the row taken before it."""
+
+    def holds(row: Row, node: Node | None) -> bool | None:
+        if node is not None and row[TIME] - node[0][TIME] >= limit:
+            return False
+        return True if condition is None else condition(row, node)
+
+    return holds
 
 
 def _began(partial: Partial) -> int:

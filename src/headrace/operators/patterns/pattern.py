@@ -1,4 +1,4 @@
-"""The pattern step."""
+"""The steps of patterns: one that the code builds, and patterns that come as rules from a second input."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from headrace.graph import check_name
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.patterns.automaton import Automaton
 from headrace.operators.patterns.chain import Chain
-from headrace.operators.patterns.compiled_pattern import CompiledPattern
 from headrace.operators.patterns.compiler import compile_automaton
 from headrace.operators.patterns.definition import PatternDefinition
-from headrace.operators.patterns.match_values import CarriedColumns
 from headrace.operators.patterns.pattern_json import pattern_to_json
-from headrace.operators.patterns.pattern_operator import RESULT_COLUMNS, PatternOperator
+from headrace.operators.patterns.pattern_operator import RESULT_COLUMNS, pattern_operator
+from headrace.operators.patterns.rules_operator import RULE, PatternRulesOperator, RuleContext, RuleInput
 from headrace.operators.patterns.skip import Skip
+from headrace.operators.process.rules import DELETED, Rules
 from headrace.operators.rows import Rows
 from headrace.operators.step import FINAL, LateRows, Step, check_key
-from headrace.stability import stable
-from headrace.wheel.operator import Operator
+from headrace.schemas import parse_ddl, polars_schema
+from headrace.stability import experimental, stable
+from headrace.wheel.operator import Joined, Operator
 
 MOST = 1_000
-LATE_ROWS = LateRows(FINAL, consequence="which can no longer be matched", uncorrectable="matches are not retracted")
+_LATE_ROWS = LateRows(FINAL, consequence="which can no longer be matched", uncorrectable="matches are not retracted")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -36,7 +37,7 @@ class Pattern(Chain, Step):
 
     kind = "pattern"
     changelogs = (0,)
-    late_rows = LATE_ROWS
+    late_rows = _LATE_ROWS
 
     most: int = MOST
     length: int | None = None
@@ -74,16 +75,13 @@ class Pattern(Chain, Step):
         return replace(self, measures=tuple(measures.items()))
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
-        """The operator that runs over rows of this schema."""
         lateness = self._chosen_lateness()
         self.definition.check(self._label)
         if not self.measures:
             raise self._wrong("MEASURES_MISSING", "it has no measures. Add .select(...), as in n='count(a.*)'.")
         check_key(self.name, self.key, schema)
-        compiled = CompiledPattern(self.definition, self.most, CarriedColumns(dict(schema)))
-        operator = PatternOperator(self.name, Rows(self.name, self.key, time, dict(schema)), compiled, lateness)
-        _ = operator.state_schema, operator.output_schema  # all types are checked here, before any data is read
-        return operator
+        rows = Rows(self.name, self.key, time, dict(schema))
+        return pattern_operator(self.definition, rows, self.most, lateness)
 
     @property
     def definition(self) -> PatternDefinition:
@@ -131,6 +129,73 @@ class Pattern(Chain, Step):
         return (*map(repr, self.elements), length, skip, f".select({measures})" if measures else "", self._late_call)
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PatternRules(Step):
+    """Patterns that come as rules; call ``.late()`` before use."""
+
+    kind = "pattern_rules"
+    changelogs = (0,)
+    late_rows = _LATE_ROWS
+
+    output: str
+    rules: Rules
+    most: int = MOST
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return ("frame", "rules_frame")
+
+    def bind(
+        self,
+        schema: Mapping[str, pl.DataType],
+        time: str,
+        rules_schema: Mapping[str, pl.DataType],
+        rules_time: str,
+    ) -> Joined:
+        lateness = self._chosen_lateness()
+        check_key(self.name, self.key, schema)
+        wanted = {self.rules.key: pl.String(), "pattern": pl.String()}
+        if any(rules_schema.get(name) != dtype for name, dtype in wanted.items()):
+            raise DefinitionError(
+                "RULES_COLUMNS",
+                f"step {self.name!r}: the rules need the columns {self.rules.key} STRING and pattern STRING, and if "
+                f"they can be removed deleted BOOLEAN. Existing columns: {', '.join(rules_schema)}.",
+            )
+        context = RuleContext(self.name, self.key, time, tuple(schema.items()), tuple(self._output.items()), self.most)
+        _ = context.rows  # its columns are checked here, before any data is read
+        rule_time = self.rules.time(self.name, rules_schema, rules_time)
+        second = RuleInput(context, self.rules.key, DELETED in rules_schema, rule_time)
+        return PatternRulesOperator(self.name, context, second, lateness)
+
+    @property
+    def _output(self) -> dict[str, pl.DataType]:
+        output = polars_schema(parse_ddl(self.output))
+        for name in output:
+            if name in (RULE, *RESULT_COLUMNS, *self.key):
+                raise DefinitionError(
+                    "RESULT_NAME_TAKEN",
+                    f"step {self.name!r}: output column {name!r} has the name of a key or of a column of every match "
+                    f"({', '.join((RULE, *RESULT_COLUMNS))}). Choose another name.",
+                )
+        return output
+
+    @property
+    def _identity(self) -> Mapping[str, object]:
+        return {"key": list(self.key), "output": self.output, "rules": self.rules.key}
+
+    @property
+    def state_description(self) -> str:
+        return (
+            f"rules until they are removed; rows that wait for event time; at most {self.most} partial matches of a "
+            "key and rule, until complete or out of the rule's time"
+        )
+
+    @property
+    def _arguments(self) -> Mapping[str, object]:
+        given = {"key": key_argument(self.key), "output": self.output, "rules": self.rules}
+        return {**given, **({} if self.most == MOST else {"most": self.most})}
+
+
 @stable
 def pattern(name: str, *, key: Key, most: int = MOST) -> Pattern:
     """A sequence of rows of a key to look for; ``most`` is how many partial matches a key may have.
@@ -140,11 +205,26 @@ def pattern(name: str, *, key: Key, most: int = MOST) -> Pattern:
     """
     check_name("step", name)
     made = Pattern(name=name, key=key_columns(key), most=most)
-    check_arguments(f"pattern {name!r}", made.key, RESULT_COLUMNS, most)
+    _check_arguments(f"pattern {name!r}", made.key, RESULT_COLUMNS, most)
     return made
 
 
-def check_arguments(label: str, key: tuple[str, ...], taken: tuple[str, ...], most: int) -> None:
+@experimental
+def pattern_rules(name: str, *, key: Key, output: str, rules: Rules, most: int = MOST) -> PatternRules:
+    """Patterns that are added and removed while the flow runs: each rule row holds one, made by ``to_json()``.
+
+    >>> from headrace.operators.process.rules import rules
+    >>> pattern_rules("alerts", key="card", output="n BIGINT", rules=rules(key="rule_id"))
+    hr.pattern_rules('alerts', key='card', output='n BIGINT', rules=hr.rules(key='rule_id'))
+    """
+    check_name("step", name)
+    made = PatternRules(name=name, key=key_columns(key), output=output, rules=rules, most=most)
+    _check_arguments(f"step {name!r}", made.key, (RULE, *RESULT_COLUMNS), most)
+    _ = made._output
+    return made
+
+
+def _check_arguments(label: str, key: tuple[str, ...], taken: tuple[str, ...], most: int) -> None:
     """Refuse a key with the name of a result column, and ``most`` below 1."""
     if not isinstance(most, int) or isinstance(most, bool) or most < 1:
         raise DefinitionError(

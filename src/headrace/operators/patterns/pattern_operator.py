@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,13 +15,15 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.patterns.compiled_pattern import CompiledPattern
+from headrace.operators.patterns.definition import PatternDefinition
+from headrace.operators.patterns.match_values import CarriedColumns
 from headrace.operators.patterns.matcher import KeyMatches, MatchResults, Node
 from headrace.operators.patterns.partial_match_codec import (
     PartialMatchEncoder,
     decode_partial_matches,
     partial_match_schema,
 )
-from headrace.operators.rows import ARRIVAL, KEY_NUMBER, Rows, next_arrival
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, Rows, next_arrival, with_schema
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined
@@ -36,7 +37,7 @@ TIMED_OUT = "timed_out"
 RESULT_COLUMNS = (MATCHED_AT, TIMED_OUT_AT, WAITED_FOR)
 
 
-class BufferedRows(ABC, Uncombined):
+class BufferedRows(Uncombined):
     """What the operators of patterns share: their state is rows that wait for event time, and one row of a key or rule.
 
     The latter has the arrival number ``KEY_STATE``, and as its ``TIME`` when it is due.
@@ -45,25 +46,12 @@ class BufferedRows(ABC, Uncombined):
     output_time = MATCHED_AT
     """A match's time is that of the row, or the time-out, that completed it."""
 
-    @property
-    @abstractmethod
-    def state_schema(self) -> dict[str, pl.DataType]:
-        """The columns of the state."""
-
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest moment at which a row is taken or a partial match times out."""
         if state.is_empty():
             return Due()
         when = pl.when(pl.col(ARRIVAL) == KEY_STATE).then(pl.col(TIME)).otherwise(pl.col(TIME) + 1)
         return Due(state.select(when.min()).item())
-
-    @cached_property
-    def _nulls(self) -> dict[str, pl.Expr]:
-        return {name: pl.lit(None, dtype).alias(name) for name, dtype in self.state_schema.items()}
-
-    def _as_state(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Some of the columns as state rows; the others are null."""
-        return rows.select(pl.col(name) if name in rows.columns else self._nulls[name] for name in self.state_schema)
 
 
 @dataclass(frozen=True)
@@ -106,17 +94,14 @@ class PatternOperator(BufferedRows):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Waiting rows, and keys with their partial matches."""
         return {**self.partial_schema, ARRIVAL: pl.Int64(), **partial_match_schema(self._types)}
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """Key, measures, and when the match was complete."""
         return {**self.rows.keys, **self.pattern.measures.schema, MATCHED_AT: MOMENT}
 
     @cached_property
     def side_schemas(self) -> Mapping[str, Mapping[str, pl.DataType]]:
-        """Late rows, and partial matches that timed out."""
         late = self.rows.late_output(self.lateness)
         if self.pattern.definition.within is None and not self.pattern.automaton.limits:
             return late
@@ -134,14 +119,15 @@ class PatternOperator(BufferedRows):
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Let rows wait, step through those that event time has passed, and let partial matches time out."""
-        arrived = self._numbered(state, partials)
+        following = next_arrival(state)
+        arrived = partials.with_columns(pl.int_range(following, following + pl.len(), dtype=pl.Int64).alias(ARRIVAL))
         is_key = pl.col(ARRIVAL) == KEY_STATE
         keys, waiting = state.filter(is_key), state.filter(~is_key)
         passed = pl.col(TIME) < bounds.fire
         taken, still_waiting = waiting.filter(passed), arrived.filter(~passed)
         released = pl.concat([taken.select(arrived.columns), arrived.filter(passed)])
         due = keys.filter(pl.col(TIME) <= bounds.fire)
-        fresh = self._as_state(still_waiting)
+        fresh = with_schema(still_waiting, self.state_schema)
         if released.is_empty() and due.is_empty():
             # The usual batch of a quiet watermark: nothing is taken and nothing is due.
             return Applied(pl.concat([state, fresh]), fresh, state.clear().select(self.identity), self._no_output)
@@ -171,11 +157,6 @@ class PatternOperator(BufferedRows):
     @cached_property
     def _no_output(self) -> pl.DataFrame:
         return pl.DataFrame(schema=self.output_schema)
-
-    def _numbered(self, state: pl.DataFrame, partials: pl.DataFrame) -> pl.DataFrame:
-        """Rows that arrive, numbered behind those that wait already."""
-        following = next_arrival(state)
-        return partials.with_columns(pl.int_range(following, following + pl.len(), dtype=pl.Int64).alias(ARRIVAL))
 
     def _key_numbers(self, keys: pl.DataFrame) -> pl.DataFrame:
         """The keys that something happens to, each with a number."""
@@ -218,15 +199,12 @@ class PatternOperator(BufferedRows):
     def _encoded(self, matches: list[KeyMatches | None], numbers: pl.DataFrame) -> pl.DataFrame:
         """The keys that have partial matches, as state rows."""
         encoder = PartialMatchEncoder(self._types)
-        alive: list[int] = []
-        due: list[int | None] = []
-        for number, key in enumerate(matches):
-            if key is not None:
-                alive.append(number)
-                due.append(self.pattern.matcher.due(key))
-                encoder.add(key)
-        keys = numbers[alive].select(*self.key, ARRIVAL, pl.Series(TIME, due, pl.Int64))
-        return self._as_state(pl.concat([keys, encoder.frame()], how="horizontal"))
+        alive = [(number, key) for number, key in enumerate(matches) if key is not None]
+        for _, key in alive:
+            encoder.add(key)
+        due = pl.Series(TIME, [self.pattern.matcher.due(key) for _, key in alive], pl.Int64)
+        keys = numbers[[number for number, _ in alive]].select(*self.key, ARRIVAL, due)
+        return with_schema(pl.concat([keys, encoder.frame()], how="horizontal"), self.state_schema)
 
     def _matched(self, results: _KeyedResults, numbers: pl.DataFrame) -> pl.DataFrame:
         if not results.matches:
@@ -245,6 +223,14 @@ class PatternOperator(BufferedRows):
         """Key and measures of each match, and more columns."""
         measures = self.pattern.measures.of(nodes)
         return pl.concat([keys.select(self.key), measures, pl.DataFrame(more)], how="horizontal")
+
+
+def pattern_operator(definition: PatternDefinition, rows: Rows, most: int, lateness: Lateness) -> PatternOperator:
+    """The operator of a pattern; all types are checked here, before any data is read."""
+    compiled = CompiledPattern(definition, most, CarriedColumns(rows.schema))
+    operator = PatternOperator(rows.step, rows, compiled, lateness)
+    _ = operator.state_schema, operator.output_schema
+    return operator
 
 
 def _moments(name: str, times: Sequence[int]) -> pl.Series:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any
+from operator import itemgetter
 
 import polars as pl
 
@@ -14,8 +14,6 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.expressions.operands import common_type
-from headrace.operators.patterns.compiled_pattern import CompiledPattern
-from headrace.operators.patterns.match_values import CarriedColumns
 from headrace.operators.patterns.pattern_json import pattern_from_json
 from headrace.operators.patterns.pattern_operator import (
     KEY_STATE,
@@ -26,17 +24,18 @@ from headrace.operators.patterns.pattern_operator import (
     WAITED_FOR,
     BufferedRows,
     PatternOperator,
+    pattern_operator,
 )
-from headrace.operators.rows import ARRIVAL, Rows, failed_rows
+from headrace.operators.process.rules import BroadcastInput
+from headrace.operators.rows import ARRIVAL, Rows, failed_rows, with_schema
 from headrace.schemas import MOMENT
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.key_groups import canonical
-from headrace.wheel.operator import Applied, Combined, Uncombined
+from headrace.wheel.operator import Applied, Combined
 
 RULE, PATTERN, ROW, STATE = "rule", "__pattern", "__row", "__state"
 VALID = KEY_STATE
 """The arrival number of a rule that is valid; those of changes to come are below it, those of waiting rows above."""
-_NO_LATE_ROWS = Lateness("drop")
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,6 @@ class RuleContext:
 
     @property
     def rows(self) -> Rows:
-        """The rows that come in."""
         return Rows(self.step, self.key, self.time, dict(self.schema))
 
 
@@ -63,11 +61,9 @@ def rule_operator(context: RuleContext, text: str) -> PatternOperator:
     definition.check("the rule")
     if not definition.measures:
         raise DefinitionError("MEASURES_MISSING", "the rule has no measures. Add .select(...) to its pattern.")
-    compiled = CompiledPattern(definition, context.most, CarriedColumns(dict(context.schema)))
-    operator = PatternOperator(context.step, context.rows, compiled, _NO_LATE_ROWS)
-    _ = operator.state_schema
+    operator = pattern_operator(definition, context.rows, context.most, Lateness("drop"))
     output = dict(context.output)
-    for name, dtype in compiled.measures.schema.items():
+    for name, dtype in operator.pattern.measures.schema.items():
         if name not in output or common_type(dtype, output[name]) != output[name]:
             declared = ", ".join(f"{column} {of}" for column, of in output.items())
             raise DefinitionError(
@@ -79,7 +75,7 @@ def rule_operator(context: RuleContext, text: str) -> PatternOperator:
 
 
 @dataclass(frozen=True)
-class RuleInput(Uncombined):
+class RuleInput(BroadcastInput):
     """The second input: every key group gets all rules; those that cannot be read become dead letters."""
 
     context: RuleContext
@@ -88,10 +84,6 @@ class RuleInput(Uncombined):
     deleted: bool
     """Whether rows can remove a rule."""
     time: pl.Expr
-    name: str = "rules"
-    broadcast: bool = True
-    late_output: str = "late_rules"
-    key: tuple[str, ...] = ()
 
     @property
     def partial_schema(self) -> dict[str, pl.DataType]:
@@ -113,9 +105,10 @@ class RuleInput(Uncombined):
         """Why a rule cannot be used, or None."""
         if rule is None:
             return f"[RULE_ID_MISSING] {self.rule} is null, so the rule cannot be identified. Give it a value."
+        if text is None:
+            return None
         try:
-            if text is not None:
-                rule_operator(self.context, text)
+            rule_operator(self.context, text)
         except DefinitionError as error:
             return str(error)
         except Exception as error:
@@ -168,24 +161,20 @@ class PatternRulesOperator(BufferedRows):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Waiting rows, and rules."""
         rule = {RULE: pl.String(), PATTERN: pl.String(), STATE: pl.Binary()}
         return {**self.partial_schema, ARRIVAL: pl.Int64(), **rule}
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """Key, rule, its measures, and when the match was complete."""
         return {**self._rows.keys, RULE: pl.String(), **dict(self.context.output), MATCHED_AT: MOMENT}
 
     @cached_property
     def side_schemas(self) -> Mapping[str, Mapping[str, pl.DataType]]:
-        """Late rows, and partial matches that timed out."""
         late = self._rows.late_output(self.lateness)
         ended = {RULE: pl.String(), **dict(self.context.output), WAITED_FOR: pl.String(), TIMED_OUT_AT: MOMENT}
         return {**late, TIMED_OUT: {**self._rows.keys, **ended}}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Divide off late rows."""
         accepted, late = self._rows.split_late(rows, bounds)
         whole = pl.struct(dict(self.context.schema).keys()).alias(ROW)
         partials = accepted.select(*self.key, self._rows.row_time.alias(TIME), whole)
@@ -230,7 +219,7 @@ class PatternRulesOperator(BufferedRows):
         step = 1 if up else -1
         first = int(known.max() if up else known.min()) + step  # type: ignore[arg-type]
         number = pl.int_range(first, first + step * arriving.height, step, dtype=pl.Int64, eager=True)
-        return self._as_state(arriving.with_columns(number.alias(ARRIVAL)))
+        return with_schema(arriving.with_columns(number.alias(ARRIVAL)), self.state_schema)
 
     def _new_state(self, pattern: str) -> pl.DataFrame:
         return pl.DataFrame(schema=rule_operator(self.context, pattern).state_schema)
@@ -265,24 +254,17 @@ class PatternRulesOperator(BufferedRows):
 
     def _changed_rules(self, turn: _Turn, valid: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The rules that are different now, and those that are gone."""
-        stored: list[dict[str, Any]] = []
-        for rule in sorted(turn.changed & turn.rules.keys()):
-            pattern, state, due = turn.rules[rule]
-            blob = None if state.is_empty() else encode(state)
-            stored.append({ARRIVAL: VALID, TIME: due, RULE: rule, PATTERN: pattern, STATE: blob})
+        stored = [
+            (VALID, due, rule, pattern, None if state.is_empty() else encode(state))
+            for rule, (pattern, state, due) in sorted(turn.rules.items(), key=itemgetter(0))
+            if rule in turn.changed
+        ]
         columns = {name: self.state_schema[name] for name in (ARRIVAL, TIME, RULE, PATTERN, STATE)}
-        upserts = self._as_state(pl.DataFrame(stored, schema=columns))
+        upserts = with_schema(pl.DataFrame(stored, columns, orient="row"), self.state_schema)
         return upserts, valid.filter(~pl.col(RULE).is_in(list(turn.rules)))
 
 
 def _fitted(results: list[pl.DataFrame], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
     """The results of the rules in the columns of the step; a measure that a rule does not have is null."""
-    fitted = [
-        each.select(
-            (pl.col(name) if name in each.columns else pl.lit(None)).cast(dtype).alias(name)
-            for name, dtype in schema.items()
-        )
-        for each in results
-        if not each.is_empty()
-    ]
-    return pl.concat(fitted) if fitted else pl.DataFrame(schema=dict(schema))
+    fitted = (with_schema(each, schema).cast(pl.Schema(schema)) for each in results if not each.is_empty())
+    return pl.concat([pl.DataFrame(schema=dict(schema)), *fitted])

@@ -85,7 +85,6 @@ class ListState(CollectionState):
         return [self._convert(value) for value in values] if self._is_mutable else values
 
     def add(self, value: Any) -> None:
-        """Append a value."""
         converted = self._converted(value)
         if len(self._entries) >= self._most:
             self._make_room()
@@ -93,12 +92,10 @@ class ListState(CollectionState):
         self._undo_log.append((self, None))
 
     def extend(self, values: Iterable[Any]) -> None:
-        """Append several values."""
         for value in values:
             self.add(value)
 
     def set(self, values: Iterable[Any]) -> None:
-        """Replace all values."""
         now = self._time.now
         entries: list[Entry] = []
         for value in values:
@@ -108,7 +105,6 @@ class ListState(CollectionState):
         self._replace(entries)
 
     def clear(self) -> None:
-        """Remove all values."""
         self._replace([])
 
     def undo(self, *before: Any) -> None:
@@ -152,14 +148,12 @@ class MapState(CollectionState):
         return self._read(key) is not None
 
     def put(self, key: Any, value: Any) -> None:
-        """Set the value of a key."""
         converted_key, converted = self._converted(key, self._convert_key), self._converted(value)
         if len(self._entries) >= self._most and converted_key not in self._entries:
             self._make_room()
         self._put(converted_key, (converted, self._time.now))
 
     def remove(self, key: Any) -> None:
-        """Remove a key."""
         converted_key = self._converted(key, self._convert_key)
         if converted_key in self._entries:
             self._undo_log.append((self, converted_key, self._entries.pop(converted_key)))
@@ -177,7 +171,6 @@ class MapState(CollectionState):
         return [(key, self._convert(entry[0]) if self._is_mutable else entry[0]) for key, entry in alive]
 
     def clear(self) -> None:
-        """Remove all entries."""
         self._replace({})
 
     def undo(self, *before: Any) -> None:

@@ -38,12 +38,10 @@ class Timer:
 
     @property
     def time(self) -> datetime:
-        """The time for which it was set."""
         return as_datetime(self.microseconds)
 
     @property
     def payload(self) -> Any:
-        """The payload that was set with it."""
         return None if self.json_payload is None else json.loads(self.json_payload)
 
 
@@ -61,7 +59,6 @@ class TimerQueue:
         self.load({})
 
     def load(self, by_name: dict[str, tuple[int, str | None]]) -> None:
-        """Load the timers of a key."""
         self.by_name = by_name
         self.heap = [(timer[0], name) for name, timer in by_name.items()]
         heapify(self.heap)
@@ -75,13 +72,11 @@ class TimerQueue:
             heappush(self.heap, (time, name))
 
     def cancel(self, name: str) -> None:
-        """Remove a timer, if it is set."""
         known = self.by_name.pop(name, None)
         if known is not None:
             self._undo_log.append((self, name, known))
 
     def undo(self, name: str, known: tuple[int, str | None] | None) -> None:
-        """Restore a timer."""
         if known is None:
             del self.by_name[name]
         else:
@@ -104,7 +99,6 @@ class TimerQueue:
 
     @property
     def earliest(self) -> int:
-        """When the next one fires."""
         return min((time for time, _ in self.by_name.values()), default=FOREVER)
 
 

@@ -60,7 +60,6 @@ class ProcessOperator(Uncombined):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """A key, or one of its waiting rows."""
         return (*self.key, ARRIVAL)
 
     @cached_property
@@ -71,19 +70,16 @@ class ProcessOperator(Uncombined):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Keys with their states and timers, and rows that wait."""
         waiting: dict[str, pl.DataType] = {ROW: self._row} if self.ordered else {}
         due = {ARRIVAL: pl.Int64(), DUE: pl.Int64(), DUE_CLOCK: pl.Int64()}
         return {**self.rows.keys, **due, **waiting, **self._layout.columns}
 
     @property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """The declared columns of the main output, and the columns that every row has."""
         return self._with_added(self.outputs["main"])
 
     @property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        """The declared side outputs, and late rows where they are kept."""
         declared = {name: self._with_added(columns) for name, columns in self.outputs.items() if name != "main"}
         return {**self.rows.late_output(self.lateness), **declared}
 

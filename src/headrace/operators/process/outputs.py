@@ -104,7 +104,6 @@ class OutputBuffer:
         return values
 
     def frame(self) -> pl.DataFrame:
-        """All rows."""
         if not self.rows:
             return pl.DataFrame(schema=self._schema)
         columns = zip(*self.rows, strict=True)

@@ -62,7 +62,6 @@ class Process(Step):
         rules_schema: Mapping[str, pl.DataType] | None = None,
         rules_time: str | None = None,
     ) -> AnyOperator:
-        """The operator that runs over rows of this schema."""
         lateness = self._chosen_lateness()
         check_key(self.name, self.key, schema)
         given = (
@@ -77,9 +76,8 @@ class Process(Step):
         )
         if self.rules is None or rules_schema is None or rules_time is None:
             return ProcessOperator(*given)
-        self.rules.check(self.name, rules_schema)
-        rule_time = Rows(self.name, (), rules_time, dict(rules_schema)).row_time
-        return RulesProcessOperator(*given, BroadcastRulesInput("rules", dict(rules_schema), rule_time), self.rules.key)
+        rule_time = self.rules.time(self.name, rules_schema, rules_time)
+        return RulesProcessOperator(*given, BroadcastRulesInput(dict(rules_schema), rule_time), self.rules.key)
 
     @property
     def _output_columns(self) -> dict[str, dict[str, pl.DataType]]:
@@ -101,7 +99,6 @@ class Process(Step):
 
     @property
     def states(self) -> tuple[DeclaredState, ...]:
-        """The declared states with their time to live."""
         declared = declared_states(self.process)
         return tuple(DeclaredState(name, each.ttl_config.ttl, each.ttl_config.time) for name, each in declared.items())
 
@@ -114,7 +111,6 @@ class Process(Step):
 
     @property
     def state_description(self) -> str:
-        """What the state holds and how long, in words."""
         states = [
             f"{each.name} "
             + ("for ever" if each.ttl is None else f"for {spoken(each.ttl)} of {_TIME_DOMAINS[each.time]}")

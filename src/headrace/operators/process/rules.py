@@ -16,6 +16,7 @@ from headrace.operators.process.context import RuleHistory
 from headrace.operators.process.operator import ProcessOperator
 from headrace.operators.process.rows import InputRow, python_columns, row_class
 from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY
+from headrace.operators.rows import Rows
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Combined, Uncombined
 
@@ -32,8 +33,8 @@ class Rules:
 
     key: str
 
-    def check(self, step: str, schema: Mapping[str, pl.DataType]) -> None:
-        """Check the columns of the rules."""
+    def time(self, step: str, schema: Mapping[str, pl.DataType], time: str) -> pl.Expr:
+        """The time of a rule row, once the columns of the rules are checked."""
         if self.key not in schema or schema[self.key].is_nested():
             raise DefinitionError(
                 "RULES_KEY",
@@ -45,6 +46,7 @@ class Rules:
                 "RULES_DELETED",
                 f"step {step!r}: column 'deleted' of the rules is {schema[DELETED]}. It must be BOOLEAN.",
             )
+        return Rows(step, (), time, dict(schema)).row_time
 
     def __repr__(self) -> str:
         return f"hr.rules(key={self.key!r})"
@@ -64,17 +66,22 @@ def rules(*, key: str) -> Rules:
     return Rules(key)
 
 
-@dataclass(frozen=True)
-class BroadcastRulesInput(Uncombined):
+class BroadcastInput(Uncombined):
     """The broadcast input of rules: every key group gets all of them, and none is late."""
 
-    name: str
+    name = "rules"
+    broadcast = True
+    late_output = "late_rules"
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BroadcastRulesInput(BroadcastInput):
+    """The rules of a process, sent whole."""
+
     schema: Mapping[str, pl.DataType]
     time: pl.Expr
     """The time of a rule row in microseconds."""
-    broadcast: bool = True
-    late_output: str = "late_rules"
-    key: tuple[str, ...] = ()
 
     @property
     def partial_schema(self) -> dict[str, pl.DataType]:
@@ -99,7 +106,6 @@ class RulesProcessOperator(ProcessOperator):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Keys, rows that wait, rules that are valid or wait, and the number of changes."""
         return {**super().state_schema, RULE: self.second.partial_schema[RULE], VERSION: pl.Int64()}
 
     @property

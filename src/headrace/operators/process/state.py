@@ -40,7 +40,6 @@ class TtlConfig:
 
     @property
     def arguments(self) -> dict[str, object]:
-        """The arguments that declare it."""
         if self.ttl is None:
             return {"keep_forever": True}
         time = {} if self.time == "event" else {"ttl_time": self.time}
@@ -131,7 +130,6 @@ class KeyedState(ABC):
         return self._time is time and self._ttl < FOREVER
 
     def is_in(self, time: CurrentTime) -> bool:
-        """Whether this is its time domain."""
         return self._time is time
 
     def _converted(self, value: Any, convert: Converter | None = None) -> Any:
@@ -171,7 +169,6 @@ class ValueState(KeyedState):
         self._written = self._time.now
 
     def clear(self) -> None:
-        """Remove the value."""
         self._replace(None)
 
     def _replace(self, value: Any) -> None:
@@ -218,7 +215,6 @@ class AggregatingState(ValueState):
         self._accumulator = declared.accumulator
 
     def add(self, value: Any) -> None:
-        """Add a value."""
         buffer = ValueState.get(self)
         self.set(self._accumulator.add(self._accumulator.start() if buffer is None else buffer, value))
 

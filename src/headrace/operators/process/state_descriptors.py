@@ -75,7 +75,6 @@ class StateDescriptor(Generic[Handle]):
 
     @property
     def value_type(self) -> pl.DataType:
-        """The type of one value."""
         return parse_type(self.sql_type)
 
 

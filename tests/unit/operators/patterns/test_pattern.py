@@ -14,9 +14,8 @@ from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.operators.patterns import skip
 from headrace.operators.patterns.chain import group
-from headrace.operators.patterns.pattern import Pattern, pattern
+from headrace.operators.patterns.pattern import Pattern, pattern, pattern_rules
 from headrace.operators.patterns.pattern_json import pattern_from_json, pattern_to_json
-from headrace.operators.patterns.pattern_rules import pattern_rules
 
 SCHEMA = {
     "k": pl.String(),
