@@ -17,7 +17,7 @@ from polars import read_parquet
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.connectors.mqtt.feed import Broker, MqttFeed, Unacknowledged, landed
+from headrace.connectors.mqtt.feed import Broker, MqttFeed, MqttMessage, landed
 from headrace.connectors.mqtt.source import read_mqtt
 from headrace.connectors.servers import running
 from headrace.outages import OutageMarker, outages
@@ -62,7 +62,7 @@ def _until(said: Callable[[], bool]) -> None:
 class Forgetful(MqttFeed):
     """Crashes, as the broker sees it, between storing messages and saying so."""
 
-    def acknowledge(self, held: Sequence[Unacknowledged]) -> None:
+    def acknowledge(self, held: Sequence[MqttMessage]) -> None:
         """Says nothing."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import threading
 import time
 import uuid
@@ -30,6 +31,14 @@ RECEIVE_MAXIMUM = 10_000
 KEPT_SECONDS = 30 * 24 * 3600
 """How long the broker keeps messages for a disconnected client."""
 ANSWER_SECONDS = 5.0
+COLLECT_SECONDS = 0.2
+QUIET_SECONDS = 0.3
+RETRY_SECONDS = 1.0
+CLIENT = "_client"
+"""The file with this landing log's client id; Spark ignores files whose names begin with an underscore."""
+SCHEMA = pa.schema([("topic", pa.string()), ("payload", pa.binary()), ("arrived", pa.int64())])
+Reasons = queue.SimpleQueue[Sequence[Any]]
+"""The broker's answers to one kind of request, each with a reason code for every topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +60,6 @@ class Broker:
             )
 
     def address(self) -> tuple[str, int]:
-        """Host and port."""
         host, _, port = self.servers.rpartition(":")
         if not host or not port.isdigit():
             raise DefinitionError(
@@ -83,38 +91,32 @@ class Broker:
 
     def check(self) -> None:
         """Fail if the broker does not answer, refuses the login or refuses a topic."""
-        answers: queue.Queue[tuple[str, Sequence[Any]]] = queue.Queue()
+        connected, subscribed = Reasons(), Reasons()
         client = self.client("")
-        client.on_connect = lambda _client, _data, _flags, reason, _properties: answers.put(("connect", [reason]))
-        client.on_subscribe = lambda _client, _data, _mid, reasons, _properties: answers.put(("subscribe", reasons))
+        client.on_connect = lambda _client, _data, _flags, reason, _properties: connected.put([reason])
+        client.on_subscribe = lambda _client, _data, _mid, reasons, _properties: subscribed.put(reasons)
         self.connect(client, kept=0)
         try:
-            self._listen(answers, "connect")
+            self._check_accepted(connected)
             self.subscribe(client)
-            self._listen(answers, "subscribe")
-        finally:
-            client.disconnect()
-            client.loop_stop()
-
-    def _listen(self, answers: queue.Queue[tuple[str, Sequence[Any]]], expected: str) -> None:
-        until = time.monotonic() + ANSWER_SECONDS
-        try:
-            while True:
-                what, reasons = answers.get(timeout=max(0.0, until - time.monotonic()))
-                refused = [str(reason) for reason in reasons if reason.is_failure]
-                if refused:
-                    raise HeadraceError(
-                        "SOURCE_REFUSED",
-                        f"MQTT broker {self.servers}: {refused[0]} for user {self.username!r} and topics "
-                        f"{', '.join(self.topics)}. Correct username and password, or let the user read the topics.",
-                    )
-                if what == expected:
-                    return
+            self._check_accepted(subscribed)
         except queue.Empty:
             raise HeadraceError(
                 "SOURCE_UNREACHABLE",
                 f"MQTT broker {self.servers} does not answer. Start it or correct the address.",
             ) from None
+        finally:
+            client.disconnect()
+            client.loop_stop()
+
+    def _check_accepted(self, answers: Reasons) -> None:
+        refused = [str(reason) for reason in answers.get(timeout=ANSWER_SECONDS) if reason.is_failure]
+        if refused:
+            raise HeadraceError(
+                "SOURCE_REFUSED",
+                f"MQTT broker {self.servers}: {refused[0]} for user {self.username!r} and topics "
+                f"{', '.join(self.topics)}. Correct username and password, or let the user read the topics.",
+            )
 
 
 def is_filter(topic: str) -> bool:
@@ -123,29 +125,20 @@ def is_filter(topic: str) -> bool:
     >>> [is_filter(topic) for topic in ("plant/+/heat", "#", "", "plant/a+", "plant/#/heat")]
     [True, True, False, False, False]
     """
-    levels = topic.split("/")
-    return (
-        bool(topic)
-        and all(len(level) == 1 or not set(level) & {"+", "#"} for level in levels)
-        and "#" not in levels[:-1]
-    )
-
-
-COLLECT_SECONDS = 0.2
-QUIET_SECONDS = 0.3
-RETRY_SECONDS = 1.0
-CLIENT = "_client"
-"""The file with this landing log's client id; Spark ignores files whose names begin with an underscore."""
-SCHEMA = pa.schema([("topic", pa.string()), ("payload", pa.binary()), ("arrived", pa.int64())])
+    return topic != "" and re.fullmatch(r"((\+|[^+#/]*)/)*(\+|#|[^+#/]*)", topic) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class MqttMessage:
-    """A message and when it arrived, in microseconds."""
+    """A message, when it arrived in microseconds, and what its acknowledgement needs."""
 
     topic: str
     payload: bytes
     arrived: int
+    id: int = 0
+    quality: int = 0
+    connection: int = 0
+    """The number of the connection that it came on."""
 
 
 @dataclass(slots=True)
@@ -166,14 +159,8 @@ class LandingLog:
 
     def append(self, messages: Sequence[MqttMessage]) -> Path:
         """Write a file that appears whole and survives a crash of the machine."""
-        table = pa.table(
-            {
-                "topic": [message.topic for message in messages],
-                "payload": [message.payload for message in messages],
-                "arrived": [message.arrived for message in messages],
-            },
-            schema=SCHEMA,
-        )
+        columns = zip(*((message.topic, message.payload, message.arrived) for message in messages), strict=True)
+        table = pa.table([pa.array(column) for column in columns], schema=SCHEMA)
         file = self.folder / f"{self.next:08d}-{uuid.uuid4().hex[:8]}.arrow"
         unfinished = file.with_name(f".{file.name}")
         with unfinished.open("wb") as stream:
@@ -193,16 +180,6 @@ def landed(path: str) -> pa.Table:
         return pa.ipc.open_file(stream).read_all()
 
 
-@dataclass(frozen=True, slots=True)
-class Unacknowledged:
-    """A message that is not acknowledged yet, and the connection that it came on."""
-
-    message: MqttMessage
-    id: int
-    quality: int
-    connection: int
-
-
 class MqttFeed:
     """A client on the driver; what the broker has kept for it lands first."""
 
@@ -218,7 +195,7 @@ class MqttFeed:
         self._subscribed = threading.Event()
         self._stopping = threading.Event()
         # Bounded, so that a disk that does not keep up slows the broker down.
-        self._queue: queue.Queue[Unacknowledged] = queue.Queue(2 * RECEIVE_MAXIMUM)
+        self._queue: queue.Queue[MqttMessage] = queue.Queue(2 * RECEIVE_MAXIMUM)
         self._heard = 0.0
         self._lander = threading.Thread(target=self._land, name="headrace-mqtt", daemon=True)
 
@@ -281,8 +258,8 @@ class MqttFeed:
 
     def _on_message(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
         self._heard = time.monotonic()
-        content = MqttMessage(message.topic, bytes(message.payload), time.time_ns() // 1000)
-        held = Unacknowledged(content, message.mid, message.qos, self._connection)
+        content, arrived = bytes(message.payload), time.time_ns() // 1000
+        held = MqttMessage(message.topic, content, arrived, message.mid, message.qos, self._connection)
         while not self._stopping.is_set():
             with suppress(queue.Full):
                 self._queue.put(held, timeout=RETRY_SECONDS)
@@ -294,7 +271,7 @@ class MqttFeed:
             stuck = False
             while held:
                 try:
-                    self._log.append([each.message for each in held])
+                    self._log.append(held)
                 except OSError as problem:
                     stuck = True
                     self._wait(f"messages cannot be stored: {problem.strerror}")
@@ -308,21 +285,17 @@ class MqttFeed:
                         self._queue.task_done()
                     break
 
-    def _collect(self) -> list[Unacknowledged]:
+    def _collect(self) -> list[MqttMessage]:
         """The messages of a short time after the first one."""
-        try:
-            held = [self._queue.get(timeout=COLLECT_SECONDS)]
-        except queue.Empty:
-            return []
-        until = time.monotonic() + COLLECT_SECONDS
-        while len(held) < RECEIVE_MAXIMUM and (left := until - time.monotonic()) > 0:
-            try:
+        held: list[MqttMessage] = []
+        with suppress(queue.Empty):
+            held.append(self._queue.get(timeout=COLLECT_SECONDS))
+            until = time.monotonic() + COLLECT_SECONDS
+            while len(held) < RECEIVE_MAXIMUM and (left := until - time.monotonic()) > 0:
                 held.append(self._queue.get(timeout=left))
-            except queue.Empty:
-                break
         return held
 
-    def acknowledge(self, held: Sequence[Unacknowledged]) -> None:
+    def acknowledge(self, held: Sequence[MqttMessage]) -> None:
         """Acknowledge messages that have landed."""
         for each in held:
             # On a new connection the broker sends the message again, and its id may mean another message.

@@ -41,7 +41,7 @@ class MqttReader:
     """The declared columns in order, those of ``METADATA`` among them."""
 
     def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
-        """The messages of each file; a row's position is its place in the file."""
+        # A row's position is its place in the file.
         for (path,) in raw.select("path").drop_nulls().sort("path").rows():
             messages = pl.DataFrame(landed(path))
             positions = np.arange(messages.height, dtype=np.int64)
@@ -99,17 +99,10 @@ def read_mqtt(
     raw = reader.load(str(landing.absolute())).select("path")
 
     def outage_markers() -> list[OutageMarker]:
-        flows = [flow.name for flow in graph.flows.values() if called in flow.sources]
-        return [
-            OutageMarker(str(graph.checkpoint / flow), f"source.{called}", f"MQTT broker {servers}") for flow in flows
-        ]
+        folders = [str(graph.checkpoint / flow.name) for flow in graph.flows.values() if called in flow.sources]
+        return [OutageMarker(folder, f"source.{called}", f"MQTT broker {servers}") for folder in folders]
 
     feed = MqttFeed(broker, landing, client_id, outage_markers)
-    fingerprint: dict[str, object] = {
-        "kind": "mqtt",
-        "topics": list(broker.topics),
-        "format": format,
-        "schema": schema or RAW_SCHEMA,
-    }
+    fingerprint = {"kind": "mqtt", "topics": list(broker.topics), "format": format, "schema": schema or RAW_SCHEMA}
     gate = Gate(called, MqttReader(decoder, declared), None)
     return add_source(gate, raw, struct, fingerprint, prepare=broker.check, feed=feed)
