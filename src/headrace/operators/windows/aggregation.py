@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from typing import ClassVar
 
 import polars as pl
 
@@ -36,6 +38,11 @@ class Aggregation(Rows):
     """Rows with their partial aggregates and results."""
 
     aggregates: tuple[Aggregate, ...]
+
+    @cached_property
+    def read(self) -> set[str]:
+        """The time, and the columns that the aggregates read."""
+        return {self.time}.union(*(each.columns for each in self.aggregates))
 
     @cached_property
     def states(self) -> dict[str, pl.DataType]:
@@ -86,7 +93,7 @@ class Aggregation(Rows):
         )
 
 
-class WindowOperator:
+class WindowOperator(ABC):
     """Aggregates rows by key; its results carry a window, a pane and a revision."""
 
     aggregation: Aggregation
@@ -94,6 +101,8 @@ class WindowOperator:
     accumulation: AccumulationMode
     output_time = "window"
     """A result's time is the last moment of its window."""
+    moments: ClassVar[Mapping[str, str]] = {}
+    """Further columns of the results, and the columns with their times."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -105,15 +114,15 @@ class WindowOperator:
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """Key, window, results, pane and revision; a change where results are retracted."""
+        """Key or row, window, results, pane and revision; a change where results are retracted."""
         marks = {"pane": pl.String(), "revision": pl.Int32(), **({"change": pl.String()} if self._has_change else {})}
-        own = {"window": WINDOW, **self._own_output, **self.aggregation.results}
-        return {**self.aggregation.keys, **own, **marks}
+        window = {"window": WINDOW, **dict.fromkeys(self.moments, MOMENT)}
+        return {**self._own, **window, **self.aggregation.results, **marks}
 
     @property
-    def _own_output(self) -> dict[str, pl.DataType]:
-        """Further columns of the results."""
-        return {}
+    def _own(self) -> dict[str, pl.DataType]:
+        """The columns that results have from rows."""
+        return self.aggregation.keys
 
     @property
     def _has_change(self) -> bool:
@@ -123,13 +132,37 @@ class WindowOperator:
     def _no_output(self) -> pl.DataFrame:
         return pl.DataFrame(schema=self.output_schema)
 
-    def _results(
-        self, totals: pl.DataFrame, window: tuple[pl.Expr, pl.Expr], pane: pl.Expr, **own: pl.Expr
-    ) -> pl.DataFrame:
-        """Result rows of partial results, whose windows start and end at these times."""
-        marks = {"window": window_of(*window), "pane": pane, "revision": pl.col(REVISION), **own}
-        shown = totals.select(*self.key, *self.aggregation.result(totals), **marks)
+    @property
+    @abstractmethod
+    def _window(self) -> tuple[pl.Expr, pl.Expr]:
+        """When the window of partial results starts and ends."""
+
+    @property
+    def _given(self) -> tuple[str, ...]:
+        """The columns that results are computed from, whose values the state keeps for retractions."""
+        return tuple(self.aggregation.states)
+
+    def _results(self, totals: pl.DataFrame, pane: pl.Expr, change: pl.Expr = INSERT_OR_UPDATE) -> pl.DataFrame:
+        """Result rows of partial results."""
+        marks = {"window": window_of(*self._window), "pane": pane, "revision": pl.col(REVISION), "change": change}
+        moments = {name: pl.col(column).cast(MOMENT) for name, column in self.moments.items()}
+        shown = totals.select(*self.key, *self.aggregation.result(totals), **marks, **moments)
         return shown.select(self.output_schema.keys())
+
+    def _earliest(self, state: pl.DataFrame, fired: int) -> int | None:
+        """When the next window closes or expires, if those up to ``fired`` have closed."""
+        end = self._window[1]
+        longer = pl.when(end > fired).then(0).otherwise(self.lateness.correctable)
+        earliest: int | None = state.select((end + longer).min()).item()
+        return earliest
+
+    def _revisions(self, totals: pl.DataFrame, pane: str) -> list[pl.DataFrame]:
+        """The next revision of results; before it the retraction of the one before."""
+        outputs = [self._results(totals.with_columns(NEXT_REVISION), pl.lit(pane))]
+        if self.accumulation.kind == "retracting":
+            given = totals.filter(pl.col(REVISION).is_not_null()).with_columns(as_given(self._given))
+            outputs.insert(0, self._results(given, pl.lit(pane), pl.lit("update_before")))
+        return outputs
 
 
 def window_of(start: pl.Expr, end: pl.Expr) -> pl.Expr:

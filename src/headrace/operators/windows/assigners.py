@@ -2,62 +2,50 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import gcd
-from typing import Protocol
 
 import polars as pl
 
 
-class Windows(Protocol):
+class Windows(ABC):
     """Windows ``[start, end)``, identified by their end, and the panes that they share.
 
     A pane is an interval that no window divides; rows are aggregated by pane, which is identified by its end too.
+    Where windows do not overlap, each is its own pane.
     """
 
-    @property
-    def overlapping(self) -> bool:
-        """Whether a pane may belong to several windows; otherwise each pane is a window."""
+    overlapping = False
+    offset: int
 
+    @abstractmethod
     def pane(self, time: pl.Expr) -> pl.Expr:
         """The pane that a time falls into."""
 
+    @abstractmethod
     def start(self, end: pl.Expr) -> pl.Expr:
         """The start of a window."""
 
     def first(self, pane: pl.Expr) -> pl.Expr:
         """The first window, by its end, that holds a pane."""
+        return pane
 
     def last(self, pane: pl.Expr) -> pl.Expr:
         """The last window that holds a pane."""
+        return pane
 
     def after(self, pane: pl.Expr, bound: int) -> pl.Expr:
         """The first window that holds a pane and ends after a bound; null when there is none."""
-
-    def all(self, pane: pl.Expr) -> pl.Expr:
-        """Every window that holds a pane, as a list."""
-
-
-class SeparateWindows:
-    """Windows that do not overlap: each is its own pane."""
-
-    overlapping = False
-
-    def first(self, pane: pl.Expr) -> pl.Expr:
-        return pane
-
-    def last(self, pane: pl.Expr) -> pl.Expr:
-        return pane
-
-    def after(self, pane: pl.Expr, bound: int) -> pl.Expr:
         return pl.when(pane > bound).then(pane)
 
     def all(self, pane: pl.Expr) -> pl.Expr:
+        """Every window that holds a pane, as a list."""
         return pl.concat_list(pane)
 
 
 @dataclass(frozen=True)
-class FixedWindows(SeparateWindows):
+class FixedWindows(Windows):
     """Windows of one length, aligned to the epoch and moved by an offset.
 
     >>> windows = FixedWindows(size=10, offset=3)
@@ -76,7 +64,7 @@ class FixedWindows(SeparateWindows):
 
 
 @dataclass(frozen=True)
-class HoppingWindows:
+class HoppingWindows(Windows):
     """Windows of one size that start at regular intervals; their panes are as long as the greatest common divisor.
 
     >>> windows = HoppingWindows(size=10, every=4)
@@ -97,27 +85,23 @@ class HoppingWindows:
         return end - self.size
 
     def first(self, pane: pl.Expr) -> pl.Expr:
-        return self._ending_from(pane)
+        moved = self.offset + self.size
+        return -((moved - pane) // self.every) * self.every + moved
 
     def last(self, pane: pl.Expr) -> pl.Expr:
         beginning = pane - gcd(self.size, self.every)
         return (beginning - self.offset) // self.every * self.every + self.offset + self.size
 
     def after(self, pane: pl.Expr, bound: int) -> pl.Expr:
-        found = self._ending_from(pl.max_horizontal(pane, pl.lit(bound, pl.Int64) + 1))
+        found = self.first(pl.max_horizontal(pane, pl.lit(bound, pl.Int64) + 1))
         return pl.when(self.last(pane) > bound).then(found)
 
     def all(self, pane: pl.Expr) -> pl.Expr:
         return pl.int_ranges(self.first(pane), self.last(pane) + 1, step=self.every)
 
-    def _ending_from(self, time: pl.Expr) -> pl.Expr:
-        """The first end of a window at or after a time."""
-        moved = self.offset + self.size
-        return -((moved - time) // self.every) * self.every + moved
-
 
 @dataclass(frozen=True)
-class CumulatingWindows:
+class CumulatingWindows(Windows):
     """Windows with a common start that end step by step, up to a full size; then the next start together.
 
     >>> windows = CumulatingWindows(step=5, size=15)
@@ -135,9 +119,6 @@ class CumulatingWindows:
 
     def start(self, end: pl.Expr) -> pl.Expr:
         return (end - 1 - self.offset) // self.size * self.size + self.offset
-
-    def first(self, pane: pl.Expr) -> pl.Expr:
-        return pane
 
     def last(self, pane: pl.Expr) -> pl.Expr:
         return self.start(pane) + self.size

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import polars as pl
 
 from headrace.durations import MICROSECONDS, Duration, not_too_long
-from headrace.operators.windows.assigners import SeparateWindows
+from headrace.operators.windows.assigners import Windows
 
 HOUR = MICROSECONDS["hour"]
 MONDAY = 4
@@ -49,7 +49,7 @@ def is_known(zone: str) -> bool:
 
 
 @dataclass(frozen=True)
-class CalendarWindows(SeparateWindows, ABC):
+class CalendarWindows(Windows):
     """Windows of whole calendar units, counted as numbers, by the clocks of a zone; ``offset`` moves their start."""
 
     units: int

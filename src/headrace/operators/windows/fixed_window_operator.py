@@ -9,7 +9,7 @@ import polars as pl
 
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import has_closed, split_matching, with_schema
-from headrace.operators.windows.aggregation import GIVEN, INSERT_OR_UPDATE, NEXT_REVISION, REVISION, as_given
+from headrace.operators.windows.aggregation import GIVEN, NEXT_REVISION, REVISION
 from headrace.operators.windows.emission import PREVIEW_AT, UNSEEN, AccumulationMode, Emission
 from headrace.operators.windows.pane_operator import END, PaneCombiner
 from headrace.wheel.operator import Applied, Due
@@ -66,8 +66,6 @@ class FixedWindowOperator(PaneCombiner):
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest end of an open window, preview, or expiry of a closed window."""
-        if state.is_empty():
-            return Due()
         return self.emission.due(state, self._earliest(state, bounds.fire))
 
     @cached_property
@@ -96,12 +94,6 @@ class FixedWindowOperator(PaneCombiner):
         planned = self.emission.next_preview(self.windows.start(pl.col(END)), bounds)
         return untouched, fresh.with_columns(planned.alias(PREVIEW_AT))
 
-    def _earliest(self, state: pl.DataFrame, fired: int) -> int | None:
-        """When the next window closes or expires, if those up to ``fired`` have closed."""
-        longer = pl.when(pl.col(END) > fired).then(0).otherwise(self.lateness.correctable)
-        earliest: int | None = state.select((pl.col(END) + longer).min()).item()
-        return earliest
-
     def _fires(self, state: pl.DataFrame, bounds: TimeBounds) -> bool:
         due = self._earliest(state, bounds.before)
         if due is not None and due <= bounds.fire:
@@ -111,14 +103,12 @@ class FixedWindowOperator(PaneCombiner):
     def _emit(self, state: pl.DataFrame, corrections: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Everything that a batch emits; ``CHANGED`` marks rows that are not stored yet."""
         outputs = [self._no_output]
-        if self.emission.previews:
-            touched = pl.col(CHANGED) if self.emission.kind == "on_update" else pl.lit(True)
-            shown = state.select(self.emission.shows(pl.col(END), bounds) & touched).to_series()
-            state, rows = self._show(state, shown, pane="early")
-            outputs += rows
+        touched = pl.col(CHANGED) if self.emission.kind == "on_update" else pl.lit(True)
+        early = self.emission.shows(pl.col(END), bounds) & touched
         closing = (pl.col(END) > bounds.before) & (pl.col(END) <= bounds.fire)
-        state, rows = self._show(state, state.select(closing).to_series(), pane="on_time")
-        outputs += rows
+        for shown, pane in ((early, "early"), (closing, "on_time")):
+            state, rows = self._show(state, shown, pane=pane)
+            outputs += rows
         if not corrections.is_empty():
             state, corrected = self._correct(state, corrections, bounds)
             state, rows = self._show(state, corrected, pane="late")
@@ -135,26 +125,19 @@ class FixedWindowOperator(PaneCombiner):
 
     def _correct(
         self, state: pl.DataFrame, corrections: pl.DataFrame, bounds: TimeBounds
-    ) -> tuple[pl.DataFrame, pl.Series]:
+    ) -> tuple[pl.DataFrame, pl.Expr]:
         """The state with late rows merged into closed windows, and which windows that corrected."""
         _, taken = self._take(state.drop(CHANGED), corrections, bounds)
         corrected = taken.join(corrections, on=self.identity, how="semi", nulls_equal=True)
         earlier = state.join(corrected, on=self.identity, how="anti", nulls_equal=True)
         joined = pl.concat([earlier, corrected.with_columns(pl.lit(True).alias(CHANGED))])
-        return joined, pl.int_range(joined.height, eager=True) >= earlier.height
+        return joined, pl.int_range(pl.len()) >= earlier.height
 
-    def _show(self, state: pl.DataFrame, shown: pl.Series, *, pane: str) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+    def _show(self, state: pl.DataFrame, shown: pl.Expr, *, pane: str) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
         """Emit windows, and record that in the state."""
-        if not shown.any():
+        chosen = state.select(shown).to_series()
+        if not chosen.any():
             return state, []
-        windows = state.filter(shown)
-        window = self.windows.start(pl.col(END)), pl.col(END)
-        outputs = []
-        if self._has_change:
-            given = windows.filter(pl.col(REVISION).is_not_null()).with_columns(as_given(self.aggregation.states))
-            outputs.append(self._results(given, window, pl.lit(pane), change=pl.lit("update_before")))
-        revised = windows.with_columns(NEXT_REVISION)
-        outputs.append(self._results(revised, window, pl.lit(pane), change=INSERT_OR_UPDATE))
         updates: dict[str, pl.Expr] = {
             REVISION: NEXT_REVISION,
             UNSEEN: pl.lit(None, pl.Int64),
@@ -162,10 +145,10 @@ class FixedWindowOperator(PaneCombiner):
             CHANGED: pl.lit(True),
         }
         if self._has_change:
-            updates |= {f"{name}{GIVEN}": pl.col(name) for name in self.aggregation.states}
+            updates |= {f"{name}{GIVEN}": pl.col(name) for name in self._given}
         if self.accumulation.kind == "discarding":
             updates |= self.aggregation.nothing
-        state = state.with_columns(
-            pl.when(shown).then(value).otherwise(pl.col(name)).alias(name) for name, value in updates.items()
+        shown_now = state.with_columns(
+            pl.when(chosen).then(value).otherwise(pl.col(name)).alias(name) for name, value in updates.items()
         )
-        return state, outputs
+        return shown_now, self._revisions(state.filter(chosen), pane)

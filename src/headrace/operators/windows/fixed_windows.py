@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 from headrace.durations import MICROSECONDS, Duration, microseconds, positive_microseconds, spoken
@@ -29,30 +28,31 @@ DAY, WEEK = MICROSECONDS["day"], MICROSECONDS["week"]
 class FixedWindowStep(WindowStep):
     """Windows whose bounds do not depend on the rows."""
 
-    offset: int
+    combines = True
 
-    @property
-    @abstractmethod
-    def _windows(self) -> Windows:
-        """Which windows a row belongs to."""
+    windows: Windows
 
     @property
     def _state_by(self) -> Literal["pane", "window"]:
         """Whether the state has a row for each window, or for each pane that windows share."""
-        return "window"
+        # Previews, and results that do not replace each other, belong to single windows and cannot share panes.
+        alone = self.emission.previews or self.accumulation != ACCUMULATING
+        return "pane" if self.windows.overlapping and not alone else "window"
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         if self._state_by == "pane":
-            return PaneOperator(self.name, aggregation, self._windows, lateness)
-        return FixedWindowOperator(self.name, aggregation, self._windows, lateness, self.emission, self.accumulation)
+            return PaneOperator(self.name, aggregation, self.windows, lateness)
+        return FixedWindowOperator(self.name, aggregation, self.windows, lateness, self.emission, self.accumulation)
 
     @property
-    def combines(self) -> bool:
-        return True
+    def state_description(self) -> str:
+        if self._state_by == "window":
+            return super().state_description
+        return f"a row for each key and pane, {self._until('the last window that holds it')}"
 
     @property
     def _offset_argument(self) -> dict[str, object]:
-        return {"offset": spoken(self.offset)} if self.offset else {}
+        return {"offset": spoken(self.windows.offset)} if self.windows.offset else {}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -63,13 +63,8 @@ class Tumbling(FixedWindowStep):
 
     size: Duration
     time_zone: str | None
-    windows: Windows
     longest: int
     """The longest window; months differ in length."""
-
-    @property
-    def _windows(self) -> Windows:
-        return self.windows
 
     @property
     def horizon(self) -> int:
@@ -77,7 +72,7 @@ class Tumbling(FixedWindowStep):
 
     @property
     def _shape(self) -> Mapping[str, object]:
-        return {"size": self.size, "offset": self.offset, "time_zone": self.time_zone}
+        return {"size": self.size, "offset": self.windows.offset, "time_zone": self.time_zone}
 
     @property
     def _arguments(self) -> Mapping[str, object]:
@@ -104,7 +99,6 @@ def tumbling(
         name=name,
         key=key_columns(key),
         size=size if months else spoken(length),
-        offset=moved,
         time_zone=time_zone,
         windows=_tumbling_windows(name, size, length, moved, time_zone),
         longest=months * 31 * DAY if months else length,
@@ -136,53 +130,27 @@ def _tumbling_windows(name: str, size: Duration, length: int, offset: int, time_
 class OverlappingWindowStep(FixedWindowStep):
     """Fixed windows in which a row belongs to several."""
 
-    size: int
-
-    @property
-    @abstractmethod
-    def _lengths(self) -> Mapping[str, int]:
-        """The arguments that make the windows."""
-
-    @property
-    def _state_by(self) -> Literal["pane", "window"]:
-        # Previews, and results that do not replace each other, belong to single windows and cannot share panes.
-        return "window" if self.emission.previews or self.accumulation != ACCUMULATING else "pane"
+    windows: HoppingWindows | CumulatingWindows
 
     @property
     def horizon(self) -> int:
-        return self.size
+        return self.windows.size
 
     @property
     def _shape(self) -> Mapping[str, object]:
-        return {**self._lengths, "offset": self.offset, "state": self._state_by}
+        return {**asdict(self.windows), "state": self._state_by}
 
     @property
     def _arguments(self) -> Mapping[str, object]:
-        lengths = {name: spoken(length) for name, length in self._lengths.items()}
+        lengths = {name: spoken(length) for name, length in asdict(self.windows).items() if name != "offset"}
         return {**lengths, "key": key_argument(self.key), **self._offset_argument}
 
-    @property
-    def state_description(self) -> str:
-        if self._state_by == "window":
-            return super().state_description
-        return f"a row for each key and pane, {self._until('the last window that holds it')}"
 
-
-@dataclass(frozen=True, kw_only=True, repr=False)
 class Hopping(OverlappingWindowStep):
     """Fixed windows of one size that start at regular intervals and overlap."""
 
     kind = "hopping"
-
-    every: int
-
-    @property
-    def _windows(self) -> Windows:
-        return HoppingWindows(self.size, self.every, self.offset)
-
-    @property
-    def _lengths(self) -> Mapping[str, int]:
-        return {"size": self.size, "every": self.every}
+    windows: HoppingWindows
 
 
 @stable
@@ -202,24 +170,14 @@ def hopping(name: str, *, size: Duration, every: Duration, key: Key, offset: Dur
             "every at most as long as size.",
         )
     moved = _offset(name, offset, hop, limit=f"every={every!r}")
-    return Hopping(name=name, key=key_columns(key), size=length, every=hop, offset=moved)
+    return Hopping(name=name, key=key_columns(key), windows=HoppingWindows(length, hop, moved))
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
 class Cumulating(OverlappingWindowStep):
     """Windows with a common start that grow step by step."""
 
     kind = "cumulating"
-
-    step: int
-
-    @property
-    def _windows(self) -> Windows:
-        return CumulatingWindows(self.step, self.size, self.offset)
-
-    @property
-    def _lengths(self) -> Mapping[str, int]:
-        return {"step": self.step, "size": self.size}
+    windows: CumulatingWindows
 
 
 @stable
@@ -238,7 +196,7 @@ def cumulating(name: str, *, step: Duration, size: Duration, key: Key, offset: D
             f"window {name!r}: size={size!r} is not a multiple of step={step!r}. Choose a step that divides the size.",
         )
     moved = _offset(name, offset, length, limit=f"size={size!r}")
-    return Cumulating(name=name, key=key_columns(key), step=growth, size=length, offset=moved)
+    return Cumulating(name=name, key=key_columns(key), windows=CumulatingWindows(growth, length, moved))
 
 
 def _offset(name: str, offset: Duration | None, length: int, *, limit: str) -> int:

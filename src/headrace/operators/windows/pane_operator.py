@@ -58,6 +58,10 @@ class PaneCombiner(WindowOperator):
         return partials.group_by(*self.key, END).agg(**self._merged).select(self.partial_schema.keys())
 
     @property
+    def _window(self) -> tuple[pl.Expr, pl.Expr]:
+        return self.windows.start(pl.col(END)), pl.col(END)
+
+    @property
     def _partial(self) -> Mapping[str, pl.Expr]:
         """Aggregates the rows of a pane."""
         return self.aggregation.partial
@@ -120,10 +124,8 @@ class PaneOperator(PaneCombiner):
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest close of a window, or the time at which state expires."""
-        if state.is_empty():
-            return Due()
         closes = pl.when(~pl.col(EMITTED)).then(self.windows.after(pl.col(END), bounds.fire))
-        return Due(int(state.select(pl.coalesce(closes, self._last + self.lateness.correctable).min()).item()))
+        return Due(state.select(pl.coalesce(closes, self._last + self.lateness.correctable).min()).item())
 
     @cached_property
     def _nothing(self) -> pl.DataFrame:
@@ -176,7 +178,6 @@ class PaneOperator(PaneCombiner):
         """Result rows of windows, and the state rows that record them as emitted."""
         if windows.is_empty():
             return self._no_output, self._no_state
-        bounds = self.windows.start(pl.col(END)), pl.col(END)
         emitted = windows.drop(self.aggregation.states).with_columns(pl.lit(True).alias(EMITTED))
-        results = self._results(windows, bounds, pl.lit(pane)).sort("window", *self.key)
+        results = self._results(windows, pl.lit(pane)).sort("window", *self.key)
         return results, with_schema(emitted, self.state_schema)

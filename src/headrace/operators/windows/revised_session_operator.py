@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import polars as pl
 
 from headrace.event_time.record import TimeBounds
-from headrace.operators.windows.aggregation import (
-    GIVEN,
-    INSERT_OR_UPDATE,
-    NEXT_REVISION,
-    REVISION,
-    as_given,
-)
+from headrace.operators.windows.aggregation import GIVEN, NEXT_REVISION, REVISION, as_given
 from headrace.operators.windows.emission import PREVIEW_AT, UNSEEN, AccumulationMode, Emission
 from headrace.operators.windows.session_combiner import CHAIN, END, FIRST, ROOT
 from headrace.operators.windows.session_operator import PLACE, SessionOperator
-from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Due
 
 ID = "__id"
@@ -37,11 +32,12 @@ class RevisedSessionOperator(SessionOperator):
     emission: Emission
     accumulation: AccumulationMode
     counts_rows = True
+    moments: ClassVar[Mapping[str, str]] = {"session_id": ID}
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        types = self._combiner.types
-        given = {f"{name}{GIVEN}": types[name] for name in self._shown_columns}
+        types = self.types
+        given = {f"{name}{GIVEN}": types[name] for name in self._given}
         return {**types, PREVIEW_AT: pl.Int64(), ID: pl.Int64(), REVISION: pl.Int32(), **given}
 
     @property
@@ -85,12 +81,10 @@ class RevisedSessionOperator(SessionOperator):
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest end of an open session, preview, or expiry of a closed session."""
-        longer = pl.when(self._end > bounds.fire).then(0).otherwise(self.lateness.correctable)
-        return self.emission.due(state, state.select((self._end + longer).min()).item())
+        return self.emission.due(state, self._earliest(state, bounds.fire))
 
     @property
-    def _shown_columns(self) -> tuple[str, ...]:
-        """The columns that results are computed from."""
+    def _given(self) -> tuple[str, ...]:
         return (FIRST, END, *self.aggregation.states)
 
     def _unexpired(self, known: pl.DataFrame, passed: int) -> pl.DataFrame:
@@ -106,19 +100,19 @@ class RevisedSessionOperator(SessionOperator):
         marks = [
             pl.col(PREVIEW_AT).min(),
             *(pl.col(name).filter(emitted).first() for name in (ID, REVISION)),
-            *(pl.col(f"{name}{GIVEN}").filter(emitted).first() for name in self._shown_columns),
+            *(pl.col(f"{name}{GIVEN}").filter(emitted).first() for name in self._given),
             pl.when(pl.len() == 1).then(pl.col(PLACE).first()).alias(PLACE),
             pl.col(TOUCHED).any(),
             (emitted.sum() > 1).alias(MERGED),
         ]
         firsts = (pl.col(name).first() for name in self.key)
-        joined = chains.group_by(CHAIN).agg(*firsts, *marks, **self._combiner.merging)
+        joined = chains.group_by(CHAIN).agg(*firsts, *marks, **self._merged)
         outputs = []
         if not swallowed.is_empty():
-            given = swallowed.with_columns(as_given(self._shown_columns))
+            given = swallowed.with_columns(as_given(self._given))
             preview = self._end > max(bounds.before, bounds.late)
             pane = pl.when(preview).then(pl.lit("early")).otherwise(pl.lit("late"))
-            outputs = [self._rows(given.with_columns(pl.col(REVISION) + 1), pane, pl.lit("delete"))]
+            outputs = [self._results(given.with_columns(pl.col(REVISION) + 1), pane, pl.lit("delete"))]
             if self.accumulation.kind == "discarding":
                 # To a session, all that the swallowed ones have emitted is new.
                 totals = self._totals(joined, given)
@@ -136,21 +130,17 @@ class RevisedSessionOperator(SessionOperator):
         chosen = known.select(shown).to_series()
         if not chosen.any():
             return known, []
-        before, outputs = known.filter(chosen), []
-        if self.accumulation.kind == "retracting":
-            given = before.filter(pl.col(REVISION).is_not_null()).with_columns(as_given(self._shown_columns))
-            outputs.append(self._rows(given, pl.lit(pane), pl.lit("update_before")))
-        sessions = before.with_columns(pl.coalesce(ID, ROOT).alias(ID), NEXT_REVISION)
-        outputs.append(self._rows(sessions, pl.lit(pane), INSERT_OR_UPDATE))
-        given_now = sessions.with_columns(
+        before = known.filter(chosen).with_columns(pl.coalesce(ID, ROOT).alias(ID))
+        given_now = before.with_columns(
+            NEXT_REVISION,
             pl.lit(0, pl.Int64).alias(UNSEEN),
             pl.lit(None, pl.Int64).alias(PREVIEW_AT),
             pl.lit(None, pl.Int64).alias(PLACE),
-            *(pl.col(name).alias(f"{name}{GIVEN}") for name in self._shown_columns),
+            *(pl.col(name).alias(f"{name}{GIVEN}") for name in self._given),
         )
         if self.accumulation.kind == "discarding":
             given_now = given_now.with_columns(*self._emitted_in_all(before), **self.aggregation.nothing)
-        return pl.concat([known.filter(~chosen), given_now]), outputs
+        return pl.concat([known.filter(~chosen), given_now]), self._revisions(before, pane)
 
     def _emitted_in_all(self, sessions: pl.DataFrame) -> list[pl.Series]:
         """The total of what sessions emit now and have emitted before."""
@@ -158,7 +148,3 @@ class RevisedSessionOperator(SessionOperator):
         given = numbered.filter(pl.col(REVISION).is_not_null()).with_columns(as_given(self.aggregation.states))
         totals = self._totals(numbered, given).sort(CHAIN)
         return totals.drop(CHAIN).select(pl.all().name.suffix(GIVEN)).get_columns()
-
-    def _rows(self, sessions: pl.DataFrame, pane: pl.Expr, change: pl.Expr) -> pl.DataFrame:
-        session_id = pl.col(ID).cast(MOMENT)
-        return self._results(sessions, (pl.col(FIRST), self._end), pane, session_id=session_id, change=change)

@@ -12,7 +12,7 @@ import polars as pl
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.operators.windows.aggregation import Aggregation
+from headrace.operators.windows.aggregation import Aggregation, WindowOperator
 from headrace.operators.windows.emission import UNSEEN
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined
@@ -115,34 +115,29 @@ _BOUNDS = {FIRST: pl.col(FIRST).min(), END: pl.col(END).max(), ROOT: pl.col(ROOT
 
 
 @dataclass(frozen=True)
-class SessionCombiner:
-    """Combines rows to parts of sessions, and parts to fewer parts."""
+class SessionCombiner(WindowOperator):
+    """The map side of sessions: combines rows to parts of sessions, and parts to fewer parts."""
 
+    name: str
     aggregation: Aggregation
-    lateness: Lateness
     gap: Gap
-    cutting: bool
-    """Whether sessions may be cut, so that only rows of equal times certainly belong together."""
-    counting: bool
+    lateness: Lateness
+    max_length: int | None
+    """Sessions may be cut here, so that only rows of equal times certainly belong together."""
+    counts_rows = False
     """Whether the rows of every part are counted, for previews."""
 
     @cached_property
     def types(self) -> dict[str, pl.DataType]:
         """A part without its row: key, first time, end, root and partial aggregates."""
         times = dict.fromkeys((FIRST, END, ROOT), pl.Int64())
-        counted = {UNSEEN: pl.Int64()} if self.counting else {}
+        counted = {UNSEEN: pl.Int64()} if self.counts_rows else {}
         return {**self.aggregation.keys, **times, **self.aggregation.states, **counted}
 
     @cached_property
-    def schema(self) -> dict[str, pl.DataType]:
-        """A part as it is shuffled."""
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        """A part, and the row itself where it may be late."""
         return {**self.types, WHOLE: pl.List(pl.Struct(self._whole_row))}
-
-    @cached_property
-    def merging(self) -> dict[str, pl.Expr]:
-        """Merges the parts of a group."""
-        counted = {UNSEEN: pl.col(UNSEEN).sum()} if self.counting else {}
-        return {**_BOUNDS, **self.aggregation.merged, **counted}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Combine rows that are certainly on time; whether the others are late depends on the state."""
@@ -157,55 +152,53 @@ class SessionCombiner:
             parts = pl.concat([self._together(timed.filter(~doubtful)), self._apart(timed.filter(doubtful), bounds)])
         return Combined(parts, late, taken.height)
 
-    def merge(self, parts: pl.DataFrame) -> pl.DataFrame:
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Merge parts; those that carry a row stay as they are."""
-        apart = parts.select(pl.col(WHOLE).is_not_null()).to_series()
+        apart = partials[WHOLE].is_not_null()
         if not apart.any():
-            return self._gathered(parts, self.merging)
-        return pl.concat([self._gathered(parts.filter(~apart), self.merging), parts.filter(apart)])
-
-    def rows_of(self, parts: pl.DataFrame) -> pl.DataFrame:
-        """The rows that parts carry."""
-        return parts.select(pl.col(WHOLE).explode().struct.unnest())
+            return self._gathered(partials, self._merged)
+        return pl.concat([self._gathered(partials.filter(~apart), self._merged), partials.filter(apart)])
 
     @cached_property
     def _partial(self) -> dict[str, pl.Expr]:
         """Aggregates the rows of a group to one part."""
-        counted = {UNSEEN: pl.len().cast(pl.Int64)} if self.counting else {}
+        counted = {UNSEEN: pl.len().cast(pl.Int64)} if self.counts_rows else {}
         return {**_BOUNDS, **self.aggregation.partial, **counted}
+
+    @cached_property
+    def _merged(self) -> dict[str, pl.Expr]:
+        """Merges the parts of a group."""
+        counted = {UNSEEN: pl.col(UNSEEN).sum()} if self.counts_rows else {}
+        return {**_BOUNDS, **self.aggregation.merged, **counted}
 
     @property
     def _whole_row(self) -> Mapping[str, pl.DataType]:
         """The columns that a late row needs: all if late rows are kept, else its time."""
-        schema = self.aggregation.schema
-        return schema if self.lateness.keeps_rows else {self.aggregation.time: schema[self.aggregation.time]}
+        schema, time = self.aggregation.schema, self.aggregation.time
+        return schema if self.lateness.keeps_rows else {time: schema[time]}
 
     def _together(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows that are close to each other as one part."""
-        aggregation = self.aggregation
-        read = {*aggregation.key, aggregation.time, FIRST, END, ROOT}.union(
-            *(each.columns for each in aggregation.aggregates)
-        )
         # Columns that nothing reads need not be sorted.
-        rows = rows.select(name for name in rows.columns if name in read)
-        return self._gathered(canonical(rows, aggregation.key), self._partial)
+        read = {*self.key, FIRST, END, ROOT, *self.aggregation.read}
+        narrow = rows.select(name for name in rows.columns if name in read)
+        return self._gathered(canonical(narrow, self.key), self._partial)
 
     def _gathered(self, parts: pl.DataFrame, aggregated: Mapping[str, pl.Expr]) -> pl.DataFrame:
         if parts.is_empty():
-            return pl.DataFrame(schema=self.schema)
-        key = self.aggregation.key
-        nothing = pl.lit(None, self.schema[WHOLE]).alias(WHOLE)
-        if self.cutting:
-            by = [*key, FIRST]
+            return pl.DataFrame(schema=self.partial_schema)
+        nothing = pl.lit(None, self.partial_schema[WHOLE]).alias(WHOLE)
+        if self.max_length is not None:
+            by = [*self.key, FIRST]
             aggregated = {name: value for name, value in aggregated.items() if name not in by}
             gathered = parts.group_by(by).agg(**aggregated)
-        elif key and parts.select(pl.col(FIRST).max() < pl.col(END).min()).item():
+        elif self.key and parts.select(pl.col(FIRST).max() < pl.col(END).min()).item():
             # All rows of a key belong together, so no sort is needed.
-            gathered = parts.group_by(key).agg(**aggregated)
+            gathered = parts.group_by(self.key).agg(**aggregated)
         else:
-            firsts = (pl.col(name).first() for name in key)
-            gathered = chained(parts, key).group_by(CHAIN).agg(*firsts, **aggregated)
-        return gathered.with_columns(nothing).select(self.schema.keys())
+            firsts = (pl.col(name).first() for name in self.key)
+            gathered = chained(parts, self.key).group_by(CHAIN).agg(*firsts, **aggregated)
+        return gathered.with_columns(nothing).select(self.partial_schema.keys())
 
     def _apart(self, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
         """Every row as its own part, which carries the row."""
@@ -213,6 +206,6 @@ class SessionCombiner:
         not_over = bounds.late - self.gap.least - self.lateness.correctable + 1
         rows = rows.with_columns(pl.max_horizontal(ROOT, pl.lit(not_over, pl.Int64)).alias(ROOT))
         whole = pl.concat_list(pl.struct(self._whole_row.keys())).alias(WHOLE)
-        numbered = canonical(rows.with_columns(whole), self.aggregation.key).with_row_index(CHAIN)
-        firsts = (pl.col(name).first() for name in (*self.aggregation.key, WHOLE))
-        return numbered.group_by(CHAIN).agg(*firsts, **self._partial).select(self.schema.keys())
+        numbered = canonical(rows.with_columns(whole), self.key).with_row_index(CHAIN)
+        firsts = (pl.col(name).first() for name in (*self.key, WHOLE))
+        return numbered.group_by(CHAIN).agg(*firsts, **self._partial).select(self.partial_schema.keys())

@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from typing import ClassVar
 
 import polars as pl
 
-from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import split_matching, with_schema
-from headrace.operators.windows.aggregation import REVISION, Aggregation, WindowOperator
+from headrace.operators.windows.aggregation import REVISION
 from headrace.operators.windows.emission import ACCUMULATING
-from headrace.operators.windows.session_combiner import (
-    CHAIN,
-    END,
-    FIRST,
-    ROOT,
-    WHOLE,
-    Gap,
-    SessionCombiner,
-    chained,
-    cut,
-)
-from headrace.schemas import MOMENT
-from headrace.wheel.operator import Applied, Combined, Due
+from headrace.operators.windows.session_combiner import CHAIN, END, FIRST, ROOT, WHOLE, SessionCombiner, chained, cut
+from headrace.wheel.operator import Applied, Due
 
 PLACE = "__place"
 """The position of a session in the stored state; null for one that has changed since."""
 
 
 @dataclass(frozen=True)
-class SessionOperator(WindowOperator):
+class SessionOperator(SessionCombiner):
     """Sessions by key; the state has those that still accept rows."""
 
-    name: str
-    aggregation: Aggregation
-    gap: Gap
-    lateness: Lateness
-    max_length: int | None
-    counts_rows = False
-    """Whether the rows of every session are counted, for previews."""
+    moments: ClassVar[Mapping[str, str]] = {"session_id": ROOT}
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -48,30 +31,14 @@ class SessionOperator(WindowOperator):
         return (*self.key, FIRST)
 
     @property
-    def _own_output(self) -> dict[str, pl.DataType]:
-        return {"session_id": MOMENT}
-
-    @property
-    def partial_schema(self) -> dict[str, pl.DataType]:
-        """Key, first time and end, partial aggregates, and the row itself where it may be late."""
-        return self._combiner.schema
-
-    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        return self._combiner.combine(rows, bounds)
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        return self._combiner.merge(partials)
-
-    @cached_property
-    def _combiner(self) -> SessionCombiner:
-        cutting = self.max_length is not None
-        return SessionCombiner(self.aggregation, self.lateness, self.gap, cutting, self.counts_rows)
-
-    @property
     def _end(self) -> pl.Expr:
         """Where a session ends."""
         silent = pl.col(END)
         return silent if self.max_length is None else pl.min_horizontal(silent, pl.col(FIRST) + self.max_length)
+
+    @property
+    def _window(self) -> tuple[pl.Expr, pl.Expr]:
+        return pl.col(FIRST), self._end
 
     def _chained(self, parts: pl.DataFrame) -> pl.DataFrame:
         """Parts with the number of their session."""
@@ -96,12 +63,13 @@ class SessionOperator(WindowOperator):
         chains = self._chained(pl.concat([with_schema(concerned, added), with_schema(partials, added)]))
         if partials[WHOLE].null_count() == partials.height:
             return others, chains, None
-        late = [self._combiner.rows_of(chains.clear())]
+        late = [chains.clear()]
         while (too_late := self._over(chains, bounds.late) & chains[WHOLE].is_not_null()).any():
-            late.append(self._combiner.rows_of(chains.filter(too_late)))
+            late.append(chains.filter(too_late))
             # Without them, later cuts may be elsewhere.
             chains = self._chained(chains.filter(~too_late))
-        return others, chains, self.aggregation.with_late_by(pl.concat(late), bounds)
+        rows = pl.concat(late).select(pl.col(WHOLE).explode().struct.unnest())
+        return others, chains, self.aggregation.with_late_by(rows, bounds)
 
     def _of_keys(self, known: pl.DataFrame, parts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Sessions of other keys, and sessions of the keys of these parts (or of a few more)."""
@@ -129,7 +97,7 @@ class FinalSessionOperator(SessionOperator):
 
     @property
     def state_schema(self) -> dict[str, pl.DataType]:
-        return self._combiner.types
+        return self.types
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Close sessions that no row can extend, add the rows, close sessions that are over then."""
@@ -140,11 +108,12 @@ class FinalSessionOperator(SessionOperator):
             others, chains, late = self._arranged(known, partials, bounds)
             known = pl.concat([others, self._joined(chains, bounds.fire)])
         known, over_now = self._close(known, bounds.fire)
+        emitted = pl.concat([over, over_now]).sort(FIRST, *self.key).with_columns(pl.lit(0, pl.Int32).alias(REVISION))
         return Applied(
             known.drop(PLACE),
             known.filter(pl.col(PLACE).is_null()).drop(PLACE),
             self._gone(state, known),
-            self._output(pl.concat([over, over_now])),
+            self._results(emitted, pl.lit("on_time")),
             late,
         )
 
@@ -173,9 +142,4 @@ class FinalSessionOperator(SessionOperator):
         firsts = (pl.col(name).first() for name in self.key)
         # A session of one part is unchanged.
         place = pl.when(pl.len() == 1).then(pl.col(PLACE).first()).alias(PLACE)
-        return chains.group_by(by).agg(*firsts, place, **self._combiner.merging).select(*self.state_schema, PLACE)
-
-    def _output(self, over: pl.DataFrame) -> pl.DataFrame:
-        sessions = over.sort(FIRST, *self.key).with_columns(pl.lit(0, pl.Int32).alias(REVISION))
-        session_id = pl.col(ROOT).cast(MOMENT)
-        return self._results(sessions, (pl.col(FIRST), self._end), pl.lit("on_time"), session_id=session_id)
+        return chains.group_by(by).agg(*firsts, place, **self._merged).select(*self.state_schema, PLACE)

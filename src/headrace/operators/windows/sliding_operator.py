@@ -11,15 +11,7 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import ARRIVAL, arrived_rows, next_arrival
-from headrace.operators.windows.aggregation import (
-    GIVEN,
-    REVISION,
-    WINDOW,
-    Aggregation,
-    WindowOperator,
-    as_given,
-    window_of,
-)
+from headrace.operators.windows.aggregation import GIVEN, REVISION, Aggregation, WindowOperator, as_given, window_of
 from headrace.operators.windows.emission import AccumulationMode, Emission
 from headrace.operators.windows.sliding_totals import (
     CHANGED,
@@ -76,12 +68,6 @@ class SlidingOperator(WindowOperator, Uncombined):
         kept = {**self.partial_schema, ARRIVAL: pl.Int64(), REVISION: pl.Int32()}
         return {**kept, **given} if self._has_change else kept
 
-    @cached_property
-    def output_schema(self) -> dict[str, pl.DataType]:
-        """The row's own columns, window, results, pane and revision; a change where results are retracted."""
-        told = {"pane": pl.String(), "revision": pl.Int32(), **({"change": pl.String()} if self._has_change else {})}
-        return {**self._own, "window": WINDOW, **self.aggregation.results, **told}
-
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late rows aside; the others cannot be combined, because each is emitted."""
         aggregation = self.aggregation
@@ -121,15 +107,17 @@ class SlidingOperator(WindowOperator, Uncombined):
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest time at which a row is emitted or expires."""
-        if state.is_empty():
-            return Due()
         pending = pl.when(pl.col(TIME) >= bounds.fire).then(pl.col(TIME) + 1)
-        return Due(int(self._timed(state).select(pl.coalesce(pending, self._expires).min()).item()))
+        return Due(self._timed(state).select(pl.coalesce(pending, self._expires).min()).item())
 
     @property
     def _expires(self) -> pl.Expr:
         """When no row that may still be emitted covers a row any more."""
         return pl.col(TIME) + self.size + self.lateness.correctable
+
+    @property
+    def _window(self) -> tuple[pl.Expr, pl.Expr]:
+        return pl.col(TIME) - self.size + 1, pl.col(TIME) + 1
 
     @cached_property
     def _windows(self) -> SlidingTotals:
@@ -210,8 +198,13 @@ class SlidingOperator(WindowOperator, Uncombined):
 
     def _output(self, shown: pl.DataFrame) -> pl.DataFrame:
         """Result rows, each after its retraction."""
-        window = window_of(pl.col(TIME) - self.size + 1, pl.col(TIME) + 1)
-        told: tuple[str | pl.Expr, ...] = (*self._own, window, pl.col(_SHOWN_AS).alias("pane"), TIME, ARRIVAL)
+        told: tuple[str | pl.Expr, ...] = (
+            *self._own,
+            window_of(*self._window),
+            pl.col(_SHOWN_AS).alias("pane"),
+            TIME,
+            ARRIVAL,
+        )
         columns, results = self._no_output.columns, self.aggregation.results
         is_first = pl.col(_BEFORE).is_null()
         change = pl.when(is_first).then(pl.lit("insert")).otherwise(pl.lit("update_after")).alias("change")

@@ -30,7 +30,7 @@ class SlidingTotals:
 
     def totals(self, rows: pl.DataFrame, wanted: pl.Expr) -> pl.DataFrame:
         """Position, time, key and partial aggregates for each wanted row, by key in the order of time."""
-        columns = dict.fromkeys((*self.keys, *self._read, TIME, ARRIVAL, NEW))
+        columns = dict.fromkeys((*self.keys, *self.aggregation.read, TIME, ARRIVAL, NEW))
         narrow = rows.select(*columns, wanted.alias(_WANTED)).with_row_index(PLACE)
         chosen = narrow.filter(_WANTED)
         if chosen.is_empty():
@@ -60,11 +60,6 @@ class SlidingTotals:
     @cached_property
     def _partial(self) -> dict[str, pl.Expr]:
         return {**self.aggregation.partial, REACHED: pl.col(NEW).any()}
-
-    @cached_property
-    def _read(self) -> set[str]:
-        """The columns that the aggregates read."""
-        return {name for each in self.aggregation.partial.values() for name in each.meta.root_names()}
 
     @cached_property
     def _schema(self) -> dict[str, pl.DataType]:

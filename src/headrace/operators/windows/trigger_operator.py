@@ -76,6 +76,10 @@ class TriggerOperator(WindowOperator, Uncombined):
             **{f"{name}{GIVEN}": dtype for name, dtype in given.items()},
         }
 
+    @property
+    def _window(self) -> tuple[pl.Expr, pl.Expr]:
+        return pl.col(FIRST), pl.col(END)
+
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late rows aside; the others are shuffled one by one."""
         aggregation = self.aggregation
@@ -123,16 +127,13 @@ class TriggerOperator(WindowOperator, Uncombined):
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         """The earliest time at which a row is added, or a key fires or expires."""
-        if state.is_empty():
-            return Due()
-        earliest: int | None = state.select(self._lifetimes.due(bounds).min()).item()
-        return Due(earliest)
+        return Due(state.select(self._lifetimes.due(bounds).min()).item())
 
     @cached_property
     def _row(self) -> pl.Struct:
         """The columns that the aggregates read."""
-        read = {self.aggregation.time}.union(*(aggregate.columns for aggregate in self.aggregation.aggregates))
-        return pl.Struct({name: dtype for name, dtype in self.aggregation.schema.items() if name in read})
+        aggregation = self.aggregation
+        return pl.Struct({name: dtype for name, dtype in aggregation.schema.items() if name in aggregation.read})
 
     @cached_property
     def _lifetimes(self) -> KeyLifetimes:
@@ -197,15 +198,12 @@ class TriggerOperator(WindowOperator, Uncombined):
 
     def _output(self, emitted: pl.DataFrame) -> pl.DataFrame:
         """Result rows; when retracting, each after the retraction of the one before."""
-        window = pl.col(FIRST), pl.col(END)
         if not self._has_change:
-            return self._results(emitted, window, pl.col(PANE))
+            return self._results(emitted, pl.col(PANE))
         number = "__number"
         after = emitted.with_row_index(number).with_columns(INSERT_OR_UPDATE.alias("change"))
-        replaced = pl.col(LIFE) == pl.col(LIFE).shift(-1)
-        before = after.with_columns(pl.col(PANE).shift(-1), pl.lit("update_before").alias("change")).filter(
-            replaced.fill_null(False)
-        )
+        replaced = (pl.col(LIFE) == pl.col(LIFE).shift(-1)).fill_null(False)
+        before = after.with_columns(pl.col(PANE).shift(-1), pl.lit("update_before").alias("change")).filter(replaced)
         given_now = after.filter(pl.col(PANE).is_not_null()).with_columns(pl.col(number) * 2)
         both = pl.concat([before.with_columns(pl.col(number) * 2 + 1), given_now]).sort(number)
-        return self._results(both, window, pl.col(PANE), change=pl.col("change"))
+        return self._results(both, pl.col(PANE), pl.col("change"))
