@@ -15,7 +15,6 @@ from headrace.connectors.postgres.changes.landing import read_metadata
 from headrace.connectors.postgres.changes.log_reader import ChangeLogReader
 from headrace.connectors.postgres.changes.replication import ReplicationFeed
 from headrace.connectors.postgres.changes.slot import ReplicationSlot
-from headrace.connectors.postgres.column_types import ddl_type
 from headrace.connectors.postgres.connection import PostgresServer
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.services.service import Service
@@ -43,8 +42,7 @@ def logged(folder: Path, table: str) -> list[dict[str, Any]]:
     """All rows of a table that are in the log, in order."""
     metadata = read_metadata(folder)
     assert metadata is not None
-    columns = metadata.by_name[full_name(table)].columns
-    ddl = ", ".join(f"`{column.name}` {ddl_type(column.shown)}" for column in columns)
+    ddl = metadata.by_name[full_name(table)].ddl
     reader = ChangeLogReader(folder, full_name(table), polars_schema(parse_ddl(ddl)), "dead_letter")
     spans = pl.DataFrame({"first": [0], "until": [log_in(folder).next()]})
     return [row for arrived in reader.read(spans, None) for row in arrived.rows.to_dicts()]  # type: ignore[arg-type]

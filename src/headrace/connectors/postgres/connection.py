@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -116,6 +116,10 @@ class PostgresServer:
         host = ":".join(str(settings[name]) for name in ("host", "port") if name in settings)
         return "/".join(part for part in (host or "localhost", str(settings.get("dbname", ""))) if part)
 
+    @property
+    def place(self) -> str:
+        return f"PostgreSQL {self.address}"
+
     def connect(self, **settings: str) -> PgConnection:
         """A new connection in autocommit mode; ``settings`` override those of the connection string."""
         return psycopg.connect(self._conninfo(settings), autocommit=True, prepare_threshold=None)
@@ -132,7 +136,7 @@ class PostgresServer:
 
     @contextmanager
     def pooled(self, place: str) -> Iterator[PgConnection]:
-        """The process's own connection to this server, for a sink; errors become those of ``sink_error``."""
+        """The process's own connection to this server, for a sink; its errors become ours."""
         try:
             connection = _POOL.get(self)
             if connection is None or connection.closed:
@@ -142,7 +146,7 @@ class PostgresServer:
             # The connection may be in any state.
             self.drop_pooled()
             if isinstance(problem, psycopg.Error):
-                raise sink_error(problem, place) from None
+                raise server_error(problem, place, "SINK") from None
             raise
 
     def drop_pooled(self) -> None:
@@ -190,28 +194,20 @@ def summary(problem: psycopg.Error) -> str:
     return " ".join(text.split())
 
 
-def sink_error(problem: psycopg.Error, place: str) -> Exception:
+def server_error(problem: psycopg.Error, place: str, side: Literal["SINK", "SOURCE"]) -> Exception:
     """``Unreachable`` for a transient error, else an error that says what to correct."""
-    return _error(problem, place, "SINK", _SINK_IDS)
-
-
-def source_error(problem: psycopg.Error, server: PostgresServer) -> Exception:
-    """The same for a source."""
-    return _error(problem, f"PostgreSQL {server.address}", "SOURCE", {})
-
-
-def startup_error(problem: BaseException, server: PostgresServer) -> BaseException:
-    """The same for a source that is starting, which does not wait for its server."""
-    error = source_error(problem, server) if isinstance(problem, psycopg.Error) else problem
-    if isinstance(error, Unreachable):
-        return HeadraceError("SOURCE_UNREACHABLE", f"{error}. Start the server or correct dsn=...")
-    return error
-
-
-def _error(problem: psycopg.Error, place: str, side: str, ids: Mapping[str, str]) -> Exception:
     text, state = f"{place}: {summary(problem)}", problem.sqlstate or ""
     if is_transient(problem):
         return Unreachable(text)
     if state == _NO_PRIVILEGE or is_refused(problem):
         return HeadraceError(f"{side}_REFUSED", f"{text}. Check user, password, database and the user's privileges.")
-    return HeadraceError(ids.get(state, f"{side}_FAILED"), f"{text} (SQLSTATE {problem.sqlstate}).")
+    id = _SINK_IDS.get(state) if side == "SINK" else None
+    return HeadraceError(id or f"{side}_FAILED", f"{text} (SQLSTATE {problem.sqlstate}).")
+
+
+def startup_error(problem: BaseException, server: PostgresServer) -> BaseException:
+    """The error of a source that is starting, which does not wait for its server."""
+    error = server_error(problem, server.place, "SOURCE") if isinstance(problem, psycopg.Error) else problem
+    if isinstance(error, Unreachable):
+        return HeadraceError("SOURCE_UNREACHABLE", f"{error}. Start the server or correct dsn=...")
+    return error

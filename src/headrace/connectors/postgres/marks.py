@@ -12,19 +12,23 @@ from psycopg import sql
 
 from headrace.connectors.base.sink import Mark, Unreachable, WriterBatch, check_epoch
 from headrace.connectors.postgres.connection import PgConnection
+from headrace.connectors.postgres.target_table import TableName
 from headrace.errors import HeadraceError
 
 TABLE = "headrace_marks"
+_CREATE = """
+create table {} (writer text, target text, epoch bigint not null, generation bigint, batch bigint, rows bigint,
+    refused bytea, primary key (writer, target))
+"""
+_CLAIM = """
+insert into {} as m (writer, target, epoch) values (%s, %s, %s)
+on conflict (writer, target) do update set epoch = excluded.epoch where m.epoch <= excluded.epoch
+"""
+_MOVE = "update {} set generation = %s, batch = %s, rows = %s, refused = %s where writer = %s and target = %s"
+_SELECT = "select epoch, generation, batch, rows, refused from {} where writer = %s and target = %s {}"
 _ATTEMPTS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class MarkRow:
-    """A writer's row in the table of marks."""
-
-    mark: Mark
-    refused: pl.DataFrame | None
-    """The rows of the marked batch that the table rejected."""
+MarkRow = tuple[Mark, pl.DataFrame | None]
+"""A writer's mark, and the rows of the marked batch that the table rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class MarkTable:
 
     @property
     def table(self) -> sql.Identifier:
-        return sql.Identifier(TABLE) if self.schema is None else sql.Identifier(self.schema, TABLE)
+        return TableName(self.schema, TABLE).identifier
 
     def session(self, writer: str) -> str:
         """The application_name of a writer's sessions: at most 63 ASCII characters.
@@ -54,12 +58,7 @@ class MarkTable:
         with connection.transaction():
             connection.execute("select pg_advisory_xact_lock(hashtext(%s))", [TABLE])
             if connection.execute("select to_regclass(%s)", [self.table.as_string(connection)]).fetchone() == (None,):
-                connection.execute(
-                    sql.SQL(
-                        "create table {} (writer text, target text, epoch bigint not null, generation bigint, "
-                        "batch bigint, rows bigint, refused bytea, primary key (writer, target))"
-                    ).format(self.table)
-                )
+                connection.execute(sql.SQL(_CREATE).format(self.table))
 
     def claim(self, connection: PgConnection, writer: str, epoch: int) -> None:
         """Fence off older epochs of this writer, and end a transaction that one of them left open."""
@@ -69,13 +68,7 @@ class MarkTable:
             try:
                 with connection.transaction():
                     connection.execute("set local lock_timeout = '2s'")
-                    claimed = connection.execute(
-                        sql.SQL(
-                            "insert into {table} as m (writer, target, epoch) values (%s, %s, %s) on conflict "
-                            "(writer, target) do update set epoch = excluded.epoch where m.epoch <= excluded.epoch"
-                        ).format(table=self.table),
-                        [writer, self.target, epoch],
-                    )
+                    claimed = connection.execute(sql.SQL(_CLAIM).format(self.table), [writer, self.target, epoch])
             except psycopg.errors.LockNotAvailable:
                 continue
             if claimed.rowcount == 1:
@@ -100,24 +93,19 @@ class MarkTable:
                 f"whether batch {part.batch.batch} was written. Check which rows are there, then start from a new "
                 "checkpoint.",
             )
-        check_epoch(part.batch.epoch, stored.mark.epoch, place=self.place, writer=part.writer)
         return stored
 
     def move(self, connection: PgConnection, part: WriterBatch, rows: int, refused: pl.DataFrame | None) -> None:
         """Mark a batch as written, in the transaction that writes it."""
         left_out = None if refused is None else refused.write_ipc(None).getvalue()
-        connection.execute(
-            sql.SQL(
-                "update {} set generation = %s, batch = %s, rows = %s, refused = %s where writer = %s and target = %s"
-            ).format(self.table),
-            [part.batch.generation, part.batch.batch, rows, left_out, part.writer, self.target],
-        )
+        given = [part.batch.generation, part.batch.batch, rows, left_out, part.writer, self.target]
+        connection.execute(sql.SQL(_MOVE).format(self.table), given)
 
     def _check_not_fenced(self, connection: PgConnection, writer: str, epoch: int) -> None:
         """Stop a driver whose lease was taken over, without waiting for a lock."""
         stored = self._select(connection, writer, "")
         if stored is not None:
-            check_epoch(epoch, stored.mark.epoch, place=self.place, writer=writer)
+            check_epoch(epoch, stored[0].epoch, place=self.place, writer=writer)
 
     def _end_predecessors(self, connection: PgConnection, writer: str) -> None:
         connection.execute(
@@ -127,15 +115,9 @@ class MarkTable:
         )
 
     def _select(self, connection: PgConnection, writer: str, locking: str) -> MarkRow | None:
-        found = connection.execute(
-            sql.SQL(
-                "select epoch, generation, batch, rows, refused from {} where writer = %s and target = %s {}"
-            ).format(self.table, sql.SQL(locking)),
-            [writer, self.target],
-            binary=True,
-        ).fetchone()
+        query = sql.SQL(_SELECT).format(self.table, sql.SQL(locking))
+        found = connection.execute(query, [writer, self.target], binary=True).fetchone()
         if found is None:
             return None
         epoch, generation, batch, rows, refused = found
-        mark = Mark(epoch, generation, batch, rows or 0)
-        return MarkRow(mark, None if refused is None else pl.read_ipc(BytesIO(refused)))
+        return Mark(epoch, generation, batch, rows or 0), None if refused is None else pl.read_ipc(BytesIO(refused))

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from headrace.connectors.base.decoding import inner_type
-from headrace.connectors.postgres.column_types import TargetColumn, sql_type
 from headrace.connectors.postgres.connection import PgConnection, summary
+from headrace.connectors.postgres.target_table import TargetColumn, sql_type
 from headrace.rendering import REFUSED, refused_rows
 
 _STAGE_NAME = "headrace_stage"

@@ -27,6 +27,9 @@ from headrace.rendering import Changes, flat, flat_names, flat_schema, last_chan
 from headrace.secrets import Secret
 from headrace.stability import stable
 
+# A deferred constraint would fail only at the commit, where the row at fault is no longer known.
+_SETTINGS = "set constraints all immediate; set local lock_timeout = '5s'; set local application_name = {}"
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PostgresSink:
@@ -86,24 +89,21 @@ class PostgresSink:
         if key:
             kinds.pop(CHANGE, None)
         with self.server.pooled(self.place) as connection:
-            self._prepare_table(connection, kinds, key)
+            existing = existing_columns(connection, self.name)
+            if existing is None and self.create:
+                create_table(connection, self.name, kinds, key)
+                existing = existing_columns(connection, self.name)
+            if existing is None:
+                raise HeadraceError("TABLE_MISSING", f"{self.place} does not exist. Create it, or use create=True.")
+            check_columns(existing, kinds, self.place)
+            if key:
+                check_unique(connection, self.name, key, self.place)
             if self.guarantee == "exactly_once":
                 self.marks.create(connection)
                 for writer in writers:
                     self.marks.claim(connection, writer, epoch)
         # The driver writes no rows, and a connection kept until the next start of the flow could be dead by then.
         self.server.drop_pooled()
-
-    def _prepare_table(self, connection: PgConnection, kinds: Mapping[str, pl.DataType], key: Sequence[str]) -> None:
-        existing = existing_columns(connection, self.name)
-        if existing is None and self.create:
-            create_table(connection, self.name, kinds, key)
-            existing = existing_columns(connection, self.name)
-        if existing is None:
-            raise HeadraceError("TABLE_MISSING", f"{self.place} does not exist. Create it, or use create=True.")
-        check_columns(existing, kinds, self.place)
-        if key:
-            check_unique(connection, self.name, key, self.place)
 
     def key(self, columns: Mapping[str, pl.DataType]) -> tuple[str, ...]:
         """The flat columns of ``upsert_on``; a window is two, its start and its end."""
@@ -116,16 +116,17 @@ class PostgresSink:
         lacking = pl.any_horizontal(pl.col(name).is_null() for name in key) if key else pl.lit(False)
         keyless = refused_rows(flattened.filter(lacking), "KEY_NULL", f"a key column ({', '.join(key)}) is null")
         changes = last_changes(flattened.filter(~lacking), key) if key else Changes(flattened, flattened.clear(), 0)
+        marks = self.marks if self.guarantee == "exactly_once" else None
         with self.server.pooled(self.place) as connection, connection.transaction():
-            if self.guarantee == "at_least_once":
-                _begin(connection, "headrace")
-                return self._write(connection, changes, keyless, key)
-            _begin(connection, self.marks.session(part.writer))
-            stored = self.marks.lock(connection, part)
-            if already_written(part, stored.mark, place=self.place):
-                return Delivered(0, changes.superseded, stored.mark.rows, stored.refused)
+            session = "headrace" if marks is None else marks.session(part.writer)
+            connection.execute(sql.SQL(_SETTINGS).format(sql.Literal(session)))
+            if marks is not None:
+                mark, refused = marks.lock(connection, part)
+                if already_written(part, mark, place=self.place):
+                    return Delivered(0, changes.superseded, mark.rows, refused)
             delivered = self._write(connection, changes, keyless, key)
-            self.marks.move(connection, part, delivered.written, delivered.refused)
+            if marks is not None:
+                marks.move(connection, part, delivered.written, delivered.refused)
         return delivered
 
     def _write(
@@ -149,16 +150,6 @@ class PostgresSink:
         }
         more = "".join(f", {name}={value!r}" for name, value in given.items() if value is not None)
         return f"hr.to_postgres({self.table!r}, dsn={self.server.shown!r}{self.server.shown_password}{more})"
-
-
-def _begin(connection: PgConnection, session: str) -> None:
-    """Settings for the rest of a transaction; ``session`` is its application_name."""
-    connection.execute(
-        sql.SQL(
-            # A deferred constraint would fail only at the commit, where the row at fault is no longer known.
-            "set constraints all immediate; set local lock_timeout = '5s'; set local application_name = {}"
-        ).format(sql.Literal(session))
-    )
 
 
 @stable

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 from psycopg import sql
 
-from headrace.connectors.postgres.column_types import TargetColumn, sql_type, takes
+from headrace.connectors.base.decoding import inner_type
 from headrace.connectors.postgres.connection import PgConnection
 from headrace.errors import DefinitionError, HeadraceError
 
@@ -33,6 +33,24 @@ where i.indrelid = to_regclass(%s) and i.indisunique and i.indimmediate and i.in
        from unnest(i.indkey[:i.indnkeyatts - 1]) k
        join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k) = %s
 """
+# The type of a column that we create, then types of an existing column that take the values unchanged too.
+_WRITTEN: Mapping[type[pl.DataType], tuple[str, ...]] = {
+    pl.Boolean: ("boolean",),
+    pl.Int8: ("smallint", "integer", "bigint", "numeric", "real", "double precision"),
+    pl.Int16: ("smallint", "integer", "bigint", "numeric", "real", "double precision"),
+    pl.Int32: ("integer", "smallint", "bigint", "numeric", "double precision"),
+    # A number too large for a narrower column becomes a dead letter, never a wrong number.
+    pl.Int64: ("bigint", "smallint", "integer", "numeric"),
+    pl.Float32: ("real", "double precision", "numeric"),
+    pl.Float64: ("double precision", "numeric"),
+    pl.String: ("text",),
+    pl.Binary: ("bytea",),
+    pl.Date: ("date", "timestamp without time zone"),
+    pl.Duration: ("interval",),
+}
+# Strings, enumerations, network addresses, and user-defined types with a text form: uuid, json, xml, citext.
+_TEXT_CATEGORIES = ("S", "E", "I", "U")
+_TEXT_ELEMENTS = ("text", "character varying", "character", "uuid", "json", "jsonb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +63,61 @@ class TableName:
     @property
     def identifier(self) -> sql.Identifier:
         return sql.Identifier(self.name) if self.schema is None else sql.Identifier(self.schema, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetColumn:
+    """A column of an existing table that a sink writes to."""
+
+    type: str
+    """Without length or precision; a domain is replaced by its base type."""
+    category: str
+    """PostgreSQL's one-letter category of the type."""
+    shown: str
+    required: bool
+    """NOT NULL without a default."""
+
+
+def sql_type(kind: pl.DataType, column: str) -> str:
+    """The type of a column that a sink creates.
+
+    >>> sql_type(pl.List(pl.Decimal(10, 2)), "prices"), sql_type(pl.Datetime("us", "UTC"), "at")
+    ('numeric(10,2)[]', 'timestamp with time zone')
+    """
+    match kind:
+        case pl.Decimal():
+            return f"numeric({kind.precision},{kind.scale})"
+        case pl.Datetime():
+            return f"timestamp {'without' if kind.time_zone is None else 'with'} time zone"
+        case pl.List():
+            return f"{sql_type(_element(kind), column)}[]"
+    if type(kind) in _WRITTEN:
+        return _WRITTEN[type(kind)][0]
+    raise HeadraceError(
+        "COLUMN_TYPE", f"column {column!r} is {kind}, for which PostgreSQL has no type. Convert it before the sink."
+    )
+
+
+def takes(column: TargetColumn, kind: pl.DataType) -> bool:
+    """Whether an existing column takes our values without changing them.
+
+    >>> uuid, text = TargetColumn("uuid", "U", "uuid", False), TargetColumn("text", "S", "text", False)
+    >>> takes(uuid, pl.String()), takes(text, pl.Int64())
+    (True, False)
+    """
+    if isinstance(kind, pl.List):
+        inner = column.type.removesuffix("[]")
+        element = TargetColumn(inner, "S" if inner in _TEXT_ELEMENTS else "?", column.shown, False)
+        return column.type.endswith("[]") and takes(element, _element(kind))
+    if isinstance(kind, pl.String) and column.category in _TEXT_CATEGORIES:
+        return column.type != "bytea"
+    return column.type == sql_type(kind, "").partition("(")[0] or column.type in _WRITTEN.get(type(kind), ())
+
+
+def _element(kind: pl.List) -> pl.DataType:
+    # PostgreSQL's array types do not count dimensions: a list of lists is the same array type.
+    inner = inner_type(kind)
+    return _element(inner) if isinstance(inner, pl.List) else inner
 
 
 def parse_table(text: str) -> TableName:

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from headrace.connectors.postgres.connection import PostgresServer, is_refused, is_transient, source_error, summary
+from headrace.connectors.postgres.connection import PostgresServer, is_refused, is_transient, server_error, summary
 from headrace.errors import DefinitionError
 from headrace.secrets import Secret
 
@@ -121,4 +121,4 @@ def test_an_error_is_transient_when_the_same_call_may_succeed_later(problem: psy
     ],
 )
 def test_a_source_waits_after_a_transient_error_and_names_any_other(problem: psycopg.Error, expected: str) -> None:
-    assert str(source_error(problem, PostgresServer("host=db dbname=shop"))).startswith(expected)
+    assert str(server_error(problem, PostgresServer("host=db dbname=shop").place, "SOURCE")).startswith(expected)

@@ -16,12 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.connectors.base.sink import TaskSink, Unreachable
-from headrace.connectors.postgres.column_types import TargetColumn, sql_type, takes
-from headrace.connectors.postgres.connection import sink_error
+from headrace.connectors.postgres.connection import server_error
 from headrace.connectors.postgres.marks import MarkTable
 from headrace.connectors.postgres.row_writer import csv_parts, put_all_but_refused
 from headrace.connectors.postgres.sink import to_postgres
-from headrace.connectors.postgres.target_table import TableName, check_columns, parse_table
+from headrace.connectors.postgres.target_table import (
+    TableName,
+    TargetColumn,
+    check_columns,
+    parse_table,
+    sql_type,
+    takes,
+)
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.secrets import secret
 from tests.writers import Writer
@@ -203,7 +209,7 @@ class _Refusal(psycopg.OperationalError):
 def test_what_passes_by_itself_is_waited_for_and_the_rest_is_an_error(
     problem: psycopg.Error, expected: str | None
 ) -> None:
-    meant = sink_error(problem, "table spend")
+    meant = server_error(problem, "table spend", "SINK")
     assert isinstance(meant, Unreachable if expected is None else HeadraceError)
     assert expected is None or expected in str(meant)
 

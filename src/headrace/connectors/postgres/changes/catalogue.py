@@ -1,16 +1,15 @@
-"""The tables that are read, as PostgreSQL's catalogue describes them, and whether they are still the same."""
+"""The tables that are read, as PostgreSQL's catalogue describes them: their columns, types and identity."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
 import polars as pl
 
-from headrace.connectors.base.decoding import type_name
+from headrace.connectors.base.decoding import inner_type, type_name
 from headrace.connectors.postgres.changes.pgoutput import Relation
-from headrace.connectors.postgres.column_types import can_hold, ddl_type
 from headrace.connectors.postgres.connection import PgConnection
 from headrace.errors import HeadraceError
 
@@ -39,6 +38,25 @@ cross join lateral (
 where a.attrelid = %s and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
 order by a.attnum
 """
+# Of each type the Spark type of its column, and our types that hold all of its values. Decimals, texts and lists see
+# below: a value of an unbounded numeric may not fit, and its row is then a dead letter.
+_TYPES: Mapping[str, tuple[str, tuple[type[pl.DataType], ...]]] = {
+    "boolean": ("BOOLEAN", (pl.Boolean,)),
+    "smallint": ("SMALLINT", (pl.Int16, pl.Int32, pl.Int64, pl.Float64)),
+    "integer": ("INT", (pl.Int32, pl.Int64, pl.Float64)),
+    "bigint": ("BIGINT", (pl.Int64,)),
+    "oid": ("BIGINT", (pl.Int64, pl.Float64)),
+    "numeric": ("STRING", (pl.Float64,)),
+    "real": ("FLOAT", (pl.Float32, pl.Float64)),
+    "double precision": ("DOUBLE", (pl.Float64,)),
+    "bytea": ("BINARY", (pl.Binary,)),
+    "date": ("DATE", (pl.Date,)),
+    "timestamp without time zone": ("TIMESTAMP_NTZ", (pl.Datetime,)),
+    "timestamp with time zone": ("TIMESTAMP", (pl.Datetime,)),
+}
+_OTHER_TYPE = ("STRING", ())
+_DIGITS = {"smallint": 5, "integer": 10, "bigint": 19, "oid": 10}
+_MAX_PRECISION = 38
 _TABLE_KINDS = ("r", "p")
 _FULL, _NOTHING = "f", "n"
 SCHEMA_CHANGED = "SCHEMA_CHANGED"
@@ -76,18 +94,9 @@ class SourceTable:
     """Stays the same when the table is renamed; 0 in logs of earlier versions."""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(column.name for column in self.columns)
-
-    @property
     def ddl(self) -> str:
         """The columns as Spark declares them."""
         return ", ".join(f"`{column.name.replace('`', '``')}` {ddl_type(column.shown)}" for column in self.columns)
-
-    @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> Self:
-        columns = tuple(SourceColumn(**column) for column in given["columns"])
-        return cls(given["name"], columns, tuple(given["key"]), given["whole"], given.get("oid", 0))
 
     def check_declared(self, declared: Mapping[str, pl.DataType]) -> None:
         """Fail unless every declared column exists and can hold the table's values."""
@@ -112,9 +121,9 @@ class SourceTable:
     def check_same(self, relation: Relation) -> None:
         """Fail when changes come from another table, under another name, or with another replica identity."""
         if relation.table != self.name:
-            raise renamed(self.name, relation.table)
+            raise renamed_or_dropped(self.name, relation.table)
         if self.oid not in (0, relation.id):
-            raise dropped(self.name)
+            raise renamed_or_dropped(self.name, None)
         then, now = _identity(self.key, whole=self.whole), _identity(relation.key, whole=relation.whole)
         if then != now:
             raise TableAltered(
@@ -128,14 +137,10 @@ class TableAltered(HeadraceError):
     """A table can no longer be followed; changes logged before are still read."""
 
 
-def dropped(table: str) -> TableAltered:
-    """The error for a table that is gone, even if another one has its name now."""
-    return TableAltered(SCHEMA_CHANGED, f"table {table} was dropped; one with its name is another table. {START_OVER}")
-
-
-def renamed(table: str, now: str) -> TableAltered:
-    """The error for a table that was renamed."""
-    return TableAltered(SCHEMA_CHANGED, f"table {table} was renamed to {now}. {START_OVER}")
+def renamed_or_dropped(table: str, now: str | None) -> TableAltered:
+    """The error for a table with another name, or without one: it is gone, even if another table has its name."""
+    what = "dropped; one with its name is another table" if now is None else f"renamed to {now}"
+    return TableAltered(SCHEMA_CHANGED, f"table {table} was {what}. {START_OVER}")
 
 
 def _identity(key: tuple[str, ...], *, whole: bool) -> str:
@@ -189,3 +194,47 @@ def find_table(connection: PgConnection, name: str) -> SourceTable:
             f"published. Add a primary key, or run: ALTER TABLE {name} REPLICA IDENTITY FULL.",
         )
     return SourceTable(full_name(name), columns, key, identity == _FULL, oid)
+
+
+def ddl_type(shown: str) -> str:
+    """The Spark type for a PostgreSQL type; STRING where Spark has no equivalent.
+
+    >>> [ddl_type(shown) for shown in ("integer", "numeric(10,2)", "numeric", "text[]", "timestamp(3) with time zone")]
+    ['INT', 'DECIMAL(10,2)', 'STRING', 'ARRAY<STRING>', 'TIMESTAMP']
+    """
+    name, size, is_array = _parts(shown)
+    if is_array:
+        # The one type whose array elements are not separated by commas.
+        return "STRING" if name == "box" else f"ARRAY<{ddl_type(shown.removesuffix('[]'))}>"
+    if name == "numeric" and size:
+        precision, scale = size
+        return f"DECIMAL({precision},{scale})" if 0 <= scale <= precision <= _MAX_PRECISION else "STRING"
+    return _TYPES.get(name, _OTHER_TYPE)[0]
+
+
+def can_hold(kind: pl.DataType, shown: str) -> bool:
+    """Whether a declared column can hold the values of a PostgreSQL type.
+
+    >>> can_hold(pl.Int64(), "integer"), can_hold(pl.Int32(), "bigint"), can_hold(pl.String(), "jsonb")
+    (True, False, True)
+    """
+    name, size, is_array = _parts(shown)
+    if isinstance(kind, pl.String):
+        return True
+    if is_array or isinstance(kind, pl.List):
+        items = inner_type(kind) if is_array and isinstance(kind, pl.List) else None
+        return items is not None and name != "box" and can_hold(items, shown.removesuffix("[]"))
+    if not isinstance(kind, pl.Decimal):
+        return type(kind) in _TYPES.get(name, _OTHER_TYPE)[1]
+    whole = kind.precision - kind.scale
+    if name == "numeric" and size:
+        precision, scale = size
+        return kind.scale >= scale and whole >= precision - scale
+    return name == "numeric" or (name in _DIGITS and whole >= _DIGITS[name])
+
+
+def _parts(shown: str) -> tuple[str, list[int], bool]:
+    """A type's name, its sizes, and whether it is an array."""
+    sizes = re.search(r"\((-?\d+(?:,-?\d+)*)\)", shown)
+    name = re.sub(r"\([^)]*\)", "", shown).removesuffix("[]")
+    return name, [int(number) for number in sizes[1].split(",")] if sizes is not None else [], shown.endswith("[]")

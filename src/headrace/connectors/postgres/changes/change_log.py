@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.changelog import COMMITTED_AT, TRANSACTION
 from headrace.connectors.postgres.changes.catalogue import SourceColumn
+from headrace.json_codec import decode
 from headrace.storage import named_first, sync_folder
 
 ENTRIES, DATA = "entries", "data"
@@ -72,16 +74,13 @@ class LogEntry:
         return table in self.truncated or table in self.altered
 
     @classmethod
-    def from_json(cls, text: str) -> LogEntry:
-        given = json.loads(text)
-        files = tuple(LogFile(**{**file, "columns": _columns(file["columns"])}) for file in given["files"])
-        altered = given["altered"]
+    def from_json(cls, given: dict[str, Any]) -> LogEntry:
+        altered, files = given["altered"], given["files"]
         if isinstance(altered, list):
             # Earlier versions listed only the tables; the new columns are among those of their files.
-            named = {table: [file for file in files if file.table == table] for table in altered}
-            altered = {table: [column.name for file in own for column in file.columns] for table, own in named.items()}
-        seen = {table: _columns(columns) for table, columns in given.get("seen", {}).items()}
-        return cls(**{**given, "files": files, "altered": altered, "seen": seen})
+            named = {table: [file["columns"] for file in files if file["table"] == table] for table in altered}
+            altered = {table: [column["name"] for each in own for column in each] for table, own in named.items()}
+        return decode(cls, {**given, "altered": altered})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ class ChangeLog:
         return []
 
     def entry(self, number: int) -> LogEntry:
-        return LogEntry.from_json(self._file(number).read_text(encoding="utf-8"))
+        return LogEntry.from_json(json.loads(self._file(number).read_text(encoding="utf-8")))
 
     def size(self, number: int) -> int:
         """The bytes of an entry and its files; a crash during removal may have left some of them out."""
@@ -158,24 +157,25 @@ class LogWriter:
     def __init__(self, log: ChangeLog, number: int) -> None:
         self.number = number
         self._log = log
+        self._folder = log.folder / DATA / folder_of(number)
         self._open: list[_FileWriter] = []
 
-    def write(self, table: str, columns: Sequence[SourceColumn], rows: pl.DataFrame) -> None:
+    def write(self, table: str, columns: tuple[SourceColumn, ...], rows: pl.DataFrame) -> None:
         """Add rows of a table; when its columns differ from before, a new file begins."""
-        mine = [file for file in self._open if file.table == table]
-        if not mine or mine[-1].columns != tuple(columns):
-            folder = self._log.folder / DATA / folder_of(self.number)
-            _make_folder(folder)
-            path = folder / f"{self.number:012d}-{uuid.uuid4().hex[:12]}.parquet"
-            mine.append(_FileWriter(table, tuple(columns), path))
-            self._open.append(mine[-1])
-        mine[-1].write(rows)
+        part = rows.to_arrow()
+        file = next((file for file in reversed(self._open) if file.table == table), None)
+        if file is None or file.columns != columns:
+            _make_folder(self._folder)
+            path = self._folder / f"{self.number:012d}-{uuid.uuid4().hex[:12]}.parquet"
+            file = _FileWriter(table, columns, path, part.schema)
+            self._open.append(file)
+        file.write(part)
 
     def finish(self) -> tuple[LogFile, ...]:
         """Make the files durable."""
         files = tuple(file.finish() for file in self._open)
         if files:
-            sync_folder(self._log.folder / DATA / folder_of(self.number))
+            sync_folder(self._folder)
         return files
 
     def discard(self) -> None:
@@ -188,20 +188,15 @@ class LogWriter:
 
 
 class _FileWriter:
-    def __init__(self, table: str, columns: tuple[SourceColumn, ...], path: Path) -> None:
-        self.table = table
-        self.columns = columns
-        self._path = path
-        self._rows = 0
+    def __init__(self, table: str, columns: tuple[SourceColumn, ...], path: Path, schema: pa.Schema) -> None:
+        self.table, self.columns = table, columns
+        self._path, self._rows = path, 0
         self._stream: BinaryIO = path.open("wb")
-        self._writer: Any = None
+        self._writer = pq.ParquetWriter(self._stream, schema, compression="zstd")
 
-    def write(self, rows: pl.DataFrame) -> None:
-        table = rows.to_arrow()
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(self._stream, table.schema, compression="zstd")
-        self._writer.write_table(table)
-        self._rows += rows.height
+    def write(self, part: pa.Table) -> None:
+        self._writer.write_table(part)
+        self._rows += part.num_rows
 
     def finish(self) -> LogFile:
         self._writer.close()
@@ -213,15 +208,10 @@ class _FileWriter:
     def discard(self) -> None:
         # On a full disk closing tries to write the rest, and fails.
         with suppress(OSError):
-            if self._writer is not None:
-                self._writer.close()
+            self._writer.close()
         with suppress(OSError):
             self._stream.close()
         self._path.unlink(missing_ok=True)
-
-
-def _columns(given: Sequence[Mapping[str, Any]]) -> tuple[SourceColumn, ...]:
-    return tuple(SourceColumn(**column) for column in given)
 
 
 def folder_of(number: int) -> str:

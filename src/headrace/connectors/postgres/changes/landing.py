@@ -12,14 +12,13 @@ from pathlib import Path
 from headrace.connectors.postgres.changes.catalogue import SourceTable
 from headrace.connectors.postgres.changes.change_log import ChangeLog
 from headrace.errors import HeadraceError
+from headrace.json_codec import decode
 from headrace.storage import write_durably
 
 # Checkpoints of earlier versions have this file too, so its name stays.
 METADATA_FILE = "birth.json"
 FAILED, SESSION = "failed.json", "session"
 CLEANUP_SECONDS = 60.0
-Readers = Callable[[], Iterable[tuple[Path, str]]]
-"""The folder of each flow that reads the log, with the name of the source it reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +46,7 @@ def read_metadata(folder: Path) -> LandingMetadata | None:
     file = folder / METADATA_FILE
     if not file.exists():
         return None
-    given = json.loads(file.read_text(encoding="utf-8"))
-    tables = tuple(SourceTable.from_json(table) for table in given["tables"])
-    return LandingMetadata(**{**given, "tables": tables, "published": tuple(given.get("published", ()))})
+    return decode(LandingMetadata, json.loads(file.read_text(encoding="utf-8")))
 
 
 def open_log(folder: Path) -> tuple[LandingMetadata, ChangeLog]:
@@ -92,7 +89,8 @@ class Retention:
 
     age: int | None
     """Microseconds after which entries are removed; None for never."""
-    readers: Readers
+    readers: Callable[[], Iterable[tuple[Path, str]]]
+    """The folder of each flow that reads the log, with the name of the source it reads."""
     size: int | None = None
     """Bytes that all entries together may have; None for any number."""
     cleaned: float = 0.0

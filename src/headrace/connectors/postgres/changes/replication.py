@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psycopg
 
-from headrace.connectors.base.sink import Unreachable
 from headrace.connectors.postgres.changes.catalogue import SourceTable, TableAltered
 from headrace.connectors.postgres.changes.change_log import ChangeLog, EntryExists, LogWriter
 from headrace.connectors.postgres.changes.landing import (
@@ -24,7 +23,7 @@ from headrace.connectors.postgres.changes.landing import (
 from headrace.connectors.postgres.changes.slot import ReplicationSlot
 from headrace.connectors.postgres.changes.snapshot import is_taken, publish_snapshot, take_snapshot
 from headrace.connectors.postgres.changes.transactions import TransactionRecorder
-from headrace.connectors.postgres.connection import PgConnection, source_error, startup_error
+from headrace.connectors.postgres.connection import PgConnection, server_error, startup_error
 from headrace.errors import HeadraceError
 from headrace.outages import OutageMarker
 from headrace.storage import write_durably
@@ -199,7 +198,16 @@ class ReplicationFeed:
 
     def _handle(self, problem: Exception) -> None:
         """Wait after a transient error; report any other to the flows."""
-        error = self._error(problem)
+        error = problem
+        if isinstance(problem, psycopg.Error):
+            error = server_error(problem, self._slot.server.place, "SOURCE")
+        elif not isinstance(problem, OSError | HeadraceError):
+            error = HeadraceError(
+                "SOURCE_FAILED",
+                f"changes of slot {self._slot.name!r} of {self._slot.server.address} cannot be logged "
+                f"({type(problem).__name__}: {problem}). Nothing is lost: the server keeps all that is not logged. "
+                "Correct the value or table that the message names, then start again.",
+            )
         # On a full disk nothing can be written either; then the feed just tries again.
         with suppress(OSError):
             if isinstance(error, HeadraceError):
@@ -209,15 +217,3 @@ class ReplicationFeed:
                 for marker in self._outage_markers():
                     marker.begin(str(error))
         self._stopping.wait(RETRY_SECONDS)
-
-    def _error(self, problem: Exception) -> Exception:
-        if isinstance(problem, psycopg.Error):
-            return source_error(problem, self._slot.server)
-        if isinstance(problem, (OSError, HeadraceError, Unreachable)):
-            return problem
-        return HeadraceError(
-            "SOURCE_FAILED",
-            f"changes of slot {self._slot.name!r} of {self._slot.server.address} cannot be logged "
-            f"({type(problem).__name__}: {problem}). Nothing is lost: the server keeps all that is not logged. Correct "
-            "the value or table that the message names, then start again.",
-        )

@@ -14,8 +14,7 @@ from headrace.connectors.postgres.changes.catalogue import (
     START_OVER,
     SourceTable,
     TableAltered,
-    dropped,
-    renamed,
+    renamed_or_dropped,
     split_name,
 )
 from headrace.connectors.postgres.changes.landing import LandingMetadata
@@ -67,7 +66,7 @@ class ReplicationSlot:
             )
 
     def __repr__(self) -> str:
-        return f"slot {self.name!r} at PostgreSQL {self.server.address}"
+        return f"slot {self.name!r} at {self.server.place}"
 
     def lock(self, connection: PgConnection, session: str) -> None:
         """Be the only reader for as long as the connection lives.
@@ -164,8 +163,7 @@ class ReplicationSlot:
             "select current_setting('wal_level'), pg_is_in_recovery(), rolreplication or rolsuper, current_user "
             "from pg_roles where rolname = current_user"
         ).fetchall()
-        level, standby, allowed, user = rows[0]
-        place = f"PostgreSQL {self.server.address}"
+        (level, standby, allowed, user), place = rows[0], self.server.place
         if level != "logical":
             raise HeadraceError(
                 "WAL_LEVEL",
@@ -203,7 +201,7 @@ class ReplicationSlot:
             query = "select to_regclass(format('%%I.%%I', %s::text, %s::text))::oid::int8"
             oid = connection.execute(query, split_name(table.name)).fetchall()[0][0]
             if oid is None:
-                raise dropped(table.name)
+                raise renamed_or_dropped(table.name, None)
             tables.append(replace(table, oid=oid))
         return replace(metadata, tables=tuple(tables), published=self.published(connection, tables))
 
@@ -211,10 +209,8 @@ class ReplicationSlot:
         """Fail unless the slot has returned all changes of every table since the log began."""
         found = dict(connection.execute(_TABLE_NAMES, ([table.oid for table in metadata.tables],)).fetchall())
         for table in metadata.tables:
-            if table.oid not in found:
-                raise dropped(table.name)
-            if found[table.oid] != table.name:
-                raise renamed(table.name, found[table.oid])
+            if found.get(table.oid) != table.name:
+                raise renamed_or_dropped(table.name, found.get(table.oid))
         gap = self._gap(connection, metadata.tables)
         # When a table is removed and added again, nothing seems to be missing, but the changes in between never come.
         if gap is None and not set(metadata.published) <= set(self.published(connection, metadata.tables)):

@@ -56,14 +56,13 @@ def publish_snapshot(log: ChangeLog) -> None:
     entries = json.loads((log.folder / FILE).read_text(encoding="utf-8"))
     for number in range(log.next(), len(entries)):
         with suppress(EntryExists):
-            log.publish(number, LogEntry.from_json(json.dumps(entries[number])))
+            log.publish(number, LogEntry.from_json(entries[number]))
 
 
 def _entries(reader: PgConnection, table: SourceTable, start: int, began: int) -> Iterator[Iterator[list[Row]]]:
     """The rows of a table: for each entry some pieces that fit into memory."""
-    query = sql.SQL("copy (select {} from {}) to stdout").format(
-        sql.SQL(", ").join(map(sql.Identifier, table.names)), sql.Identifier(*split_name(table.name))
-    )
+    columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns)
+    query = sql.SQL("copy (select {} from {}) to stdout").format(columns, sql.Identifier(*split_name(table.name)))
     with reader.cursor().copy(query) as copy:
         # One byte before the slot begins, so before every change.
         rows = (

@@ -153,8 +153,8 @@ class SlotSources:
 
     def outage_markers(self) -> list[OutageMarker]:
         """The markers to write while the server is unreachable."""
-        server = f"PostgreSQL {self.slot.server.address}"
-        return [OutageMarker(str(flow), f"source.{source}", server) for flow, source in self.readers()]
+        place = self.slot.server.place
+        return [OutageMarker(str(flow), f"source.{source}", place) for flow, source in self.readers()]
 
     def feed(self, retention: Retention) -> ReplicationFeed:
         """The feed that logs the changes of all tables."""

@@ -20,6 +20,7 @@ class Server:
     """A server that can be reached."""
 
     address = "db/shop"
+    place = "PostgreSQL db/shop"
 
     def connect_for_changes(self, session: str) -> Any:
         return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,6 +173,6 @@ def test_an_entry_of_an_earlier_version_tells_of_its_new_columns_too(tmp_path: P
     columns = [{"name": name, "type": 25, "modifier": -1, "shown": ""} for name in ("id", "large", "note")]
     file = {"table": "public.orders", "name": "0/0.parquet", "columns": columns, "rows": 1}
     text = {"files": [file], "truncated": {}, "altered": ["public.orders"], "last": 9, "end": 10, "logged_at": 0}
-    entry = LogEntry.from_json(json.dumps(text))
+    entry = LogEntry.from_json(text)
     assert entry.alters("public.orders")
     assert "note" in entry.altered["public.orders"]

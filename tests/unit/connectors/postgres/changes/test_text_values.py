@@ -10,9 +10,8 @@ from zoneinfo import ZoneInfo
 import polars as pl
 import pytest
 
-from headrace.connectors.postgres.changes.catalogue import SourceColumn
+from headrace.connectors.postgres.changes.catalogue import SourceColumn, can_hold, ddl_type
 from headrace.connectors.postgres.changes.text_values import parse_values, unreadable
-from headrace.connectors.postgres.column_types import can_hold, ddl_type
 
 
 @pytest.mark.parametrize(
