@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TypedDict
+from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx
@@ -25,15 +25,6 @@ FAILING = 500
 """A server that fails; one row may be the cause."""
 _SECRET_HEADERS = ("authorization", "cookie")
 
-Headers = tuple[tuple[str, str | Secret], ...]
-
-
-class _Identity(TypedDict):
-    """What a client says of itself with every request."""
-
-    headers: dict[str, str]
-    auth: tuple[str, str] | None
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Endpoint:
@@ -42,7 +33,7 @@ class Endpoint:
     url: str
     """Without user and password."""
     login: tuple[str, str | Secret] | None
-    headers: Headers
+    headers: tuple[tuple[str, str | Secret], ...]
     timeout: float
     retries: int
 
@@ -86,10 +77,6 @@ class Endpoint:
                 time.sleep(min(pause, _LONGEST_PAUSE))
         raise Unreachable(f"{self.shown}: {trouble}")
 
-    def less_patient(self) -> Endpoint:
-        """The same with one retry at most."""
-        return replace(self, retries=min(1, self.retries))
-
     def async_client(self, max_connections: int) -> httpx.AsyncClient:
         """A new client for an event loop; the caller watches the time."""
         limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
@@ -107,19 +94,23 @@ class Endpoint:
             client.close()
 
     @property
-    def _identity(self) -> _Identity:
-        return {
-            "headers": {name: revealed(value) for name, value in self.headers},
-            "auth": None if self.login is None else (self.login[0], revealed(self.login[1])),
-        }
+    def _identity(self) -> dict[str, Any]:
+        """What a client says of itself with every request."""
+        auth = None if self.login is None else (self.login[0], revealed(self.login[1]))
+        return {"headers": {name: revealed(value) for name, value in self.headers}, "auth": auth}
 
 
 def parse_endpoint(
-    url: str, login: tuple[str, str | Secret] | None, headers: Headers, timeout: float, retries: int
+    url: str,
+    *,
+    login: tuple[str, str | Secret] | None = None,
+    headers: Mapping[str, str | Secret] | None = None,
+    timeout: float = 0.0,
+    retries: int = 0,
 ) -> Endpoint:
     """The endpoint at a URL; a user and password in the URL become the login.
 
-    >>> endpoint = parse_endpoint("https://ann:hunter2@shop:9200/in?token=x", None, (), 10.0, 5)
+    >>> endpoint = parse_endpoint("https://ann:hunter2@shop:9200/in?token=x")
     >>> endpoint.url, endpoint.shown
     ('https://shop:9200/in?token=x', 'https://shop:9200/in?***')
     """
@@ -129,7 +120,7 @@ def parse_endpoint(
     if parts.username is not None and login is None:
         login = (unquote(parts.username), unquote(parts.password or ""))
     bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    return Endpoint(bare, login, headers, timeout, retries)
+    return Endpoint(bare, login, tuple((headers or {}).items()), timeout, retries)
 
 
 def summary(response: httpx.Response) -> str:

@@ -104,7 +104,7 @@ def http_lookup(url: str, *, headers: Mapping[str, str | Secret] | None = None) 
     >>> http_lookup("https://crm/customers/{customer_id}", headers={"Authorization": "Bearer hunter2"})
     hr.http_lookup('https://crm/customers/{customer_id}', headers={'Authorization': '***'})
     """
-    endpoint = parse_endpoint(url, None, tuple((headers or {}).items()), 0.0, 0)
+    endpoint = parse_endpoint(url, headers=headers)
     if "{" in urlsplit(endpoint.url).netloc:
         raise DefinitionError(
             "URL_INVALID", "http_lookup: a column must not choose the host. Put it into the path or query."

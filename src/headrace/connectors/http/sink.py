@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar
 
@@ -40,9 +40,7 @@ class HttpSink:
     def target(self) -> str:
         return f"http {self.endpoint.shown}"
 
-    @property
-    def place(self) -> str:
-        return self.target
+    place = target
 
     @property
     def why(self) -> str:
@@ -72,11 +70,11 @@ class HttpSink:
         no_identity = pl.col(self.identity).is_null()
         refused = [refused_rows(rows.filter(no_identity), "IDENTITY_NULL", f"{self.identity} is null")]
         for chunk in rows.filter(~no_identity).sort(self.identity, maintain_order=True).iter_slices(self.batch):
-            refused.append(self.post_all_but_refused(chunk))
+            refused.append(self._post_all_but_refused(chunk))
         left_out = pl.concat(refused)
         return Delivered(rows.height - left_out.height, refused=None if left_out.is_empty() else left_out)
 
-    def post_all_but_refused(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _post_all_but_refused(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Post rows; find those that the server refuses by halving, and return them.
 
         Until the server has accepted something, a row at which it fails is only suspected, not refused.
@@ -86,8 +84,8 @@ class HttpSink:
         parts, doubted, failures = [rows], list[pl.DataFrame](), 0
         while parts:
             part = parts.pop()
-            answer = self.post(part, endpoint)
-            endpoint = self.endpoint.less_patient()
+            answer = self._post(part, endpoint)
+            endpoint = replace(endpoint, retries=min(1, self.endpoint.retries))
             doubtful = answer.status_code == FAILING and not works
             if part.height > 1 and not answer.is_success:
                 # Bad rows are often neighbours: shuffled, the rows that a doubtful server gets come from everywhere.
@@ -107,8 +105,7 @@ class HttpSink:
                 refused.append(refused_rows(part, f"HTTP_{answer.status_code}", summary(answer)))
         return pl.concat(refused)
 
-    def post(self, rows: pl.DataFrame, endpoint: Endpoint) -> httpx.Response:
-        """The server's response to rows in one request."""
+    def _post(self, rows: pl.DataFrame, endpoint: Endpoint) -> httpx.Response:
         headers = {
             "Content-Type": "application/json",
             "Idempotency-Key": idempotency_key(rows[self.identity]),
@@ -120,18 +117,15 @@ class HttpSink:
         return answer
 
     def __repr__(self) -> str:
-        options = [f"{self.endpoint.shown!r}", f"identity={self.identity!r}"]
-        if self.batch != _BATCH:
-            options.append(f"batch={self.batch}")
-        if self.endpoint.headers:
-            options.append(f"headers={self.endpoint.shown_headers!r}")
-        if (timeout := spoken(round(self.endpoint.timeout * 1e6))) != _TIMEOUT:
-            options.append(f"timeout={timeout!r}")
-        if self.endpoint.retries != _RETRIES:
-            options.append(f"retries={self.endpoint.retries}")
-        if self.writers is not None:
-            options.append(f"writers={self.writers}")
-        return f"hr.to_http({', '.join(options)})"
+        given = {
+            "batch": (self.batch, _BATCH),
+            "headers": (self.endpoint.shown_headers, {}),
+            "timeout": (spoken(round(self.endpoint.timeout * 1e6)), _TIMEOUT),
+            "retries": (self.endpoint.retries, _RETRIES),
+            "writers": (self.writers, None),
+        }
+        more = "".join(f", {name}={value!r}" for name, (value, usual) in given.items() if value != usual)
+        return f"hr.to_http({self.endpoint.shown!r}, identity={self.identity!r}{more})"
 
 
 @stable
@@ -160,8 +154,7 @@ def to_http(
         if value is not None and value < least:
             raise DefinitionError(f"{name.upper()}_INVALID", f"to_http: {name}={value} must be at least {least}.")
     seconds = positive_microseconds(timeout, argument="timeout") / 1e6
-    endpoint = parse_endpoint(url, None, tuple((headers or {}).items()), seconds, retries)
-    return HttpSink(endpoint, identity, batch, writers)
+    return HttpSink(parse_endpoint(url, headers=headers, timeout=seconds, retries=retries), identity, batch, writers)
 
 
 def idempotency_key(identities: pl.Series) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import polars as pl
@@ -28,14 +29,16 @@ from headrace.rendering import (
 from headrace.secrets import Secret, hidden_password
 from headrace.stability import stable
 
-if TYPE_CHECKING:
-    import httpx
-
 _BYTES_AT_ONCE = 5 << 20
 _TOO_LARGE = 413
 _FIRST_PAUSE = 0.1
-
-BulkOutcome = Literal["written", "overtaken", "busy"]
+_WRITTEN, _OVERTAKEN, _BUSY = "written", "overtaken", "busy"
+"""Outcomes of an operation: done, not done because the document has a later version, not now. Others say why not."""
+_ID = "_id"
+_LONGEST_ID = 512
+_TIMEOUT, _RETRIES = 30.0, 5
+# So that any batch of a later generation has a higher version than all batches of an earlier one.
+_BATCHES_OF_A_GENERATION = 2**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,111 +49,15 @@ class Operation:
     document: bytes | None
     """None to delete it."""
 
-
-@dataclass(slots=True)
-class Tally:
-    """The outcomes of operations."""
-
-    written: int
-    overtaken: int
-    """Documents that already have a later version."""
-    refused: list[tuple[Operation, str]]
-    """Documents that the index refuses, each with the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bulk:
-    """Bulk requests of one version to one index."""
-
-    endpoint: Endpoint
-    path: str
-    place: str
-    version: int
-
-    def send(self, operations: Sequence[Operation]) -> Tally:
-        """Send all operations; retry those for which the server is busy."""
-        tally = Tally(0, 0, [])
-        for part in self._parts(operations):
-            pending = part
-            for attempt in range(self.endpoint.retries):
-                pending = self._send_once(pending, tally)
-                if not pending:
-                    break
-                time.sleep(_FIRST_PAUSE * 2**attempt)
-            else:
-                raise Unreachable(f"{self.place}: {len(pending)} documents were rejected as busy on every attempt")
-        return tally
-
-    def _send_once(self, operations: list[Operation], tally: Tally) -> list[Operation]:
-        body = b"".join(self._lines(operation) for operation in operations)
-        answer = self.endpoint.request(
-            "POST", f"{self.path}/_bulk", content=body, headers={"Content-Type": "application/x-ndjson"}
-        )
-        if answer.status_code == _TOO_LARGE:
-            return self._send_halves(operations, answer, tally)
-        check_permitted(answer, self.place)
-        if not answer.is_success:
-            raise HeadraceError("SINK_FAILED", f"{self.place}: {summary(answer)}.")
-        busy = []
-        for operation, item in zip(operations, answer.json()["items"], strict=True):
-            (result,) = item.values()
-            match self._outcome(operation, result):
-                case "written":
-                    tally.written += 1
-                case "overtaken":
-                    tally.overtaken += 1
-                case "busy":
-                    busy.append(operation)
-                case why:
-                    tally.refused.append((operation, why))
-        return busy
-
-    def _send_halves(self, operations: list[Operation], answer: httpx.Response, tally: Tally) -> list[Operation]:
-        if len(operations) == 1:
-            tally.refused.append((operations[0], summary(answer)))
-            return []
-        half = len(operations) // 2
-        return [busy for part in (operations[:half], operations[half:]) for busy in self._send_once(part, tally)]
-
-    def _outcome(self, operation: Operation, result: Mapping[str, Any]) -> BulkOutcome | str:
-        status, error = result["status"], result.get("error")
-        if error is None:
-            # A delete of a missing document answers 404 without an error.
-            return "written"
-        why = f"{error['type']}: {error.get('reason')}"
-        if status == 409:
-            return "overtaken"
-        if status in BUSY or status >= FAILING or error["type"] == "cluster_block_exception":
-            return "busy"
-        if status in (401, 403, 404):
-            raise HeadraceError("SINK_REFUSED", f"{self.place}: {why}. Check the index and the user's permissions.")
-        cause = error.get("caused_by", {}).get("reason")
-        return why if cause is None else f"{why} ({cause})"
-
-    def _lines(self, operation: Operation) -> bytes:
-        about = {"_id": operation.id, "version": self.version, "version_type": "external_gte"}
-        if operation.document is None:
+    def lines(self, version: int) -> bytes:
+        """The operation as a part of a bulk request."""
+        about = {"_id": self.id, "version": version, "version_type": "external_gte"}
+        if self.document is None:
             return json.dumps({"delete": about}).encode() + b"\n"
-        return json.dumps({"index": about}).encode() + b"\n" + operation.document + b"\n"
-
-    def _parts(self, operations: Sequence[Operation]) -> Iterator[list[Operation]]:
-        part: list[Operation] = []
-        size = 0
-        for operation in operations:
-            part.append(operation)
-            size += 0 if operation.document is None else len(operation.document)
-            if size >= _BYTES_AT_ONCE:
-                yield part
-                part, size = [], 0
-        if part:
-            yield part
+        return json.dumps({"index": about}).encode() + b"\n" + self.document + b"\n"
 
 
-_ID = "_id"
-_LONGEST_ID = 512
-_TIMEOUT, _RETRIES = 30.0, 5
-# So that any batch of a later generation has a higher version than all batches of an earlier one.
-_BATCHES_OF_A_GENERATION = 2**40
+Outcomes = list[tuple[Operation, str]]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -159,6 +66,9 @@ class OpenSearchSink:
 
     guarantee: ClassVar[Guarantee] = "exactly_once"
     changelog_mode: ClassVar[ChangelogMode] = "upsert"
+    why: ClassVar[str] = (
+        "the same row has the same document id and version when a batch runs again; older versions are refused"
+    )
     endpoint: Endpoint
     index: str
     id: Template
@@ -173,17 +83,12 @@ class OpenSearchSink:
         return f"{self.target} at {self.endpoint.shown}"
 
     @property
-    def why(self) -> str:
-        return "the same row has the same document id and version when a batch runs again; older versions are refused"
-
-    @property
     def partition_by(self) -> tuple[str, ...]:
         """All changes of one document go to one writer, in their order."""
         return self.id.columns
 
     @property
     def path(self) -> str:
-        """Where the index is below the server's address."""
         return f"/{quote(self.index, safe='')}"
 
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
@@ -210,14 +115,63 @@ class OpenSearchSink:
         )
         changes = last_changes(named.filter(fits), [_ID])
         version = part.batch.generation * _BATCHES_OF_A_GENERATION + part.batch.batch
-        tally = Bulk(self.endpoint, self.path, self.place, version).send(_operations(changes))
-        left_out = {
-            "reason": ["DOCUMENT_REFUSED"] * len(tally.refused),
-            "detail": [why for _, why in tally.refused],
-            "raw": [operation.document or operation.id.encode() for operation, _ in tally.refused],
+        outcomes = self._send(_operations(changes), version)
+        counts = Counter(outcome for _, outcome in outcomes)
+        left_out = [(operation, why) for operation, why in outcomes if why not in (_WRITTEN, _OVERTAKEN)]
+        documents = {
+            "reason": ["DOCUMENT_REFUSED"] * len(left_out),
+            "detail": [why for _, why in left_out],
+            "raw": [operation.document or operation.id.encode() for operation, _ in left_out],
         }
-        refused = pl.concat([without_id, pl.DataFrame(left_out, schema=REFUSED)])
-        return Delivered(tally.written, changes.superseded, tally.overtaken, None if refused.is_empty() else refused)
+        refused = pl.concat([without_id, pl.DataFrame(documents, schema=REFUSED)])
+        already = counts[_OVERTAKEN]
+        return Delivered(counts[_WRITTEN], changes.superseded, already, None if refused.is_empty() else refused)
+
+    def _send(self, operations: Sequence[Operation], version: int) -> Outcomes:
+        """Send all operations; retry those for which the server is busy."""
+        outcomes: Outcomes = []
+        for part in _parts(operations):
+            pending = part
+            for attempt in range(self.endpoint.retries):
+                answered = self._send_once(pending, version)
+                outcomes += [(operation, outcome) for operation, outcome in answered if outcome != _BUSY]
+                pending = [operation for operation, outcome in answered if outcome == _BUSY]
+                if not pending:
+                    break
+                time.sleep(_FIRST_PAUSE * 2**attempt)
+            else:
+                raise Unreachable(f"{self.place}: {len(pending)} documents were rejected as busy on every attempt")
+        return outcomes
+
+    def _send_once(self, operations: list[Operation], version: int) -> Outcomes:
+        body = b"".join(operation.lines(version) for operation in operations)
+        headers = {"Content-Type": "application/x-ndjson"}
+        answer = self.endpoint.request("POST", f"{self.path}/_bulk", content=body, headers=headers)
+        if answer.status_code == _TOO_LARGE:
+            if len(operations) == 1:
+                return [(operations[0], summary(answer))]
+            half = len(operations) // 2
+            return self._send_once(operations[:half], version) + self._send_once(operations[half:], version)
+        check_permitted(answer, self.place)
+        if not answer.is_success:
+            raise HeadraceError("SINK_FAILED", f"{self.place}: {summary(answer)}.")
+        results = [result for item in answer.json()["items"] for result in item.values()]
+        return list(zip(operations, map(self._outcome, results), strict=True))
+
+    def _outcome(self, result: Mapping[str, Any]) -> str:
+        status, error = result["status"], result.get("error")
+        if error is None:
+            # A delete of a missing document answers 404 without an error.
+            return _WRITTEN
+        why = f"{error['type']}: {error.get('reason')}"
+        if status == 409:
+            return _OVERTAKEN
+        if status in BUSY or status >= FAILING or error["type"] == "cluster_block_exception":
+            return _BUSY
+        if status in (401, 403, 404):
+            raise HeadraceError("SINK_REFUSED", f"{self.place}: {why}. Check the index and the user's permissions.")
+        cause = error.get("caused_by", {}).get("reason")
+        return why if cause is None else f"{why} ({cause})"
 
     def __repr__(self) -> str:
         options = [f"{self.endpoint.shown!r}", f"{self.index!r}", f"id={str(self.id)!r}"]
@@ -252,11 +206,24 @@ def to_opensearch(
     if (username is None) != (password is None):
         raise DefinitionError("LOGIN_INCOMPLETE", "to_opensearch: give both username= and password=, or neither.")
     login = None if username is None or password is None else (username, password)
-    endpoint = parse_endpoint(url.rstrip("/"), login, (), _TIMEOUT, _RETRIES)
+    endpoint = parse_endpoint(url.rstrip("/"), login=login, timeout=_TIMEOUT, retries=_RETRIES)
     return OpenSearchSink(endpoint, index, parse_template(id), writers)
 
 
 def _operations(changes: Changes) -> list[Operation]:
-    documents = zip(changes.upserts[_ID], json_rows(changes.upserts.drop(_ID)), strict=True)
-    deletes = [Operation(identity, None) for identity in changes.deletes[_ID]]
-    return [Operation(identity, document) for identity, document in documents] + deletes
+    documents = map(Operation, changes.upserts[_ID], json_rows(changes.upserts.drop(_ID)))
+    return [*documents, *(Operation(identity, None) for identity in changes.deletes[_ID])]
+
+
+def _parts(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
+    """The operations in order, in parts of some megabytes."""
+    part: list[Operation] = []
+    size = 0
+    for operation in operations:
+        part.append(operation)
+        size += len(operation.document or b"")
+        if size >= _BYTES_AT_ONCE:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
