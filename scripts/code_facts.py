@@ -1,6 +1,7 @@
 """Prints what a reader of the code has to find their way through: modules, lines, repeated names, probes.
 
-Run it at the root of a checkout: ``python scripts/code_facts.py`` (a table), or with ``--json``.
+Run it at the root of a checkout: ``python scripts/code_facts.py`` prints a table, with ``--json`` the same as JSON, and
+with ``--names`` the long modules and functions, the longest first.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import json
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 PACKAGE = Path("src/headrace")
 SMALL = 60
-LONG = 40
+LONG_MODULE = 300
+LONG_FUNCTION = 40
 # getattr with a default, or of a step, sink or operator: asking at run time what the type should say.
 PROBE = re.compile(r"getattr\([a-z_.\[\]]*(?:step|sink|operator|earlier)[a-z_.\]]*,")
 PLAN_TEXT = re.compile(r"(?:analyzed|optimizedPlan|logical|queryExecution)\(\)\.toString\(\)")
@@ -45,9 +47,26 @@ def importers(known: dict[str, Path]) -> dict[str, set[str]]:
     return found
 
 
-def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """All functions and methods."""
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+def functions(known: dict[str, Path]) -> Iterator[tuple[str, int]]:
+    """All functions and methods by module, name and first line, with their number of lines."""
+    for file in known.values():
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{file}:{node.lineno} {node.name}", (node.end_lineno or 0) - node.lineno + 1
+
+
+def longest(lines: Iterable[tuple[str, int]], *, over: int) -> dict[str, int]:
+    """Those of more than so many lines, the longest first."""
+    return {name: count for name, count in sorted(lines, key=lambda item: -item[1]) if count > over}
+
+
+def long_ones(known: dict[str, Path]) -> dict[str, dict[str, int]]:
+    """The modules and functions that a reader may find too long, with their lines."""
+    lines = [(str(file), len(file.read_text().splitlines())) for file in known.values()]
+    return {
+        f"modules of more than {LONG_MODULE} lines": longest(lines, over=LONG_MODULE),
+        f"functions over {LONG_FUNCTION} lines": longest(functions(known), over=LONG_FUNCTION),
+    }
 
 
 def facts() -> dict[str, object]:
@@ -63,7 +82,6 @@ def facts() -> dict[str, object]:
             name.partition(".")[0] if name and (PACKAGE / name.partition(".")[0]).is_dir() else "(single modules)"
         ] += count
     classes = Counter(node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
-    every_function = [node for tree in trees.values() for node in functions(tree)]
     return {
         "modules": len(known),
         "lines": sum(lines.values()),
@@ -71,20 +89,23 @@ def facts() -> dict[str, object]:
         f"modules with one importer and {SMALL} lines or fewer": sum(
             len(imported_by[name]) == 1 and lines[name] <= SMALL and known[name].name != "__init__.py" for name in known
         ),
-        "modules of more than 300 lines": sum(count > 300 for count in lines.values()),
         "getattr probes of steps, sinks and operators": sum(len(PROBE.findall(text)) for text in texts.values()),
         "searches in plan text": sum(len(PLAN_TEXT.findall(text)) for text in texts.values()),
         f"{UNTYPED} in facts": sum(text.count(UNTYPED) for name, text in texts.items() if name.startswith(FACTS)),
         "class names that exist twice or more": sum(
             count > 1 for name, count in classes.items() if not name.startswith("_")
         ),
-        "functions": len(every_function),
-        f"functions over {LONG} lines": sum((each.end_lineno or 0) - each.lineno + 1 > LONG for each in every_function),
+        "functions": len(list(functions(known))),
+        **{what: len(found) for what, found in long_ones(known).items()},
     }
 
 
 def main() -> None:
-    """Print the facts."""
+    """Print the facts, or the names behind some of them."""
+    if "--names" in sys.argv:
+        for what, found in long_ones(modules()).items():
+            print(f"{what}: {len(found)}", *(f"{lines:5} {name}" for name, lines in found.items()), sep="\n")
+        return
     counted = facts()
     if "--json" in sys.argv:
         print(json.dumps(counted, indent=2))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import TypeVar
 
@@ -127,30 +127,29 @@ def total(accounts: Iterable[Account]) -> Account:
     """
     given = list(accounts)
     return Account(
-        _added(SourceCounts, [each.sources for each in given]),
-        _added(StepCounts, [each.steps for each in given]),
-        _added(SinkCounts, [each.sinks for each in given]),
+        _added(each.sources for each in given),
+        _added(each.steps for each in given),
+        _added(each.sinks for each in given),
     )
 
 
-def _added(kind: type[C], accounts: Iterable[Mapping[str, C]]) -> dict[str, C]:
-    grouped: dict[str, list[C]] = {}
+def _added(accounts: Iterable[Mapping[str, C]]) -> dict[str, C]:
+    grouped: defaultdict[str, list[C]] = defaultdict(list)
     for account in accounts:
         for name, counts in account.items():
-            grouped.setdefault(name, []).append(counts)
-    return {name: _summed(kind, counts) for name, counts in grouped.items()}
+            grouped[name].append(counts)
+    return {name: _summed(counts) for name, counts in grouped.items()}
 
 
-def _summed(kind: type[C], counted: Iterable[C]) -> C:
-    return kind(*map(sum, zip(*map(astuple, counted), strict=True)))
+def _summed(counted: Sequence[C]) -> C:
+    return type(counted[0])(*map(sum, zip(*map(astuple, counted), strict=True)))
 
 
 def account_of(reports: BatchReports, written: Mapping[str, Written]) -> Account:
     """The account of a batch from what its tasks and sinks reported."""
     steps = {
         node: _summed(
-            StepCounts,
-            (StepCounts(r.in_, r.accepted, r.late, r.partly_late, r.dropped, r.failed) for r in parts.values()),
+            [StepCounts(r.in_, r.accepted, r.late, r.partly_late, r.dropped, r.failed) for r in parts.values()]
         )
         for node, parts in reports.inputs.items()
     }
@@ -166,7 +165,7 @@ def account_of(reports: BatchReports, written: Mapping[str, Written]) -> Account
                     steps[node] = replace(counts, accepted=counts.accepted - dropped, dropped=counts.dropped + dropped)
     return Account(
         {
-            name: _summed(SourceCounts, (SourceCounts(r.read, r.handed_on, r.dead) for r in parts.values()))
+            name: _summed([SourceCounts(r.read, r.handed_on, r.dead) for r in parts.values()])
             for name, parts in reports.sources.items()
         },
         {node.path: counts for node, counts in steps.items()},
@@ -177,9 +176,8 @@ def account_of(reports: BatchReports, written: Mapping[str, Written]) -> Account
     )
 
 
-def _after_state(counts: StepCounts, states: Iterable[StateReport]) -> StepCounts:
+def _after_state(counts: StepCounts, states: Collection[StateReport]) -> StepCounts:
     """The state may find rows late, repeated or bad that the map side had accepted."""
-    states = list(states)
     late = sum(state.late for state in states)
     dropped = sum(state.dropped for state in states)
     failed = sum(state.failed for state in states)
@@ -197,9 +195,9 @@ def _after_state(counts: StepCounts, states: Iterable[StateReport]) -> StepCount
 
 def step_counters(reports: BatchReports) -> dict[str, dict[str, int]]:
     """The per-step counters beside the account, such as partial matches beyond the limit."""
-    found: dict[str, Counter[str]] = {}
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for node, parts in reports.nodes():
         for report in parts.values():
             if not isinstance(report, SourceReport) and report.counters:
-                found.setdefault(node.path, Counter()).update(report.counters)
+                found[node.path].update(report.counters)
     return {step: dict(counters) for step, counters in found.items()}

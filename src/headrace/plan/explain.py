@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.connectors.base.sink import AnySink
 from headrace.durations import spoken
 from headrace.graph import FlowNode, Graph
 from headrace.nodes import NodeId
@@ -38,16 +37,13 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
         lines.append(f"      reads {', '.join(map(str, read))}{both}; columns {', '.join(node.columns)}")
         kept = f"; in {KEY_GROUPS} key groups" if not node.step.stateless else ""
         lines.append(f"      state: {node.step.state_description}{kept}")
-    lines += [line for sink in flow.main_sinks for line in _sink("main", sink)]
-    lines += [
-        line for side, sinks in flow.side_sinks for sink in sinks for line in _sink(f"{side.step}.{side.name}", sink)
-    ]
+    sinks = [("main", sink) for sink in flow.main_sinks]
+    sinks += [(f"{side.step}.{side.name}", sink) for side, given in flow.side_sinks for sink in given]
+    for output, sink in sinks:
+        lines.append(f"    {output} -> {sink!r}: {sink.guarantee}")
+        lines += [] if sink.why is None else [f"      {sink.why}"]
     lines.append(f"    dead letters -> <checkpoint>/{flow.name}/dead_letters: exactly_once")
     return lines
-
-
-def _sink(output: str, sink: AnySink) -> list[str]:
-    return [f"    {output} -> {sink!r}: {sink.guarantee}", *([f"      {sink.why}"] if sink.why is not None else [])]
 
 
 def _place(source: Mapping[str, object]) -> str:

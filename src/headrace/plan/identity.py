@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.graph import FlowNode, Graph
+from headrace.json_codec import decode, encode
 from headrace.storage import write_durably
 from headrace.wheel.key_groups import KEY_GROUPS
 
 FILE = "identity.json"
 FORMAT = 1
 
+Definition = Mapping[str, object]
+"""What identifies a source or a step, as JSON values: each kind has its own fields."""
 
-Definition = dict[str, Any]
-"""What identifies a flow, a source or a step, as JSON: each kind of source and step has its own fields."""
 
-
-def identity_of(graph: Graph, flow: FlowNode) -> Definition:
+@dataclass(frozen=True, slots=True)
+class CheckpointIdentity:
     """Everything that must stay the same for a flow's state and positions to stay valid."""
-    return {
-        "format": FORMAT,
-        "pipeline": graph.pipeline,
-        "flow": flow.name,
-        "key_groups": KEY_GROUPS,
-        "sources": [_source(graph, name) for name in flow.sources],
-        "steps": [_step(graph, name) for name in graph.stateful(flow.steps)],
-    }
+
+    format: int
+    pipeline: str
+    flow: str
+    key_groups: int
+    sources: tuple[Definition, ...]
+    steps: tuple[Definition, ...]
+
+
+def identity_of(graph: Graph, flow: FlowNode) -> CheckpointIdentity:
+    """The identity of a flow as it is defined now."""
+    sources = tuple(_source(graph, name) for name in flow.sources)
+    steps = tuple(_step(graph, name) for name in graph.stateful(flow.steps))
+    return CheckpointIdentity(FORMAT, graph.pipeline, flow.name, KEY_GROUPS, sources, steps)
 
 
 def _source(graph: Graph, name: str) -> Definition:
@@ -60,32 +67,30 @@ class FlowId:
     generation: int
 
 
-def check_identity(folder: Path, identity: Definition) -> FlowId:
+def check_identity(folder: Path, identity: CheckpointIdentity) -> FlowId:
     """Write the identity of a new checkpoint; refuse a pipeline whose identity is not the stored one."""
-    file = folder / FILE
-    if not file.exists():
-        flow_id = FlowId(f"{identity['flow']}-{uuid.uuid4().hex[:12]}", 0)
-        write_durably(file, json.dumps({**asdict(flow_id), **identity}, indent=2))
-        return flow_id
-    stored = json.loads(file.read_text())
-    flow_id = FlowId(stored["id"], stored["generation"])
-    for name in ("format", "pipeline", "flow", "key_groups"):
-        if stored[name] != identity[name]:
-            raise HeadraceError(
-                "CHECKPOINT_OF_ANOTHER_PIPELINE",
-                f"checkpoint {str(folder)!r} was made with {name} {stored[name]!r}, this is {identity[name]!r}. "
-                "Give this pipeline a checkpoint of its own.",
-            )
-    _compare("SOURCE_CHANGED", "source", stored["sources"], identity["sources"], folder)
-    _compare("STEP_CHANGED", "step", stored["steps"], identity["steps"], folder)
-    now = {**asdict(flow_id), **identity}
-    if stored != now:
-        write_durably(file, json.dumps(now, indent=2))
+    file, now = folder / FILE, encode(identity)
+    if file.exists():
+        stored = json.loads(file.read_text())
+        flow_id = decode(FlowId, stored)
+        for name in ("format", "pipeline", "flow", "key_groups"):
+            if stored[name] != now[name]:
+                raise HeadraceError(
+                    "CHECKPOINT_OF_ANOTHER_PIPELINE",
+                    f"checkpoint {str(folder)!r} was made with {name} {stored[name]!r}, this is {now[name]!r}. "
+                    "Give this pipeline a checkpoint of its own.",
+                )
+        _compare("SOURCE_CHANGED", "source", stored["sources"], now["sources"], folder)
+        _compare("STEP_CHANGED", "step", stored["steps"], now["steps"], folder)
+    else:
+        stored, flow_id = None, FlowId(f"{identity.flow}-{uuid.uuid4().hex[:12]}", 0)
+    if stored != {**encode(flow_id), **now}:
+        write_durably(file, json.dumps({**encode(flow_id), **now}, indent=2))
     return flow_id
 
 
 def _compare(error: str, what: str, stored: list[Definition], given: list[Definition], folder: Path) -> None:
-    names_then, names_now = [each["name"] for each in stored], [each["name"] for each in given]
+    names_then, names_now = ([str(each["name"]) for each in side] for side in (stored, given))
     if names_then != names_now:
         raise HeadraceError(
             error,
@@ -94,14 +99,7 @@ def _compare(error: str, what: str, stored: list[Definition], given: list[Defini
             f"Now: {_shown(given)}. Restore the order, or start with a new checkpoint.",
         )
     for then, now in zip(stored, given, strict=True):
-        changed = [name for name in then.keys() | now.keys() if name not in ("definition", "retention")]
-        differing = sorted(name for name in changed if then.get(name) != now.get(name))
-        if differing == ["state"]:
-            differing = [f"state ({_columns_changed(then['state'], now['state'])})"]
-        elif "state" in differing:
-            differing.remove("state")  # it follows from the others
-        if now.get("retention", 0) < then.get("retention", 0):
-            differing.append("late")
+        differing = _differing(then, now)
         if differing:
             raise HeadraceError(
                 error,
@@ -109,6 +107,19 @@ def _compare(error: str, what: str, stored: list[Definition], given: list[Defini
                 f"what it holds would be wrong. Stored: {_shown([then])}. Now: {_shown([now])}. Take the change back, "
                 "or start with a new checkpoint.",
             )
+
+
+def _differing(then: Definition, now: Definition) -> list[str]:
+    compared = (then.keys() | now.keys()) - {"definition", "retention", "state"}
+    differing = sorted(name for name in compared if then.get(name) != now.get(name))
+    match then.get("state"), now.get("state"):
+        # Where other fields differ, the state follows from them.
+        case dict(before), dict(after) if before != after and not differing:
+            differing = [f"state ({_columns_changed(before, after)})"]
+    match then.get("retention"), now.get("retention"):
+        case int(longer), int(shorter) if shorter < longer:
+            differing.append("late")
+    return differing
 
 
 def _columns_changed(then: dict[str, str], now: dict[str, str]) -> str:

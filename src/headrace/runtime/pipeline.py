@@ -7,7 +7,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -177,7 +177,7 @@ class Pipeline:
         """The graph as Mermaid text."""
         return mermaid(self._defined(spark, parameters))
 
-    def _defined(self, spark: SparkSession | None, parameters: dict[str, Any]) -> Graph:
+    def _defined(self, spark: SparkSession | None, parameters: Mapping[str, object]) -> Graph:
         with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
             return self.define(_session(self.name, spark), Path(folder), **parameters)
 
