@@ -6,7 +6,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -17,7 +17,7 @@ from headrace.errors import DefinitionError, HeadraceError
 from headrace.expressions.aggregates.aggregate import (
     AggregateFunction,
     AggregateScope,
-    FilteredRows,
+    BoundAggregate,
     UnnamedAggregate,
     map_groups,
     parse_argument,
@@ -186,38 +186,29 @@ class VectorAccumulator(UserDefinedAggregate):
 class AccumulatorFunction(AggregateFunction):
     """Calls an accumulator for every row; the state is one struct, null for no rows."""
 
-    accumulator: Accumulator
+    accumulator: Accumulator = field(hash=False)
+    """Of a class of the user's, which may have no hash."""
 
     @property
     def arguments(self) -> tuple[RowExpression, ...]:
         return self.accumulator.arguments
 
-    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        return {"kept": self._state_type}
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        stored, value_type = pl.Struct(self.accumulator.buffer_types), self.accumulator.value_type
+        values = [argument.operand(scope.schema).value.alias(argument.text) for argument in self.arguments]
+        row = scope.select(values[0] if len(values) == 1 else pl.struct(values))
+        kept, results = scope.state("kept"), partial(self._results, scope.name)
+        return BoundAggregate(
+            types={"kept": stored},
+            partial={"kept": map_groups(row, partial(self._added, scope.name), stored)},
+            merge={"kept": map_groups(kept.drop_nulls(), partial(self._merged, scope.name), stored)},
+            result=kept.map_batches(results, value_type, is_elementwise=True),
+            result_type=value_type,
+        )
 
-    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
-        values = [scope.operand(argument).value.alias(argument.text) for argument in self.arguments]
-        row = values[0] if len(values) == 1 else pl.struct(values)
-        return {"kept": map_groups(rows.select(row), partial(self._added, scope.name), self._state_type)}
-
-    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
-        buffers = scope.state("kept").drop_nulls()
-        return {"kept": map_groups(buffers, partial(self._merged, scope.name), self._state_type)}
-
-    def result(self, scope: AggregateScope) -> pl.Expr:
-        results = partial(self._results, scope.name)
-        return scope.state("kept").map_batches(results, self.accumulator.value_type, is_elementwise=True)
-
-    def result_type(self, scope: AggregateScope) -> pl.DataType:
-        for argument in self.arguments:
-            scope.operand(argument)
+    def check(self, scope: AggregateScope, bound: BoundAggregate) -> None:
         with self._calling("start", scope.name):
             self._stored([self.accumulator.start()], "start", scope.name)
-        return self.accumulator.value_type
-
-    @property
-    def _state_type(self) -> pl.DataType:
-        return pl.Struct(self.accumulator.buffer_types)
 
     def _added(self, name: str, groups: pl.Series) -> pl.Series:
         user = self.accumulator
@@ -279,33 +270,26 @@ class AccumulatorFunction(AggregateFunction):
 class VectorFunction(AggregateFunction):
     """The expressions of a vector accumulator; the types that they give are checked before any data is read."""
 
-    accumulator: VectorAccumulator
+    accumulator: VectorAccumulator = field(hash=False)
 
     @property
     def arguments(self) -> tuple[RowExpression, ...]:
         return self.accumulator.arguments
 
-    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        return self.accumulator.buffer_types
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        user, types = self.accumulator, self.accumulator.buffer_types
+        values = {argument.text: scope.select(argument.operand(scope.schema).value) for argument in self.arguments}
+        buffer = {field: scope.state(field) for field in types}
+        given = dict(user.partial(next(iter(values.values())) if len(values) == 1 else values))
+        return BoundAggregate(types, given, dict(user.merge(buffer)), user.result(buffer), user.value_type)
 
-    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
-        values = {argument.text: rows.select(scope.operand(argument).value) for argument in self.arguments}
-        return dict(self.accumulator.partial(next(iter(values.values())) if len(values) == 1 else values))
-
-    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
-        return dict(self.accumulator.merge(self._buffer(scope)))
-
-    def result(self, scope: AggregateScope) -> pl.Expr:
-        return self.accumulator.result(self._buffer(scope))
-
-    def result_type(self, scope: AggregateScope) -> pl.DataType:
-        types, value_type = self.state_types(scope), self.accumulator.value_type
+    def check(self, scope: AggregateScope, bound: BoundAggregate) -> None:
         rows = pl.DataFrame(schema=dict(scope.schema))
-        stored = pl.DataFrame(schema={f"{scope.name}.{field}": dtype for field, dtype in types.items()})
+        stored = pl.DataFrame(schema={f"{scope.name}.{field}": dtype for field, dtype in bound.types.items()})
         for method, declared, frame, expressions in (
-            ("partial", types, rows, self.partial(scope, FilteredRows(pl.lit(0), None))),
-            ("merge", types, stored, self.merge(scope)),
-            ("result", {"result": value_type}, stored, {"result": self.result(scope)}),
+            ("partial", bound.types, rows, bound.partial),
+            ("merge", bound.types, stored, bound.merge),
+            ("result", {"result": bound.result_type}, stored, {"result": bound.result}),
         ):
             try:
                 found: object = dict(frame.select(**expressions).schema)
@@ -317,7 +301,3 @@ class VectorFunction(AggregateFunction):
                     f"aggregate '{scope.name}': {type(self.accumulator).__name__}.{method} gives {found}, and the "
                     f"class declares {declared}. Cast the expressions, or correct state and result_type.",
                 )
-        return value_type
-
-    def _buffer(self, scope: AggregateScope) -> dict[str, pl.Expr]:
-        return {field: scope.state(field) for field in self.state_types(scope)}

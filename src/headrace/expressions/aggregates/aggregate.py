@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeVar
 
 import polars as pl
@@ -18,10 +19,17 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True, slots=True)
 class AggregateScope:
-    """The name of an aggregate and the schema of its input rows: gives state columns and typed operands."""
+    """What an aggregate is bound to: the schema of its input rows, and which rows of a group it takes."""
 
     name: str
     schema: Schema
+    time: pl.Expr
+    """The event time of a row, in microseconds."""
+    condition: pl.Expr | None
+
+    def select(self, value: pl.Expr) -> pl.Expr:
+        """A value of the rows that meet the aggregate's condition."""
+        return value if self.condition is None else value.filter(self.condition)
 
     def state(self, suffix: str) -> pl.Expr:
         """A state column."""
@@ -31,20 +39,16 @@ class AggregateScope:
         """The elements of a state column of lists, all partials of a group concatenated."""
         return self.state(suffix).explode(empty_as_null=False, keep_nulls=False)
 
-    def operand(self, argument: RowExpression) -> Operand:
-        """An argument of any type."""
-        return argument.operand(self.schema)
-
     def number(self, argument: RowExpression, function: str) -> Operand:
         """An argument that must be a number."""
-        operand = self.operand(argument)
+        operand = argument.operand(self.schema)
         if not is_number(operand.dtype):
             raise self._wrong_type(argument, operand.dtype, function, "numbers")
         return operand
 
     def ordered(self, argument: RowExpression, function: str) -> Operand:
         """An argument whose type must have an order."""
-        operand = self.operand(argument)
+        operand = argument.operand(self.schema)
         if operand.dtype.is_nested() or operand.dtype == pl.Null():
             raise self._wrong_type(argument, operand.dtype, function, "values with an order")
         return operand
@@ -63,30 +67,24 @@ class AggregateScope:
 
 
 @dataclass(frozen=True, slots=True)
-class FilteredRows:
-    """The rows of a group that meet the aggregate's condition."""
+class BoundAggregate:
+    """An aggregate function as Polars expressions over rows of one schema; its state columns have short names."""
 
-    time: pl.Expr
-    condition: pl.Expr | None
-
-    def select(self, value: pl.Expr) -> pl.Expr:
-        """A value of these rows."""
-        return value if self.condition is None else value.filter(self.condition)
-
-    @property
-    def times(self) -> pl.Expr:
-        """The event times of these rows, in microseconds."""
-        return self.select(self.time)
-
-    @property
-    def count(self) -> pl.Expr:
-        """The number of these rows."""
-        number = pl.len() if self.condition is None else self.times.len()
-        return number.cast(pl.Int64)
+    types: dict[str, pl.DataType]
+    """The types of the state columns."""
+    partial: dict[str, pl.Expr]
+    """The state columns over the rows of a group."""
+    merge: dict[str, pl.Expr]
+    """The state columns over several partials of a group."""
+    result: pl.Expr
+    """The value, over one partial."""
+    result_type: pl.DataType
+    overflowed: pl.Expr | None = None
+    """Whether the value of a partial is out of its type's range; None if that cannot happen."""
 
 
 class AggregateFunction(ABC):
-    """What an aggregate computes, apart from its name and condition. Its state columns have short names.
+    """What an aggregate computes, apart from its name and condition.
 
     The result is the same for any grouping and order of the rows. A partial of no rows changes nothing when it is
     merged. Floats that are compared or stored have one zero and one NaN.
@@ -100,28 +98,11 @@ class AggregateFunction(ABC):
         """The expressions that it reads from each row."""
 
     @abstractmethod
-    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        """The types of the state columns."""
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        """The function over rows of the scope's schema; an error if the arguments have other types than it takes."""
 
-    @abstractmethod
-    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
-        """The state columns over the rows of a group."""
-
-    @abstractmethod
-    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
-        """The state columns over several partials of a group."""
-
-    def result(self, scope: AggregateScope) -> pl.Expr:
-        """The value, over one partial: the first state column, unless a function says otherwise."""
-        return scope.state(next(iter(self.state_types(scope))))
-
-    def result_type(self, scope: AggregateScope) -> pl.DataType:
-        """The type of the value."""
-        return next(iter(self.state_types(scope).values()))
-
-    def overflowed(self, scope: AggregateScope) -> pl.Expr | None:
-        """Whether the value of a partial is out of its type's range; None if that cannot happen."""
-        return None
+    def check(self, scope: AggregateScope, bound: BoundAggregate) -> None:  # noqa: B027  # few have anything to check
+        """Find, before any row is read, what else is wrong with a function that a user has written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,36 +149,47 @@ class Aggregate:
 
     def partial(self, schema: Schema, time: pl.Expr) -> dict[str, pl.Expr]:
         """The partial columns, as expressions over the rows of a group; ``time`` is event time in microseconds."""
-        condition = None if self.condition is None else self.condition.truth(schema)
-        return self._named(self.function.partial(self._scope(schema), FilteredRows(time, condition)))
+        return self._named(self.function.bind(self._scope(schema, time)).partial)
 
     def merge(self, schema: Schema) -> dict[str, pl.Expr]:
         """The partial columns of several partials merged into one, as expressions over the partials of a group."""
-        return self._named(self.function.merge(self._scope(schema)))
+        return self._named(self._bound(schema).merge)
 
     def result(self, schema: Schema) -> pl.Expr:
         """The aggregate's value, as an expression over one partial; it carries the aggregate's name."""
-        return self.function.result(self._scope(schema)).alias(self.name)
+        return self._bound(schema).result.alias(self.name)
 
     def result_type(self, schema: Schema) -> pl.DataType:
         """The type of the result, the same as that of Spark's aggregate of this text."""
         if self.condition is not None:
             check_condition(self.condition, schema)
-        return self.function.result_type(self._scope(schema))
+        bound = self._bound(schema)
+        self.function.check(self._scope(schema), bound)
+        return bound.result_type
 
     def state_types(self, schema: Schema) -> dict[str, pl.DataType]:
         """The names and types of the partial columns; all of them have an Arrow and a Spark counterpart."""
-        return self._named(self.function.state_types(self._scope(schema)))
+        return self._named(self._bound(schema).types)
 
     def overflowed(self, schema: Schema) -> pl.Expr | None:
         """Whether the value is out of its type's range and must not be emitted; None if that cannot happen."""
-        return self.function.overflowed(self._scope(schema))
+        return self._bound(schema).overflowed
 
-    def _scope(self, schema: Schema) -> AggregateScope:
-        return AggregateScope(self.name, schema)
+    def _bound(self, schema: Schema) -> BoundAggregate:
+        return _bound(self, tuple(schema.items()))
+
+    def _scope(self, schema: Schema, time: pl.Expr | None = None) -> AggregateScope:
+        condition = None if self.condition is None else self.condition.truth(schema)
+        return AggregateScope(self.name, schema, pl.lit(0) if time is None else time, condition)
 
     def _named(self, parts: dict[str, Part]) -> dict[str, Part]:
         return {f"{self.name}.{suffix}": part for suffix, part in parts.items()}
+
+
+@lru_cache(maxsize=1024)
+def _bound(aggregate: Aggregate, schema: tuple[tuple[str, pl.DataType], ...]) -> BoundAggregate:
+    """The expressions that read no event time, made once: every batch of a key group asks for them."""
+    return aggregate.function.bind(aggregate._scope(dict(schema)))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

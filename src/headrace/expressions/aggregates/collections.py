@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.expressions.aggregates.aggregate import (
     AggregateScope,
-    FilteredRows,
+    BoundAggregate,
     UnaryFunction,
     UnnamedAggregate,
     map_groups,
@@ -20,30 +22,21 @@ from headrace.expressions.rows import RowExpression
 from headrace.stability import stable
 
 
-@dataclass(frozen=True, slots=True)
-class Ordering:
-    """An order by several fields, and how many elements to keep.
+def first_of_each(groups: pl.Series, *, descending: Mapping[str, bool], limit: int) -> pl.Series:
+    """The first structs of each list, in the order of these fields.
+
+    All lists are sorted as one frame. (Sorting within ``agg`` by more than one field of exploded lists reads foreign
+    memory in Polars 2.1.)
 
     >>> entries = pl.Series([[{"x": 1, "of": "b"}, {"x": 2, "of": "a"}, {"x": 1, "of": "a"}], []])
-    >>> Ordering(("x", "of"), (True, False), 2).first(entries).to_list()
+    >>> first_of_each(entries, descending={"x": True, "of": False}, limit=2).to_list()
     [[{'x': 2, 'of': 'a'}, {'x': 1, 'of': 'a'}], []]
     """
-
-    fields: tuple[str, ...]
-    descending: tuple[bool, ...]
-    limit: int
-
-    def first(self, groups: pl.Series) -> pl.Series:
-        """The first elements of each list, in order.
-
-        All lists are sorted as one frame. (Sorting within ``agg`` by more than one field of exploded lists reads
-        foreign memory in Polars 2.1.)
-        """
-        lists = Lists.of(groups)
-        owner = "\0owner"
-        frame = lists.elements.struct.unnest().with_columns(pl.Series(owner, lists.owners))
-        ordered = frame.sort(owner, *self.fields, descending=[False, *self.descending]).drop(owner)
-        return Lists(ordered.to_struct(), lists.lengths).first(self.limit).series()
+    lists = Lists.of(groups)
+    owner = "\0owner"
+    frame = lists.elements.struct.unnest().with_columns(pl.Series(owner, lists.owners))
+    ordered = frame.sort(owner, *descending, descending=[False, *descending.values()]).drop(owner)
+    return Lists(ordered.to_struct(), lists.lengths).series().list.head(limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +45,19 @@ class CollectList(UnaryFunction):
 
     limit: int
 
-    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        value = scope.ordered(self.argument, "collect_list").dtype
-        return {"values": pl.List(pl.Struct({"time": pl.Int64(), "value": value}))}
-
-    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
-        value = scope.canonical(self.argument, "collect_list").value
-        timed = rows.select(pl.struct(rows.time.alias("time"), value.alias("value")))
-        return {"values": self._first(scope, timed.filter(rows.select(value.is_not_null())))}
-
-    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
-        return {"values": self._first(scope, scope.elements("values"))}
-
-    def result(self, scope: AggregateScope) -> pl.Expr:
-        return scope.state("values").list.eval(pl.element().struct.field("value"))
-
-    def result_type(self, scope: AggregateScope) -> pl.DataType:
-        return pl.List(scope.ordered(self.argument, "collect_list").dtype)
-
-    def _first(self, scope: AggregateScope, timed: pl.Expr) -> pl.Expr:
-        ordering = Ordering(("time", "value"), (False, False), self.limit)
-        return map_groups(timed, ordering.first, self.state_types(scope)["values"])
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        operand = scope.canonical(self.argument, "collect_list")
+        kept = pl.List(pl.Struct({"time": pl.Int64(), "value": operand.dtype}))
+        first = partial(first_of_each, descending={"time": False, "value": False}, limit=self.limit)
+        timed = scope.select(pl.struct(scope.time.alias("time"), operand.value.alias("value")))
+        known = timed.filter(scope.select(operand.value.is_not_null()))
+        return BoundAggregate(
+            types={"values": kept},
+            partial={"values": map_groups(known, first, kept)},
+            merge={"values": map_groups(scope.elements("values"), first, kept)},
+            result=scope.state("values").list.eval(pl.element().struct.field("value")),
+            result_type=pl.List(operand.dtype),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +66,13 @@ class CollectSet(UnaryFunction):
 
     limit: int
 
-    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        return {"values": pl.List(scope.ordered(self.argument, "collect_set").dtype)}
-
-    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
-        return {"values": self._least(rows.select(scope.canonical(self.argument, "collect_set").value).drop_nulls())}
-
-    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
-        return {"values": self._least(scope.elements("values"))}
-
-    def _least(self, value: pl.Expr) -> pl.Expr:
-        return value.unique().sort().head(self.limit).implode()
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        operand = scope.canonical(self.argument, "collect_set")
+        kept, given, stored = pl.List(operand.dtype), scope.select(operand.value), scope.elements("values")
+        least, merged = (
+            {"values": value.unique().sort().head(self.limit).implode()} for value in (given.drop_nulls(), stored)
+        )
+        return BoundAggregate({"values": kept}, least, merged, scope.state("values"), kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +89,16 @@ class Top(UnaryFunction):
     def arguments(self) -> tuple[RowExpression, ...]:
         return (self.argument,) if self.owner is None else (self.argument, self.owner)
 
-    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        types = [scope.ordered(argument, "top").dtype for argument in self.arguments]
-        entry = types[0] if len(types) == 1 else pl.Struct(dict(zip(self._fields, types, strict=True)))
-        return {"top": pl.List(entry)}
-
-    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
-        values = [scope.canonical(argument, "top").value for argument in self.arguments]
-        entry = values[0]
-        if len(values) > 1:
-            entry = pl.struct(value.alias(name) for value, name in zip(values, self._fields, strict=True))
-        return {"top": self._largest(scope, rows.select(entry).filter(rows.select(values[0].is_not_null())))}
-
-    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
-        return {"top": self._largest(scope, scope.elements("top"))}
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        operands = [scope.canonical(argument, "top") for argument in self.arguments]
+        entry, kept = operands[0].value, pl.List(operands[0].dtype)
+        if self.owner is not None:
+            named = dict(zip(self._fields, operands, strict=True))
+            entry = pl.struct(operand.value.alias(name) for name, operand in named.items())
+            kept = pl.List(pl.Struct({name: operand.dtype for name, operand in named.items()}))
+        known = scope.select(entry).filter(scope.select(operands[0].value.is_not_null()))
+        largest, merged = ({"top": self._largest(each, kept)} for each in (known, scope.elements("top")))
+        return BoundAggregate({"top": kept}, largest, merged, scope.state("top"), kept)
 
     @property
     def _fields(self) -> tuple[str, ...]:
@@ -129,11 +106,11 @@ class Top(UnaryFunction):
         names = tuple(argument.name for argument in self.arguments)
         return names if len(set(names)) == len(names) else tuple(each.text.strip() for each in self.arguments)
 
-    def _largest(self, scope: AggregateScope, entry: pl.Expr) -> pl.Expr:
+    def _largest(self, entry: pl.Expr, kept: pl.DataType) -> pl.Expr:
         if self.owner is None:
             return entry.sort(descending=True).head(self.limit).implode()
-        ordering = Ordering(self._fields, (True, False), self.limit)
-        return map_groups(entry, ordering.first, self.result_type(scope))
+        order = dict(zip(self._fields, (True, False), strict=True))
+        return map_groups(entry, partial(first_of_each, descending=order, limit=self.limit), kept)
 
 
 @stable

@@ -35,16 +35,6 @@ class Lists:
         """For each element the number of its list."""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
-    def first(self, count: int) -> Lists:
-        """The first elements of each list.
-
-        >>> Lists(pl.Series(["b", "c", "d"]), np.array([2, 1])).first(1).series().to_list()
-        [['b'], ['d']]
-        """
-        starts = np.cumsum(self.lengths) - self.lengths
-        near = np.arange(len(self.elements)) - starts[self.owners] < count
-        return Lists(self.elements.filter(pl.Series(near, dtype=pl.Boolean)), np.minimum(self.lengths, count))
-
     def series(self) -> pl.Series:
         """The column of lists."""
         offsets = np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)

@@ -10,7 +10,7 @@ from headrace.errors import DefinitionError
 from headrace.expressions.aggregates.aggregate import (
     AggregateFunction,
     AggregateScope,
-    FilteredRows,
+    BoundAggregate,
     UnaryFunction,
     map_groups,
 )
@@ -30,40 +30,26 @@ class Count(AggregateFunction):
     def arguments(self) -> tuple[RowExpression, ...]:
         return () if self.argument is None else (self.argument,)
 
-    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
         if self.argument is not None:
-            scope.operand(self.argument)
-        return {"count": pl.Int64()}
-
-    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
-        if self.argument is None:
-            return {"count": rows.count}
-        return {"count": rows.select(scope.operand(self.argument).value).count().cast(pl.Int64)}
-
-    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
-        return {"count": scope.state("count").sum()}
+            number = scope.select(self.argument.operand(scope.schema).value).count()
+        else:
+            number = pl.len() if scope.condition is None else scope.select(scope.time).len()
+        count = scope.state("count")
+        partial, merge = {"count": number.cast(pl.Int64)}, {"count": count.sum()}
+        return BoundAggregate({"count": pl.Int64()}, partial, merge, count, pl.Int64())
 
 
 @dataclass(frozen=True, slots=True)
 class CountDistinct(UnaryFunction):
     """The exact number of distinct values; the state holds all of them."""
 
-    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        return {"values": pl.List(scope.ordered(self.argument, "count(DISTINCT ...)").dtype)}
-
-    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
-        value = scope.ordered(self.argument, "count(DISTINCT ...)").value
-        return {"values": rows.select(value).drop_nulls().unique().implode()}
-
-    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
-        return {"values": scope.elements("values").unique().implode()}
-
-    def result(self, scope: AggregateScope) -> pl.Expr:
-        return scope.state("values").list.len().cast(pl.Int64)
-
-    def result_type(self, scope: AggregateScope) -> pl.DataType:
-        scope.ordered(self.argument, "count(DISTINCT ...)")
-        return pl.Int64()
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        operand = scope.ordered(self.argument, "count(DISTINCT ...)")
+        partial = {"values": scope.select(operand.value).drop_nulls().unique().implode()}
+        merge = {"values": scope.elements("values").unique().implode()}
+        number = scope.state("values").list.len().cast(pl.Int64)
+        return BoundAggregate({"values": pl.List(operand.dtype)}, partial, merge, number, pl.Int64())
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +66,12 @@ class ApproximateCountDistinct(UnaryFunction):
                 f"{_LEAST_ERROR} and {_LARGEST_ERROR}. For an exact count use count(DISTINCT {self.argument.text}).",
             )
 
-    @property
-    def _sketches(self) -> HyperLogLog:
-        return HyperLogLog.within(self.error)
-
-    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        scope.ordered(self.argument, "approx_count_distinct")
-        return {"sketch": pl.Binary()}
-
-    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
         value = scope.canonical(self.argument, "approx_count_distinct").value
-        entries = value.map_batches(self._sketches.entries, pl.Int32(), is_elementwise=True)
-        selected = rows.select(pl.when(value.is_not_null()).then(entries)).drop_nulls()
-        return {"sketch": map_groups(selected, self._sketches.sketch, pl.Binary())}
-
-    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
-        return {"sketch": map_groups(scope.state("sketch"), self._sketches.merge, pl.Binary())}
-
-    def result(self, scope: AggregateScope) -> pl.Expr:
-        return scope.state("sketch").map_batches(self._sketches.count, pl.Int64(), is_elementwise=True)
-
-    def result_type(self, scope: AggregateScope) -> pl.DataType:
-        scope.ordered(self.argument, "approx_count_distinct")
-        return pl.Int64()
+        sketches, sketch = HyperLogLog.within(self.error), scope.state("sketch")
+        entries = value.map_batches(sketches.entries, pl.Int32(), is_elementwise=True)
+        selected = scope.select(pl.when(value.is_not_null()).then(entries)).drop_nulls()
+        partial = {"sketch": map_groups(selected, sketches.sketch, pl.Binary())}
+        merge = {"sketch": map_groups(sketch, sketches.merge, pl.Binary())}
+        number = sketch.map_batches(sketches.count, pl.Int64(), is_elementwise=True)
+        return BoundAggregate({"sketch": pl.Binary()}, partial, merge, number, pl.Int64())

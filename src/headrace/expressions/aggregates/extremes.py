@@ -7,8 +7,8 @@ from typing import Literal
 
 import polars as pl
 
-from headrace.expressions.aggregates.aggregate import AggregateScope, FilteredRows, UnaryFunction, canonical
-from headrace.expressions.operands import is_float
+from headrace.expressions.aggregates.aggregate import AggregateScope, BoundAggregate, UnaryFunction, canonical
+from headrace.expressions.operands import Operand, is_float
 from headrace.expressions.rows import RowExpression
 
 Which = Literal["min", "max"]
@@ -20,15 +20,11 @@ class Extreme(UnaryFunction):
 
     which: Which
 
-    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        return {self.which: scope.ordered(self.argument, self.which).dtype}
-
-    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
-        operand = scope.ordered(self.argument, self.which)
-        return {self.which: extreme(self.which, rows.select(operand.value), operand.dtype)}
-
-    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
-        return {self.which: extreme(self.which, scope.state(self.which), self.result_type(scope))}
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        operand, name = scope.ordered(self.argument, self.which), str(self.which)
+        partial = {name: extreme(self.which, scope.select(operand.value), operand.dtype)}
+        merge = {name: extreme(self.which, scope.state(name), operand.dtype)}
+        return BoundAggregate({name: operand.dtype}, partial, merge, scope.state(name), operand.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,31 +43,25 @@ class ValueAtExtreme(UnaryFunction):
     def arguments(self) -> tuple[RowExpression, ...]:
         return (self.argument,) if self.by is None else (self.argument, self.by)
 
-    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        by = pl.Int64() if self.by is None else scope.ordered(self.by, self.name).dtype
-        return {"by": by, "value": scope.ordered(self.argument, self.name).dtype}
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        by = Operand(scope.time, pl.Int64()) if self.by is None else scope.ordered(self.by, self.name)
+        value = scope.ordered(self.argument, self.name)
 
-    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
-        by = rows.time if self.by is None else scope.ordered(self.by, self.name).value
-        return self._chosen(scope, rows.select(by), rows.select(scope.ordered(self.argument, self.name).value))
+        def chosen(by_column: pl.Expr, values: pl.Expr) -> dict[str, pl.Expr]:
+            best = extreme(self.which, by_column, by.dtype)
+            tied = values.filter(by_column == best)
+            found = extreme(self.which, tied, value.dtype)
+            if self.which == "min":
+                found = pl.when(tied.null_count() == 0).then(found)
+            return {"by": best, "value": found}
 
-    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
-        return self._chosen(scope, scope.state("by"), scope.state("value"))
-
-    def result(self, scope: AggregateScope) -> pl.Expr:
-        return scope.state("value")
-
-    def result_type(self, scope: AggregateScope) -> pl.DataType:
-        return self.state_types(scope)["value"]
-
-    def _chosen(self, scope: AggregateScope, by: pl.Expr, value: pl.Expr) -> dict[str, pl.Expr]:
-        types = self.state_types(scope)
-        best = extreme(self.which, by, types["by"])
-        tied = value.filter(by == best)
-        chosen = extreme(self.which, tied, types["value"])
-        if self.which == "min":
-            chosen = pl.when(tied.null_count() == 0).then(chosen)
-        return {"by": best, "value": chosen}
+        return BoundAggregate(
+            types={"by": by.dtype, "value": value.dtype},
+            partial=chosen(scope.select(by.value), scope.select(value.value)),
+            merge=chosen(scope.state("by"), scope.state("value")),
+            result=scope.state("value"),
+            result_type=value.dtype,
+        )
 
 
 def extreme(which: Which, value: pl.Expr, dtype: pl.DataType) -> pl.Expr:

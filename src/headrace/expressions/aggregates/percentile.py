@@ -16,7 +16,7 @@ import polars as pl
 from headrace.errors import DefinitionError
 from headrace.expressions.aggregates.aggregate import (
     AggregateScope,
-    FilteredRows,
+    BoundAggregate,
     UnaryFunction,
     UnnamedAggregate,
     map_groups,
@@ -155,47 +155,34 @@ class Percentile(UnaryFunction):
                 f"{_LARGEST_ERROR}. error=0.01 means that the result is within 1 % of the true value.",
             )
 
-    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        dtype = self._dtype(scope)
-        return {"buckets": pl.List(ENTRY), "least": dtype, "greatest": dtype}
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        operand, sketches = scope.number(self.argument, "percentile"), LogBuckets(self.error)
+        value, dtype = scope.select(operand.value), operand.dtype
+        buckets, least, greatest = map(scope.state, ("buckets", "least", "greatest"))
 
-    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
-        operand = scope.number(self.argument, "percentile")
-        value = rows.select(operand.value)
-        return {
-            "buckets": map_groups(value.drop_nulls().cast(pl.Float64), LogBuckets(self.error).sketch, pl.List(ENTRY)),
-            "least": extreme("min", value, operand.dtype),
-            "greatest": extreme("max", value, operand.dtype),
-        }
+        def at(share: float) -> pl.Expr:
+            found = buckets.map_batches(partial(sketches.at, share), pl.Float64(), is_elementwise=True)
+            first, last = found <= least.cast(pl.Float64), found >= greatest.cast(pl.Float64)
+            # What lies between two values of a type fits the type; the rest is null before the cast.
+            between = pl.when(~first & ~last).then(found.round() if is_integer(dtype) else found).cast(dtype)
+            return pl.when(first).then(least).when(last).then(greatest).otherwise(between)
 
-    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
-        dtype = self._dtype(scope)
-        return {
-            "buckets": map_groups(scope.elements("buckets"), LogBuckets(self.error).merge, pl.List(ENTRY)),
-            "least": extreme("min", scope.state("least"), dtype),
-            "greatest": extreme("max", scope.state("greatest"), dtype),
-        }
-
-    def result(self, scope: AggregateScope) -> pl.Expr:
-        values = [self._at(scope, share) for share in self.shares]
-        if not self.is_list:
-            return values[0]
-        return pl.when(scope.state("buckets").list.len() > 0).then(pl.concat_list(values))
-
-    def result_type(self, scope: AggregateScope) -> pl.DataType:
-        return pl.List(self._dtype(scope)) if self.is_list else self._dtype(scope)
-
-    def _dtype(self, scope: AggregateScope) -> pl.DataType:
-        return scope.number(self.argument, "percentile").dtype
-
-    def _at(self, scope: AggregateScope, share: float) -> pl.Expr:
-        dtype, least, greatest = self._dtype(scope), scope.state("least"), scope.state("greatest")
-        at = partial(LogBuckets(self.error).at, share)
-        value = scope.state("buckets").map_batches(at, pl.Float64(), is_elementwise=True)
-        first, last = value <= least.cast(pl.Float64), value >= greatest.cast(pl.Float64)
-        # What lies between two values of a type fits the type; the rest is null before the cast.
-        between = pl.when(~first & ~last).then(value.round() if is_integer(dtype) else value).cast(dtype)
-        return pl.when(first).then(least).when(last).then(greatest).otherwise(between)
+        values = [at(share) for share in self.shares]
+        return BoundAggregate(
+            types={"buckets": pl.List(ENTRY), "least": dtype, "greatest": dtype},
+            partial={
+                "buckets": map_groups(value.drop_nulls().cast(pl.Float64), sketches.sketch, pl.List(ENTRY)),
+                "least": extreme("min", value, dtype),
+                "greatest": extreme("max", value, dtype),
+            },
+            merge={
+                "buckets": map_groups(scope.elements("buckets"), sketches.merge, pl.List(ENTRY)),
+                "least": extreme("min", least, dtype),
+                "greatest": extreme("max", greatest, dtype),
+            },
+            result=pl.when(buckets.list.len() > 0).then(pl.concat_list(values)) if self.is_list else values[0],
+            result_type=pl.List(dtype) if self.is_list else dtype,
+        )
 
 
 @stable

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from math import log
-from typing import ClassVar
 
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.expressions.aggregates.aggregate import (
     AggregateScope,
-    FilteredRows,
+    BoundAggregate,
     UnaryFunction,
     UnnamedAggregate,
     parse_argument,
@@ -27,98 +26,69 @@ _HALF = 10**19
 
 
 @dataclass(frozen=True, slots=True)
-class _SumFunction(UnaryFunction):
-    """What sum and avg share; the sum comes first in the state."""
-
-    name: ClassVar[str]
-
-    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        dtype = self._operand(scope).dtype
-        if _is_halved(dtype):
-            return {"sum_high": _WHOLE, "sum_low": _WHOLE}
-        if isinstance(dtype, pl.Decimal):
-            return {"sum": pl.Decimal(LARGEST_PRECISION, dtype.scale)}
-        return {"sum": pl.Float64() if is_float(dtype) else _WHOLE}
-
-    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
-        operand = self._operand(scope)
-        value, dtype = rows.select(operand.value), operand.dtype
-        if _is_halved(dtype):
-            unscaled = value.to_physical()
-            halves = {"sum_high": unscaled // _HALF, "sum_low": unscaled % _HALF}
-            return {name: _sum_or_null(value, half.sum()).cast(_WHOLE) for name, half in halves.items()}
-        if isinstance(dtype, pl.Decimal):
-            return {"sum": _sum_or_null(value, value.sum())}
-        if is_float(dtype):
-            return {"sum": _sum_or_null(value, value.cast(pl.Float64).sum())}
-        return {"sum": _sum_or_null(value, value.cast(pl.Int128).sum()).cast(_WHOLE)}
-
-    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
-        return {name: _sum_or_null(scope.state(name), scope.state(name).sum()) for name in self.state_types(scope)}
-
-    def overflowed(self, scope: AggregateScope) -> pl.Expr | None:
-        """Whether there are values but no result; a float never overflows."""
-        if is_float(self.result_type(scope)):
-            return None
-        first = next(iter(self.state_types(scope)))
-        return scope.state(first).is_not_null() & self.result(scope).is_null()
-
-    def _operand(self, scope: AggregateScope) -> Operand:
-        return scope.number(self.argument, self.name)
-
-    def _total(self, scope: AggregateScope) -> pl.Expr:
-        """The sum: of floats a float, else an unscaled Int128; null if there was no value or it has over 38 digits."""
-        dtype = self._operand(scope).dtype
-        if not _is_halved(dtype):
-            return scope.state("sum") if is_float(dtype) else scope.state("sum").to_physical()
-        high, low = (scope.state(half).to_physical() for half in ("sum_high", "sum_low"))
-        carried = high + low // _HALF
-        inside = (carried >= -_HALF) & (carried < _HALF)
-        return pl.when(inside).then(carried * _HALF + low % _HALF)
-
-
-@dataclass(frozen=True, slots=True)
-class Sum(_SumFunction):
+class Sum(UnaryFunction):
     """The sum of the values that are not null."""
 
-    name = "sum"
-
-    def result(self, scope: AggregateScope) -> pl.Expr:
-        return _as_result(self._total(scope), self.result_type(scope))
-
-    def result_type(self, scope: AggregateScope) -> pl.DataType:
-        dtype = self._operand(scope).dtype
-        if isinstance(dtype, pl.Decimal):
-            return pl.Decimal(min(LARGEST_PRECISION, dtype.precision + 10), dtype.scale)
-        return pl.Int64() if is_integer(dtype) else pl.Float64()
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        operand = scope.number(self.argument, "sum")
+        result_type: pl.DataType = pl.Int64() if is_integer(operand.dtype) else pl.Float64()
+        if isinstance(operand.dtype, pl.Decimal):
+            result_type = pl.Decimal(min(LARGEST_PRECISION, operand.dtype.precision + 10), operand.dtype.scale)
+        return _bind_sum(scope, operand, result_type, is_average=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Average(_SumFunction):
+class Average(UnaryFunction):
     """The mean of the values that are not null."""
 
-    name = "avg"
-
-    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        return {**_SumFunction.state_types(self, scope), "count": pl.Int64()}
-
-    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
-        count = rows.select(self._operand(scope).value).count()
-        return {**_SumFunction.partial(self, scope, rows), "count": count.cast(pl.Int64)}
-
-    def result(self, scope: AggregateScope) -> pl.Expr:
-        mean = _average(self._total(scope), scope.state("count"), self._operand(scope).dtype)
-        return _as_result(mean, self.result_type(scope))
-
-    def result_type(self, scope: AggregateScope) -> pl.DataType:
-        dtype = self._operand(scope).dtype
-        if not isinstance(dtype, pl.Decimal):
-            return pl.Float64()
-        return pl.Decimal(min(LARGEST_PRECISION, dtype.precision + 4), min(LARGEST_PRECISION, dtype.scale + 4))
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        operand = scope.number(self.argument, "avg")
+        result_type: pl.DataType = pl.Float64()
+        if isinstance(operand.dtype, pl.Decimal):
+            digits = (operand.dtype.precision + 4, operand.dtype.scale + 4)
+            result_type = pl.Decimal(*(min(LARGEST_PRECISION, each) for each in digits))
+        return _bind_sum(scope, operand, result_type, is_average=True)
 
 
-def _is_halved(dtype: pl.DataType) -> bool:
-    return isinstance(dtype, pl.Decimal) and dtype.precision > _LARGEST_SINGLE_SUM
+def _bind_sum(scope: AggregateScope, operand: Operand, result_type: pl.DataType, *, is_average: bool) -> BoundAggregate:
+    """A sum or an average of numbers; the sum comes first in the state."""
+    value = scope.select(operand.value)
+    types, sums, total = _sums(scope, value, operand.dtype)
+    first = next(iter(types))
+    partial = {name: _sum_or_null(value, each).cast(types[name]) for name, each in sums.items()}
+    if is_average:
+        types["count"], partial["count"] = pl.Int64(), value.count().cast(pl.Int64)
+        total = _average(total, scope.state("count"), operand.dtype)
+    merge = {name: _sum_or_null(scope.state(name), scope.state(name).sum()) for name in types}
+    result = _as_result(total, result_type)
+    # There are values but no result; a float never overflows.
+    overflowed = None if is_float(result_type) else scope.state(first).is_not_null() & result.is_null()
+    return BoundAggregate(types, partial, merge, result, result_type, overflowed)
+
+
+def _sums(
+    scope: AggregateScope, value: pl.Expr, dtype: pl.DataType
+) -> tuple[dict[str, pl.DataType], dict[str, pl.Expr], pl.Expr]:
+    """The types of the state columns, the sums of values in them, and their total.
+
+    The total of floats is a float, else an unscaled Int128; null if there was no value or it has over 38 digits.
+    """
+    if is_float(dtype):
+        return {"sum": pl.Float64()}, {"sum": value.cast(pl.Float64).sum()}, scope.state("sum")
+    if not isinstance(dtype, pl.Decimal):
+        return {"sum": _WHOLE}, {"sum": value.cast(pl.Int128).sum()}, scope.state("sum").to_physical()
+    if dtype.precision <= _LARGEST_SINGLE_SUM:
+        stored = pl.Decimal(LARGEST_PRECISION, dtype.scale)
+        return {"sum": stored}, {"sum": value.sum()}, scope.state("sum").to_physical()
+    unscaled = value.to_physical()
+    high, low = (scope.state(half).to_physical() for half in ("sum_high", "sum_low"))
+    carried = high + low // _HALF
+    inside = (carried >= -_HALF) & (carried < _HALF)
+    return (
+        {"sum_high": _WHOLE, "sum_low": _WHOLE},
+        {"sum_high": (unscaled // _HALF).sum(), "sum_low": (unscaled % _HALF).sum()},
+        pl.when(inside).then(carried * _HALF + low % _HALF),
+    )
 
 
 def _sum_or_null(value: pl.Expr, total: pl.Expr) -> pl.Expr:
@@ -159,32 +129,24 @@ class Variance(UnaryFunction):
     is_sample: bool
     is_root: bool
 
-    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        scope.number(self.argument, self.name)
-        return {"count": pl.Int64(), "mean": pl.Float64(), "distances": pl.Float64()}
-
-    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
-        value = rows.select(scope.number(self.argument, self.name).value.cast(pl.Float64))
-        near = value.drop_nulls().first()
-        mean = near + (value - near).mean()
-        return {"count": value.count().cast(pl.Int64), "mean": mean, "distances": ((value - mean) ** 2).sum()}
-
-    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
-        count, mean = scope.state("count"), scope.state("mean")
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        value = scope.select(scope.number(self.argument, self.name).value.cast(pl.Float64))
+        count, mean, distances = map(scope.state, ("count", "mean", "distances"))
+        first = value.drop_nulls().first()
+        centre = first + (value - first).mean()
         near = mean.drop_nulls().first()
         common = near + ((mean - near) * count).sum() / count.sum()
         between = ((mean - common) ** 2 * count).sum()
-        return {"count": count.sum(), "mean": common, "distances": scope.state("distances").sum() + between}
-
-    def result(self, scope: AggregateScope) -> pl.Expr:
-        degrees, distances = scope.state("count") - int(self.is_sample), scope.state("distances")
+        degrees = count - int(self.is_sample)
         known = pl.when(distances.is_finite()).then(distances / degrees).otherwise(float("nan"))
         variance = pl.when(degrees > 0).then(known)
-        return variance.sqrt() if self.is_root else variance
-
-    def result_type(self, scope: AggregateScope) -> pl.DataType:
-        scope.number(self.argument, self.name)
-        return pl.Float64()
+        return BoundAggregate(
+            types={"count": pl.Int64(), "mean": pl.Float64(), "distances": pl.Float64()},
+            partial={"count": value.count().cast(pl.Int64), "mean": centre, "distances": ((value - centre) ** 2).sum()},
+            merge={"count": count.sum(), "mean": common, "distances": distances.sum() + between},
+            result=variance.sqrt() if self.is_root else variance,
+            result_type=pl.Float64(),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,28 +155,18 @@ class ExponentialMean(UnaryFunction):
 
     half_life: int
 
-    def state_types(self, scope: AggregateScope) -> dict[str, pl.DataType]:
-        scope.number(self.argument, "ewm")
-        return {"time": pl.Int64(), "sum": pl.Float64(), "weight": pl.Float64()}
-
-    def partial(self, scope: AggregateScope, rows: FilteredRows) -> dict[str, pl.Expr]:
-        value = rows.select(scope.number(self.argument, "ewm").value.cast(pl.Float64))
-        time = rows.times.filter(value.is_not_null())
-        weight = self._weight(time)
-        return {"time": time.max(), "sum": (value.drop_nulls() * weight).sum(), "weight": weight.sum()}
-
-    def merge(self, scope: AggregateScope) -> dict[str, pl.Expr]:
-        time = scope.state("time")
-        weight = self._weight(time)
-        sums = {name: (scope.state(name) * weight).sum() for name in ("sum", "weight")}
-        return {"time": time.max(), **sums}
-
-    def result(self, scope: AggregateScope) -> pl.Expr:
-        return pl.when(scope.state("weight") > 0).then(scope.state("sum") / scope.state("weight"))
-
-    def result_type(self, scope: AggregateScope) -> pl.DataType:
-        scope.number(self.argument, "ewm")
-        return pl.Float64()
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        value = scope.select(scope.number(self.argument, "ewm").value.cast(pl.Float64))
+        at = scope.select(scope.time).filter(value.is_not_null())
+        time, total, weight = map(scope.state, ("time", "sum", "weight"))
+        near, older = self._weight(at), self._weight(time)
+        return BoundAggregate(
+            types={"time": pl.Int64(), "sum": pl.Float64(), "weight": pl.Float64()},
+            partial={"time": at.max(), "sum": (value.drop_nulls() * near).sum(), "weight": near.sum()},
+            merge={"time": time.max(), "sum": (total * older).sum(), "weight": (weight * older).sum()},
+            result=pl.when(weight > 0).then(total / weight),
+            result_type=pl.Float64(),
+        )
 
     def _weight(self, time: pl.Expr) -> pl.Expr:
         return ((time - time.max()) * (log(2) / self.half_life)).exp()
