@@ -13,9 +13,8 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.graph import check_name
 from headrace.operators.joins.join_columns import InnerOrLeft, JoinKey, OnColumns, check_inner_or_left, join_key
-from headrace.operators.joins.temporal_join_by_arrival import TemporalJoinByArrival
-from headrace.operators.joins.temporal_join_by_event_time import TemporalJoinByEventTime
-from headrace.operators.joins.temporal_join_operator import TemporalLayout, VersionInput
+from headrace.operators.joins.temporal_join_operator import TemporalJoinByArrival, TemporalJoinByEventTime
+from headrace.operators.joins.temporal_versions import TemporalLayout, VersionInput
 from headrace.operators.process.state import TtlConfig, check_ttl
 from headrace.operators.rows import Rows
 from headrace.operators.step import LateRows, Step

@@ -1,163 +1,51 @@
-"""What both temporal joins share: the state layout of rows and versions, the input of versions, unsent values."""
+"""The temporal joins at run time: a row takes the version of its key that was valid at its time, or the latest one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
 
-from headrace.changelog import CHANGE, CHANGES, POSITION, UNCHANGED, is_setting
+from headrace.changelog import CHANGE, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
-from headrace.operators.joins.join_columns import InnerOrLeft, JoinedColumns, JoinKey, joined_columns
+from headrace.operators.joins.join_columns import InnerOrLeft
 from headrace.operators.joins.matching import BoolArray, Int64Array
-from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, Rows, failed_rows, has_closed, with_schema
-from headrace.operators.tables.changelog_input import unknown_change
+from headrace.operators.joins.temporal_versions import (
+    KIND,
+    ROW,
+    TIME,
+    TOMBSTONE,
+    UNSENT,
+    VERSION,
+    VERSION_POSITION,
+    TemporalLayout,
+    VersionedTable,
+    VersionInput,
+    fill_unsent,
+    keyed_times,
+    retained,
+)
+from headrace.operators.rows import (
+    ARRIVAL,
+    KEY_NUMBER,
+    ROW_NUMBER,
+    in_order_of_arrival,
+    next_arrival,
+    with_key_numbers,
+)
+from headrace.reports import WaitingRows
 from headrace.wheel.key_groups import canonical
-from headrace.wheel.operator import Combined, Uncombined
+from headrace.wheel.operator import Applied, Combined, Due, Uncombined
 
-TIME, KIND, VERSION_POSITION, UNSENT = "__time", "__kind", "__position", "__unsent"
-ROW, TOMBSTONE, VERSION = 0, 1, 2
-"""The kinds of state rows. Of two changes at one position the tombstone comes first."""
-OF_ROW, OF_VERSION = "__row.", "__version."
-_LIFE = "__life"
-
-
-def earlier(time: int, by: int) -> int:
-    """A time so much earlier, but not before the beginning of time.
-
-    >>> earlier(10, 3), earlier(BEGINNING, 3) == BEGINNING
-    (7, True)
-    """
-    return max(time - by, BEGINNING)
-
-
-@dataclass(frozen=True)
-class TemporalLayout:
-    """The columns of rows and versions in the state, and those of a joined row."""
-
-    on: JoinKey
-    rows: Rows
-    versions: Rows
-    retracts: bool = False
-    """Whether results may be retracted, so that they carry a ``change``."""
-
-    @property
-    def is_changelog(self) -> bool:
-        """Whether the versions are a changelog, in which a version may also be deleted."""
-        return self.versions.schema.get(CHANGE) == pl.String()
-
-    @property
-    def has_positions(self) -> bool:
-        """Whether positions order changes of the same time."""
-        return self.is_changelog and self.versions.schema.get(POSITION) == pl.String()
-
-    @property
-    def has_unsent(self) -> bool:
-        """Whether versions may lack values that stayed the same; they are those of the version before."""
-        return self.is_changelog and self.versions.schema.get(UNCHANGED) == pl.List(pl.String())
-
-    @cached_property
-    def columns(self) -> JoinedColumns:
-        """The columns of a joined row, without those that make the versions a changelog."""
-        present = {CHANGE: self.is_changelog, POSITION: self.has_positions, UNCHANGED: self.has_unsent}
-        hidden = {name for name, is_present in present.items() if is_present and name not in self.on.right}
-        right = {name: dtype for name, dtype in self.versions.schema.items() if name not in hidden}
-        own = (CHANGE,) if self.retracts else ()
-        return joined_columns(self.rows.step, self.on, self.rows.schema, right, own=own)
-
-    @cached_property
-    def version_schema(self) -> dict[str, pl.DataType]:
-        own = {ARRIVAL: pl.Int64(), TIME: pl.Int64(), KIND: pl.Int8()}
-        position: dict[str, pl.DataType] = {VERSION_POSITION: pl.String()} if self.has_positions else {}
-        unsent: dict[str, pl.DataType] = {UNSENT: pl.List(pl.String())} if self.has_unsent else {}
-        payload = {f"{OF_VERSION}{name}": self.versions.schema[name] for name in self.columns.right}
-        return {**self.columns.key, **own, **position, **unsent, **payload}
-
-    @cached_property
-    def state_schema(self) -> dict[str, pl.DataType]:
-        return {**self.version_schema, **{f"{OF_ROW}{name}": self.rows.schema[name] for name in self.columns.left}}
-
-    def rows_in(self, rows: pl.DataFrame, following: int) -> pl.DataFrame:
-        """Rows as state rows, with arrival numbers from ``following`` on."""
-        columns = {name: pl.col(name) for name in self.on.left}
-        columns |= {f"{OF_ROW}{name}": pl.col(name) for name in self.columns.left}
-        return self._state_rows(rows, following, pl.lit(ROW, pl.Int8), self.rows.row_time, columns)
-
-    def versions_in(self, versions: pl.DataFrame, following: int) -> pl.DataFrame:
-        """Versions as state rows, with arrival numbers from ``following`` on."""
-        columns = {left: pl.col(right) for left, right in self.on.pairs}
-        columns |= {f"{OF_VERSION}{name}": pl.col(name) for name in self.columns.right}
-        columns |= {VERSION_POSITION: pl.col(POSITION)} if self.has_positions else {}
-        columns |= {UNSENT: pl.col(UNCHANGED)} if self.has_unsent else {}
-        kind = pl.lit(VERSION, pl.Int8)
-        if self.is_changelog:
-            kind = pl.when(is_setting()).then(kind).otherwise(pl.lit(TOMBSTONE, pl.Int8))
-        return self._state_rows(versions, following, kind, self.versions.row_time, columns)
-
-    def _state_rows(
-        self, frame: pl.DataFrame, following: int, kind: pl.Expr, time: pl.Expr, columns: Mapping[str, pl.Expr]
-    ) -> pl.DataFrame:
-        arrival = pl.int_range(following, following + pl.len(), dtype=pl.Int64)
-        return with_schema(frame.select(**{ARRIVAL: arrival, TIME: time, KIND: kind, **columns}), self.state_schema)
-
-    def joined(self, everything: pl.DataFrame, rows: pl.Series, versions: pl.Series) -> pl.DataFrame:
-        """Joined rows by the row numbers of rows and versions; null stands for no version."""
-        return everything.select(
-            *(pl.col(name).gather(rows) for name in self.columns.key),
-            *(pl.col(f"{OF_ROW}{name}").gather(rows).alias(new) for name, new in self.columns.left.items()),
-            *(pl.col(f"{OF_VERSION}{name}").gather(versions).alias(new) for name, new in self.columns.right.items()),
-        )
-
-
-@dataclass(frozen=True)
-class VersionInput(Uncombined):
-    """The second input of a temporal join: versions as plain rows, or as a changelog."""
-
-    layout: TemporalLayout
-    lateness: Lateness | None
-    """What happens to late versions; None where no version is late."""
-    name: str = "versions"
-    late_output: str = "late_right"
-    broadcast: bool = False
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.layout.on.right
-
-    @property
-    def partial_schema(self) -> dict[str, pl.DataType]:
-        return dict(self.layout.versions.schema)
-
-    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Set late versions and unknown changes aside; drop versions with a null key, which match nothing."""
-        versions = self.layout.versions
-        if self.lateness is None:
-            on_time, late = rows, versions.with_late_by(rows.clear(), bounds)
-        else:
-            # A window's correction replaces its first result where late versions are accepted.
-            correctable = self.lateness.correctable
-            too_late = has_closed(versions.row_time + 1, bounds, correctable)
-            is_late = too_late if correctable else versions.is_late(bounds)
-            on_time, late = versions.split_late(rows, bounds, is_late)
-        failed = None
-        if self.layout.is_changelog:
-            known = on_time[CHANGE].is_in(CHANGES).fill_null(False)
-            if not known.all():
-                failed = failed_rows(on_time.filter(~known), pl.lit("CHANGE_UNKNOWN"), unknown_change())
-            on_time = on_time.filter(known)
-        accepted = on_time.drop_nulls(self.key)
-        return Combined(
-            canonical(accepted, self.key).select(versions.schema.keys()),
-            late,
-            accepted.height,
-            dropped=on_time.height - accepted.height,
-            failed=failed,
-        )
+_IS_ROW = pl.col(KIND) == ROW
+_ORDER, _BEFORE, _NOW, _MATCH, _SINCE = "__order", "__before", "__now", "__match", "__since"
+_Snapshot = tuple[pl.DataFrame, VersionedTable]
+"""The rows of a key group, and the versions among them in order."""
 
 
 @dataclass(frozen=True)
@@ -188,60 +76,233 @@ class TemporalJoinOperator(Uncombined):
     def output_schema(self) -> dict[str, pl.DataType]:
         return {**self.layout.columns.schema, **({CHANGE: pl.String()} if self.layout.retracts else {})}
 
-    def accept(self, on_time: pl.DataFrame, late: pl.DataFrame) -> Combined:
+    def _numbered(self, everything: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
+        """The rows and versions whose keys are in ``of``, with their row numbers and key numbers."""
+        position = [VERSION_POSITION] if self.layout.has_positions else []
+        narrow = everything.select(*self.key, ARRIVAL, TIME, KIND, *position).with_row_index(ROW_NUMBER)
+        return with_key_numbers(narrow, self.key, of=of)
+
+    def _accept(self, on_time: pl.DataFrame, late: pl.DataFrame) -> Combined:
         """Rows on time, without those with a null key where they could not be emitted."""
         accepted = on_time.drop_nulls(self.key) if self.how == "inner" else on_time
         partials = canonical(accepted, self.key).select(self.partial_schema.keys())
         return Combined(partials, late, accepted.height, dropped=on_time.height - accepted.height)
 
+    def _joined(self, everything: pl.DataFrame, rows: pl.Series, versions: pl.Series) -> pl.DataFrame:
+        """The joined rows of row numbers; null stands for no version."""
+        if self.how == "inner" and versions.has_nulls():
+            rows, versions = rows.filter(versions.is_not_null()), versions.drop_nulls()
+        return self.layout.joined(everything, rows, versions)
 
-def fill_unsent(
-    everything: pl.DataFrame, versions: Int64Array, keys: Int64Array, *, known: int
-) -> tuple[pl.DataFrame, BoolArray]:
-    """Give versions the values that were not sent because they stayed the same, and tell which rows that altered.
 
-    ``versions`` are the row numbers of the versions in order, ``keys`` the numbers of their keys. The first ``known``
-    rows were filled before: they keep their values unless a version before them now has others. A tombstone ends a
-    key's life, and values are not carried beyond it, except from the old row of an update to the new one.
+def _earlier(time: int, by: int) -> int:
+    """A time so much earlier, but not before the beginning of time."""
+    return max(time - by, BEGINNING)
 
-    >>> stored = {"__time": [1, 2], "__kind": [2, 2], "__unsent": [None, ["text"]], "__version.text": ["long", None]}
-    >>> rows, _ = fill_unsent(pl.DataFrame(stored), np.array([0, 1]), np.array([7, 7]), known=0)
-    >>> rows["__version.text"].to_list()
-    ['long', 'long']
+
+@dataclass(frozen=True)
+class TemporalJoinByEventTime(TemporalJoinOperator):
+    """Joins each row with the version that was valid at its time.
+
+    The state holds waiting rows, and of each key the version that is valid at the watermark and all later ones. With
+    corrections it also holds rows that were emitted, and the versions that were valid then.
     """
-    altered = np.zeros(everything.height, dtype=np.bool_)
-    unsent = everything[UNSENT].gather(versions) if UNSENT in everything.columns else pl.Series([], dtype=pl.Null)
-    if unsent.null_count() == unsent.len():
-        return everything, altered
-    moment = VERSION_POSITION if VERSION_POSITION in everything.columns else TIME
-    ordered = everything.select(pl.col(UNSENT, KIND, moment).gather(versions))
-    ordered = ordered.with_columns(pl.Series(KEY_NUMBER, keys), pl.Series(ROW_NUMBER, versions))
-    # A life of a key ends with a tombstone, except with that of an update, at whose moment the new row comes.
-    is_other = (pl.col(moment) != pl.col(moment).shift()).fill_null(True)
-    begins = ((pl.col(KIND).shift() == TOMBSTONE) & is_other).fill_null(False)
-    ordered = ordered.with_columns(begins.cum_sum().over(KEY_NUMBER).alias(_LIFE))
-    for name in unsent.drop_nulls().explode().drop_nulls().unique():
-        column = f"{OF_VERSION}{name}"
-        if column not in everything.columns:
-            continue
-        sent = ~pl.col(UNSENT).list.contains(name).fill_null(False)
-        filled_before = pl.when(pl.col(_LIFE) == 0).then(_last_in_life(sent | (pl.col(ROW_NUMBER) < known)))
-        found = ordered.select(pl.coalesce(_last_in_life(sent), filled_before, -1)).to_series()
-        sources = np.arange(everything.height)
-        sources[versions] = found.to_numpy()
-        values = everything[column].gather(pl.Series(sources).set(pl.Series(sources < 0), None))
-        altered |= values.ne_missing(everything[column]).to_numpy()
-        everything = everything.with_columns(values)
-    return everything, altered
+
+    lateness: Lateness
+    corrects_for: int
+    """How long emitted rows are kept, so that late versions can correct them."""
+
+    @property
+    def state_schema(self) -> dict[str, pl.DataType]:
+        return self.layout.state_schema
+
+    @cached_property
+    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
+        sides = self.layout.rows.late_output(self.lateness)
+        if self.second.lateness is not None and self.second.lateness.keeps_rows:
+            sides[self.second.late_output] = self.layout.versions.late_schema
+        return sides
+
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
+        given = self.layout.rows
+        is_late = given.is_late(bounds, correctable=self.lateness.correctable)
+        return self._accept(*given.split_late(rows, bounds, is_late))
+
+    def apply_both(
+        self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
+    ) -> Applied:
+        """Add versions and rows, emit the rows that event time has passed, and drop what no row can need."""
+        state = in_order_of_arrival(state)
+        known, following = state.height, next_arrival(state)
+        arrived = self.layout.versions_in(second, following)
+        new_rows = self.layout.rows_in(partials, following + second.height)
+        stored = pl.concat([state, arrived, new_rows])
+        times, kinds = stored[TIME].to_numpy(), stored[KIND].to_numpy()
+        is_row, new_versions = kinds == ROW, slice(known, known + second.height)
+        waiting = is_row.copy()
+        if self.corrects_for:
+            waiting[:known] &= times[:known] >= bounds.before
+        firing = waiting & (times < bounds.fire)
+        changing = self._changing(times, is_row, new_versions, bounds) | firing
+        numbered = self._numbered(stored, stored.select(self.key).filter(changing))
+        numbers = numbered[ROW_NUMBER].to_numpy()
+        versions = VersionedTable.of(numbered.filter(~is_row[numbers]))
+        everything, altered = fill_unsent(stored, versions.row_numbers, versions.keyed_times.keys, known=known)
+        fired = numbered.filter(firing[numbers]).sort(TIME, maintain_order=True)
+        output = self._joined(everything, fired[ROW_NUMBER], versions.as_of(keyed_times(fired), self.ttl))
+        if self.corrects_for:
+            output = output.with_columns(pl.lit(INSERT).alias(CHANGE))
+        if self.corrects_for and (times[new_versions] < bounds.before).any():
+            emitted_before = is_row[numbers] & (numbers < known) & (times[numbers] < bounds.before)
+            before = stored, VersionedTable.of(numbered.filter(~is_row[numbers] & (numbers < known)))
+            now = everything, versions
+            corrections = self._corrections(numbered.filter(emitted_before), before, now, altered)
+            output = pl.concat([corrections, output])
+        expired = self._expired(times, kinds, versions, bounds)
+        held = int(waiting[:known].sum())
+        return Applied(
+            *retained(everything, altered, expired, known=known),
+            output,
+            dropped_second=len(versions.duplicates),
+            waiting=WaitingRows(held, fired.height, held + new_rows.height - fired.height),
+        )
+
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
+        """The earliest moment at which a row is emitted or expires, or a version may expire.
+
+        A version ahead of event time will supersede the one before it, if there is one: looking for it costs more.
+        """
+        row = pl.col(TIME) + 1 + pl.when(pl.col(TIME) >= bounds.fire).then(0).otherwise(self.corrects_for)
+        is_ahead = pl.col(TIME) >= _earlier(bounds.fire, self._reach)
+        life = pl.when(is_ahead).then(1).otherwise(pl.lit(self.ttl, pl.Int64))
+        version = pl.col(TIME) + self._reach + life
+        return Due(state.select(pl.when(_IS_ROW).then(row).otherwise(version).min()).item())
+
+    @property
+    def _reach(self) -> int:
+        """How far behind event time a row may be that still needs its version."""
+        return max(self.corrects_for, self.lateness.correctable)
+
+    def _changing(self, times: Int64Array, is_row: BoolArray, new_versions: slice, bounds: TimeBounds) -> BoolArray:
+        """New versions, and those whose predecessor may expire now."""
+        changing = (
+            ~is_row & (times >= _earlier(bounds.before, self._reach)) & (times <= _earlier(bounds.fire, self._reach))
+        )
+        changing[new_versions] = True
+        return changing
+
+    def _expired(self, times: Int64Array, kinds: Int64Array, versions: VersionedTable, bounds: TimeBounds) -> BoolArray:
+        settled = _earlier(bounds.fire, self._reach)
+        expired: BoolArray = (kinds == ROW) & (times < _earlier(bounds.fire, self.corrects_for))
+        expired |= (kinds == TOMBSTONE) & (times < settled)
+        if self.ttl is not None:
+            expired |= (kinds != ROW) & (times <= _earlier(settled, self.ttl))
+        # A version is needed until the next one of its key is valid for every row that may still come.
+        valid_until = versions.valid_until
+        superseded = valid_until <= settled
+        if not self.layout.has_unsent:
+            superseded |= valid_until == versions.keyed_times.times
+        expired[versions.row_numbers[superseded]] = True
+        expired[versions.duplicates] = True
+        return expired
+
+    def _corrections(self, rows: pl.DataFrame, before: _Snapshot, now: _Snapshot, altered: BoolArray) -> pl.DataFrame:
+        """Retract emitted rows that would match another version now, and emit them again."""
+        rows = rows.sort(TIME, maintain_order=True)
+        times = keyed_times(rows)
+        was, is_now = before[1].as_of(times, self.ttl).alias(_BEFORE), now[1].as_of(times, self.ttl).alias(_NOW)
+        differs = was.ne_missing(is_now) | pl.Series(altered).gather(is_now).fill_null(False)
+        changed = rows.select(ROW_NUMBER).with_columns(was, is_now).filter(differs).with_row_index(_ORDER)
+        updates = pl.lit(True) if self.how == "left" else pl.col(_BEFORE).is_not_null() & pl.col(_NOW).is_not_null()
+        retraction = pl.when(updates).then(pl.lit(UPDATE_BEFORE)).otherwise(pl.lit(DELETE)).alias(CHANGE)
+        result = pl.when(updates).then(pl.lit(UPDATE_AFTER)).otherwise(pl.lit(INSERT)).alias(CHANGE)
+        corrections = []
+        for everything, name, change in ((before[0], _BEFORE, retraction), (now[0], _NOW, result)):
+            each = changed.select(_ORDER, ROW_NUMBER, name, change)
+            each = each.drop_nulls(name) if self.how == "inner" else each
+            joined = self.layout.joined(everything, each[ROW_NUMBER], each[name])
+            corrections.append(joined.with_columns(each[CHANGE], each[_ORDER]))
+        return pl.concat(corrections).sort(_ORDER, maintain_order=True).drop(_ORDER)
 
 
-def upserts(everything: pl.DataFrame, altered: BoolArray, expired: BoolArray, *, known: int) -> pl.DataFrame:
-    """The rows to write to the state: new ones, and known ones that were altered."""
-    new = everything[known:].filter(~expired[known:])
-    revised = altered[:known] & ~expired[:known]
-    return pl.concat([everything[:known].filter(revised), new]) if revised.any() else new
+@dataclass(frozen=True)
+class TemporalJoinByArrival(TemporalJoinOperator):
+    """Joins each row with the latest version of its key; versions of a batch come before its rows.
 
+    A state row is the latest version of a key, or its tombstone. The latest version is the one with the highest
+    position; without positions, the one that arrived last.
+    """
 
-def _last_in_life(condition: pl.Expr) -> pl.Expr:
-    """The last version of the key's life, up to and including this one, that satisfies a condition."""
-    return pl.when(condition).then(ROW_NUMBER).forward_fill().over(KEY_NUMBER, _LIFE)
+    tombstones_kept: int | None
+    """How long a tombstone is kept, so that an older change does not undo the deletion; None: for ever."""
+    side_schemas: ClassVar[dict[str, dict[str, pl.DataType]]] = {}
+
+    @property
+    def state_schema(self) -> dict[str, pl.DataType]:
+        """Versions; values that were not sent have been filled in."""
+        return {name: dtype for name, dtype in self.layout.version_schema.items() if name != UNSENT}
+
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
+        return self._accept(rows, self.layout.rows.with_late_by(rows.clear(), bounds))
+
+    def apply_both(
+        self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
+    ) -> Applied:
+        state = in_order_of_arrival(state)
+        following = next_arrival(state)
+        arrived = self.layout.versions_in(second, following).select(self.layout.version_schema.keys())
+        rows = self.layout.rows_in(partials, following + second.height)
+        everything = pl.concat([state, arrived, rows], how="diagonal")
+        numbered = self._numbered(everything, everything.select(self.key)[state.height :])
+        ordered = self._in_order(numbered.filter(~_IS_ROW))
+        latest = ordered.unique(KEY_NUMBER, keep="last", maintain_order=True)
+        numbers, keys = (ordered[name].to_numpy().astype(np.int64) for name in (ROW_NUMBER, KEY_NUMBER))
+        everything, altered = fill_unsent(everything, numbers, keys, known=state.height)
+        versions = everything[: state.height + arrived.height].select(self.state_schema.keys())
+        over = versions.select((self._expires <= bounds.fire).fill_null(False)).to_series()
+        expired = over.to_numpy(writable=True)
+        expired[ordered[ROW_NUMBER].filter(ordered[ROW_NUMBER].is_in(latest[ROW_NUMBER]).not_()).to_numpy()] = True
+        return Applied(
+            *retained(versions, altered, expired, known=state.height),
+            self._latest(everything, numbered.filter(_IS_ROW), latest),
+            dropped_second=self._stale(ordered, state.height),
+        )
+
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
+        return Due(state.select(self._expires.min()).item())
+
+    @property
+    def _expires(self) -> pl.Expr:
+        """When a version or a tombstone expires; null where it never does."""
+        tombstones, versions = (pl.lit(kept, pl.Int64) for kept in (self.tombstones_kept, self.ttl))
+        return pl.col(TIME) + pl.when(pl.col(KIND) == TOMBSTONE).then(tombstones).otherwise(versions)
+
+    def _in_order(self, versions: pl.DataFrame) -> pl.DataFrame:
+        """Versions in their order; of duplicates the one that arrived first comes last, so that it is kept."""
+        if not self.layout.has_positions:
+            return versions.sort(ARRIVAL)
+        has_position = pl.col(VERSION_POSITION).is_not_null()
+        rank = pl.when(has_position).then(pl.col(KIND)).otherwise(0)
+        arrival = pl.when(has_position).then(-pl.col(ARRIVAL)).otherwise(pl.col(ARRIVAL))
+        return versions.sort(pl.col(VERSION_POSITION), rank, arrival)
+
+    def _stale(self, ordered: pl.DataFrame, known: int) -> int:
+        """How many new versions are older than a known one, or duplicates."""
+        if not self.layout.has_positions:
+            return 0
+        is_known = pl.col(ROW_NUMBER) < known
+        older = is_known.reverse().cum_max().reverse().over(KEY_NUMBER)
+        is_last = pl.struct(KEY_NUMBER, VERSION_POSITION, KIND).is_last_distinct()
+        duplicate = pl.col(VERSION_POSITION).is_not_null() & ~is_last
+        return int(ordered.select((~is_known & (older | duplicate)).sum()).item())
+
+    def _latest(self, everything: pl.DataFrame, rows: pl.DataFrame, latest: pl.DataFrame) -> pl.DataFrame:
+        """Rows in the order of arrival, each with the version that it matches."""
+        versions = latest.select(KEY_NUMBER, KIND, pl.col(ROW_NUMBER).alias(_MATCH), pl.col(TIME).alias(_SINCE))
+        found = rows.select(KEY_NUMBER, TIME, ROW_NUMBER)
+        found = found.join(versions, on=KEY_NUMBER, how="left", maintain_order="left")
+        valid = pl.col(KIND) == VERSION
+        if self.ttl is not None:
+            valid &= pl.col(TIME) - pl.col(_SINCE) < self.ttl
+        matches = found.select(pl.when(valid).then(_MATCH)).to_series()
+        return self._joined(everything, found[ROW_NUMBER], matches)

@@ -8,24 +8,16 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Generator, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
 
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
-from headrace.operators.lookup.requests import Breaker, Circuit, KeyRequests, RequestLimits, count_failures
-from headrace.operators.lookup.service import (
-    LookupConnection,
-    LookupFailure,
-    LookupService,
-    Outcome,
-    answer_reader,
-)
+from headrace.operators.lookup.requests import Breaker, Circuit, KeyRequests, Piece, RequestLimits, count_failures
+from headrace.operators.lookup.service import LookupConnection, LookupFailure, LookupService, Outcome, answer_reader
 from headrace.stability import stable
 
 _FETCHED, _USED = "__fetched", "__used"
@@ -83,16 +75,13 @@ class AnswerCache:
 
     def put(self, answers: pl.DataFrame, clock: int) -> None:
         """Cache new answers; the keys must not be cached yet."""
-        fresh = answers.select(self._columns).with_columns(
-            pl.lit(clock, pl.Int64).alias(_FETCHED), pl.lit(self._turn, pl.Int64).alias(_USED)
-        )
-        kept = pl.concat([self._kept, fresh])
+        stamps = {_FETCHED: pl.lit(clock, pl.Int64), _USED: pl.lit(self._turn, pl.Int64)}
+        kept = pl.concat([self._kept, answers.select(self._columns).with_columns(**stamps)])
         if kept.height > self._cache.size:
             kept = kept.sort(_USED, descending=True, maintain_order=True).head(self._cache.size)
         self._kept = kept
 
 
-T = TypeVar("T")
 CLOSING_SECONDS = 2.0
 GRACE = 1.5
 """Seconds beyond the longest that calls may take, after which the event loop itself must be blocked."""
@@ -100,40 +89,31 @@ MAX_CLIENTS = 32
 """In one process; a pipeline that is defined again leaves its old clients behind."""
 PIECES = 8
 """Answers come in about so many pieces: each costs a pass over all rows that need not keep their order."""
-Piece = list[tuple[int, Outcome]]
 
 
-class EventLoop:
+class EventLoop(threading.Thread):
     """An event loop in its own thread. All lookups of a process share one, between batches too."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="headrace-lookups", daemon=True)
-        self._thread.start()
+        super().__init__(name="headrace-lookups", daemon=True)
+        self.loop = asyncio.new_event_loop()
+        self.start()
 
-    def _run(self) -> None:
+    def run(self) -> None:
         try:
-            self._loop.run_forever()
+            self.loop.run_forever()
         finally:
-            self._loop.close()
-
-    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine in the loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+            self.loop.close()
 
     def stop(self) -> None:
         """Cancel what runs in the loop and stop it as soon as that ends."""
-        self._loop.call_soon_threadsafe(self._cancel_all)
-
-    def join(self) -> None:
-        """Wait for the end, at most CLOSING_SECONDS."""
-        self._thread.join(CLOSING_SECONDS)
+        self.loop.call_soon_threadsafe(self._cancel_all)
 
     def _cancel_all(self) -> None:
-        for task in asyncio.all_tasks(self._loop):
+        for task in asyncio.all_tasks(self.loop):
             task.cancel()
         # The cancelled tasks get one round of the loop to end.
-        self._loop.call_soon(self._loop.stop)
+        self.loop.call_soon(self.loop.stop)
 
 
 _running: EventLoop | None = None
@@ -145,14 +125,6 @@ def event_loop() -> EventLoop:
     if _running is None:
         _running = EventLoop()
     return _running
-
-
-def abandon(loop: EventLoop) -> None:
-    """Give up a loop that a user's code blocks; the next call starts another."""
-    global _running
-    if _running is loop:
-        _running = None
-        loop.stop()
 
 
 class LookupClient:
@@ -182,7 +154,7 @@ class LookupClient:
         key_requests = KeyRequests(connection, self._limits, self.circuit, read, counters)
         arrivals = Arrivals(len(requests))
         deadline = time.monotonic() + self._limits.longest(len(calls)) + GRACE
-        working = loop.start(key_requests.send_all(calls, arrivals.put))
+        working = asyncio.run_coroutine_threadsafe(key_requests.send_all(calls, arrivals.put), loop.loop)
         working.add_done_callback(lambda _: arrivals.enough.set())
         unanswered = set(range(len(requests)))
         try:
@@ -200,7 +172,7 @@ class LookupClient:
         finally:
             working.cancel()
         if unanswered:
-            abandon(loop)
+            _abandon(loop)
             blocked = LookupFailure("LOOKUP_BLOCKED", "the event loop was blocked: a call waits without await")
             rest: Piece = [(place, blocked) for place in sorted(unanswered)]
             count_failures(counters, rest)
@@ -218,8 +190,16 @@ class LookupClient:
         """Close the connection."""
         if self._connection is not None and self._loop is event_loop():
             with suppress(Exception):
-                self._loop.start(self._connection.close()).result(CLOSING_SECONDS)
+                asyncio.run_coroutine_threadsafe(self._connection.close(), self._loop.loop).result(CLOSING_SECONDS)
         self._connection = None
+
+
+def _abandon(loop: EventLoop) -> None:
+    """Give up a loop that a user's code blocks; the next call starts another."""
+    global _running
+    if _running is loop:
+        _running = None
+        loop.stop()
 
 
 class Arrivals:
@@ -252,7 +232,7 @@ _clients: dict[str, LookupClient] = {}
 def lookup_client(id: str, create: Callable[[], LookupClient]) -> LookupClient:
     """This process's client of a lookup."""
     client = _clients.pop(id, None)
-    _clients[id] = client if client is not None else create()
+    _clients[id] = create() if client is None else client
     while len(_clients) > MAX_CLIENTS:
         _clients.pop(next(iter(_clients))).close()
     return _clients[id]
@@ -260,8 +240,7 @@ def lookup_client(id: str, create: Callable[[], LookupClient]) -> LookupClient:
 
 def close_client(id: str) -> None:
     """Close this process's client of a lookup, if there is one."""
-    client = _clients.pop(id, None)
-    if client is not None:
+    if (client := _clients.pop(id, None)) is not None:
         client.close()
 
 
@@ -269,7 +248,7 @@ def close_client(id: str) -> None:
 def _stop() -> None:
     if _running is not None:
         _running.stop()
-        _running.join()
+        _running.join(CLOSING_SECONDS)
 
 
 def _forget() -> None:

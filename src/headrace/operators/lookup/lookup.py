@@ -17,8 +17,8 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.graph import check_name
 from headrace.keys import key_argument, key_columns
-from headrace.operators.lookup.client import AnswerCache, Cache, LookupClient, Piece, close_client, lookup_client
-from headrace.operators.lookup.requests import Breaker, RequestLimits, breaker
+from headrace.operators.lookup.client import AnswerCache, Cache, LookupClient, close_client, lookup_client
+from headrace.operators.lookup.requests import Breaker, Piece, RequestLimits, breaker
 from headrace.operators.lookup.service import FunctionLookup, LookupFailure, LookupService
 from headrace.operators.rows import join_by_key
 from headrace.operators.step import LateRows, Step, check_key

@@ -64,30 +64,22 @@ class Circuit:
         while self._open_until is not None:
             left = self._open_until - monotonic()
             if left > 0:
-                raise LookupFailure(
-                    BREAKER_OPEN,
-                    f"{self._failures} calls in a row have failed; the service is tried again in {left:.1f} s",
-                    retryable=False,
-                )
+                why = f"{self._failures} calls in a row have failed; the service is tried again in {left:.1f} s"
+                raise LookupFailure(BREAKER_OPEN, why, retryable=False)
+            loop = asyncio.get_running_loop()
             if self._trial is None:
-                self._trial = asyncio.get_running_loop().create_future()
+                self._trial = loop.create_future()
                 return
-            clock = asyncio.get_running_loop()
-            await asyncio.wait({self._trial}, timeout=until - clock.time())
-            if clock.time() >= until:
-                raise LookupFailure(
-                    BREAKER_OPEN,
-                    "another call was trying the service for as long as this one could wait",
-                    retryable=False,
-                )
+            await asyncio.wait({self._trial}, timeout=until - loop.time())
+            if loop.time() >= until:
+                why = "another call was trying the service for as long as this one could wait"
+                raise LookupFailure(BREAKER_OPEN, why, retryable=False)
 
     def succeeded(self) -> None:
-        """The service has answered."""
         self._failures, self._open_until = 0, None
         self.end_trial()
 
     def failed(self) -> None:
-        """A call has failed."""
         self._failures += 1
         if self._breaker is not None and (self._open_until is not None or self._failures >= self._breaker.after):
             self._open_until = monotonic() + self._breaker.pause / 1e6
@@ -101,8 +93,8 @@ class Circuit:
 
 
 FIRST_PAUSE = 0.05
-OnOutcomes = Callable[[list[tuple[int, Outcome]]], None]
-"""Takes the positions of keys with their outcomes."""
+Piece = list[tuple[int, Outcome]]
+"""The positions of keys with their outcomes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +126,13 @@ class KeyRequests:
     read: Callable[[Answer], Outcome]
     counters: Counter[str]
 
-    async def send_all(self, calls: Sequence[tuple[int, Sequence[Any]]], on_outcomes: OnOutcomes) -> None:
+    async def send_all(self, calls: Sequence[tuple[int, Sequence[Any]]], on_outcomes: Callable[[Piece], None]) -> None:
         """Make all calls (the position of the first key, and the requests), passing on outcomes as they arrive."""
         remaining = iter(calls)
         workers = min(self.limits.in_flight, len(calls))
         await asyncio.gather(*(self._work(remaining, on_outcomes) for _ in range(workers)))
 
-    async def _work(self, remaining: Iterator[tuple[int, Sequence[Any]]], on_outcomes: OnOutcomes) -> None:
+    async def _work(self, remaining: Iterator[tuple[int, Sequence[Any]]], on_outcomes: Callable[[Piece], None]) -> None:
         for first, requests in remaining:
             on_outcomes(list(enumerate(await self._outcomes(requests), first)))
 
@@ -228,7 +220,7 @@ def _retrieve(call: asyncio.Future[Any]) -> None:
         call.exception()
 
 
-def count_failures(counters: Counter[str], outcomes: Sequence[tuple[int, Outcome]]) -> None:
+def count_failures(counters: Counter[str], outcomes: Piece) -> None:
     """Count the keys without an answer, and those of them that the breaker refused."""
     failures = [outcome for _, outcome in outcomes if isinstance(outcome, LookupFailure)]
     counters["failures"] += len(failures)

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 from headrace.errors import DefinitionError
-from headrace.operators.lookup.client import AnswerCache, Arrivals, LookupClient, Piece, cache
-from headrace.operators.lookup.requests import RequestLimits
+from headrace.operators.lookup.client import AnswerCache, Arrivals, LookupClient, cache
+from headrace.operators.lookup.requests import Piece, RequestLimits
 from headrace.operators.lookup.service import FunctionLookup
 
 KEYS = pl.DataFrame({"id": range(16)})

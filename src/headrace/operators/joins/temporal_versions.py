@@ -1,0 +1,270 @@
+"""The versions of a temporal join: how they and rows lie in the state, how they come in, and which one is valid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from headrace.changelog import CHANGE, CHANGES, POSITION, UNCHANGED, is_setting
+from headrace.event_time.lateness import Lateness
+from headrace.event_time.record import TimeBounds
+from headrace.event_time.strategy import END
+from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, joined_columns
+from headrace.operators.joins.matching import BoolArray, Int64Array, KeyedTimes, match_ranges
+from headrace.operators.rows import (
+    ARRIVAL,
+    KEY_NUMBER,
+    MAX_CHUNKS,
+    ROW_NUMBER,
+    Rows,
+    arrived_rows,
+    failed_rows,
+    has_closed,
+)
+from headrace.operators.tables.changelog_input import unknown_change
+from headrace.wheel.key_groups import canonical
+from headrace.wheel.operator import Combined, Uncombined
+
+TIME, KIND, VERSION_POSITION, UNSENT = "__time", "__kind", "__position", "__unsent"
+ROW, TOMBSTONE, VERSION = 0, 1, 2
+"""The kinds of state rows. Of two changes at one position the tombstone comes first."""
+OF_ROW, OF_VERSION = "__row.", "__version."
+_LIFE = "__life"
+
+
+@dataclass(frozen=True)
+class TemporalLayout:
+    """The columns of rows and versions in the state, and those of a joined row."""
+
+    on: JoinKey
+    rows: Rows
+    versions: Rows
+    retracts: bool = False
+    """Whether results may be retracted, so that they carry a ``change``."""
+
+    @property
+    def is_changelog(self) -> bool:
+        """Whether the versions are a changelog, in which a version may also be deleted."""
+        return self.versions.schema.get(CHANGE) == pl.String()
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether positions order changes of the same time."""
+        return self.is_changelog and self.versions.schema.get(POSITION) == pl.String()
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether versions may lack values that stayed the same; they are those of the version before."""
+        return self.is_changelog and self.versions.schema.get(UNCHANGED) == pl.List(pl.String())
+
+    @cached_property
+    def columns(self) -> JoinedColumns:
+        """The columns of a joined row, without those that make the versions a changelog."""
+        present = {CHANGE: self.is_changelog, POSITION: self.has_positions, UNCHANGED: self.has_unsent}
+        hidden = {name for name, is_present in present.items() if is_present and name not in self.on.right}
+        right = {name: dtype for name, dtype in self.versions.schema.items() if name not in hidden}
+        own = (CHANGE,) if self.retracts else ()
+        return joined_columns(self.rows.step, self.on, self.rows.schema, right, own=own)
+
+    @cached_property
+    def version_schema(self) -> dict[str, pl.DataType]:
+        own: dict[str, pl.DataType] = {ARRIVAL: pl.Int64(), TIME: pl.Int64(), KIND: pl.Int8()}
+        own |= {VERSION_POSITION: pl.String()} if self.has_positions else {}
+        own |= {UNSENT: pl.List(pl.String())} if self.has_unsent else {}
+        payload = {f"{OF_VERSION}{name}": self.versions.schema[name] for name in self.columns.right}
+        return {**self.columns.key, **own, **payload}
+
+    @cached_property
+    def state_schema(self) -> dict[str, pl.DataType]:
+        return {**self.version_schema, **{f"{OF_ROW}{name}": self.rows.schema[name] for name in self.columns.left}}
+
+    def rows_in(self, rows: pl.DataFrame, following: int) -> pl.DataFrame:
+        """Rows as state rows, with arrival numbers from ``following`` on."""
+        columns = {name: pl.col(name) for name in self.on.left}
+        columns |= {f"{OF_ROW}{name}": pl.col(name) for name in self.columns.left}
+        columns |= {TIME: self.rows.row_time, KIND: pl.lit(ROW, pl.Int8)}
+        return arrived_rows(rows.select(**columns), following, self.state_schema)
+
+    def versions_in(self, versions: pl.DataFrame, following: int) -> pl.DataFrame:
+        """Versions as state rows, with arrival numbers from ``following`` on."""
+        columns = {left: pl.col(right) for left, right in self.on.pairs}
+        columns |= {f"{OF_VERSION}{name}": pl.col(name) for name in self.columns.right}
+        columns |= {VERSION_POSITION: pl.col(POSITION)} if self.has_positions else {}
+        columns |= {UNSENT: pl.col(UNCHANGED)} if self.has_unsent else {}
+        kind = pl.lit(VERSION, pl.Int8)
+        if self.is_changelog:
+            kind = pl.when(is_setting()).then(kind).otherwise(pl.lit(TOMBSTONE, pl.Int8))
+        columns |= {TIME: self.versions.row_time, KIND: kind}
+        return arrived_rows(versions.select(**columns), following, self.state_schema)
+
+    def joined(self, everything: pl.DataFrame, rows: pl.Series, versions: pl.Series) -> pl.DataFrame:
+        """Joined rows by the row numbers of rows and versions; null stands for no version."""
+        return everything.select(
+            *(pl.col(name).gather(rows) for name in self.columns.key),
+            *(pl.col(f"{OF_ROW}{name}").gather(rows).alias(new) for name, new in self.columns.left.items()),
+            *(pl.col(f"{OF_VERSION}{name}").gather(versions).alias(new) for name, new in self.columns.right.items()),
+        )
+
+
+@dataclass(frozen=True)
+class VersionInput(Uncombined):
+    """The second input of a temporal join: versions as plain rows, or as a changelog."""
+
+    layout: TemporalLayout
+    lateness: Lateness | None
+    """What happens to late versions; None where no version is late."""
+    name = "versions"
+    late_output = "late_right"
+    broadcast = False
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.layout.on.right
+
+    @property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        return dict(self.layout.versions.schema)
+
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
+        """Set late versions and unknown changes aside; drop versions with a null key, which match nothing."""
+        versions = self.layout.versions
+        if self.lateness is None:
+            on_time, late = rows, versions.with_late_by(rows.clear(), bounds)
+        else:
+            # A window's correction replaces its first result where late versions are accepted.
+            correctable = self.lateness.correctable
+            too_late = has_closed(versions.row_time + 1, bounds, correctable)
+            is_late = too_late if correctable else versions.is_late(bounds)
+            on_time, late = versions.split_late(rows, bounds, is_late)
+        failed = None
+        if self.layout.is_changelog:
+            known = on_time[CHANGE].is_in(CHANGES).fill_null(False)
+            if not known.all():
+                failed = failed_rows(on_time.filter(~known), pl.lit("CHANGE_UNKNOWN"), unknown_change())
+            on_time = on_time.filter(known)
+        accepted = on_time.drop_nulls(self.key)
+        return Combined(
+            canonical(accepted, self.key).select(versions.schema.keys()),
+            late,
+            accepted.height,
+            dropped=on_time.height - accepted.height,
+            failed=failed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedTable:
+    """Versions by key, then time; at the same time by position, then arrival."""
+
+    row_numbers: Int64Array
+    keyed_times: KeyedTimes
+    valid: BoolArray
+    """False for a tombstone."""
+    duplicates: Int64Array
+    """The row numbers of changes that were there already."""
+
+    @classmethod
+    def of(cls, versions: pl.DataFrame) -> VersionedTable:
+        """Order versions that have row numbers and key numbers and are in the order of arrival."""
+        keys = versions[KEY_NUMBER].to_numpy().astype(np.int64)
+        times, kinds = versions[TIME].to_numpy(), versions[KIND].to_numpy()
+        order = np.lexsort((times, keys))
+        repeated = np.zeros(len(order), dtype=np.bool_)
+        if VERSION_POSITION in versions.columns:
+            # Changes without a position are only ordered by their arrival, so none is a duplicate.
+            position = versions[VERSION_POSITION].rank("dense").fill_null(0).to_numpy()
+            rank = np.where(position > 0, kinds, 0)
+            order = np.lexsort((rank, position, times, keys))
+            same = [each[order][1:] == each[order][:-1] for each in (keys, times, position, rank)]
+            repeated[1:] = np.logical_and.reduce([*same, position[order][1:] > 0])
+        numbers = versions[ROW_NUMBER].to_numpy().astype(np.int64)
+        chosen = order[~repeated]
+        keyed_times = KeyedTimes(keys[chosen], times[chosen])
+        return cls(numbers[chosen], keyed_times, kinds[chosen] == VERSION, numbers[order[repeated]])
+
+    @property
+    def valid_until(self) -> Int64Array:
+        """The time of the next version of the key; the end of time for the last."""
+        times = np.full(len(self.row_numbers), END, dtype=np.int64)
+        same = self.keyed_times.keys[1:] == self.keyed_times.keys[:-1]
+        times[:-1][same] = self.keyed_times.times[1:][same]
+        return times
+
+    def as_of(self, rows: KeyedTimes, ttl: int | None) -> pl.Series:
+        """The row number of the version that is valid at each row's time; null without one."""
+        matches = np.full(len(rows.keys), -1, dtype=np.int64)
+        if len(matches) and len(self.row_numbers):
+            earliest = min(int(self.keyed_times.times.min()) - int(rows.times.max()), 0)
+            found = match_ranges(rows, self.keyed_times, earliest, 0).one("last")
+            some = found >= 0
+            some[some] = self.valid[found[some]]
+            if ttl is not None:
+                some[some] = rows.times[some] - self.keyed_times.times[found[some]] < ttl
+            matches[some] = self.row_numbers[found[some]]
+        numbers = pl.Series(matches)
+        return numbers.set(numbers < 0, None)
+
+
+def keyed_times(rows: pl.DataFrame) -> KeyedTimes:
+    """The key numbers and times of rows."""
+    return KeyedTimes(rows[KEY_NUMBER].to_numpy().astype(np.int64), rows[TIME].to_numpy())
+
+
+def fill_unsent(
+    everything: pl.DataFrame, versions: Int64Array, keys: Int64Array, *, known: int
+) -> tuple[pl.DataFrame, BoolArray]:
+    """Give versions the values that were not sent because they stayed the same, and tell which rows that altered.
+
+    ``versions`` are the row numbers of the versions in order, ``keys`` the numbers of their keys. The first ``known``
+    rows were filled before: they keep their values unless a version before them now has others. A tombstone ends a
+    key's life, and values are not carried beyond it, except from the old row of an update to the new one.
+
+    >>> stored = {"__time": [1, 2], "__kind": [2, 2], "__unsent": [None, ["text"]], "__version.text": ["long", None]}
+    >>> rows, _ = fill_unsent(pl.DataFrame(stored), np.array([0, 1]), np.array([7, 7]), known=0)
+    >>> rows["__version.text"].to_list()
+    ['long', 'long']
+    """
+    altered = np.zeros(everything.height, dtype=np.bool_)
+    unsent = everything[UNSENT].gather(versions) if UNSENT in everything.columns else pl.Series([], dtype=pl.Null)
+    if unsent.null_count() == unsent.len():
+        return everything, altered
+    moment = VERSION_POSITION if VERSION_POSITION in everything.columns else TIME
+    ordered = everything.select(pl.col(UNSENT, KIND, moment).gather(versions))
+    ordered = ordered.with_columns(pl.Series(KEY_NUMBER, keys), pl.Series(ROW_NUMBER, versions))
+    # A life of a key ends with a tombstone, except with that of an update, at whose moment the new row comes.
+    is_other = (pl.col(moment) != pl.col(moment).shift()).fill_null(True)
+    begins = ((pl.col(KIND).shift() == TOMBSTONE) & is_other).fill_null(False)
+    ordered = ordered.with_columns(begins.cum_sum().over(KEY_NUMBER).alias(_LIFE))
+    for name in unsent.drop_nulls().explode().drop_nulls().unique():
+        column = f"{OF_VERSION}{name}"
+        if column not in everything.columns:
+            continue
+        sent = ~pl.col(UNSENT).list.contains(name).fill_null(False)
+        filled_before = pl.when(pl.col(_LIFE) == 0).then(_last_in_life(sent | (pl.col(ROW_NUMBER) < known)))
+        found = ordered.select(pl.coalesce(_last_in_life(sent), filled_before, -1)).to_series()
+        sources = np.arange(everything.height)
+        sources[versions] = found.to_numpy()
+        values = everything[column].gather(pl.Series(sources).set(pl.Series(sources < 0), None))
+        altered |= values.ne_missing(everything[column]).to_numpy()
+        everything = everything.with_columns(values)
+    return everything, altered
+
+
+def retained(
+    everything: pl.DataFrame, altered: BoolArray, expired: BoolArray, *, known: int
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """The state without expired rows, its new and altered rows, and the identities of known rows that are gone."""
+    kept = everything.filter(~expired) if expired.any() else everything
+    upserts, revised = everything[known:].filter(~expired[known:]), altered[:known] & ~expired[:known]
+    if revised.any():
+        upserts = pl.concat([everything[:known].filter(revised), upserts])
+    removed = everything.select(ARRIVAL)[:known].filter(expired[:known])
+    return kept.rechunk() if kept.n_chunks() > MAX_CHUNKS else kept, upserts, removed
+
+
+def _last_in_life(condition: pl.Expr) -> pl.Expr:
+    """The last version of the key's life, up to and including this one, that satisfies a condition."""
+    return pl.when(condition).then(ROW_NUMBER).forward_fill().over(KEY_NUMBER, _LIFE)
