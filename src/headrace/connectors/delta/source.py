@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import polars as pl
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -46,7 +45,7 @@ class DeltaReader:
     def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
         for chunk in raw.drop_nulls(_ROW).partition_by(_FILE, maintain_order=True):
             first, self.read_before = self.read_before, self.read_before + chunk.height
-            positions = pl.Series(POSITION, np.arange(first, self.read_before, dtype=np.int64))
+            positions = pl.int_range(first, self.read_before, eager=True).alias(POSITION)
             if CHANGE in chunk.columns:
                 chunk = chunk.with_columns(pl.col(CHANGE).replace(_WORDS))
             arrived = chunk[COMMITTED].cast(pl.Int64) if COMMITTED in self.columns else task.record.clock
@@ -130,11 +129,7 @@ def _check(log: DeltaLog, changes: bool, start: Start) -> None:
 
 
 def not_append_only(error: BaseException, path: str) -> HeadraceError | None:
-    """The error for a Delta failure that means: rows were updated or deleted; None for other failures.
-
-    >>> not_append_only(RuntimeError("[DELTA_SOURCE_IGNORE_DELETE] Detected deleted data"), "tables/spend").id
-    'DELTA_NOT_APPEND_ONLY'
-    """
+    """The error for a Delta failure that means: rows were updated or deleted; None for other failures."""
     if not any(f"[{condition}]" in str(error) for condition in _NOT_APPENDED):
         return None
     return HeadraceError(

@@ -215,11 +215,7 @@ def _last_changes(frame: DataFrame, key: Sequence[str]) -> DataFrame:
 
 
 def quoted(name: str) -> str:
-    """A quoted identifier in SQL text.
-
-    >>> quoted("a `b`")
-    '`a ``b```'
-    """
+    """A quoted identifier in SQL text."""
     return "`" + name.replace("`", "``") + "`"
 
 

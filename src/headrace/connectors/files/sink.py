@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,13 +32,9 @@ Format = Literal["parquet", "json"]
 class FileSink(DriverSink):
     """A folder of Parquet or JSON-lines files, with a subfolder for each batch that had rows."""
 
+    guarantee: ClassVar[Guarantee] = "exactly_once"
     path: str
     format: Format
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """A batch is listed once, whatever crashed."""
-        return "exactly_once"
 
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
         """Tasks write files to a staging folder; the driver renames it and lists the files."""

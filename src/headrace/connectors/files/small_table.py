@@ -38,7 +38,6 @@ class FileTable:
         return polars_schema(spark_schema(found))
 
     def read(self) -> pl.DataFrame:
-        """All rows."""
         with self._explained():
             rows = self._scan().collect()
         return fitted(rows, self.columns(), table=f"small table {self.path!r}")
@@ -53,7 +52,6 @@ class FileTable:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Explain a failure to read."""
         try:
             yield
         except (OSError, pl.exceptions.PolarsError) as problem:

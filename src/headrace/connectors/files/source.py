@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -50,7 +49,6 @@ class FileReader:
     listed: bool
 
     def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
-        """Chunks of rows of each file."""
         for path, modified in raw.drop_nulls("path").sort("path").rows():
             arrived = int(modified.timestamp() * 1_000_000)
             for file in self._listed(path) if self.listed else [path]:
@@ -143,24 +141,20 @@ class ParquetFiles:
     def decode(self, path: str) -> Iterator[Decoded]:
         try:
             with open_binary(path) as stream:
-                file = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
-                yield from self._decode_file(file)
+                file, first = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us"), 0
+                held, declared = file.schema_arrow.names, self.columns.names
+                missing = ", ".join(name for name in declared if name not in held)
+                if missing:
+                    raise ValueError(f"the file has columns {', '.join(held)}, but not the declared {missing}")
+                for batch in file.iter_batches(batch_size=self.chunk_rows, columns=declared, use_threads=False):
+                    yield self._decode_batch(batch, first)
+                    first += batch.num_rows
         except (OSError, ValueError, pa.ArrowException) as error:
             yield unreadable(self.columns, str(error))
 
-    def _decode_file(self, file: pq.ParquetFile) -> Iterator[Decoded]:
-        held = file.schema_arrow.names
-        missing = [name for name in self.columns.names if name not in held]
-        if missing:
-            raise ValueError(f"the file has columns {', '.join(held)}, but not the declared {', '.join(missing)}")
-        first = 0
-        for batch in file.iter_batches(batch_size=self.chunk_rows, columns=self.columns.names, use_threads=False):
-            yield self._decode_batch(batch, first)
-            first += batch.num_rows
-
     def _decode_batch(self, batch: pa.RecordBatch, first: int) -> Decoded:
         frame = pl.DataFrame(batch)
-        positions = pl.Series(POSITION, np.arange(first, first + frame.height, dtype=np.int64))
+        positions = pl.int_range(first, first + frame.height, eager=True).alias(POSITION)
         rows, problems = settle(frame.with_columns(positions), self.columns)
         if problems.height == 0:
             return Decoded(rows)

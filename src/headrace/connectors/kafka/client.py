@@ -252,33 +252,25 @@ def let_go(clients: list[Any]) -> None:
 def check_topic(cluster: Cluster, topic: str) -> None:
     """Fail unless the topic exists and accepts messages up to the sink's limit."""
     errors: list[KafkaError] = []
-    clients = [cluster.producer(errors, {})]
+    clients: list[Any] = [cluster.producer(errors, {})]
+    asked, limit = ConfigResource("topic", topic), None
     try:
         # All topics: asking for one by name may create it.
         known = cluster.topics(clients[0], errors)
+        if topic not in known:
+            raise unknown_topic(cluster.servers, topic, known)
+        clients.append(AdminClient(cluster.settings({})))
+        # The user may lack the right to read the limit.
+        with suppress(HeadraceError):
+            described = cluster.answer(
+                lambda: clients[1].describe_configs([asked], request_timeout=PATIENCE)[asked].result()
+            )
+            limit = described[_LIMIT].value
     finally:
         let_go(clients)
-    if topic not in known:
-        raise unknown_topic(cluster.servers, topic, known)
-    limit = _message_limit(cluster, topic)
-    if limit is not None and limit < cluster.max_bytes:
+    if limit is not None and int(limit) < cluster.max_bytes:
         raise HeadraceError(
             "MESSAGE_LIMIT",
             f"kafka topic {topic!r} accepts messages of {limit} bytes ({_LIMIT}), the sink would send up to "
             f"{cluster.max_bytes}. Give max_bytes={limit}, or raise the topic's limit.",
         )
-
-
-def _message_limit(cluster: Cluster, topic: str) -> int | None:
-    """The topic's message limit, if the user may read it."""
-    clients, asked = [AdminClient(cluster.settings({}))], ConfigResource("topic", topic)
-    try:
-        described = cluster.answer(
-            lambda: clients[0].describe_configs([asked], request_timeout=PATIENCE)[asked].result()
-        )
-    except HeadraceError:
-        return None
-    finally:
-        let_go(clients)
-    value = described[_LIMIT].value
-    return None if value is None else int(value)

@@ -107,7 +107,8 @@ class KafkaSink:
     changelog_mode: ClassVar[ChangelogMode] = "log"
     topic: str
     cluster: Cluster
-    key: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    """The key, so that its messages keep their order."""
     format: Format
     writers: int | None
     guarantee: Guarantee
@@ -131,11 +132,6 @@ class KafkaSink:
             "stops with [MARK_LOST]"
         )
 
-    @property
-    def partition_by(self) -> tuple[str, ...]:
-        """The key, so that its messages keep their order."""
-        return self.key
-
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
         self._check_columns(columns)
         check_topic(self.cluster, self.topic)
@@ -145,7 +141,7 @@ class KafkaSink:
             list(threads.map(lambda writer: claim(self.cluster, self.topic, writer, epoch, place=self.place), writers))
 
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
-        taken, refused = messages(rows, key=self.key, format=self.format, max_bytes=self.cluster.max_bytes)
+        taken, refused = messages(rows, key=self.partition_by, format=self.format, max_bytes=self.cluster.max_bytes)
         if self.guarantee == "at_least_once":
             produce_all(self.cluster, self.topic, taken)
             return Delivered(len(taken), refused=refused)
@@ -158,14 +154,14 @@ class KafkaSink:
         return Delivered(written, already_marked=len(taken) - written, refused=refused)
 
     def _check_columns(self, columns: Mapping[str, pl.DataType]) -> None:
-        for name in self.key:
+        for name in self.partition_by:
             if name not in columns:
                 raise HeadraceError(
                     "KEY_UNKNOWN",
                     f"{self.place}: key {name!r} is not a column. Existing columns: {', '.join(columns)}.",
                 )
         if self.format == "raw":
-            others = sorted(set(columns) - {"value", *self.key})
+            others = sorted(set(columns) - {"value", *self.partition_by})
             if not isinstance(columns.get("value"), pl.Binary | pl.String) or others:
                 raise HeadraceError(
                     "RAW_COLUMNS",
@@ -175,7 +171,7 @@ class KafkaSink:
 
     def __repr__(self) -> str:
         given = {
-            "key": list(self.key) or None,
+            "key": list(self.partition_by) or None,
             "format": self.format if self.format != "json" else None,
             "writers": self.writers,
             "guarantee": self.guarantee if self.guarantee != "exactly_once" else None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 RAW_SCHEMA = "value BINARY, _key BINARY, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"
 FORMAT = "headrace_kafka"
-SLICES = "topic STRING, partition INT, first BIGINT, until BIGINT"
 LARGEST_SLICE = 250_000
 PATIENCE_SECONDS = 600.0
 """How long a run over what is there waits for brokers that do not answer."""
@@ -124,7 +124,7 @@ class KafkaSlices(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        return SLICES
+        return "topic STRING, partition INT, first BIGINT, until BIGINT"
 
     def streamReader(self, schema: Any) -> KafkaSliceReader:  # noqa: N802
         return KafkaSliceReader(
@@ -140,18 +140,15 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._subscription = subscription
         self._caps = caps
         self._outage = OutageMarker(str(caps.parent.parent), f"source.{source}", f"kafka {subscription!r}")
-        self._asked: Topics | None = None
         self._target: Positions | None = None
 
-    @property
+    @cached_property
     def _topics(self) -> Topics:
-        # Spark pickles the reader, and a client cannot be pickled.
-        if self._asked is None:
-            self._asked = Topics(self._subscription)
-        return self._asked
+        return Topics(self._subscription)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_asked": None}
+        # Spark pickles the reader, and a client cannot be pickled.
+        return {name: value for name, value in self.__dict__.items() if name != "_topics"}
 
     def _offset(self, positions: Positions) -> dict[str, Any]:
         return {"source": self._source, "positions": positions}
@@ -185,7 +182,7 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except Unreachable as problem:
             self._outage.begin(str(problem))
             # A client that lived through an outage may go on saying that partitions have no leader.
-            self._asked = None
+            self.__dict__.pop("_topics", None)
             raise
         self._outage.end()
         return answer

@@ -36,14 +36,7 @@ class MarkOffset:
     mark: Mark
 
     def position(self, topic: str) -> TopicPartition:
-        """As a group offset with metadata.
-
-        >>> stored = MarkOffset("f00d", Mark(epoch=3, generation=1, batch=7, rows=40))
-        >>> stored.position("spend").offset - 2**40
-        8
-        >>> read_mark(stored.position("spend")) == stored
-        True
-        """
+        """As a group offset with metadata; a later batch, and a later generation, has a higher offset."""
         mark = self.mark
         offset = CLAIMED
         if mark.generation is not None and mark.batch is not None:
