@@ -106,7 +106,7 @@ def _readable(values: pl.Series) -> pl.Series:
         case pl.List():
             flat_values = values.explode(empty_as_null=False, keep_nulls=False)
             readable = _readable(flat_values)
-            return values if readable is flat_values else _lists(readable, values)
+            return values if readable is flat_values else lists_like(values, readable)
         case pl.Struct():
             fields = values.struct.unnest().get_columns()
             readable_fields = [_readable(field) for field in fields]
@@ -118,7 +118,7 @@ def _readable(values: pl.Series) -> pl.Series:
             return values
 
 
-def _lists(elements: pl.Series, like: pl.Series) -> pl.Series:
+def lists_like(like: pl.Series, elements: pl.Series) -> pl.Series:
     """Elements in lists of the same lengths as ``like``."""
     ends = like.list.len().fill_null(0).cast(pl.Int64).cum_sum()
     offsets = pl.concat([pl.Series([0], dtype=pl.Int64), ends.alias("")]).to_arrow()

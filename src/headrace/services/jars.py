@@ -16,12 +16,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 from xml.etree import ElementTree
+from xml.sax.saxutils import quoteattr
 
 from headrace.errors import HeadraceError
 from headrace.services.server import java
 
 LAYOUT = "[organisation]/[module]/[revision]/[artifact]-[revision](-[classifier]).[ext]"
-MAVEN_NAMES = "{http://maven.apache.org/SETTINGS/1.0.0}"
+MODULE = """\
+<ivy-module version="2.0"><info organisation="headrace" module="jars"/>
+<configurations><conf name="default"/></configurations><dependencies>{}</dependencies></ivy-module>"""
+SETTINGS = """\
+<ivysettings><settings defaultResolver="mirror"/>
+<resolvers><ibiblio name="mirror" m2compatible="true" root={}/></resolvers></ivysettings>"""
 PATIENCE_SECONDS = 900
 
 
@@ -59,17 +65,10 @@ def _ivy_jar() -> Path:
 
 
 def _module(coordinates: Sequence[str], *, transitive: bool) -> str:
-    root = ElementTree.Element("ivy-module", version="2.0")
-    ElementTree.SubElement(root, "info", organisation="headrace", module="jars")
-    configurations = ElementTree.SubElement(root, "configurations")
-    ElementTree.SubElement(configurations, "conf", name="default")
-    dependencies = ElementTree.SubElement(root, "dependencies")
     # In Ivy's reading of Maven, "master" is a module's own jar and "default" adds what it needs at run time.
-    part = "default->default" if transitive else "default->master"
-    for coordinate in coordinates:
-        organisation, name, revision = coordinate.split(":")
-        ElementTree.SubElement(dependencies, "dependency", org=organisation, name=name, rev=revision, conf=part)
-    return ElementTree.tostring(root, encoding="unicode")
+    part = "default-&gt;default" if transitive else "default-&gt;master"
+    jar = '<dependency org="{}" name="{}" rev="{}" conf="{}"/>'
+    return MODULE.format("".join(jar.format(*coordinate.split(":"), part) for coordinate in coordinates))
 
 
 def _settings(work: Path) -> Path | None:
@@ -80,23 +79,17 @@ def _settings(work: Path) -> Path | None:
     mirror = _maven_mirror(Path.home() / ".m2" / "settings.xml")
     if mirror is None:
         return None
-    root = ElementTree.Element("ivysettings")
-    ElementTree.SubElement(root, "settings", defaultResolver="mirror")
-    resolvers = ElementTree.SubElement(root, "resolvers")
-    ElementTree.SubElement(resolvers, "ibiblio", name="mirror", m2compatible="true", root=mirror)
     made = work / "ivysettings.xml"
-    made.write_text(ElementTree.tostring(root, encoding="unicode"))
+    made.write_text(SETTINGS.format(quoteattr(mirror)))
     return made
 
 
 def _maven_mirror(settings: Path) -> str | None:
     if not settings.exists():
         return None
-    for mirror in ElementTree.parse(settings).iter():  # noqa: S314 - the user's own settings of Maven
-        if mirror.tag.removeprefix(MAVEN_NAMES) == "mirror":
-            fields = {field.tag.removeprefix(MAVEN_NAMES): (field.text or "").strip() for field in mirror}
-            if {"central", "*", "external:*"} & set(fields.get("mirrorOf", "").split(",")):
-                return fields.get("url")
+    for mirror in ElementTree.parse(settings).iterfind(".//{*}mirror"):  # noqa: S314 - the user's own settings of Maven
+        if {"central", "*", "external:*"} & set(mirror.findtext("{*}mirrorOf", "").strip().split(",")):
+            return mirror.findtext("{*}url", "").strip() or None
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ from headrace.connectors.base.decoding import (
     readable,
     type_name,
 )
+from headrace.rendering import lists_like
 
 _WHOLE_NUMBER = r"^[+-]?[0-9]+$"
 _PLAIN_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)$"
@@ -199,17 +201,10 @@ def _convert_struct(
 def _convert_list(
     values: pl.Series, declared: pl.List, path: str, reading: Reading | None
 ) -> tuple[pl.Series, list[Failure]]:
-    rows = pl.DataFrame({"row": pl.int_range(len(values), eager=True), "item": values})
-    filled = rows.filter(pl.col("item").list.len() > 0)
-    items = filled.explode("item")
-    converted, failures = convert(items["item"], inner_type(declared), f"{path}[]", reading)
-    grouped = items.select("row", item=converted).group_by("row", maintain_order=True).agg("item")
-    joined = rows.select("row", empty=pl.col("item").is_not_null()).join(grouped, on="row", how="left")
-    nothing = pl.lit(pl.Series([[]], dtype=declared))
-    rebuilt = joined.sort("row").select(
-        pl.when(pl.col("item").is_null() & pl.col("empty")).then(nothing).otherwise(pl.col("item")).alias(values.name)
-    )
-    return rebuilt.to_series(), [_first_per_row(failure, items["row"], len(values)) for failure in failures]
+    items = values.explode(empty_as_null=False, keep_nulls=False)
+    converted, failures = convert(items, inner_type(declared), f"{path}[]", reading)
+    rows = pl.Series(np.repeat(np.arange(len(values)), values.list.len().fill_null(0).to_numpy()))
+    return lists_like(values, converted), [_first_per_row(failure, rows, len(values)) for failure in failures]
 
 
 def _first_per_row(failure: Failure, rows: pl.Series, height: int) -> Failure:

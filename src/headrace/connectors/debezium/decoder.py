@@ -18,6 +18,7 @@ from headrace.connectors.base.decoding import (
     Columns,
     Decoded,
     unreadable,
+    with_plain_types,
 )
 from headrace.connectors.base.lines import MAX_ROW_BYTES, Integers, read_lines
 from headrace.connectors.base.messages import Payloads, as_lines
@@ -32,7 +33,7 @@ from headrace.connectors.debezium.changelog_rows import (
     with_unchanged,
 )
 from headrace.connectors.debezium.changes import DebeziumChanges
-from headrace.connectors.debezium.events import MONGODB, TextColumns, as_text, read_events, with_keys
+from headrace.connectors.debezium.events import MONGODB, TextColumns, read_events, with_keys
 from headrace.connectors.debezium.message_layout import MessageForm, message_layout, seen_form, split_messages
 from headrace.connectors.debezium.values import ValueEncodings, mark_plain_decimals
 from headrace.errors import DefinitionError
@@ -105,7 +106,7 @@ class DebeziumMessages:
 
     @property
     def _text_columns(self) -> TextColumns:
-        return {name: as_text(kind) for name, kind in self.columns.types.items()}
+        return {name: with_plain_types(kind, lambda _: pl.String()) for name, kind in self.columns.types.items()}
 
     def _tombstone_deletes(self, tombstones: pl.DataFrame) -> pl.DataFrame:
         row = pl.Struct(self._text_columns)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Columns, Decoded, field_types, inner_type
+from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Columns, Decoded
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.messages import as_lines
 from headrace.connectors.debezium.changelog_rows import SOURCE
@@ -24,21 +24,6 @@ _FLAT_SOURCE = {
     name: (f"__source_{name}",) if name == "ts_ms" else (f"__source_{name}", f"__{name}") for name in SOURCE
 }
 _FLAT_ABOUT = ("__op", "__deleted", "__ts_ms", "__transaction_id")
-
-
-def as_text(declared: pl.DataType) -> pl.DataType:
-    """A type with every plain value as text.
-
-    >>> as_text(pl.List(pl.Int64()))
-    List(String)
-    """
-    match declared:
-        case pl.List():
-            return pl.List(as_text(inner_type(declared)))
-        case pl.Struct():
-            return pl.Struct({name: as_text(kind) for name, kind in field_types(declared).items()})
-        case _:
-            return pl.String()
 
 
 def read_events(form: MessageForm, pieces: pl.DataFrame, table: TextColumns) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -9,7 +9,7 @@ from headrace.connectors.kafka.server import JAVA_OPTIONS, LOGGING, Kafka
 from headrace.errors import HeadraceError
 from headrace.services.jars import jars
 from headrace.services.server import Command, HttpServer, Place, java
-from headrace.services.service import read_state
+from headrace.services.service import Service
 
 SETTINGS = {
     "key.converter": "org.apache.kafka.connect.json.JsonConverter",
@@ -49,12 +49,11 @@ class Connect(HttpServer):
 
 def _broker(place: Place) -> str:
     """The address of the broker in the folder beside."""
-    folder = place.folder.parent / Kafka.name
-    known = read_state(folder)
-    if known is None or known.process is None or not known.process.is_alive():
+    broker = Service(Kafka(), place.folder.parent / Kafka.name)
+    if not broker.is_running():
         raise HeadraceError(
             "SERVICE_NEEDS_KAFKA",
-            f"connect writes to the Kafka broker in {folder}, and none runs there. Start it first: "
+            f"connect writes to the Kafka broker in {broker.folder}, and none runs there. Start it first: "
             "headrace services up kafka connect",
         )
-    return Place(folder, known.ports).address
+    return broker.address

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import polars as pl
 
@@ -73,6 +74,8 @@ def chunk_script(value: Value, *, marked: bool) -> str:
 CHUNK = 1_000
 _KEY = "headrace.key"
 Text = str | bytes
+Change = tuple[str, Sequence[Text | int] | None]
+"""The name of a key with its new values; None to delete it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,6 @@ class RedisChunk:
 
     @property
     def changes(self) -> int:
-        """How many keys it changes."""
         return len(self.deletes) + len(self.sets)
 
 
@@ -110,34 +112,30 @@ def chunked(rows: pl.DataFrame, template: Template, value: Value) -> RedisChange
     keyed = rows.with_columns(template.render(flat(rows)).alias(_KEY))
     keyless = rows.filter(keyed[_KEY].is_null())
     last = last_changes(keyed.filter(pl.col(_KEY).is_not_null()), [_KEY])
-    values = _values(last.upserts.drop(_KEY), value)
-    places: list[tuple[str, int | None]] = [(name, place) for place, name in enumerate(last.upserts[_KEY])]
-    places += [(name, None) for name in last.deletes[_KEY]]
+    changes: list[Change] = list(zip(last.upserts[_KEY], _values(last.upserts.drop(_KEY), value), strict=True))
+    changes += [(name, None) for name in last.deletes[_KEY]]
     # When the batch runs again its rows may come in another order; sorted by key the chunks are the same.
-    places.sort(key=lambda each: each[0])
+    changes.sort(key=itemgetter(0))
     # If every row is refused there is one empty chunk, for the mark.
-    chunks = [_chunk(places[start : start + CHUNK], values) for start in range(0, len(places) or 1, CHUNK)]
+    chunks = [_chunk(changes[start : start + CHUNK]) for start in range(0, len(changes) or 1, CHUNK)]
     refused = refused_rows(keyless, "NO_KEY", f"a column of the key {str(template)!r} is null")
     return RedisChanges(chunks, last.superseded, refused)
 
 
-def _chunk(places: Sequence[tuple[str, int | None]], values: Sequence[Sequence[Text | int]]) -> RedisChunk:
-    deletes = [name for name, place in places if place is None]
-    sets = [name for name, place in places if place is not None]
-    texts = [text for _, place in places if place is not None for text in values[place]]
-    return RedisChunk(deletes, sets, texts)
+def _chunk(changes: Sequence[Change]) -> RedisChunk:
+    deletes = [name for name, values in changes if values is None]
+    sets = [(name, values) for name, values in changes if values is not None]
+    return RedisChunk(deletes, [name for name, _ in sets], [text for _, values in sets for text in values])
 
 
-def _values(rows: pl.DataFrame, value: Value) -> list[Sequence[Text | int]]:
+def _values(rows: pl.DataFrame, value: Value) -> Iterator[Sequence[Text | int]]:
     if value == "json":
-        return [(text,) for text in json_rows(rows)]
+        yield from ((text,) for text in json_rows(rows))
+        return
     columns = flat(rows)
-    names = columns.columns
-    values: list[Sequence[Text | int]] = []
-    for row in zip(*(_texts(columns[name]) for name in names), strict=True):
-        fields = [text for pair in zip(names, row, strict=True) if pair[1] is not None for text in pair]
-        values.append((len(fields), *fields))
-    return values
+    for row in zip(*map(_texts, columns), strict=True):
+        fields = [text for pair in zip(columns.columns, row, strict=True) if pair[1] is not None for text in pair]
+        yield len(fields), *fields
 
 
 def _texts(column: pl.Series) -> list[Text | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import redis
@@ -40,20 +41,25 @@ class RedisAddress:
     url: str
     password: str | Secret | None
 
+    def __post_init__(self) -> None:
+        try:
+            redis.ConnectionPool.from_url(self.url)
+        except ValueError:
+            raise DefinitionError(
+                "REDIS_URL", f"url={self.shown!r} is not a Redis URL. Write it like 'redis://127.0.0.1:6379/0'."
+            ) from None
+
     @property
     def shown(self) -> str:
         """The URL without its password."""
         return without_password(self.url)
 
+    @cache  # noqa: B019 - a worker keeps its clients
     def client(self) -> redis.Redis:
         """This worker's client; it connects on use and again after an error."""
-        client = _clients.get(self)
-        if client is None:
-            timeouts: dict[str, Any] = {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
-            # No retries: the delivery retries, starting with the mark.
-            client = redis.Redis.from_url(self.url, retry=Retry(NoBackoff(), 0), **timeouts, **self._login)
-            _clients[self] = client
-        return client
+        timeouts: dict[str, Any] = {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
+        # No retries: the delivery retries, starting with the mark.
+        return redis.Redis.from_url(self.url, retry=Retry(NoBackoff(), 0), **timeouts, **self._login)
 
     def async_client(self, max_connections: int) -> redis_asyncio.Redis:
         """A new client for an event loop. The caller watches the time and retries."""
@@ -63,21 +69,6 @@ class RedisAddress:
     @property
     def _login(self) -> dict[str, Any]:
         return {} if self.password is None else {"password": revealed(self.password)}
-
-
-_clients: dict[RedisAddress, redis.Redis] = {}
-
-
-def parse_address(url: str, password: str | Secret | None) -> RedisAddress:
-    """The address of a server; refuses a URL that the client cannot read."""
-    try:
-        redis.ConnectionPool.from_url(url)
-    except ValueError:
-        raise DefinitionError(
-            "REDIS_URL",
-            f"url={without_password(url)!r} is not a Redis URL. Write it like 'redis://127.0.0.1:6379/0'.",
-        ) from None
-    return RedisAddress(url, password)
 
 
 def check_value(value: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import redis
 
-from headrace.connectors.redis.client import RedisAddress, Value, check_value, is_passing, parse_address
+from headrace.connectors.redis.client import RedisAddress, Value, check_value, is_passing
 from headrace.operators.lookup.service import LARGEST_ANSWER, Answer, LookupFailure, check_key_named, json_object
 from headrace.rendering import Template, parse_template
 from headrace.secrets import Secret, hidden_password
@@ -94,7 +94,7 @@ def redis_lookup(url: str, *, key: str, value: Value = "hash", password: str | S
     hr.redis_lookup('redis://:***@cache:6379/0', key='customer:{id}')
     """
     check_value(value)
-    return RedisLookup(parse_address(url, password), parse_template(key), value)
+    return RedisLookup(RedisAddress(url, password), parse_template(key), value)
 
 
 def _text(value: bytes) -> str:

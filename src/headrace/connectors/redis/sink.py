@@ -22,7 +22,7 @@ from headrace.connectors.base.sink import (
     check_epoch,
 )
 from headrace.connectors.redis.chunks import CLAIM, RedisChanges, RedisChunk, Text, chunk_script, chunked
-from headrace.connectors.redis.client import RedisAddress, Value, check_value, is_passing, parse_address, run
+from headrace.connectors.redis.client import RedisAddress, Value, check_value, is_passing, run
 from headrace.durations import Duration, positive_microseconds
 from headrace.errors import HeadraceError
 from headrace.rendering import Template, flat_schema, parse_template
@@ -175,4 +175,4 @@ def to_redis(
     check_delivery(guarantee, writers)
     if ttl is not None:
         positive_microseconds(ttl, argument="ttl")
-    return RedisSink(parse_address(url, password), parse_template(key), value, ttl, writers, guarantee)
+    return RedisSink(RedisAddress(url, password), parse_template(key), value, ttl, writers, guarantee)
