@@ -99,10 +99,8 @@ class PostgresServer:
     @property
     def shown(self) -> str:
         """The connection string without passwords."""
-        settings = self.settings
-        if not any("password" in name for name in settings):
-            return self.dsn
-        return make_conninfo("", **{name: HIDDEN if "password" in name else value for name, value in settings.items()})
+        hidden = {name: HIDDEN for name in self.settings if "password" in name}
+        return make_conninfo("", **(self.settings | hidden)) if hidden else self.dsn
 
     @property
     def shown_password(self) -> str:
@@ -122,11 +120,11 @@ class PostgresServer:
 
     def connect(self, **settings: str) -> PgConnection:
         """A new connection in autocommit mode; ``settings`` override those of the connection string."""
-        return psycopg.connect(self._conninfo(settings), autocommit=True, prepare_threshold=None)
+        return psycopg.connect(self._conninfo(**settings), autocommit=True, prepare_threshold=None)
 
     async def connect_async(self) -> psycopg.AsyncConnection[Any]:
         """The same for an event loop."""
-        return await psycopg.AsyncConnection.connect(self._conninfo({}), autocommit=True, prepare_threshold=None)
+        return await psycopg.AsyncConnection.connect(self._conninfo(), autocommit=True, prepare_threshold=None)
 
     def connect_for_changes(self, session: str = "headrace", **settings: str) -> PgConnection:
         """A connection that returns values in one fixed text form; ``session`` is its application_name."""
@@ -154,11 +152,9 @@ class PostgresServer:
         if connection is not None:
             connection.close()
 
-    def _conninfo(self, settings: dict[str, str]) -> str:
-        given = self.settings
-        if self.password is not None:
-            given["password"] = revealed(self.password)
-        return make_conninfo("", **(_DEFAULTS | given | {"client_encoding": "UTF8"} | settings))
+    def _conninfo(self, **settings: str) -> str:
+        password = {} if self.password is None else {"password": revealed(self.password)}
+        return make_conninfo("", **(_DEFAULTS | self.settings | password | {"client_encoding": "UTF8"} | settings))
 
 
 def is_transient(problem: psycopg.Error) -> bool:

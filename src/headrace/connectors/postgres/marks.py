@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from io import BytesIO
@@ -65,14 +66,11 @@ class MarkTable:
         for _ in range(_ATTEMPTS):
             self._check_not_fenced(connection, writer, epoch)
             self._end_predecessors(connection, writer)
-            try:
-                with connection.transaction():
-                    connection.execute("set local lock_timeout = '2s'")
-                    claimed = connection.execute(sql.SQL(_CLAIM).format(self.table), [writer, self.target, epoch])
-            except psycopg.errors.LockNotAvailable:
-                continue
-            if claimed.rowcount == 1:
-                return
+            with suppress(psycopg.errors.LockNotAvailable), connection.transaction():
+                connection.execute("set local lock_timeout = '2s'")
+                claimed = connection.execute(sql.SQL(_CLAIM).format(self.table), [writer, self.target, epoch])
+                if claimed.rowcount == 1:
+                    return
         self._check_not_fenced(connection, writer, epoch)
         raise Unreachable(f"{self.place}: the mark of writer {writer!r} is locked by another session")
 

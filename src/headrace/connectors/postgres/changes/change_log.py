@@ -35,10 +35,6 @@ HEAD: Mapping[str, pl.DataType] = {
 """The first columns of a file; the table's values follow as texts in columns ``0``, ``1`` and so on."""
 
 
-class EntryExists(Exception):
-    """Another feed has written the entry; it must be read before this one goes on."""
-
-
 @dataclass(frozen=True, slots=True)
 class LogFile:
     """A file of one table's changes, with the columns that the table had then."""
@@ -122,8 +118,8 @@ class ChangeLog:
         following = self.next()
         return self.entry(following - 1) if following else LogEntry()
 
-    def publish(self, number: int, entry: LogEntry) -> None:
-        """Make an entry visible, whole and durable, unless there is one with its number."""
+    def publish(self, number: int, entry: LogEntry) -> bool:
+        """Make an entry visible, whole and durable; False when another feed has written one with its number."""
         file = self._file(number)
         _make_folder(file.parent)
         unfinished = file.parent / f".{uuid.uuid4().hex}"
@@ -131,8 +127,7 @@ class ChangeLog:
             stream.write(json.dumps(asdict(entry)))
             stream.flush()
             os.fsync(stream.fileno())
-        if not named_first(unfinished, file):
-            raise EntryExists(f"entry {number} of {self.folder} was written by another feed")
+        return named_first(unfinished, file)
 
     def remove(self, number: int) -> None:
         """Remove the oldest entry and its files."""
@@ -155,8 +150,7 @@ class LogWriter:
     """Writes the files of the next entry piece by piece, so that a transaction may be larger than memory."""
 
     def __init__(self, log: ChangeLog, number: int) -> None:
-        self.number = number
-        self._log = log
+        self.number, self._log = number, log
         self._folder = log.folder / DATA / folder_of(number)
         self._open: list[_FileWriter] = []
 
@@ -182,9 +176,9 @@ class LogWriter:
         for file in self._open:
             file.discard()
 
-    def publish(self, entry: LogEntry) -> None:
-        """Make the files one entry; ``entry`` is everything else about it."""
-        self._log.publish(self.number, replace(entry, files=self.finish(), logged_at=time.time_ns() // 1000))
+    def publish(self, entry: LogEntry) -> bool:
+        """Make the files one entry, unless there is one; ``entry`` is everything else about it."""
+        return self._log.publish(self.number, replace(entry, files=self.finish(), logged_at=time.time_ns() // 1000))
 
 
 class _FileWriter:

@@ -113,15 +113,12 @@ class Retention:
             self._measured = following
         read = min((first_unread(folder, source) for folder, source in self.readers()), default=0)
         for number in range(first, min(read, following - 1)):
-            if not self._is_due(log, number, now):
+            too_large = self.size is not None and self._bytes > self.size
+            if not too_large and (self.age is None or log.entry(number).logged_at >= now - self.age):
                 return
             if self.size is not None:
                 self._bytes -= log.size(number)
             log.remove(number)
-
-    def _is_due(self, log: ChangeLog, number: int, now: int) -> bool:
-        too_much = self.size is not None and self._bytes > self.size
-        return too_much or (self.age is not None and log.entry(number).logged_at < now - self.age)
 
 
 def first_unread(flow_folder: Path, source: str) -> int:

@@ -71,21 +71,22 @@ class ChangeLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return log.entry(number)
         except FileNotFoundError:
             # Retention waits only for flows that are in the pipeline.
-            raise HeadraceError(
-                "LOG_SHORTENED",
-                f"the log under {self._folder} no longer has entry {number}, up to which this flow has read "
-                f"{self._table}: it was removed while the flow was not in the pipeline, so changes would be missing. "
-                "Start with a new checkpoint and slot; retention=None keeps the log for flows that come back.",
+            raise self._shortened(
+                f"entry {number}, up to which this flow has read {self._table}: it was removed while the flow was not "
+                "in the pipeline, so changes would be missing"
             ) from None
+
+    def _shortened(self, missing: str) -> HeadraceError:
+        return HeadraceError(
+            "LOG_SHORTENED",
+            f"the log under {self._folder} no longer has {missing}. Start with a new checkpoint and slot; "
+            "retention=None keeps the log for flows that come later.",
+        )
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """A new flow begins with the snapshot."""
         if self._log.first() > 0:
-            raise HeadraceError(
-                "LOG_SHORTENED",
-                f"the log under {self._folder} no longer has the snapshot of {self._table}, so a new flow would begin "
-                "in the middle. Start with a new checkpoint and slot; retention=None keeps the log for later flows.",
-            )
+            raise self._shortened(f"the snapshot of {self._table}, so a new flow would begin in the middle")
         return self._offset(0)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -98,8 +99,7 @@ class ChangeLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # What was logged before the feed failed is read first.
         if failure is not None and first >= until:
             raise failure
-        cap = cap_of(self._caps)
-        rows, end = 0, first
+        cap, rows, end = cap_of(self._caps), 0, first
         while end < until and (end == first or cap is None or rows < cap):
             entry = self._entry(log, end)
             # The flow may have to stop at this entry; the batch before it is then complete.

@@ -10,7 +10,6 @@ Values = list[bytes | None]
 
 _BEGIN, _COMMIT = Struct(">QqI"), Struct(">xQQq")
 _OID, _COUNT, _LENGTH, _TYPE = Struct(">I"), Struct(">H"), Struct(">I"), Struct(">Ii")
-_TRUNCATE = Struct(">IB")
 _TEXT, _NULL, _UNCHANGED = b"tnu"
 _KEY, _OLD = b"KO"
 _FULL, _IN_KEY = ord("f"), 1
@@ -113,8 +112,8 @@ def parse_message(message: bytes) -> Message | None:
         case b"R":
             return _relation(message)
         case b"T":
-            count, _ = _TRUNCATE.unpack_from(message, 1)
-            return Truncate(tuple(_OID.unpack_from(message, 6 + 4 * each)[0] for each in range(count)))
+            # The number of tables and the statement's options come first.
+            return Truncate(tuple(oid for (oid,) in _OID.iter_unpack(message[6:])))
         case _:
             return None
 

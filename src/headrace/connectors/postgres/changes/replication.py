@@ -1,18 +1,23 @@
-"""The feed: copies changes from the slot into the change log, durably, before the server may discard them."""
+"""The feed: copies tables, then changes from the slot into the change log, before the server may discard them."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import asdict
+from itertools import chain, islice
 from pathlib import Path
 
 import psycopg
+from psycopg import sql
 
-from headrace.connectors.postgres.changes.catalogue import SourceTable, TableAltered
-from headrace.connectors.postgres.changes.change_log import ChangeLog, EntryExists, LogWriter
+from headrace.changelog import INSERT
+from headrace.connectors.postgres.changes.catalogue import SourceTable, TableAltered, split_name
+from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
 from headrace.connectors.postgres.changes.landing import (
     LandingMetadata,
     clear_failure,
@@ -21,8 +26,15 @@ from headrace.connectors.postgres.changes.landing import (
     write_failure,
 )
 from headrace.connectors.postgres.changes.slot import ReplicationSlot
-from headrace.connectors.postgres.changes.snapshot import is_taken, publish_snapshot, take_snapshot
-from headrace.connectors.postgres.changes.transactions import TransactionRecorder
+from headrace.connectors.postgres.changes.transactions import (
+    PIECE_BYTES,
+    PIECE_ROWS,
+    TEXT,
+    Row,
+    TransactionRecorder,
+    position,
+    text_frame,
+)
 from headrace.connectors.postgres.connection import PgConnection, server_error, startup_error
 from headrace.errors import HeadraceError
 from headrace.outages import OutageMarker
@@ -32,7 +44,8 @@ POLL_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 IDLE_BYTES = 16 << 20
 """How much WAL without changes of our tables may pass before the slot is advanced over it."""
-PASSED = "passed"
+PASSED, SNAPSHOT = "passed", "snapshot.json"
+ROWS_PER_ENTRY = 1_000_000
 
 
 class ReplicationFeed:
@@ -46,11 +59,8 @@ class ReplicationFeed:
         clean: Callable[[ChangeLog], None],
         outage_markers: Callable[[], Sequence[OutageMarker]] = tuple,
     ) -> None:
-        self._slot = slot
-        self._folder = folder
-        self._find_tables = find_tables
-        self._clean = clean
-        self._outage_markers = outage_markers
+        self._slot, self._folder, self._find_tables = slot, folder, find_tables
+        self._clean, self._outage_markers = clean, outage_markers
         self._stopping = threading.Event()
         self._worker = threading.Thread(target=self._work, name=f"headrace-{slot.name}", daemon=True)
         self._connection: PgConnection | None = None
@@ -62,7 +72,7 @@ class ReplicationFeed:
         try:
             connection = self._open()
             self._metadata, self._log = self._open_log(connection)
-            publish_snapshot(self._log)
+            self._publish_snapshot()
             self._check_slot(connection)
             if not all(table.oid for table in self._metadata.tables):
                 self._metadata = self._slot.with_oids(connection, self._metadata)
@@ -101,12 +111,13 @@ class ReplicationFeed:
     def _open_log(self, connection: PgConnection) -> tuple[LandingMetadata, ChangeLog]:
         """The log with its snapshot, which is taken at the first start."""
         metadata = read_metadata(self._folder)
-        if metadata is not None and is_taken(log := ChangeLog(self._folder / metadata.log)):
-            return metadata, log
         if metadata is not None:
+            log = ChangeLog(self._folder / metadata.log)
+            if (log.folder / SNAPSHOT).exists():
+                return metadata, log
             # A crash interrupted the snapshot, and nothing of it is visible yet.
             self._slot.drop(connection)
-            shutil.rmtree(self._folder / metadata.log, ignore_errors=True)
+            shutil.rmtree(log.folder, ignore_errors=True)
         elif self._slot.confirmed(connection) is not None:
             raise HeadraceError(
                 "SLOT_TAKEN",
@@ -122,13 +133,42 @@ class ReplicationFeed:
         log.create()
         metadata.write(self._folder)
         try:
-            take_snapshot(self._slot, self._session, tables, log)
+            self._take_snapshot(tables, log)
         except BaseException:
             # Nobody would read the slot, and the server would keep all its WAL for it.
             with suppress(psycopg.Error):
                 self._slot.drop(connection)
             raise
         return metadata, log
+
+    def _take_snapshot(self, tables: Sequence[SourceTable], log: ChangeLog) -> None:
+        """Create the slot and copy the tables exactly as they are at that moment.
+
+        The slot's first change belongs to the first transaction that the exported snapshot does not see: no gap and no
+        overlap. Nothing of the snapshot is visible before all of it is there.
+        """
+        with self._slot.server.connect_for_changes(self._session) as reader:
+            # Read before the slot is created: every change in the slot was committed later.
+            began = int(reader.execute("select extract(epoch from clock_timestamp()) * 1000000").fetchall()[0][0])
+            holder, start, name = self._slot.create(self._session)
+            entries: list[LogEntry] = []
+            with holder:
+                reader.execute("begin transaction isolation level repeatable read, read only")
+                reader.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(name)))
+                for table in tables:
+                    for pieces in _table_entries(reader, table, start, began):
+                        writer = LogWriter(log, len(entries))
+                        for rows in pieces:
+                            writer.write(table.name, table.columns, text_frame(rows, len(table.columns), TEXT))
+                        entries.append(LogEntry(writer.finish(), last=start - 1, end=start, logged_at=began))
+        entries = entries or [LogEntry(last=start - 1, end=start, logged_at=began)]
+        write_durably(log.folder / SNAPSHOT, json.dumps([asdict(entry) for entry in entries]))
+
+    def _publish_snapshot(self) -> None:
+        """Publish the entries of the snapshot, from where a crash may have interrupted it."""
+        entries = json.loads((self._log.folder / SNAPSHOT).read_text(encoding="utf-8"))
+        for number in range(self._log.next(), len(entries)):
+            self._log.publish(number, LogEntry.from_json(entries[number]))
 
     def _check_slot(self, connection: PgConnection) -> None:
         confirmed = self._slot.confirmed(connection)
@@ -151,12 +191,10 @@ class ReplicationFeed:
         try:
             recorder.record(self._slot.messages(connection, upto))
             entry = recorder.entry()
-            if entry is not None:
-                writer.publish(entry)
-        except EntryExists:
-            # Written by a driver that was replaced and does not know it yet; next time its entry is skipped.
-            writer.discard()
-            return 0
+            if entry is not None and not writer.publish(entry):
+                # Written by a driver that was replaced and does not know it yet; next time its entry is skipped.
+                writer.discard()
+                return 0
         except BaseException:
             # An entry that is visible is read already, even if making it durable has failed.
             if self._log.next() <= writer.number:
@@ -217,3 +255,29 @@ class ReplicationFeed:
                 for marker in self._outage_markers():
                     marker.begin(str(error))
         self._stopping.wait(RETRY_SECONDS)
+
+
+def _table_entries(reader: PgConnection, table: SourceTable, start: int, began: int) -> Iterator[Iterator[list[Row]]]:
+    """The rows of a table: for each entry some pieces that fit into memory."""
+    columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns)
+    query = sql.SQL("copy (select {} from {}) to stdout").format(columns, sql.Identifier(*split_name(table.name)))
+    with reader.cursor().copy(query) as copy:
+        # One byte before the slot begins, so before every change.
+        rows = (
+            (INSERT, position(start - 1, index), began, None, None, *values) for index, values in enumerate(copy.rows())
+        )
+        pieces = _pieces(rows)
+        for first in pieces:
+            yield chain([first], islice(pieces, ROWS_PER_ENTRY // PIECE_ROWS - 1))
+
+
+def _pieces(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    piece, size = list[Row](), 0
+    for row in rows:
+        piece.append(row)
+        size += sum(len(value) for value in row if isinstance(value, str))
+        if len(piece) >= PIECE_ROWS or size >= PIECE_BYTES:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece

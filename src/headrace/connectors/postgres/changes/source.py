@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-import polars as pl
 import psycopg
 from pyspark.sql.types import StructType
 
@@ -123,7 +122,13 @@ def read_postgres_changes(
         sources = {table: name if table == tables else f"{name}_{own}" for table, own in sources.items()}
     reading = SlotSources(active_graph(), replication_slot, sources, on_truncate)
     found = reading.find_tables([table for table in names if table not in declared])
-    feed = reading.feed(Retention(age, reading.readers, retention_bytes))
+    feed = ReplicationFeed(
+        replication_slot,
+        reading.folder,
+        lambda connection: [find_table(connection, table) for table in names],
+        Retention(age, reading.readers, retention_bytes).clean,
+        reading.outage_markers,
+    )
     frames: dict[str, DataFrame] = {}
     for table in names:
         ddl = declared.get(table) or found[full_name(table)].ddl
@@ -147,28 +152,16 @@ class SlotSources:
         return self.graph.checkpoint / LANDING / self.slot.name
 
     def readers(self) -> list[tuple[Path, str]]:
-        """The folder of each flow that reads a table, with the table's source."""
         flows, sources = self.graph.flows.values(), self.sources.values()
         return [(self.graph.checkpoint / flow.name, each) for flow in flows for each in sources if each in flow.sources]
 
     def outage_markers(self) -> list[OutageMarker]:
-        """The markers to write while the server is unreachable."""
         place = self.slot.server.place
         return [OutageMarker(str(flow), f"source.{source}", place) for flow, source in self.readers()]
 
-    def feed(self, retention: Retention) -> ReplicationFeed:
-        """The feed that logs the changes of all tables."""
-        return ReplicationFeed(
-            self.slot,
-            self.folder,
-            lambda connection: [find_table(connection, table) for table in self.sources],
-            retention.clean,
-            self.outage_markers,
-        )
-
     def frame(self, spark: SparkSession, table: str, ddl: str, *, feed: ReplicationFeed | None) -> DataFrame:
         """Add a table's source to the pipeline and return its rows."""
-        struct, name = parse_ddl(ddl), self.sources[table]
+        struct, name, full = parse_ddl(ddl), self.sources[table], full_name(table)
         columns = polars_schema(struct)
         taken = sorted(columns.keys() & DATABASE_CHANGELOG.keys())
         if taken:
@@ -179,28 +172,21 @@ class SlotSources:
             )
         caps = self.graph.checkpoint / CAPS / name
         spark.dataSource.register(ChangeLogSource)
-        options = {"source": name, "table": full_name(table), "folder": str(self.folder), "caps": str(caps)}
+        options = {"source": name, "table": full, "folder": str(self.folder), "caps": str(caps)}
         raw = spark.readStream.format(FORMAT).options(**options).load()
-        gate = Gate(name, ChangeLogReader(self.folder, full_name(table), columns, self.on_truncate), None)
+        gate = Gate(name, ChangeLogReader(self.folder, full, columns, self.on_truncate), None)
         rows = StructType([*struct.fields, *spark_schema(DATABASE_CHANGELOG).fields])
-        return add_source(
-            gate,
-            raw,
-            rows,
-            {"kind": "postgres_changes", "table": full_name(table), "slot": self.slot.name, "schema": ddl},
-            caps=caps,
-            prepare=lambda: self._check(table, columns),
-            feed=feed,
-            changes=True,
-        )
+        fingerprint = {"kind": "postgres_changes", "table": full, "slot": self.slot.name, "schema": ddl}
 
-    def _check(self, table: str, columns: Mapping[str, pl.DataType]) -> None:
-        metadata = read_metadata(self.folder)
-        with self._connection() as connection:
-            self.slot.check_server(connection)
-            # A table that was altered since is checked as it was: its log is read from there on.
-            known = find_table(connection, table) if metadata is None else metadata.by_name[full_name(table)]
-        known.check_declared(columns)
+        def check() -> None:
+            metadata = read_metadata(self.folder)
+            with self._connection() as connection:
+                self.slot.check_server(connection)
+                # A table that was altered since is checked as it was: its log is read from there on.
+                known = find_table(connection, table) if metadata is None else metadata.by_name[full]
+            known.check_declared(columns)
+
+        return add_source(gate, raw, rows, fingerprint, caps=caps, prepare=check, feed=feed, changes=True)
 
     @contextmanager
     def _connection(self) -> Iterator[PgConnection]:

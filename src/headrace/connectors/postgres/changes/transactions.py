@@ -39,9 +39,8 @@ class TransactionRecorder:
 
     def __init__(self, tables: Mapping[str, SourceTable], before: LogEntry, writer: LogWriter) -> None:
         """``tables`` are as they were when the log began; ``before`` is the newest entry of the log."""
-        self.last = before.last
-        self.end = 0
-        self.rows = 0
+        self.last, self.end = before.last, 0
+        self.rows = self._bytes = 0
         self.truncated: dict[str, str] = {}
         self.altered: dict[str, tuple[str, ...]] = {}
         self._tables = tables
@@ -49,7 +48,6 @@ class TransactionRecorder:
         self._seen = dict(before.seen)
         self._writer = writer
         self._buffers: dict[int, _TableBuffer] = {}
-        self._bytes = 0
 
     def record(self, messages: Iterable[bytes]) -> None:
         """Take whole transactions; those that are logged already have come again and are skipped."""
@@ -115,26 +113,20 @@ class _TableBuffer:
     """Rows of one table, with the columns that it has now."""
 
     def __init__(self, table: SourceTable, relation: Relation) -> None:
-        self.table = table
+        self.table, self.rows = table, list[Row]()
         known = {column.name: column.shown for column in table.columns}
-        self.columns = tuple(
-            SourceColumn(name, kind, modifier, known.get(name, "")) for name, kind, modifier in relation.columns
-        )
-        self.rows: list[Row] = []
-        self._names = [name for name, *_ in relation.columns]
+        self.columns = tuple(SourceColumn(*column, shown=known.get(column[0], "")) for column in relation.columns)
+        self._names = [column.name for column in self.columns]
         self._key = [self._names.index(name) for name in table.key if name in self._names]
 
     def add(self, change: Insert | Update | Delete, begin: Begin, index: int) -> None:
         head = (position(begin.lsn, index), begin.committed_at, begin.transaction)
-        match change:
-            case Insert():
-                self.rows.append((INSERT, *head, None, *change.new))
-            case Delete():
-                self.rows.append((DELETE, *head, None, *change.old))
-            case Update():
-                self._add_update(change, head)
-
-    def _add_update(self, change: Update, head: Row) -> None:
+        if isinstance(change, Insert):
+            self.rows.append((INSERT, *head, None, *change.new))
+            return
+        if isinstance(change, Delete):
+            self.rows.append((DELETE, *head, None, *change.old))
+            return
         new, old = change.new, change.old
         # Of the old row the server sends all, or the key alone, or nothing.
         sent = () if old is None else range(len(new)) if change.whole else self._key

@@ -11,8 +11,7 @@ from typing import Any
 from headrace.connectors.postgres.changes.catalogue import SourceTable
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry
 from headrace.connectors.postgres.changes.landing import LandingMetadata
-from headrace.connectors.postgres.changes.replication import ReplicationFeed
-from headrace.connectors.postgres.changes.snapshot import FILE
+from headrace.connectors.postgres.changes.replication import SNAPSHOT, ReplicationFeed
 from tests.unit.connectors.postgres.changes.messages import transaction
 
 
@@ -68,7 +67,7 @@ def born(folder: Path, table: SourceTable) -> ChangeLog:
     LandingMetadata("s", "s", "log", (table,)).write(folder)
     log = ChangeLog(folder / "log")
     log.create()
-    (log.folder / FILE).write_text(json.dumps([asdict(LogEntry(last=9, end=10, logged_at=0))]))
+    (log.folder / SNAPSHOT).write_text(json.dumps([asdict(LogEntry(last=9, end=10, logged_at=0))]))
     return log
 
 
