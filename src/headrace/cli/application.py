@@ -9,12 +9,10 @@ import typer
 from typer.core import TyperGroup
 
 from headrace import __version__
-from headrace.cli.dead_letters import dead_letters
+from headrace.cli.checkpoints import dead_letters, status
 from headrace.cli.demo import demo, detect
-from headrace.cli.plan import check, draw, explain
-from headrace.cli.run import run
+from headrace.cli.pipelines import check, draw, explain, run
 from headrace.cli.services import services
-from headrace.cli.status import status
 from headrace.errors import HeadraceError
 
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headrace.cli.status import AsJson
+from headrace.cli.checkpoints import AsJson
 
 if TYPE_CHECKING:
     from headrace.services.service import Service

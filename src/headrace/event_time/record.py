@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -16,7 +16,6 @@ from headrace.storage import write_durably
 
 FORMAT = 1
 KEPT_BATCHES = 100
-Kind = Literal["record", "outcome"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +59,10 @@ class BatchRecord:
     """The version of its small table that each step reads."""
 
     def to_json(self) -> str:
-        """The record as one line of JSON."""
         return to_text(self, format=FORMAT)
 
     @classmethod
     def from_json(cls, text: str) -> BatchRecord:
-        """The record from its JSON."""
         return from_text(cls, text, format=FORMAT)
 
 
@@ -86,62 +83,68 @@ class BatchOutcome:
 
 
 class BatchLog(ABC):
-    """Records and outcomes by batch."""
+    """Records and outcomes by batch, each a text under a name."""
 
     def record(self, batch: int) -> BatchRecord | None:
-        """The record of a batch, if it was logged."""
-        text = self._read(batch, "record")
+        text = self._read(_name(batch, "record"))
         return None if text is None else BatchRecord.from_json(text)
 
     def write_record(self, record: BatchRecord) -> None:
         """Log a batch's record, before its first task; the oldest batch leaves the log."""
-        self._write(record.batch, "record", record.to_json())
-        self._forget(record.batch - KEPT_BATCHES)
+        self._write(_name(record.batch, "record"), record.to_json())
+        self._forget(_name(record.batch - KEPT_BATCHES, "record"))
+        self._forget(_name(record.batch - KEPT_BATCHES, "outcome"))
 
     def outcome(self, batch: int) -> BatchOutcome | None:
-        """The outcome of a batch, if it was logged."""
-        text = self._read(batch, "outcome")
-        return None if text is None else from_text(BatchOutcome, text, format=FORMAT)
+        return self._outcome(_name(batch, "outcome"))
 
     def write_outcome(self, batch: int, outcome: BatchOutcome) -> None:
         """Log a batch's outcome, after its last sink and before Spark commits it."""
-        self._write(batch, "outcome", to_text(outcome, format=FORMAT))
+        self._write(_name(batch, "outcome"), to_text(outcome, format=FORMAT))
 
     def last_outcome(self) -> BatchOutcome | None:
         """The outcome of the newest batch that has one."""
-        newest = self._last_outcome()
-        return None if newest is None else self.outcome(newest)
+        newest = max((name for name in self._names() if name.endswith(".outcome.json")), default=None)
+        return None if newest is None else self._outcome(newest)
+
+    def _outcome(self, name: str) -> BatchOutcome | None:
+        text = self._read(name)
+        return None if text is None else from_text(BatchOutcome, text, format=FORMAT)
 
     @abstractmethod
-    def _read(self, batch: int, kind: Kind) -> str | None: ...
+    def _read(self, name: str) -> str | None: ...
 
     @abstractmethod
-    def _write(self, batch: int, kind: Kind, text: str) -> None: ...
+    def _write(self, name: str, text: str) -> None: ...
 
     @abstractmethod
-    def _forget(self, batch: int) -> None: ...
+    def _forget(self, name: str) -> None: ...
 
     @abstractmethod
-    def _last_outcome(self) -> int | None: ...
+    def _names(self) -> Iterable[str]: ...
+
+
+def _name(batch: int, kind: Literal["record", "outcome"]) -> str:
+    return f"{batch:010d}.{kind}.json"
 
 
 class MemoryBatchLog(BatchLog):
     """A log in memory, for the inline engine."""
 
     def __init__(self) -> None:
-        self._texts: dict[tuple[Kind, int], str] = {}
+        self._texts: dict[str, str] = {}
 
-    def _read(self, batch: int, kind: Kind) -> str | None:
-        return self._texts.get((kind, batch))
+    def _read(self, name: str) -> str | None:
+        return self._texts.get(name)
 
-    def _write(self, batch: int, kind: Kind, text: str) -> None:
-        self._texts[kind, batch] = text
+    def _write(self, name: str, text: str) -> None:
+        self._texts[name] = text
 
-    def _forget(self, batch: int) -> None:
-        """A log in memory is short-lived and keeps everything."""
+    def _forget(self, name: str) -> None:
+        self._texts.pop(name, None)
 
-    def _last_outcome(self) -> int | None:
-        return max((batch for kind, batch in self._texts if kind == "outcome"), default=None)
+    def _names(self) -> Iterable[str]:
+        return self._texts
 
 
 class FileBatchLog(BatchLog):
@@ -151,20 +154,15 @@ class FileBatchLog(BatchLog):
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
-    def _file(self, batch: int, kind: Kind) -> Path:
-        return self._folder / f"{batch:010d}.{kind}.json"
-
-    def _read(self, batch: int, kind: Kind) -> str | None:
-        file = self._file(batch, kind)
+    def _read(self, name: str) -> str | None:
+        file = self._folder / name
         return file.read_text() if file.exists() else None
 
-    def _write(self, batch: int, kind: Kind, text: str) -> None:
-        write_durably(self._file(batch, kind), text)
+    def _write(self, name: str, text: str) -> None:
+        write_durably(self._folder / name, text)
 
-    def _forget(self, batch: int) -> None:
-        self._file(batch, "record").unlink(missing_ok=True)
-        self._file(batch, "outcome").unlink(missing_ok=True)
+    def _forget(self, name: str) -> None:
+        (self._folder / name).unlink(missing_ok=True)
 
-    def _last_outcome(self) -> int | None:
-        newest = max(self._folder.glob("*.outcome.json"), default=None)
-        return None if newest is None else int(newest.name.split(".")[0])
+    def _names(self) -> Iterable[str]:
+        return [file.name for file in self._folder.iterdir()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from headrace.durations import Duration, microseconds, not_too_long, positive_microseconds, spoken
@@ -32,16 +32,15 @@ def instant(moment: datetime | str, *, argument: str) -> int:
             "MOMENT_UNREADABLE", f"{argument}={moment!r} is not a moment. Write it as in '2026-01-01T10:00:00Z'."
         ) from None
     aware = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
-    whole = aware - EPOCH
-    return whole.days * 86_400_000_000 + whole.seconds * 1_000_000 + whole.microseconds
+    return (aware - EPOCH) // timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class ValidTimes:
     """The event times to accept; rows outside become dead letters and never move the watermark."""
 
-    not_before: int | None
-    max_future: int | None
+    not_before: int | None = None
+    max_future: int | None = None
 
 
 def _length(duration: Duration, *, argument: str) -> int:
@@ -67,11 +66,11 @@ class TimeStrategy:
 
     kind: Literal["event", "ingestion", "processing"]
     column: str
-    out_of_order: int
-    idle: int | None
-    accept: ValidTimes
-    partition: str | None
-    when_all_idle: Literal["hold", "advance"]
+    out_of_order: int = 0
+    idle: int | None = None
+    accept: ValidTimes = ValidTimes()
+    partition: str | None = None
+    when_all_idle: Literal["hold", "advance"] = "hold"
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The same source with its time declared; the frame must come straight from a source."""
@@ -130,7 +129,7 @@ def ingestion_time(column: str = "ingested_at") -> TimeStrategy:
     >>> ingestion_time()
     hr.ingestion_time('ingested_at')
     """
-    return TimeStrategy("ingestion", column, 0, None, ValidTimes(None, None), None, "hold")
+    return TimeStrategy("ingestion", column)
 
 
 @stable
@@ -140,4 +139,4 @@ def processing_time(column: str = "processed_at") -> TimeStrategy:
     >>> processing_time()
     hr.processing_time('processed_at')
     """
-    return TimeStrategy("processing", column, 0, None, ValidTimes(None, None), None, "hold")
+    return TimeStrategy("processing", column)

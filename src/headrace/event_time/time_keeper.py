@@ -59,7 +59,6 @@ class TimeKeeper:
         self._planned_at = self._ended_at = clock()
 
     def restore(self, outcome: BatchOutcome) -> None:
-        """Restore the time of an earlier run."""
         for name, saved in outcome.trackers.items():
             self.trackers[name].restore(saved)
         self.groups = {step: dict(groups) for step, groups in outcome.groups.items()}
@@ -94,11 +93,9 @@ class TimeKeeper:
     def wants_batch(self) -> bool:
         """Whether something is due now that no row would wake."""
         now = self._clock()
-        waited = {name: self._waited(name, now) for name in self.trackers}
-        watermarks = {
-            name: tracker.watermark(clock=now, waited=waited[name]) for name, tracker in self.trackers.items()
-        }
-        idle = {name for name, tracker in self.trackers.items() if tracker.is_idle(waited=waited[name])}
+        waiting = [(name, tracker, self._waited(name, now)) for name, tracker in self.trackers.items()]
+        watermarks = {name: tracker.watermark(clock=now, waited=waited) for name, tracker, waited in waiting}
+        idle = {name for name, tracker, waited in waiting if tracker.is_idle(waited=waited)}
         return any(self._due(self._time_bounds(watermarks, idle, now)).values())
 
     def observe(self, record: BatchRecord, reports: BatchReports) -> None:

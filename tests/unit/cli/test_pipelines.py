@@ -1,4 +1,4 @@
-"""Finding the pipeline a verb is given."""
+"""The verbs that take a pipeline, and how it is found."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli import app
-from headrace.cli.targets import find_pipeline, read_parameters
+from headrace.cli.pipelines import find_pipeline, read_parameters
 from headrace.errors import HeadraceError
 
 RUNNER = CliRunner()

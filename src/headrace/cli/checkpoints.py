@@ -1,25 +1,60 @@
-"""``headrace dead-letters``: the rows that could not be read, counted or shown."""
+"""The verbs that look at a checkpoint: ``headrace status`` and ``headrace dead-letters``."""
 
 from __future__ import annotations
 
 import json
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import polars as pl
 import typer
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.status import AsJson, Checkpoint, chosen_flows
+from headrace.errors import HeadraceError
+from headrace.observe import history
 from headrace.observe.committed import committed_rows
+from headrace.observe.status import status_view, statuses
 
+LOOK_SECONDS = 1.0
 RAW_CHARACTERS = 300
 NOTHING = "No dead letters."
+Checkpoint = Annotated[Path, typer.Argument(help="The folder given as checkpoint=... when the pipeline was started.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 FlowName = Annotated[str | None, typer.Option("--flow", help="Only the dead letters of this flow.")]
 
 dead_letters = typer.Typer(help="Rows that could not be read, and why.", no_args_is_help=True)
+
+
+def status(
+    checkpoint: Checkpoint,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep the table up to date until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far each flow of a pipeline is: rows, watermark, lag and state.
+
+    Example: headrace status checkpoints/spend --watch
+    """
+    flows_of(checkpoint)
+    if as_json:
+        print(json.dumps([flow.to_json() for flow in statuses(checkpoint)], indent=2))
+        return
+    console = Console()
+
+    def look() -> Group:
+        return status_view(statuses(checkpoint), width=console.width)
+
+    if not watch:
+        console.print(look())
+        return
+    with suppress(KeyboardInterrupt), Live(look(), console=console, auto_refresh=False) as live:
+        while True:
+            time.sleep(LOOK_SECONDS)
+            live.update(look(), refresh=True)
 
 
 @dead_letters.command("list")
@@ -89,7 +124,7 @@ def _letters(checkpoint: Path, flow: str | None) -> pl.DataFrame:
     """All dead letters in the order in which their batches were read, with the flow of each."""
     schema = {"flow": pl.String, "source": pl.String, "reason": pl.String, "detail": pl.String, "raw": pl.Binary}
     frames = [pl.DataFrame(schema=schema)]
-    for name in chosen_flows(checkpoint, flow):
+    for name in flows_of(checkpoint, flow):
         rows = committed_rows(checkpoint / name / "dead_letters")
         if not rows.is_empty():
             frames.append(rows.sort("batch", "origin", "position").with_columns(flow=pl.lit(name)))
@@ -99,3 +134,20 @@ def _letters(checkpoint: Path, flow: str | None) -> pl.DataFrame:
 def _text(raw: bytes) -> str:
     text = raw.decode(errors="backslashreplace")
     return text if len(text) <= RAW_CHARACTERS else f"{text[:RAW_CHARACTERS]}... ({len(text)} characters)"
+
+
+def flows_of(checkpoint: Path, flow: str | None = None) -> list[str]:
+    """The flows of a checkpoint that have run, or the one that was asked for; a folder without any is a mistake."""
+    flows = history.flows(checkpoint)
+    given = f"checkpoint {str(checkpoint)!r}"
+    if not checkpoint.is_dir():
+        advice = "Give the folder that the pipeline was started with."
+        raise HeadraceError("CHECKPOINT_EMPTY", f"{given} does not exist. {advice}")
+    if not flows:
+        advice = "Give the pipeline's checkpoint folder, not one inside it, and wait for its first batch."
+        raise HeadraceError("CHECKPOINT_EMPTY", f"{given} holds no flow that has run a batch. {advice}")
+    if flow is None:
+        return flows
+    if flow not in flows:
+        raise HeadraceError("FLOW_UNKNOWN", f"{given} has no flow {flow!r}. Existing flows: {', '.join(flows)}.")
+    return [flow]

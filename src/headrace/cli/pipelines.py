@@ -1,0 +1,243 @@
+"""The verbs that take a pipeline: ``headrace run``, and ``check``, ``explain`` and ``draw``, which read no data."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from headrace.cli.checkpoints import AsJson
+from headrace.demo.quiet import standard_error_in
+from headrace.errors import HeadraceError
+from headrace.observe.status import FlowStatus, shown_moment, status_table, statuses
+from headrace.runtime.modes import Mode, available_now, micro_batch
+from headrace.runtime.pipeline import Pipeline
+from headrace.runtime.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROGRESS_SECONDS = 2.0
+STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+Target = Annotated[str, typer.Argument(help="module:pipeline or file.py:pipeline.")]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Option("--parameter", "-p", metavar="KEY=VALUE", help="An argument of the pipeline's function."),
+]
+RanIn = Annotated[
+    Path | None, typer.Option("--checkpoint", help="A checkpoint of the pipeline: also say what its runs have shown.")
+]
+
+
+def run(
+    target: Target,
+    checkpoint: Annotated[Path, typer.Option(help="Where the pipeline keeps its state; created if missing.")],
+    parameter: Parameters = None,
+    once: Annotated[bool, typer.Option("--available-now", help="Read what is there, then stop.")] = False,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="With --available-now: the end of the data is the end of time.")
+    ] = False,
+    interval: Annotated[str, typer.Option(help="How often to look for new rows.")] = "1 second",
+    max_rows: Annotated[int | None, typer.Option(help="The most rows of a source that a batch takes.")] = None,
+    keep_up: Annotated[
+        bool, typer.Option("--keep-up", help="Let batches take as many rows as they can within the interval.")
+    ] = False,
+) -> None:
+    """Run a pipeline until Ctrl-C or SIGTERM, or over what is there now.
+
+    Example: headrace run jobs/spend.py:spend --checkpoint checkpoints/spend -p folder=in --available-now
+    """
+    pipeline, parameters = find_pipeline(target), read_parameters(parameter)
+    mode = _mode(once=once, drain=drain, interval=interval, max_rows=max_rows, keep_up=keep_up)
+    ended = threading.Event()
+    progress = threading.Thread(target=_print_progress, args=(checkpoint, ended), daemon=True)
+    progress.start()
+    try:
+        pipeline.run(checkpoint=checkpoint, mode=mode, **parameters)
+    finally:
+        ended.set()
+        progress.join()
+    console = Console()
+    console.print(status_table(statuses(checkpoint), width=console.width))
+
+
+def _mode(*, once: bool, drain: bool, interval: str, max_rows: int | None, keep_up: bool) -> Mode:
+    if drain and not once:
+        raise HeadraceError(
+            "DRAIN_WITHOUT_END", "--drain closes every window at the end of the data. Add --available-now."
+        )
+    if keep_up and once:
+        raise HeadraceError(
+            "KEEP_UP_WITHOUT_INTERVAL",
+            "--keep-up fits batches to the interval, and --available-now has none. Use --max-rows.",
+        )
+    if once:
+        return available_now(drain=drain, max_rows=max_rows)
+    return micro_batch(interval, max_rows=max_rows, keep_up=keep_up)
+
+
+def _print_progress(checkpoint: Path, ended: threading.Event) -> None:
+    """Print a line on standard error for each flow that has made progress."""
+    printed = {flow.flow: flow for flow in statuses(checkpoint)}
+    while not ended.wait(PROGRESS_SECONDS):
+        for flow in statuses(checkpoint):
+            if printed.get(flow.flow) != flow:
+                printed[flow.flow] = flow
+                print(_line(flow), file=sys.stderr, flush=True)
+
+
+def _line(flow: FlowStatus) -> str:
+    return (
+        f"{flow.flow}: batch {flow.batch}, {flow.read:,} rows read, {flow.dead:,} dead, {flow.late:,} late, "
+        f"{flow.out:,} out, watermark {shown_moment(flow.watermark)}"
+        + "".join(f", waiting: {sink}" for sink in flow.waiting)
+    )
+
+
+@contextmanager
+def plan_session(target: str, parameter: list[str] | None) -> Iterator[tuple[Pipeline, SparkSession, dict[str, Any]]]:
+    """The pipeline, a session that defines plans and runs nothing, and the arguments of the pipeline's function.
+
+    What Spark said is shown after an unexpected failure.
+    """
+    pipeline, parameters = find_pipeline(target), read_parameters(parameter)
+    if sys.stderr.isatty():
+        print("Starting Spark ...", file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        log = Path(folder) / "spark.log"
+        try:
+            with standard_error_in(log):
+                session = spark_session(pipeline.name, master="local[1]", quick_start=True)
+                yield pipeline, session, parameters
+                session.stop()
+        except HeadraceError:
+            raise
+        except BaseException:
+            sys.stderr.write(log.read_text(encoding="utf-8", errors="replace"))
+            raise
+
+
+def check(target: Target, parameter: Parameters = None, checkpoint: RanIn = None, as_json: AsJson = False) -> None:
+    """Say what is wrong or worth knowing about a pipeline; no data is read, exit code 1 when something is wrong.
+
+    Example: headrace check jobs/spend.py:spend -p folder=in
+    """
+    with plan_session(target, parameter) as (pipeline, spark, parameters):
+        findings = pipeline.check(checkpoint=checkpoint, spark=spark, **parameters)
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        console = Console()
+        for finding in findings:
+            marked = Text(f"{finding.severity}: ", style=STYLES[finding.severity])
+            console.print(marked.append(finding.message, style="default"), soft_wrap=True)
+        if not findings:
+            console.print("[green]Nothing to say.[/]")
+    if any(finding.severity == "error" for finding in findings):
+        raise typer.Exit(1)
+
+
+def explain(target: Target, parameter: Parameters = None) -> None:
+    """Say where time comes from, what state is kept and how long, and what each sink promises; no data is read.
+
+    Example: headrace explain jobs/spend.py:spend -p folder=in
+    """
+    with plan_session(target, parameter) as (pipeline, spark, parameters):
+        text = pipeline.explain(spark=spark, **parameters)
+    print(text)
+
+
+def draw(target: Target, parameter: Parameters = None) -> None:
+    """Print a pipeline's graph as Mermaid text; no data is read.
+
+    Example: headrace draw jobs/spend.py:spend -p folder=in > spend.mmd
+    """
+    with plan_session(target, parameter) as (pipeline, spark, parameters):
+        text = pipeline.draw(spark=spark, **parameters)
+    print(text)
+
+
+def find_pipeline(target: str) -> Pipeline:
+    """The pipeline that a target names; the name may be left out when there is only one."""
+    place, _, name = target.rpartition(":") if ":" in target else (target, "", "")
+    module = _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
+    pipelines = {each: value for each, value in vars(module).items() if isinstance(value, Pipeline)}
+    if name in pipelines:
+        return pipelines[name]
+    if not name and len(pipelines) == 1:
+        return next(iter(pipelines.values()))
+    found = ", ".join(pipelines) or "none; decorate a function with @hr.pipeline"
+    what = f"no pipeline named {name!r}" if name else f"{len(pipelines)} pipelines"
+    raise HeadraceError("PIPELINE_UNKNOWN", f"{place!r} has {what}. Existing pipelines: {found}.")
+
+
+def read_parameters(given: Sequence[str] | None) -> dict[str, Any]:
+    """Arguments for the pipeline's function: JSON where a value is JSON, else text.
+
+    >>> read_parameters(["folder=in", "rate=100", 'account="7"'])
+    {'folder': 'in', 'rate': 100, 'account': '7'}
+    """
+    parameters: dict[str, Any] = {}
+    for each in given or ():
+        name, separator, value = each.partition("=")
+        if not separator or not name.isidentifier():
+            raise HeadraceError(
+                "PARAMETER_UNREADABLE", f"-p {each!r} is not a name and a value. Write it as in -p folder=in."
+            )
+        try:
+            parameters[name] = json.loads(value)
+        except ValueError:
+            parameters[name] = value
+    return parameters
+
+
+def _from_file(file: Path) -> ModuleType:
+    if not file.is_file():
+        raise HeadraceError("TARGET_MISSING", f"file {str(file)!r} does not exist. Give a path as in jobs/spend.py.")
+    loaded = sys.modules.get(file.stem)
+    if loaded is not None:
+        raise HeadraceError(
+            "TARGET_NAME_TAKEN",
+            f"file {str(file)!r} has the name of the module {loaded.__name__!r}, which is in use. Rename the file.",
+        )
+    _make_importable(file.absolute().parent)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise HeadraceError("TARGET_MISSING", f"file {str(file)!r} cannot be loaded as Python. Give a .py file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _from_module(name: str) -> ModuleType:
+    _make_importable(Path.cwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise HeadraceError(
+            "TARGET_MISSING", f"there is no module {name!r}. Give module:pipeline, or a file as in jobs/spend.py:spend."
+        ) from error
+
+
+def _make_importable(folder: Path) -> None:
+    """As ``python file.py`` does it; Spark's workers, which start later, find the same modules."""
+    sys.path.insert(0, str(folder))
+    inherited = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(folder) if not inherited else f"{folder}{os.pathsep}{inherited}"
