@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import product
+from functools import reduce
+from itertools import chain, product
+from operator import or_
 from typing import Literal
 
 FINAL = -1
@@ -182,27 +184,21 @@ class TransitionTable:
     """What a row does to a partial match, by state and the conditions that the row meets; filled on demand."""
 
     automaton: Automaton
-    relevant: list[int] = field(init=False)
+    relevant: list[int] = field(default_factory=list)
     """The conditions that a state, or one it proceeds to, asks about."""
-    outcomes: list[dict[int, Outcome]] = field(init=False)
-    _completes: list[bool] = field(init=False)
+    outcomes: list[dict[int, Outcome]] = field(default_factory=list)
+    _completes: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        states = self.automaton.states
-        self.outcomes = [{} for _ in states]
-        self.relevant = [0] * len(states)
-        self._completes = [False] * len(states)
+        states, proceeds = self.automaton.states, self.automaton.proceeds
         for number in range(len(states)):
-            for reached in self.automaton.proceeds(number, over_next=True):
-                self.relevant[number] |= states[reached].stops
-                for each in states[reached].transitions:
-                    for wanted, unwanted in each.guard:
-                        self.relevant[number] |= wanted | unwanted
-            self._completes[number] = any(
-                FINAL in states[reached].onward
-                for reached in self.automaton.proceeds(number)
-                if states[reached].kind != "not_next"
-            )
+            self.outcomes.append({})
+            ahead = [states[each] for each in proceeds(number, over_next=True)]
+            guards = (each.guard for state in ahead for each in state.transitions)
+            masks = chain((state.stops for state in ahead), *chain.from_iterable(guards))
+            self.relevant.append(reduce(or_, masks))
+            reached = (states[each] for each in proceeds(number))
+            self._completes.append(any(FINAL in each.onward for each in reached if each.kind != "not_next"))
 
     def compute(self, state: int, hits: int) -> Outcome:
         """The outcome in a state for a row that meets the conditions ``hits``; the table keeps it."""

@@ -59,11 +59,13 @@ class Chain:
         if isinstance(step, Group):
             if negated or where is not None:
                 raise self._wrong("GROUP_CONDITION", f".{contiguity}(...) of a group: conditions belong to its steps.")
-            return replace(self, elements=(*self.elements, Element(contiguity, group=step.checked())))
-        if not isinstance(step, str):
+            element = Element(contiguity, group=step.checked())
+        elif isinstance(step, str):
+            check_name("step of a pattern", step)
+            element = Element(contiguity, step, where)
+        else:
             raise self._wrong("NAME_INVALID", f"{call}: a step needs a name, as in .{contiguity}('b').")
-        check_name("step of a pattern", step)
-        return replace(self, elements=(*self.elements, Element(contiguity, step, where)))
+        return replace(self, elements=(*self.elements, element))
 
     def times(self, least: int, most: int | None = None) -> Self:
         """The latest element comes so many times; ``times(2, 4)`` two to four times."""
@@ -113,14 +115,11 @@ class Chain:
 
     def consecutive(self) -> Self:
         """The rows of the latest element follow each other directly."""
-        return self._inner("consecutive", self._repeated("consecutive"))
+        return self._inner("consecutive", "consecutive")
 
     def allow_combinations(self) -> Self:
         """Rows that the latest element could take may be skipped, in further matches."""
-        latest = self._repeated("allow_combinations")
-        if latest.quantifier.greedy and latest.quantifier.inner == "relaxed":
-            raise self._wrong("GREEDY_COMBINATIONS", f"{_label(latest)} cannot be greedy and allow combinations.")
-        return self._inner("combinations", latest)
+        return self._inner("allow_combinations", "combinations")
 
     def until(self, where: str) -> Self:
         """The latest element takes no row from the first one on that meets the condition."""
@@ -176,7 +175,10 @@ class Chain:
             )
         return latest
 
-    def _inner(self, inner: Literal["consecutive", "combinations"], latest: Element) -> Self:
+    def _inner(self, method: str, inner: Literal["consecutive", "combinations"]) -> Self:
+        latest = self._repeated(method)
+        if inner == "combinations" and latest.quantifier.greedy and latest.quantifier.inner == "relaxed":
+            raise self._wrong("GREEDY_COMBINATIONS", f"{_label(latest)} cannot be greedy and allow combinations.")
         if latest.quantifier.inner != "relaxed":
             raise self._wrong(
                 "QUANTIFIER_TWICE", f"{_label(latest)}: use one of .consecutive() and .allow_combinations(), once."

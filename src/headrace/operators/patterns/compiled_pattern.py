@@ -15,7 +15,7 @@ from headrace.expressions.nodes import columns_of, step_values_of
 from headrace.expressions.operands import Operand
 from headrace.expressions.parser import parse_step_expression
 from headrace.expressions.rows import PolarsLowering
-from headrace.operators.patterns.automaton import START, Automaton, TransitionTable
+from headrace.operators.patterns.automaton import START, Automaton
 from headrace.operators.patterns.compiler import compile_automaton
 from headrace.operators.patterns.definition import PatternDefinition
 from headrace.operators.patterns.match_conditions import StepCondition
@@ -70,58 +70,6 @@ def bind_measures(measures: Mapping[str, str], columns: CarriedColumns, steps: S
 
 
 @dataclass(frozen=True)
-class RowPruning:
-    """Finds the rows that must be stepped through.
-
-    A row before the first that could begin a match cannot matter to a key without partial matches. Where a row that
-    meets no condition ends everything, the same holds behind each such row, and for a run of rows that is too short.
-    """
-
-    automaton: Automaton
-    within: int | None
-    shortest: int
-    """The least number of rows in a match."""
-
-    @cached_property
-    def _table(self) -> TransitionTable:
-        return TransitionTable(self.automaton)
-
-    @cached_property
-    def _fragile(self) -> bool:
-        """Whether a row that meets no condition ends every partial match, as when all follows directly."""
-        return all(self._table.compute(state, 0) == () for state in range(1, len(self.automaton.states)))
-
-    def needed(self, key: _Numbers, time: _Numbers, hits: _Numbers, living: _Mask) -> _Mask:
-        """Whether each row is needed, given rows by key in order, and which keys have partial matches."""
-        if len(hits) == 0:
-            return np.zeros(0, np.bool_)
-        place = np.arange(len(hits))
-        empty = hits == 0
-        first_of_key = np.r_[True, key[1:] != key[:-1]]
-        after_empty = np.r_[False, empty[:-1]] & ~first_of_key
-        first_of_run = first_of_key | after_empty if self._fragile else first_of_key
-        run_begin = np.maximum.accumulate(np.where(first_of_run, place, 0))
-        begins = hits & self._table.relevant[START] != 0
-        needed = np.maximum.accumulate(np.where(begins, place, -1)) >= run_begin
-        if self._fragile and not self.automaton.limits:
-            needed &= ~self._too_short(time, begins, empty, np.flatnonzero(first_of_run))
-        needed |= living[key] & (run_begin == np.maximum.accumulate(np.where(first_of_key, place, 0)))
-        # Of several rows in a row that meet no condition, the second changes nothing.
-        needed &= ~(empty & after_empty)
-        return needed
-
-    def _too_short(self, time: _Numbers, begins: _Mask, empty: _Mask, runs: _Numbers) -> _Mask:
-        """Rows of runs that end before a match could be complete, and before one could run out of time."""
-        rows = len(time)
-        last = np.r_[runs[1:], rows] - 1
-        first = np.minimum.reduceat(np.where(begins, np.arange(rows), rows), runs)
-        short = empty[last] & (last - first < self.shortest)
-        if self.within is not None:
-            short &= time[last] - time[np.minimum(first, rows - 1)] < self.within
-        return np.repeat(short, last - runs + 1)
-
-
-@dataclass(frozen=True)
 class CompiledPattern:
     """Everything that matching needs; ``columns`` collects what rows carry."""
 
@@ -169,6 +117,40 @@ class CompiledPattern:
         return met
 
     @cached_property
-    def pruning(self) -> RowPruning:
+    def _fragile(self) -> bool:
+        """Whether a row that meets no condition ends every partial match, as when all follows directly."""
+        return all(self.matcher.table.compute(state, 0) == () for state in range(1, len(self.automaton.states)))
+
+    def needed(self, key: _Numbers, time: _Numbers, hits: _Numbers, living: _Mask) -> _Mask:
+        """Which rows must be stepped through, given rows by key in order, and which keys have partial matches.
+
+        A row before the first that could begin a match cannot matter to a key without partial matches. Where a row
+        that meets no condition ends everything, the same holds behind each such row, and for a run that is too short.
+        """
+        if len(hits) == 0:
+            return np.zeros(0, np.bool_)
+        place = np.arange(len(hits))
+        empty = hits == 0
+        first_of_key = np.r_[True, key[1:] != key[:-1]]
+        after_empty = np.r_[False, empty[:-1]] & ~first_of_key
+        first_of_run = first_of_key | after_empty if self._fragile else first_of_key
+        run_begin = np.maximum.accumulate(np.where(first_of_run, place, 0))
+        begins = hits & self.matcher.table.relevant[START] != 0
+        needed = np.maximum.accumulate(np.where(begins, place, -1)) >= run_begin
+        if self._fragile and not self.automaton.limits:
+            needed &= ~self._too_short(time, begins, empty, np.flatnonzero(first_of_run))
+        needed |= living[key] & (run_begin == np.maximum.accumulate(np.where(first_of_key, place, 0)))
+        # Of several rows in a row that meet no condition, the second changes nothing.
+        needed &= ~(empty & after_empty)
+        return needed
+
+    def _too_short(self, time: _Numbers, begins: _Mask, empty: _Mask, runs: _Numbers) -> _Mask:
+        """Rows of runs that end before a match could be complete, and before one could run out of time."""
+        rows = len(time)
+        last = np.r_[runs[1:], rows] - 1
+        first = np.minimum.reduceat(np.where(begins, np.arange(rows), rows), runs)
         shortest = sum(element.shortest for element in self.definition.elements)
-        return RowPruning(self.automaton, self.definition.within, shortest)
+        short = empty[last] & (last - first < shortest)
+        if self.definition.within is not None:
+            short &= time[last] - time[np.minimum(first, rows - 1)] < self.definition.within
+        return np.repeat(short, last - runs + 1)

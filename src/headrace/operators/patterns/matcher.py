@@ -19,10 +19,10 @@ Partial = tuple[int, Row, Any]
 """(state, row that began it, last node or None in ``START``)."""
 Condition = Callable[[Row, Node | None], bool | None]
 """A condition over a row and what has been matched before it."""
-Match = tuple[Node, int]
-"""(last node, time at which the match was complete)."""
-TimedOut = tuple[Node, int, str | None]
-"""(last node, time at which it timed out, step it waited for or None for any row)."""
+Match = tuple[int, Node, int]
+"""(number of the key, last node, time at which the match was complete)."""
+TimedOut = tuple[int, Node, int, str | None]
+"""(number of the key, last node, time at which it timed out, step it waited for or None for any row)."""
 
 TIME, NUMBER, VALUES = 0, 1, 2
 
@@ -45,6 +45,8 @@ class KeyMatches:
     held: list[Partial] = field(default_factory=list)
     rows: int = 0
     """How many rows have been numbered."""
+    number: int = 0
+    """The number of the key among others."""
 
 
 class Matcher:
@@ -59,7 +61,7 @@ class Matcher:
         most: int = 1_000,
         conditions: Mapping[int, Condition] | None = None,
     ) -> None:
-        self._table = TransitionTable(automaton)
+        self.table = TransitionTable(automaton)
         self._within = within
         self._most = most
         self._limits = dict(automaton.limits)
@@ -95,7 +97,7 @@ class Matcher:
     # The hot loop of patterns: it calls little.
     def take(self, key: KeyMatches, rows: Sequence[tuple[int, int, Row]], found: MatchResults) -> None:
         """Take rows, each (time, conditions it meets, values), in their order."""
-        outcomes, relevant, compute = self._table.outcomes, self._table.relevant, self._table.compute
+        outcomes, relevant, compute = self.table.outcomes, self.table.relevant, self.table.compute
         asked, limits, within, most = self._asked, self._limits, self._within, self._most
         for time, hits, values in rows:
             partials = key.partials
@@ -103,11 +105,10 @@ class Matcher:
                 self.expire(key, time, found)
                 partials = key.partials
             starts = hits & relevant[START]
-            if not partials and not starts:
-                key.rows += 1
-                continue
-            row = (time, key.rows, *values)
             key.rows += 1
+            if not partials and not starts:
+                continue
+            row = (time, key.rows - 1, *values)
             if starts:
                 partials.append((START, row, None))
             after: list[Partial] = []
@@ -131,8 +132,8 @@ class Matcher:
                     if completes:
                         completed.append((FINAL, start, reached))
             key.partials = after
-            if completed or key.held or len(after) > most:
-                key.held += completed
+            key.held += completed
+            if key.held or len(after) > most:
                 self._settle(key, time, found)
 
     def _settle(self, key: KeyMatches, time: int, found: MatchResults) -> None:
@@ -157,7 +158,7 @@ class Matcher:
             reported: dict[int, TimedOut] = {}
             for state, _, node in over:
                 if id(node) not in known:
-                    reported[id(node)] = (node, end, self._waits_for[state])
+                    reported[id(node)] = (key.number, node, end, self._waits_for[state])
             found.timed_out += reported.values()
             self._release(key, end, found)
 
@@ -196,13 +197,13 @@ class Matcher:
     def _release(self, key: KeyMatches, time: int, found: MatchResults) -> None:
         """Emit the matches that no earlier partial match can forestall, and discard what they skip."""
         if self._skip.kind == "none":
-            found.matches += [(node, time) for _, _, node in key.held]
+            found.matches += [(key.number, node, time) for _, _, node in key.held]
             key.held = []
             return
         key.held.sort(key=_began)
         while key.held and (not key.partials or key.held[0][1][NUMBER] <= key.partials[0][1][NUMBER]):
             _, start, node = key.held.pop(0)
-            found.matches.append((node, time))
+            found.matches.append((key.number, node, time))
             least = self._least_start(start, node)
             key.partials = [partial for partial in key.partials if partial[1][NUMBER] >= least]
             key.held = [match for match in key.held if match[1][NUMBER] >= least]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -53,60 +52,56 @@ def _decoded(packed: list[int], partials: list[int], times: list[int], *values: 
     return key
 
 
-@dataclass(slots=True)
-class PartialMatchEncoder:
-    """Collects the partial matches of keys as columns: the values of all keys one after the other, and their ends."""
+def encode_partial_matches(keys: Sequence[KeyMatches], types: Sequence[pl.DataType]) -> pl.DataFrame:
+    """A frame of the partial matches of each key; rows that none of them holds are dropped."""
+    if not keys:
+        return pl.DataFrame(schema=dict(partial_match_schema(types)))
+    all_nodes: list[int] = []
+    all_partials: list[int] = []
+    all_rows: list[Row] = []
+    ends = [(0, 0, 0)]
+    for key in keys:
+        nodes, partials, rows = _encoded(key.partials + key.held)
+        all_nodes += nodes
+        all_partials += partials
+        all_rows += rows
+        ends.append((len(all_nodes), len(all_partials), len(all_rows)))
+    times, _, *values = zip(*all_rows, strict=True)
+    node_ends, partial_ends, row_ends = (pa.array(each, pa.int64()) for each in zip(*ends, strict=True))
+    columns = [
+        _lists(node_ends, pa.array(all_nodes, pa.int64())),
+        _lists(partial_ends, pa.array(all_partials, pa.int64())),
+        _lists(row_ends, pa.array(times, pa.int64())),
+        *(_lists(row_ends, pl.Series(each, dtype=of).to_arrow()) for each, of in zip(values, types, strict=True)),
+    ]
+    made = pl.from_arrow(pa.Table.from_arrays(columns, list(partial_match_schema(types))))
+    assert isinstance(made, pl.DataFrame)  # for the type checker: a table always becomes a frame
+    return made
 
-    types: Sequence[pl.DataType]
-    nodes: list[int] = field(default_factory=list)
-    partials: list[int] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
-    ends: list[tuple[int, int, int]] = field(default_factory=lambda: [(0, 0, 0)])
 
-    def add(self, key: KeyMatches) -> None:
-        """Add a key with its partial matches; rows that none of them holds are dropped."""
-        partials: list[Partial] = key.partials + key.held
-        rows: dict[int, Row] = {}
-        numbers: dict[int, int] = {}
-        nodes: list[tuple[int, int, int]] = []
-        for state, _, node in partials:
-            fresh: list[Node] = []
-            chained: Node | None = node
-            while chained is not None and id(chained) not in numbers:
-                fresh.append(chained)
-                chained = chained[2]
-            parent = 0 if chained is None else numbers[id(chained)] + 1
-            for each in reversed(fresh):
-                row = each[0]
-                rows[row[NUMBER]] = row
-                nodes.append((parent, each[1], row[NUMBER]))
-                numbers[id(each)] = parent = len(numbers)
-                parent += 1
-            self.partials.append(state + 1 << _STEP | numbers[id(node)])
-        places = {number: place for place, number in enumerate(sorted(rows))}
-        self.nodes += [parent << _PARENT | step << _STEP | places[row] for parent, step, row in nodes]
-        self.rows += [rows[number] for number in places]
-        self.ends.append((len(self.nodes), len(self.partials), len(self.rows)))
-
-    def frame(self) -> pl.DataFrame:
-        """All keys, in the order in which they were added."""
-        if not self.partials:
-            return pl.DataFrame(schema=dict(partial_match_schema(self.types)))
-        times, _, *values = zip(*self.rows, strict=True)
-        node_ends, partial_ends, row_ends = (pa.array(ends, pa.int64()) for ends in zip(*self.ends, strict=True))
-        numbers = pa.int64()
-        columns = [
-            _lists(node_ends, pa.array(self.nodes, numbers)),
-            _lists(partial_ends, pa.array(self.partials, numbers)),
-            _lists(row_ends, pa.array(times, numbers)),
-            *(
-                _lists(row_ends, pl.Series(each, dtype=dtype).to_arrow())
-                for each, dtype in zip(values, self.types, strict=True)
-            ),
-        ]
-        made = pl.from_arrow(pa.Table.from_arrays(columns, list(partial_match_schema(self.types))))
-        assert isinstance(made, pl.DataFrame)  # for the type checker: a table always becomes a frame
-        return made
+def _encoded(partials: Sequence[Partial]) -> tuple[list[int], list[int], list[Row]]:
+    """The nodes, partial matches and rows of one key."""
+    rows: dict[int, Row] = {}
+    numbers: dict[int, int] = {}
+    nodes: list[tuple[int, int, int]] = []
+    packed: list[int] = []
+    for state, _, node in partials:
+        fresh: list[Node] = []
+        chained: Node | None = node
+        while chained is not None and id(chained) not in numbers:
+            fresh.append(chained)
+            chained = chained[2]
+        parent = 0 if chained is None else numbers[id(chained)] + 1
+        for each in reversed(fresh):
+            row = each[0]
+            rows[row[NUMBER]] = row
+            nodes.append((parent, each[1], row[NUMBER]))
+            numbers[id(each)] = parent = len(numbers)
+            parent += 1
+        packed.append(state + 1 << _STEP | numbers[id(node)])
+    places = {number: place for place, number in enumerate(sorted(rows))}
+    in_place = [parent << _PARENT | step << _STEP | places[row] for parent, step, row in nodes]
+    return in_place, packed, [rows[number] for number in places]
 
 
 # A column of lists from one flat array of their values: many times faster than from a list of lists.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -65,23 +65,16 @@ class Pattern(Chain, Step):
 
     def select(self, **measures: str) -> Self:
         """The measures of a match, as SQL text over its steps: ``total="sum(b.amount)"``."""
-        for name in measures:
-            if name in (*RESULT_COLUMNS, *self.key):
-                raise self._wrong(
-                    "RESULT_NAME_TAKEN",
-                    f"measure {name!r} has the name of a key or of a column that every match has "
-                    f"({', '.join(RESULT_COLUMNS)}). Choose another name.",
-                )
+        _check_free(f"{self._label}: measure", measures, RESULT_COLUMNS, self.key)
         return replace(self, measures=tuple(measures.items()))
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
-        lateness = self._chosen_lateness()
-        self.definition.check(self._label)
+        lateness, definition = self._chosen_lateness(), self._checked
         if not self.measures:
             raise self._wrong("MEASURES_MISSING", "it has no measures. Add .select(...), as in n='count(a.*)'.")
         check_key(self.name, self.key, schema)
         rows = Rows(self.name, self.key, time, dict(schema))
-        return pattern_operator(self.definition, rows, self.most, lateness)
+        return pattern_operator(definition, rows, self.most, lateness)
 
     @property
     def definition(self) -> PatternDefinition:
@@ -89,15 +82,18 @@ class Pattern(Chain, Step):
         return PatternDefinition(self.elements, self.length, self.skip, self.measures)
 
     @property
+    def _checked(self) -> PatternDefinition:
+        self.definition.check(self._label)
+        return self.definition
+
+    @property
     def automaton(self) -> Automaton:
         """The compiled pattern: ``print`` it, or ``draw()`` it as Mermaid text."""
-        self.definition.check(self._label)
-        return compile_automaton(self.elements)
+        return compile_automaton(self._checked.elements)
 
     def to_json(self) -> str:
         """The pattern as text for a rule of ``hr.pattern_rules``."""
-        self.definition.check(self._label)
-        return pattern_to_json(self.definition)
+        return pattern_to_json(self._checked)
 
     @property
     def _identity(self) -> Mapping[str, object]:
@@ -170,13 +166,7 @@ class PatternRules(Step):
     @property
     def _output(self) -> dict[str, pl.DataType]:
         output = polars_schema(parse_ddl(self.output))
-        for name in output:
-            if name in (RULE, *RESULT_COLUMNS, *self.key):
-                raise DefinitionError(
-                    "RESULT_NAME_TAKEN",
-                    f"step {self.name!r}: output column {name!r} has the name of a key or of a column of every match "
-                    f"({', '.join((RULE, *RESULT_COLUMNS))}). Choose another name.",
-                )
+        _check_free(f"{self._label}: output column", output, (RULE, *RESULT_COLUMNS), self.key)
         return output
 
     @property
@@ -237,4 +227,14 @@ def _check_arguments(label: str, key: tuple[str, ...], taken: tuple[str, ...], m
                 "RESULT_NAME_TAKEN",
                 f"{label}: key column {name!r} has the name of a column that results have ({', '.join(taken)}). "
                 f"Rename it before the step, as in .withColumnRenamed({name!r}, 'key_{name}').",
+            )
+
+
+def _check_free(label: str, names: Iterable[str], taken: tuple[str, ...], key: tuple[str, ...]) -> None:
+    for name in names:
+        if name in (*taken, *key):
+            raise DefinitionError(
+                "RESULT_NAME_TAKEN",
+                f"{label} {name!r} has the name of a key or of a column that every match has ({', '.join(taken)}). "
+                "Choose another name.",
             )

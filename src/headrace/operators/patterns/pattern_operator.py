@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
 
@@ -19,8 +19,8 @@ from headrace.operators.patterns.definition import PatternDefinition
 from headrace.operators.patterns.match_values import CarriedColumns
 from headrace.operators.patterns.matcher import KeyMatches, MatchResults, Node
 from headrace.operators.patterns.partial_match_codec import (
-    PartialMatchEncoder,
     decode_partial_matches,
+    encode_partial_matches,
     partial_match_schema,
 )
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, Rows, next_arrival, with_schema
@@ -137,6 +137,7 @@ class PatternOperator(BufferedRows):
         with _without_cyclic_gc():
             decoded = decode_partial_matches(touched, self._types)
             for number, key in zip(touched[KEY_NUMBER].to_list(), decoded, strict=True):
+                key.number = number
                 matches[number] = key
             results = self._stepped(self._pruned(released, numbers, matches), matches, bounds)
             living = self._encoded(matches, numbers)
@@ -172,52 +173,49 @@ class PatternOperator(BufferedRows):
         number, time, hits = numbered.to_numpy(), released[TIME].to_numpy(), released[HITS].to_numpy()
         order = np.lexsort((released[ARRIVAL].to_numpy(), time, number))
         living = np.array([key is not None for key in matches], dtype=np.bool_)
-        needed = self.pattern.pruning.needed(number[order], time[order], hits[order], living)
+        needed = self.pattern.needed(number[order], time[order], hits[order], living)
         return released.select(numbered, TIME, HITS, *self.pattern.carried)[order[needed]]
 
-    def _stepped(self, rows: pl.DataFrame, matches: list[KeyMatches | None], bounds: TimeBounds) -> _KeyedResults:
+    def _stepped(self, rows: pl.DataFrame, matches: list[KeyMatches | None], bounds: TimeBounds) -> MatchResults:
         """Step every key through its rows and let its time run up to the watermark; ``matches`` is changed."""
         columns = [rows[name].to_list() for name in self.pattern.carried]
         values = zip(*columns, strict=True) if columns else repeat((), rows.height)
         given = list(zip(rows[TIME].to_list(), rows[HITS].to_list(), values, strict=True))
         ends = np.searchsorted(rows[KEY_NUMBER].to_numpy(), np.arange(len(matches)), side="right").tolist()
-        matcher, results = self.pattern.matcher, _KeyedResults()
+        matcher, results = self.pattern.matcher, MatchResults()
         begin = 0
         for number, end in enumerate(ends):
             key = matches[number]
             if key is None:
                 if begin == end:
                     continue
-                key = KeyMatches()
+                key = KeyMatches(number=number)
             matcher.take(key, given[begin:end], results)
             matcher.expire(key, bounds.fire, results)
-            results.assign(number)
             matches[number] = key if key.partials else None
             begin = end
         return results
 
     def _encoded(self, matches: list[KeyMatches | None], numbers: pl.DataFrame) -> pl.DataFrame:
         """The keys that have partial matches, as state rows."""
-        encoder = PartialMatchEncoder(self._types)
         alive = [(number, key) for number, key in enumerate(matches) if key is not None]
-        for _, key in alive:
-            encoder.add(key)
+        encoded = encode_partial_matches([key for _, key in alive], self._types)
         due = pl.Series(TIME, [self.pattern.matcher.due(key) for _, key in alive], pl.Int64)
         keys = numbers[[number for number, _ in alive]].select(*self.key, ARRIVAL, due)
-        return with_schema(pl.concat([keys, encoder.frame()], how="horizontal"), self.state_schema)
+        return with_schema(pl.concat([keys, encoded], how="horizontal"), self.state_schema)
 
-    def _matched(self, results: _KeyedResults, numbers: pl.DataFrame) -> pl.DataFrame:
+    def _matched(self, results: MatchResults, numbers: pl.DataFrame) -> pl.DataFrame:
         if not results.matches:
             return self._no_output
-        nodes, times = zip(*results.matches, strict=True)
-        return self._rows_of(numbers[results.match_keys], nodes, _moments(MATCHED_AT, times))
+        keys, nodes, times = zip(*results.matches, strict=True)
+        return self._rows_of(numbers[list(keys)], nodes, _moments(MATCHED_AT, times))
 
-    def _timed_out(self, results: _KeyedResults, numbers: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    def _timed_out(self, results: MatchResults, numbers: pl.DataFrame) -> dict[str, pl.DataFrame]:
         if not results.timed_out:
             return {}
-        nodes, times, steps = zip(*results.timed_out, strict=True)
+        keys, nodes, times, steps = zip(*results.timed_out, strict=True)
         ended = (pl.Series(WAITED_FOR, steps, pl.String), _moments(TIMED_OUT_AT, times))
-        return {TIMED_OUT: self._rows_of(numbers[results.timed_out_keys], nodes, *ended)}
+        return {TIMED_OUT: self._rows_of(numbers[list(keys)], nodes, *ended)}
 
     def _rows_of(self, keys: pl.DataFrame, nodes: Sequence[Node], *more: pl.Series) -> pl.DataFrame:
         """Key and measures of each match, and more columns."""
@@ -235,19 +233,6 @@ def pattern_operator(definition: PatternDefinition, rows: Rows, most: int, laten
 
 def _moments(name: str, times: Sequence[int]) -> pl.Series:
     return pl.Series(name, times, pl.Int64).cast(MOMENT)
-
-
-@dataclass(slots=True)
-class _KeyedResults(MatchResults):
-    """The results of several keys, and the number of the key that each is of."""
-
-    match_keys: list[int] = field(default_factory=list)
-    timed_out_keys: list[int] = field(default_factory=list)
-
-    def assign(self, key: int) -> None:
-        """All results since the last call are of this key."""
-        self.match_keys += [key] * (len(self.matches) - len(self.match_keys))
-        self.timed_out_keys += [key] * (len(self.timed_out) - len(self.timed_out_keys))
 
 
 @contextmanager

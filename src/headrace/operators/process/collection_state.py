@@ -10,7 +10,7 @@ from headrace.operators.process.state import FOREVER, CurrentTime, KeyedState, S
 from headrace.operators.process.value_types import canonical_nan, converter_for, parse_type
 
 if TYPE_CHECKING:
-    from headrace.operators.process.state_descriptors import MapStateDescriptor, StateDescriptor
+    from headrace.operators.process.state_descriptors import MapStateDescriptor
 
 Entry = tuple[Any, int]
 """A value, and when it was written."""
@@ -19,15 +19,18 @@ Entry = tuple[Any, int]
 class CollectionState(KeyedState):
     """What list state and map state share: at most so many entries, each with its own time to live."""
 
-    __slots__ = ("_entries", "_most")
+    __slots__ = ("_entries",)
     _entries: Any
+    empty: ClassVar[type]
     elements: ClassVar[str]
     instead: ClassVar[str] = ""
     """What else would take less room, for the error text."""
 
-    def __init__(self, declared: StateDescriptor[Any], name: str, time: CurrentTime, undo_log: UndoLog) -> None:
-        super().__init__(declared, name, time, undo_log)
-        self._most = declared.most
+    def load(self, cell: Any) -> None:
+        self._entries = self.empty() if cell is None else cell
+
+    def clear(self) -> None:
+        self._replace(self.empty())
 
     @abstractmethod
     def _alive(self, now: int) -> Any:
@@ -49,7 +52,7 @@ class CollectionState(KeyedState):
 
     def _make_room(self) -> None:
         alive = self._alive(self._time.now)
-        if len(alive) >= self._most:
+        if len(alive) >= self._declared.most:
             raise self._too_long()
         self._replace(alive)
 
@@ -59,8 +62,8 @@ class CollectionState(KeyedState):
 
     def _too_long(self) -> StateError:
         return StateError(
-            f"[STATE_TOO_LONG] state {self._name!r} would hold more than most={self._most} {self.elements} for one "
-            f"key. Keep fewer, with a shorter ttl{self.instead}, or declare a larger most."
+            f"[STATE_TOO_LONG] state {self._name!r} would hold more than most={self._declared.most} {self.elements} "
+            f"for one key. Keep fewer, with a shorter ttl{self.instead}, or declare a larger most."
         )
 
 
@@ -69,11 +72,9 @@ class ListState(CollectionState):
 
     __slots__ = ()
     _entries: list[Entry]
+    empty = list
     elements = "values"
     instead = " or an aggregate instead"
-
-    def load(self, cell: Any) -> None:
-        self._entries = [] if cell is None else cell
 
     def get(self) -> list[Any]:
         """All values that have not expired."""
@@ -86,7 +87,7 @@ class ListState(CollectionState):
 
     def add(self, value: Any) -> None:
         converted = self._converted(value)
-        if len(self._entries) >= self._most:
+        if len(self._entries) >= self._declared.most:
             self._make_room()
         self._entries.append((converted, self._time.now))
         self._undo_log.append((self, None))
@@ -99,13 +100,10 @@ class ListState(CollectionState):
         now = self._time.now
         entries: list[Entry] = []
         for value in values:
-            if len(entries) >= self._most:
+            if len(entries) >= self._declared.most:
                 raise self._too_long()
             entries.append((self._converted(value), now))
         self._replace(entries)
-
-    def clear(self) -> None:
-        self._replace([])
 
     def undo(self, *before: Any) -> None:
         """Restore the list; None removes the last value."""
@@ -126,15 +124,13 @@ class MapState(CollectionState):
 
     __slots__ = ("_convert_key",)
     _entries: dict[Any, Entry]
+    empty = dict
     elements = "entries"
 
     def __init__(self, declared: MapStateDescriptor, name: str, time: CurrentTime, undo_log: UndoLog) -> None:
         super().__init__(declared, name, time, undo_log)
         convert = converter_for(parse_type(declared.key_type))
         self._convert_key = lambda key: canonical_nan(convert(key))
-
-    def load(self, cell: Any) -> None:
-        self._entries = {} if cell is None else cell
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a key, or the default if there is none or it has expired."""
@@ -149,7 +145,7 @@ class MapState(CollectionState):
 
     def put(self, key: Any, value: Any) -> None:
         converted_key, converted = self._converted(key, self._convert_key), self._converted(value)
-        if len(self._entries) >= self._most and converted_key not in self._entries:
+        if len(self._entries) >= self._declared.most and converted_key not in self._entries:
             self._make_room()
         self._put(converted_key, (converted, self._time.now))
 
@@ -169,9 +165,6 @@ class MapState(CollectionState):
             for key, entry in alive:
                 self._refresh(key, entry)
         return [(key, self._convert(entry[0]) if self._is_mutable else entry[0]) for key, entry in alive]
-
-    def clear(self) -> None:
-        self._replace({})
 
     def undo(self, *before: Any) -> None:
         """Restore one entry, or all of them."""

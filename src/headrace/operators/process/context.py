@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
 from headrace.durations import Duration, microseconds
 from headrace.event_time.record import TimeBounds
-from headrace.event_time.strategy import BEGINNING, END
-from headrace.operators.process.rows import InputRow, as_datetime, as_microseconds
+from headrace.event_time.strategy import BEGINNING, END, instant
+from headrace.operators.process.rows import InputRow, as_datetime
 from headrace.operators.process.state import FOREVER, UndoLog
 
 MOST_IN_A_ROW = 10_000
@@ -63,8 +64,12 @@ class TimerQueue:
         self.heap = [(timer[0], name) for name, timer in by_name.items()]
         heapify(self.heap)
 
-    def set(self, name: str, time: int, json_payload: str | None) -> None:
+    def set(self, name: str, time: int, payload: Any) -> None:
         """Set a timer; it replaces the one with its name."""
+        # Most rows of a process set a timer: the check that passes is inline.
+        if type(name) is not str or not name.isascii() or not BEGINNING < time < END:
+            _check(name, time)
+        json_payload = None if payload is None else _as_json(name, payload)
         known = self.by_name.get(name)
         self._undo_log.append((self, name, known))
         self.by_name[name] = (time, json_payload)
@@ -111,15 +116,11 @@ class RuleHistory:
     """How many changes there were before."""
     changes: list[tuple[int, Any, InputRow | None]]
     """Time, key and rule of each change, in order; None removes the rule."""
-    _times: list[int] = field(init=False)
     _versions: dict[int, Mapping[Any, InputRow]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._times = [time for time, _, _ in self.changes]
 
     def at(self, time: int) -> Mapping[Any, InputRow]:
         """The rules at a time, built when they are first read."""
-        changes = bisect_right(self._times, time)
+        changes = self._changes_until(time)
         if changes not in self._versions:
             known = dict(self.current)
             for _, key, rule in self.changes[:changes]:
@@ -131,7 +132,10 @@ class RuleHistory:
 
     def version(self, time: int) -> int:
         """How many changes there were up to a time."""
-        return self.version_before + bisect_right(self._times, time)
+        return self.version_before + self._changes_until(time)
+
+    def _changes_until(self, time: int) -> int:
+        return bisect_right(self.changes, time, key=itemgetter(0))
 
 
 class Context:
@@ -186,13 +190,10 @@ class Context:
 
         A timer of the same name is replaced.
         """
-        # Most rows of a process set a timer: the checks that pass are inline.
-        time = self._time + _length(after) if at is None and after is not None else _time_given(name, at, after)
+        time = _time_given(name, self._time, at, after)
         if time <= self._time or self._ended:
             self._count_due()
-        if type(name) is not str or not name.isascii() or not BEGINNING < time < END:
-            _check(name, time)
-        self.timers.set(name, time, None if payload is None else _as_json(name, payload))
+        self.timers.set(name, time, payload)
 
     def cancel_timer(self, name: str) -> None:
         """Cancel an event-time timer; nothing happens if it is not set."""
@@ -205,13 +206,10 @@ class Context:
 
         A timer of the same name is replaced.
         """
-        clock = self._bounds.clock
-        time = clock + _length(after) if at is None and after is not None else _time_given(name, at, after)
-        if time <= clock:
+        time = _time_given(name, self._bounds.clock, at, after)
+        if time <= self._bounds.clock:
             self._count_due()
-        if type(name) is not str or not name.isascii() or not BEGINNING < time < END:
-            _check(name, time)
-        self.clock_timers.set(name, time, None if payload is None else _as_json(name, payload))
+        self.clock_timers.set(name, time, payload)
 
     def cancel_clock_timer(self, name: str) -> None:
         """Cancel a processing-time timer; nothing happens if it is not set."""
@@ -226,7 +224,9 @@ class Context:
             )
 
 
-def _time_given(name: str, at: datetime | None, after: Duration | None) -> int:
+def _time_given(name: str, now: int, at: datetime | None, after: Duration | None) -> int:
+    if at is None and after is not None:
+        return now + _length(after)
     if after is not None:
         raise TimerError(
             f"[TIMER_TIME] timer {name!r} has at={at!r} and after={after!r}, which are two times. Remove one."
@@ -235,7 +235,7 @@ def _time_given(name: str, at: datetime | None, after: Duration | None) -> int:
         raise TimerError(
             f"[TIMER_TIME] timer {name!r}: at={at!r} is not a datetime. Write at=<datetime> or after='5 minutes'."
         )
-    return as_microseconds(at)
+    return instant(at, argument="at")
 
 
 def _check(name: Any, time: int) -> None:

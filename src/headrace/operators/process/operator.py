@@ -21,7 +21,7 @@ from headrace.operators.process.outputs import OutputBuffer
 from headrace.operators.process.rows import python_columns, row_class
 from headrace.operators.process.runner import Cells, ProcessRunner, RunOptions, TimedRow
 from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY, ROW, StateLayout, is_empty
-from headrace.operators.rows import KEY_NUMBER, Rows
+from headrace.operators.rows import KEY_NUMBER, Rows, arrived_rows, with_schema
 from headrace.reports import WaitingRows
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
@@ -119,8 +119,7 @@ class ProcessOperator(Uncombined):
         known = dict(zip(numbers[touched].tolist(), self._layout.cells(_at(state, touched)), strict=True))
         changed = self._run(runner, keys, known, set(numbers[due_keys].tolist()), released)
         stored = {number: cells for number, cells in changed.items() if not is_empty(cells)}
-        stored_keys = keys.select(*self.key, ARRIVAL)[list(stored)].to_dict()
-        upserts = self._as_state({**stored_keys, **self._layout.series(list(stored.values()))})
+        upserts = self._state_rows(keys, stored)
         replaced = np.zeros(state.height, bool)
         replaced[taken] = True
         replaced[touched] = np.isin(numbers[touched], list(changed))
@@ -177,23 +176,12 @@ class ProcessOperator(Uncombined):
         arrived, waiting = partials, self._no_state
         if self.ordered and not passed.all():
             arrived, early = partials.filter(passed), partials.filter(~passed)
-            waiting = self._as_state(
-                {
-                    **{name: early[name] for name in (*self.key, DUE, ROW)},
-                    ARRIVAL: pl.Series(range(following, following + early.height), dtype=pl.Int64),
-                    DUE_CLOCK: pl.Series([END] * early.height, dtype=pl.Int64),
-                }
-            )
+            state_rows = early.with_columns(pl.lit(END, pl.Int64).alias(DUE_CLOCK))
+            waiting = arrived_rows(state_rows, following, self.state_schema)
         if taken.is_empty():
             return arrived, waiting
         waited = taken.select(*self.key, DUE, ROW, *([pl.lit(False).alias(LATE)] if self._delivers else []))
         return pl.concat([waited, arrived]), waiting
-
-    def _as_state(self, columns: Mapping[str, pl.Series]) -> pl.DataFrame:
-        """State rows; columns that are not given are null."""
-        missing = [pl.lit(None, dtype).alias(name) for name, dtype in self.state_schema.items() if name not in columns]
-        given = pl.DataFrame(dict(columns))
-        return (given.with_columns(missing) if missing else given).select(self.state_schema.keys())
 
     @cached_property
     def _no_state(self) -> pl.DataFrame:
@@ -246,6 +234,11 @@ class ProcessOperator(Uncombined):
             if cells is not None:
                 changed[number] = cells
         return changed
+
+    def _state_rows(self, keys: pl.DataFrame, stored: Mapping[int, Cells]) -> pl.DataFrame:
+        of_keys = keys.select(*self.key, ARRIVAL)[list(stored)].to_dict()
+        cells = self._layout.series(list(stored.values()))
+        return with_schema(pl.DataFrame({**of_keys, **cells}), self.state_schema)
 
     def _timed(self, rows: pl.DataFrame) -> Iterator[TimedRow]:
         """Rows as the user's code sees them, with their times."""

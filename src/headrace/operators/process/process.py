@@ -47,6 +47,17 @@ class Process(Step):
     ordered: bool = True
     on_error: OnError
 
+    def __post_init__(self) -> None:
+        if not self.key:
+            raise DefinitionError(
+                "KEY_MISSING", f"{self._label}: state is kept for each key. Name the key's columns, as in key='user'."
+            )
+        if not (self.rules is None or isinstance(self.rules, Rules)):
+            raise DefinitionError(
+                "RULES_UNKNOWN", f"{self._label}: rules must be hr.rules(key=...) or None, not {self.rules!r}."
+            )
+        _ = self._output_columns  # unreadable columns are refused here
+
     @property
     def inputs(self) -> tuple[str, ...]:
         return ("frame",) if self.rules is None else ("frame", "rules_frame")
@@ -111,14 +122,14 @@ class Process(Step):
 
     @property
     def state_description(self) -> str:
-        states = [
-            f"{each.name} "
-            + ("for ever" if each.ttl is None else f"for {spoken(each.ttl)} of {_TIME_DOMAINS[each.time]}")
+        lengths = (
+            "for ever" if each.ttl is None else f"for {spoken(each.ttl)} of {_TIME_DOMAINS[each.time]}"
             for each in self.states
-        ]
-        waiting = ["rows until event time has passed them"] if self.ordered else []
-        held = f"of each key {', '.join([*states, 'its timers', *waiting])}"
-        return held if self.ordered else f"{held}; without order, so results may depend on batches"
+        )
+        states = (f"{each.name} {length}, " for each, length in zip(self.states, lengths, strict=True))
+        order = ", rows until event time has passed them"
+        without = "; without order, so results may depend on batches"
+        return f"of each key {''.join(states)}its timers{order if self.ordered else without}"
 
     @property
     def _positional(self) -> tuple[str, ...]:
@@ -127,12 +138,10 @@ class Process(Step):
 
     @property
     def _arguments(self) -> Mapping[str, object]:
-        given: dict[str, object] = {"key": key_argument(self.key), "output": self.output}
-        given |= {"outputs": dict(self.side_outputs)} if self.side_outputs else {}
-        given |= {} if self.rules is None else {"rules": self.rules}
-        given |= {} if self.ordered else {"ordered": False}
-        given |= {} if self.on_error == OnError(0, "stop") else {"on_error": self.on_error}
-        return given
+        given = {"outputs": self.side_outputs, "rules": self.rules, "ordered": self.ordered, "on_error": self.on_error}
+        defaults: dict[str, object] = {"outputs": {}, "rules": None, "ordered": True, "on_error": OnError(0, "stop")}
+        chosen = {name: value for name, value in given.items() if value != defaults[name]}
+        return {"key": key_argument(self.key), "output": self.output, **chosen}
 
 
 @stable
@@ -156,24 +165,12 @@ def process(
     hr.process('seen', Counts(), key='user', output='user STRING')
     """
     check_name("step", name)
-    columns = key_columns(key)
-    if not columns:
-        raise DefinitionError(
-            "KEY_MISSING", f"step {name!r}: state is kept for each key. Name the key's columns, as in key='user'."
-        )
-    if not (rules is None or isinstance(rules, Rules)):
-        raise DefinitionError(
-            "RULES_UNKNOWN", f"step {name!r}: rules must be hr.rules(key=...) or None, not {rules!r}."
-        )
-    side = check_outputs(name, outputs)
-    for ddl in (output, *side.values()):
-        parse_columns(ddl)
     return Process(
         name=name,
         process=_instance(name, process),
-        key=columns,
+        key=key_columns(key),
         output=output,
-        side_outputs=side,
+        side_outputs=check_outputs(name, outputs),
         rules=rules,
         ordered=ordered,
         on_error=check_on_error(on_error, step=name),

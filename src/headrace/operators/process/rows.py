@@ -10,8 +10,7 @@ from typing import Any
 
 import polars as pl
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+from headrace.event_time.strategy import EPOCH
 
 
 class InputRow(tuple[Any, ...]):
@@ -46,8 +45,8 @@ def row_class(schema: Mapping[str, pl.DataType]) -> type[InputRow]:
     ('ann', 1)
     """
     columns: dict[str, Any] = {
-        name: property(_timestamp_at(place)) if is_lazy(dtype) else stored
-        for (name, dtype), (place, stored) in zip(schema.items(), enumerate(_places(len(schema))), strict=True)
+        name: property(_timestamp_at(place)) if is_lazy(dtype) else _places(len(schema))[place]
+        for place, (name, dtype) in enumerate(schema.items())
     }
     getters = {name: column.__get__ for name, column in columns.items()}
     return type("Row", (InputRow,), {**columns, "__slots__": (), "_columns": getters})
@@ -78,18 +77,9 @@ def as_datetime(time: int) -> datetime:
     '1970-01-01T00:00:01+00:00'
     """
     try:
-        return _EPOCH + timedelta(microseconds=time)
+        return EPOCH + timedelta(microseconds=time)
     except OverflowError:
         return datetime.max.replace(tzinfo=UTC) if time > 0 else datetime.min.replace(tzinfo=UTC)
-
-
-def as_microseconds(time: datetime) -> int:
-    """A datetime as microseconds since the epoch; one without a zone is UTC.
-
-    >>> as_microseconds(datetime(1970, 1, 1, 0, 0, 1))
-    1000000
-    """
-    return ((time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
 
 
 def _timestamp_at(place: int) -> Callable[[Any], Any]:

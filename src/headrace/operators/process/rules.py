@@ -16,7 +16,7 @@ from headrace.operators.process.context import RuleHistory
 from headrace.operators.process.operator import ProcessOperator
 from headrace.operators.process.rows import InputRow, python_columns, row_class
 from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY
-from headrace.operators.rows import Rows
+from headrace.operators.rows import Rows, with_schema
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Combined, Uncombined
 
@@ -136,9 +136,10 @@ class RulesProcessOperator(ProcessOperator):
 
     def _rule_rows(self, numbers: Sequence[int], columns: Mapping[str, pl.Series]) -> pl.DataFrame:
         """State rows that belong to no key."""
-        never = pl.Series([END] * len(numbers), dtype=pl.Int64)
+        never = pl.repeat(END, len(numbers), dtype=pl.Int64, eager=True)
         arrival = pl.Series(numbers, dtype=pl.Int64)
-        return self._as_state({DUE: never, DUE_CLOCK: never, ARRIVAL: arrival, **columns})
+        rows = pl.DataFrame({DUE: never, DUE_CLOCK: never, ARRIVAL: arrival, **columns})
+        return with_schema(rows, self.state_schema)
 
     def _history(self, valid: pl.DataFrame, changes: pl.DataFrame, version: int) -> RuleHistory:
         times = (changes[DUE] - 1).to_list() if self.ordered else [BEGINNING] * changes.height

@@ -11,7 +11,7 @@ from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.context import NOT_COUNTED, Context, RuleHistory, Timer
 from headrace.operators.process.errors import FAILED, FailedCall, OnError, as_json
-from headrace.operators.process.keyed_process import Emitted, KeyedProcess, bind_states
+from headrace.operators.process.keyed_process import Emitted, KeyedProcess, bind_states, declared_states
 from headrace.operators.process.outputs import OutputBuffer, OutputCollector
 from headrace.operators.process.rows import InputRow
 from headrace.operators.process.state import CurrentTime, UndoLog
@@ -50,7 +50,7 @@ class ProcessRunner:
         # State that expired before this batch is gone already, so no row may see an earlier time.
         self._event, clock = CurrentTime(bounds.before), CurrentTime(bounds.clock)
         self._process, self._states = bind_states(process, {"event": self._event, "clock": clock}, self._undo_log)
-        self._by_clock = [state.is_in(clock) for state in self._states]
+        self._by_clock = [declared.ttl_config.time == "clock" for declared in declared_states(process).values()]
         self._context = Context(bounds, self._undo_log, rules)
         self._collector = OutputCollector(outputs)
         self._changed = False
@@ -75,16 +75,11 @@ class ProcessRunner:
         cells = (None,) * len(self._states) if stored is None else stored
         for state, cell in zip(self._states, cells, strict=False):
             state.load(cell)
-        context = self._context
-        if stored is None or not stored[-1]:
-            context.timers.load({})
-            context.clock_timers.load({})
-        else:
-            timers: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
-            for name, time, payload, clock in stored[-1]:
-                timers[clock][name] = (time, payload)
-            context.timers.load(timers[False])
-            context.clock_timers.load(timers[True])
+        timers: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+        for name, time, payload, clock in stored[-1] if stored is not None else ():
+            timers[clock][name] = (time, payload)
+        self._context.timers.load(timers[False])
+        self._context.clock_timers.load(timers[True])
 
     def _process_rows(self, rows: Iterable[TimedRow]) -> None:
         """The rows of a key; with ``ordered``, timers that are due before a row fire before it."""

@@ -15,11 +15,7 @@ from headrace.errors import DefinitionError
 from headrace.operators.process.value_types import Converter, converter_for
 
 if TYPE_CHECKING:
-    from headrace.operators.process.state_descriptors import (
-        AggregatingStateDescriptor,
-        ReducingStateDescriptor,
-        StateDescriptor,
-    )
+    from headrace.operators.process.state_descriptors import StateDescriptor
 
 TimeDomain = Literal["event", "clock"]
 Refresh = Literal["write", "read_and_write"]
@@ -92,10 +88,11 @@ class StateError(ValueError):
 class KeyedState(ABC):
     """What all kinds of state have in common."""
 
-    __slots__ = ("_convert", "_is_mutable", "_name", "_refreshes", "_time", "_ttl", "_undo_log")
+    __slots__ = ("_convert", "_declared", "_is_mutable", "_name", "_refreshes", "_time", "_ttl", "_undo_log")
 
     def __init__(self, declared: StateDescriptor[Any], name: str, time: CurrentTime, undo_log: UndoLog) -> None:
         config, dtype = declared.ttl_config, declared.value_type
+        self._declared: Any = declared
         self._name = name
         self._time = time
         self._ttl = FOREVER if config.ttl is None else config.ttl
@@ -104,10 +101,6 @@ class KeyedState(ABC):
         # Values that the user's code could change are copied when they are read.
         self._is_mutable = dtype.is_nested()
         self._convert = converter_for(dtype)
-
-    @abstractmethod
-    def clear(self) -> None:
-        """Remove everything from this state of the key."""
 
     @abstractmethod
     def load(self, cell: Any) -> None:
@@ -121,16 +114,9 @@ class KeyedState(ABC):
     def last_write(self) -> int | None:
         """When it was last written, in its time domain; None if it is empty."""
 
-    @abstractmethod
-    def undo(self, *before: Any) -> None:
-        """Undo one change."""
-
     def expires_by(self, time: CurrentTime) -> bool:
         """Whether it has a time to live in this time domain."""
         return self._time is time and self._ttl < FOREVER
-
-    def is_in(self, time: CurrentTime) -> bool:
-        return self._time is time
 
     def _converted(self, value: Any, convert: Converter | None = None) -> Any:
         try:
@@ -193,32 +179,24 @@ class ValueState(KeyedState):
 class ReducingState(ValueState):
     """One value of the key, combined with each added value by a function."""
 
-    __slots__ = ("_function",)
-
-    def __init__(self, declared: ReducingStateDescriptor, name: str, time: CurrentTime, undo_log: UndoLog) -> None:
-        super().__init__(declared, name, time, undo_log)
-        self._function = declared.function
+    __slots__ = ()
 
     def add(self, value: Any) -> None:
         """Combine a value with the one there is; the first is taken as it is."""
         known = ValueState.get(self)
-        self.set(value if known is None else self._function(known, value))
+        self.set(value if known is None else self._declared.function(known, value))
 
 
 class AggregatingState(ValueState):
     """The buffer of an accumulator over the values that were added."""
 
-    __slots__ = ("_accumulator",)
-
-    def __init__(self, declared: AggregatingStateDescriptor, name: str, time: CurrentTime, undo_log: UndoLog) -> None:
-        super().__init__(declared, name, time, undo_log)
-        self._accumulator = declared.accumulator
+    __slots__ = ()
 
     def add(self, value: Any) -> None:
-        buffer = ValueState.get(self)
-        self.set(self._accumulator.add(self._accumulator.start() if buffer is None else buffer, value))
+        buffer, accumulator = ValueState.get(self), self._declared.accumulator
+        self.set(accumulator.add(accumulator.start() if buffer is None else buffer, value))
 
     def get(self) -> Any:
         """The accumulator's result, or None if nothing was added."""
         buffer = ValueState.get(self)
-        return None if buffer is None else self._accumulator.result(buffer)
+        return None if buffer is None else self._declared.accumulator.result(buffer)

@@ -50,6 +50,13 @@ class StateDescriptor(Generic[Handle]):
     change: ClassVar[str] = "set(value)"
     """The method that changes it, for error texts."""
 
+    def __post_init__(self) -> None:
+        _ = self.value_type  # an unreadable type is refused here
+        if type(self.most) is not int or self.most < 1:
+            raise DefinitionError(
+                "MOST_NOT_POSITIVE", f"most={self.most!r} must be at least 1. Leave it out for {MOST:,}."
+            )
+
     @overload
     def __get__(self, process: None, owner: type) -> Self: ...
     @overload
@@ -155,7 +162,7 @@ def value_state(
     >>> value_state("INT", ttl="15 minutes").text
     'value INT by event'
     """
-    return ValueStateDescriptor(sql_type=_checked(type), ttl_config=check_ttl(ttl, keep_forever, ttl_time, refresh))
+    return ValueStateDescriptor(sql_type=type, ttl_config=check_ttl(ttl, keep_forever, ttl_time, refresh))
 
 
 @stable
@@ -174,7 +181,7 @@ def list_state(
     'list DOUBLE by event'
     """
     config = check_ttl(ttl, keep_forever, ttl_time, refresh)
-    return ListStateDescriptor(sql_type=_checked(type), ttl_config=config, most=_checked_most(most))
+    return ListStateDescriptor(sql_type=type, ttl_config=config, most=most)
 
 
 @stable
@@ -198,9 +205,7 @@ def map_state(
     if parse_type(key_type).is_nested():
         raise DefinitionError("MAP_KEY_TYPE", f"map_state: key type {key_type!r} cannot be a key. Use a plain type.")
     config = check_ttl(ttl, keep_forever, ttl_time, refresh)
-    return MapStateDescriptor(
-        sql_type=_checked(value_type), ttl_config=config, most=_checked_most(most), key_type=key_type
-    )
+    return MapStateDescriptor(sql_type=value_type, ttl_config=config, most=most, key_type=key_type)
 
 
 @stable
@@ -223,7 +228,7 @@ def reducing_state(
             "REDUCER_UNKNOWN", f"reducing_state: {function!r} must be a function of two values, such as max."
         )
     config = check_ttl(ttl, keep_forever, ttl_time, refresh)
-    return ReducingStateDescriptor(sql_type=_checked(type), ttl_config=config, function=function)
+    return ReducingStateDescriptor(sql_type=type, ttl_config=config, function=function)
 
 
 @stable
@@ -261,14 +266,3 @@ def aggregating_state(
         )
     config = check_ttl(ttl, keep_forever, ttl_time, refresh)
     return AggregatingStateDescriptor(sql_type=f"STRUCT<{made.state}>", ttl_config=config, accumulator=made)
-
-
-def _checked_most(most: int) -> int:
-    if type(most) is not int or most < 1:
-        raise DefinitionError("MOST_NOT_POSITIVE", f"most={most!r} must be at least 1. Leave it out for {MOST:,}.")
-    return most
-
-
-def _checked(type: str) -> str:
-    parse_type(type)
-    return type

@@ -22,6 +22,7 @@ Converter = Callable[[Any], Any]
 
 _LARGEST_SINGLE = float(np.finfo(np.float32).max)
 _WHOLE: dict[pl.DataType, int] = {pl.Int8(): 7, pl.Int16(): 15, pl.Int32(): 31, pl.Int64(): 63}
+_EXACT = {pl.Boolean(): bool, pl.Binary(): bytes, pl.Date(): date, pl.Duration("us"): timedelta}
 
 
 def parse_columns(ddl: Any) -> dict[str, pl.DataType]:
@@ -30,8 +31,7 @@ def parse_columns(ddl: Any) -> dict[str, pl.DataType]:
     >>> parse_columns("user STRING, failures INT")
     {'user': String, 'failures': Int32}
     """
-    text = _as_text(ddl, "'user STRING, failures INT'")
-    return polars_schema(_parsed(text, text))
+    return _parsed(_as_text(ddl, "'user STRING, failures INT'"))
 
 
 def parse_type(sql: Any) -> pl.DataType:
@@ -40,12 +40,7 @@ def parse_type(sql: Any) -> pl.DataType:
     >>> parse_type("ARRAY<INT>")
     List(Int32)
     """
-    return _parse_type(_as_text(sql, "'INT'"))
-
-
-@cache
-def _parse_type(sql: str) -> pl.DataType:
-    columns = polars_schema(_parsed(f"value {sql}", sql))
+    columns = _parsed(_as_text(sql, "'INT'"), column="value ")
     if len(columns) > 1:
         raise DefinitionError(
             "SCHEMA_UNREADABLE",
@@ -63,15 +58,16 @@ def _as_text(given: Any, example: str) -> str:
     return given
 
 
-def _parsed(ddl: str, shown: str) -> spark.StructType:
-    struct = parse_ddl(ddl)
+@cache
+def _parsed(ddl: str, *, column: str = "") -> dict[str, pl.DataType]:
+    struct = parse_ddl(column + ddl)
     if _has_not_null(struct):
         raise DefinitionError(
             "NULLS_UNCHECKED",
-            f"{shown!r} declares NOT NULL, which is not enforced here: a column that a row omits is null. Remove "
-            "it, and raise an error in on_row where a value is required.",
+            f"{ddl!r} declares NOT NULL, which is not enforced here: a column that a row omits is null. Remove it, "
+            "and raise an error in on_row where a value is required.",
         )
-    return struct
+    return polars_schema(struct)
 
 
 def _has_not_null(dtype: spark.DataType) -> bool:
@@ -89,8 +85,6 @@ def converter_for(dtype: pl.DataType) -> Converter:
     Traceback (most recent call last):
     ValueError: '7' is not TINYINT
     """
-    if dtype in _WHOLE:
-        return _whole(dtype, 2 ** _WHOLE[dtype])
     if isinstance(dtype, pl.Decimal):
         return _decimal(dtype)
     if isinstance(dtype, pl.List):
@@ -99,12 +93,11 @@ def converter_for(dtype: pl.DataType) -> Converter:
         return _struct(dtype)
     if isinstance(dtype, pl.Datetime):
         return _timestamp(dtype)
+    if dtype in _WHOLE:
+        return _whole(dtype)
     if dtype.is_float():
         return _float(dtype)
-    if dtype == pl.String():
-        return _string(dtype)
-    exact = {pl.Boolean(): bool, pl.Binary(): bytes, pl.Date(): date, pl.Duration("us"): timedelta}
-    return _exact(dtype, exact[dtype])
+    return _string(dtype) if dtype == pl.String() else _exact(dtype)
 
 
 def canonical_nan(key: Any) -> Any:
@@ -122,7 +115,9 @@ def _refuse(value: Any, dtype: pl.DataType, why: str = "") -> NoReturn:
     raise ValueError(f"{shown} is not {spark_type(dtype, 'value').simpleString().upper()}{why}")
 
 
-def _whole(dtype: pl.DataType, bound: int) -> Converter:
+def _whole(dtype: pl.DataType) -> Converter:
+    bound = 2 ** _WHOLE[dtype]
+
     def convert(value: Any) -> Any:
         if type(value) is int:
             if -bound <= value < bound:
@@ -169,7 +164,9 @@ def _string(dtype: pl.DataType) -> Converter:
     return convert
 
 
-def _exact(dtype: pl.DataType, kind: type) -> Converter:
+def _exact(dtype: pl.DataType) -> Converter:
+    kind = _EXACT[dtype]
+
     def convert(value: Any) -> Any:
         if value is None or type(value) is kind:
             return value

@@ -40,11 +40,11 @@ class Letters:
 
     def matches(self, rows: str, until: int | None = None) -> list[str]:
         """The matches as the rows they hold."""
-        return [shown(node) for node, _ in self.play(rows, until).matches]
+        return [shown(node) for _, node, _ in self.play(rows, until).matches]
 
     def timed_out(self, rows: str, until: int) -> list[str]:
         """What ran out of time: rows, when, and the step that was waited for."""
-        return [f"{shown(node)} at {time} for {step}" for node, time, step in self.play(rows, until).timed_out]
+        return [f"{shown(node)} at {time} for {step}" for _, node, time, step in self.play(rows, until).timed_out]
 
     def true_matches(self, rows: str) -> list[str]:
         """What the model says."""

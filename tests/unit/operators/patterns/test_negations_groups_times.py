@@ -353,10 +353,10 @@ def test_what_runs_out_of_time_is_told_once_with_the_step_it_waited_for(
 
 
 def test_a_match_is_complete_at_its_last_row_and_a_negation_at_the_end_when_the_time_is_over() -> None:
-    assert [time for _, time in Letters(AB, 5).play("a1 b3").matches] == [3]
+    assert [time for *_, time in Letters(AB, 5).play("a1 b3").matches] == [3]
     ends = group().begin("a").not_followed_by("n", "x")
-    assert [time for _, time in Letters(ends, 5).play("a1 d30").matches] == [6]
-    assert [time for _, time in Letters(group().begin("a").not_next("n", "x"), 5).play("a1 d3").matches] == [3]
+    assert [time for *_, time in Letters(ends, 5).play("a1 d30").matches] == [6]
+    assert [time for *_, time in Letters(group().begin("a").not_next("n", "x"), 5).play("a1 d3").matches] == [3]
 
 
 def test_the_oldest_partial_matches_are_dropped_and_counted_when_a_key_has_too_many() -> None:

@@ -239,7 +239,7 @@ def test_a_match_waits_until_an_earlier_one_that_would_skip_it_is_decided() -> N
 def test_a_match_held_back_is_emitted_when_the_earlier_one_runs_out_of_time() -> None:
     chain = group().begin("a", "ab").next("x", "bx").followed_by("c").followed_by("d")
     letters = Letters(chain, 4, skip.past_last())
-    assert [time for _, time in letters.play("a1 b2 x3 c4 d5", until=99).matches] == [5]
+    assert [time for *_, time in letters.play("a1 b2 x3 c4 d5", until=99).matches] == [5]
     assert letters.matches("a1 b2 x3 c4 d5", until=99) == ["b2 x3 c4 d5"]
     assert letters.timed_out("a1 b2 x3 c4 d5", until=99) == ["a1 b2 c4 at 5 for d"]
 
