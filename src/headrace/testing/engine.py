@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import polars as pl
 
 from headrace.errors import DefinitionError
-from headrace.event_time.strategy import BEGINNING, TimeStrategy
+from headrace.event_time.strategy import TimeStrategy
 from headrace.event_time.time_keeper import TimeKeeper
 from headrace.event_time.tracker import WatermarkTracker
 from headrace.operators.step import Step
@@ -18,17 +18,6 @@ from headrace.testing.elements import At, Side
 
 TIME, PARTITION = "at", "partition"
 SOURCES: dict[Side, str] = {"left": "rows", "right": "right_rows"}
-
-
-class WatermarkByHand(WatermarkTracker):
-    """The watermark that the timeline set last, where a pipeline would compute it; rows do not move it."""
-
-    set_to = BEGINNING
-
-    def observe(self, highest: Mapping[str, int], *, unread: Iterable[str] = ()) -> None: ...
-
-    def watermark(self, *, clock: int, waited: int = 0) -> int:
-        return max(self._watermark, self.set_to)
 
 
 @dataclass(slots=True)
@@ -49,19 +38,12 @@ class Setting:
     def take_over(self, time: TimeKeeper) -> None:
         """Let the timeline set the watermarks of a flow that has just started, if it does."""
         if self.by_hand:
-            for source, tracker in time.trackers.items():
-                time.trackers[source] = WatermarkByHand(self.strategy)
-                time.trackers[source].restore(tracker.saved())
-
-    def set_watermarks(self, time: TimeKeeper) -> None:
-        """Hand the timeline's watermarks to the trackers that take them."""
-        for side, watermark in self.watermarks.items():
-            tracker = time.trackers[SOURCES[side]]
-            if isinstance(tracker, WatermarkByHand):
-                tracker.set_to = watermark
+            for side in self.schemas:
+                tracker = WatermarkByHand(self, side)
+                tracker.restore(time.trackers[SOURCES[side]].saved())
+                time.trackers[SOURCES[side]] = tracker
 
     def give(self, output: str, rows: list[dict[str, Any]]) -> None:
-        """Add rows to an output."""
         self.outputs.setdefault(output, []).extend(rows)
 
     def frames(self, rows: Sequence[At], side: Side) -> dict[int, pl.DataFrame]:
@@ -84,12 +66,25 @@ class Setting:
             self.outputs.setdefault(output, [])
 
     def rows_of(self, output: str) -> list[dict[str, Any]]:
-        """All rows of an output so far."""
         if output not in self.outputs:
             raise DefinitionError(
                 "OUTPUT_UNKNOWN", f"there is no output {output!r}. The outputs are {', '.join(self.outputs)}."
             )
         return self.outputs[output]
+
+
+class WatermarkByHand(WatermarkTracker):
+    """The watermark that the timeline set last, where a pipeline would compute it; rows do not move it."""
+
+    def __init__(self, setting: Setting, side: Side) -> None:
+        super().__init__(setting.strategy)
+        self._setting = setting
+        self._side = side
+
+    def observe(self, highest: Mapping[str, int], *, unread: Iterable[str] = ()) -> None: ...
+
+    def watermark(self, *, clock: int, waited: int = 0) -> int:
+        return max(self._watermark, self._setting.watermarks[self._side])
 
 
 class Engine(Protocol):

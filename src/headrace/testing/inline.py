@@ -107,7 +107,7 @@ class InlineEngine:
         if self._interrupted is None:
             return False
         again, self._interrupted = self._interrupted, None
-        self._run(again, commit=True)
+        self.run(again)
         return True
 
     def crash(self, rows: Sequence[At]) -> None:
@@ -127,7 +127,6 @@ class InlineEngine:
         shutil.rmtree(self._folder)
 
     def _run(self, rows: Sequence[At], *, commit: bool) -> None:
-        self._setting.set_watermarks(self.planner.time)
         record = self.planner.plan(self._next)
         reports = BatchReports()
 

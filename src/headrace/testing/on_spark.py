@@ -41,14 +41,12 @@ class Died(Exception):
 class TimelineSink:
     """Hands rows to the timeline, or dies after the state has been computed."""
 
+    guarantee: Guarantee = "exactly_once"
+    dies = False
+
     def __init__(self, setting: Setting, output: str) -> None:
         self._setting = setting
         self._output = output
-        self.dies = False
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return "exactly_once"
 
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
         rows = [row for part in frame.toArrow().to_batches() for row in from_arrow(part).rows(named=True)]
@@ -123,7 +121,6 @@ class SparkEngine:
         if not self._interrupted:
             return False
         self._interrupted = False
-        self._setting.set_watermarks(self._flow.planner.time)
         self._advance()
         return True
 
@@ -148,9 +145,8 @@ class SparkEngine:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _drop(self, rows: Sequence[At]) -> None:
-        """Let rows appear at once, or a tick when there are none, with the watermarks that hold then."""
+        """Let rows appear at once, or a tick when there are none."""
         with self._between_batches():
-            self._setting.set_watermarks(self._flow.planner.time)
             if not rows:
                 self._flow.tick()
                 return
