@@ -159,7 +159,7 @@ def test_skipping_keeps_the_first_of_matches_that_exclude_each_other(
     letters = Letters(chain, 6, skip)
     everything = Letters(chain, 6).play(given_rows, 99).matches
     # Of matches that begin and end with the same rows the model does not say which one is first.
-    ends = [(node_start(node), time) for node, time in everything]
+    ends = [(node_start(node), time) for _, node, time in everything]
     assume(len(ends) == len(set(ends)))
     assert letters.matches(given_rows, until=99) == letters.true_matches(given_rows)
 
