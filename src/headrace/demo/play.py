@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from rich.live import Live
 from rich.markup import escape
 
-from headrace.demo.feed import Feed, account_table
 from headrace.demo.quiet import standard_error_in
-from headrace.demo.screen import PlainLines, Screen
+from headrace.demo.screen import Feed, PlainLines, Screen, account_table
 from headrace.demo.takings import takings
 from headrace.errors import HeadraceError
 from headrace.runtime.modes import micro_batch
@@ -23,7 +22,7 @@ from headrace.runtime.session import spark_session
 if TYPE_CHECKING:
     from rich.console import Console
 
-LOG = "spark.log"
+LOG, CHECKPOINT = "spark.log", "checkpoint"
 LOOK_SECONDS = 0.25
 FIRST_WINDOWS_WITHIN = 180.0
 
@@ -34,22 +33,21 @@ def play(folder: Path, *, seconds: float | None, console: Console) -> bool:
     Returns whether the account adds up.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    checkpoint = folder / "checkpoint"
-    feed = Feed(folder, checkpoint / "takings")
+    feed = Feed(folder, folder / CHECKPOINT / "takings")
     screen = Screen(feed)
     with standard_error_in(folder / LOG):
         if console.is_terminal:
             with Live(screen, console=console, refresh_per_second=4):
-                first = _run(folder, checkpoint, feed, screen, seconds, lambda: None)
+                first = _run(folder, screen, seconds, lambda: None)
         else:
             print(screen.doing, flush=True)
             plain = PlainLines(feed)
-            first = _run(folder, checkpoint, feed, screen, seconds, plain.print_news)
+            first = _run(folder, screen, seconds, plain.print_news)
             plain.print_last()
     account, adds_up = account_table(feed)
     console.print(account)
     verdict = "[green]Every row is accounted for.[/]" if adds_up else "[bold red]The account does not add up.[/]"
-    place = escape(str(checkpoint))
+    place = escape(str(folder / CHECKPOINT))
     started = "" if first is None else f" First windows after {first:.1f} s."
     for line in (
         f"{verdict}{started} Results, checkpoint and Spark's log: {escape(str(folder))}",
@@ -60,9 +58,7 @@ def play(folder: Path, *, seconds: float | None, console: Console) -> bool:
     return adds_up
 
 
-def _run(
-    folder: Path, checkpoint: Path, feed: Feed, screen: Screen, seconds: float | None, tell: Callable[[], None]
-) -> float | None:
+def _run(folder: Path, screen: Screen, seconds: float | None, tell: Callable[[], None]) -> float | None:
     """Run the pipeline and look at it until the time is up; how long the first windows took, if any came."""
     began = time.monotonic()
     spark = spark_session("headrace-demo", master="local[2]", quick_start=True)
@@ -70,10 +66,10 @@ def _run(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     screen.doing = "Spark is up; the first batches start its Python workers ..."
-    running = takings.start(
-        checkpoint=checkpoint, mode=micro_batch("500 milliseconds"), spark=spark, folder=str(folder)
-    )
+    mode = micro_batch("500 milliseconds")
+    running = takings.start(checkpoint=folder / CHECKPOINT, mode=mode, spark=spark, folder=str(folder))
     first: float | None = None
+    feed = screen.feed
     # An earlier demonstration in the same folder may have left windows.
     feed.look()
     before = feed.windows.rows

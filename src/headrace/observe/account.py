@@ -97,17 +97,14 @@ class Account:
 
     @property
     def read(self) -> int:
-        """The rows read of all sources."""
         return sum(counts.read for counts in self.sources.values())
 
     @property
     def dead(self) -> int:
-        """The dead letters of all sources."""
         return sum(counts.dead for counts in self.sources.values())
 
     @property
     def late(self) -> int:
-        """The late rows of all steps."""
         return sum(counts.late for counts in self.steps.values())
 
     def out(self, output: str) -> int:

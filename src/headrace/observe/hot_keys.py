@@ -23,8 +23,7 @@ def hot_keys(reports: BatchReports) -> dict[str, tuple[HotKey, ...]]:
         rows = sum(report.keys.rows for report in parts.values())
         counts: Counter[tuple[str | None, ...]] = Counter()
         for report in parts.values():
-            for key, count in report.keys.top:
-                counts[key] += count
+            counts.update(dict(report.keys.top))
         hot = [HotKey(key, round(count / rows, 2)) for key, count in counts.most_common() if count >= HOT_SHARE * rows]
         if hot:
             found[node.path] = tuple(hot)
@@ -34,13 +33,11 @@ def hot_keys(reports: BatchReports) -> dict[str, tuple[HotKey, ...]]:
 def hot_key_findings(graph: Graph, checkpoint: Path) -> list[Finding]:
     """Findings about hot keys in the newest batches of a checkpoint."""
     found = []
-    for flow in graph.flows.values():
+    for flow in graph.flows:
         newest: dict[str, HotKey] = {}
-        for entry in history.read(checkpoint / flow.name)[-RECENT_BATCHES:]:
+        for entry in history.read(checkpoint / flow)[-RECENT_BATCHES:]:
             newest |= {step: keys[0] for step, keys in entry.hot_keys.items()}
-        for step, hot in newest.items():
-            if step in graph.steps:
-                found.append(_finding(graph.steps[step].step, hot))
+        found += [_finding(graph.steps[step].step, hot) for step, hot in newest.items() if step in graph.steps]
     return found
 
 

@@ -61,7 +61,6 @@ def _status(entries: Sequence[HistoryEntry], waiting: list[Outage]) -> FlowStatu
     newest = entries[-1]
     rows = total(entry.account for entry in entries)
     watermark = min(newest.watermarks.values(), default=BEGINNING)
-    known = BEGINNING < watermark < END
     return FlowStatus(
         newest.flow,
         newest.batch,
@@ -70,7 +69,7 @@ def _status(entries: Sequence[HistoryEntry], waiting: list[Outage]) -> FlowStatu
         rows.late,
         rows.out("main"),
         watermark,
-        newest.clock - watermark if known else None,
+        newest.clock - watermark if BEGINNING < watermark < END else None,
         newest.seconds.batch,
         newest.state.rows,
         newest.state.bytes,
@@ -79,29 +78,29 @@ def _status(entries: Sequence[HistoryEntry], waiting: list[Outage]) -> FlowStatu
     )
 
 
-def status_view(flows: list[FlowStatus], *, width: int = WIDE) -> Group:
+def status_view(flows: list[FlowStatus], *, width: int) -> Group:
     """What ``headrace status`` shows: the table, and below it what a flow waits for."""
     lines = [f"[yellow]{flow.flow} is waiting: {escape(sink)}[/]" for flow in flows for sink in flow.waiting]
     return Group(status_table(flows, width=width), *lines)
 
 
-def status_table(flows: list[FlowStatus], *, width: int = WIDE) -> Table:
+def status_table(flows: list[FlowStatus], *, width: int) -> Table:
     """A line for each flow, or a column where lines would be too long."""
-    named = {flow.flow: _shown(flow) for flow in flows}
-    numbers = list(_shown(flows[0])) if flows else []
+    rows = [{"flow": flow.flow, **_shown(flow)} for flow in flows]
+    headers = list(rows[0]) if rows else ["flow"]
     table = Table(header_style="bold")
     if width >= WIDE:
         table.add_column("flow", style="cyan", no_wrap=True)
-        for number in numbers:
-            table.add_column(number, justify="right", no_wrap=True)
-        for name, shown in named.items():
-            table.add_row(name, *shown.values())
+        for header in headers[1:]:
+            table.add_column(header, justify="right", no_wrap=True)
+        for row in rows:
+            table.add_row(*row.values())
         return table
     table.add_column("flow", style="bold")
-    for name in named:
-        table.add_column(name, justify="right", header_style="bold cyan")
-    for number in numbers:
-        table.add_row(number, *(shown[number] for shown in named.values()))
+    for row in rows:
+        table.add_column(row["flow"], justify="right", header_style="bold cyan")
+    for header in headers[1:]:
+        table.add_row(header, *(row[header] for row in rows))
     return table
 
 
