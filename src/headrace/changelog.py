@@ -61,10 +61,7 @@ def is_setting() -> pl.Expr:
 def check_changelog(
     step: str, schema: Mapping[str, pl.DataType], *, side: str = "the rows", placed: bool = True
 ) -> None:
-    """Check that a step that takes a changelog gets one; ``placed`` says whether its changes need a position.
-
-    >>> check_changelog("orders", {"id": pl.Int64(), "change": pl.String(), "position": pl.String()})
-    """
+    """Check that a step that takes a changelog gets one; ``placed`` says whether its changes need a position."""
     needed = CHANGELOG if placed or POSITION in schema else {CHANGE: CHANGELOG[CHANGE]}
     wrong = [name for name, dtype in needed.items() if schema.get(name) != dtype]
     if wrong:

@@ -162,7 +162,6 @@ class Graph:
         return None if entry is None else entry[1]
 
     def add_source(self, node: SourceNode) -> None:
-        """Record a source under its own name."""
         check_name("source", node.name)
         if node.name in self.sources:
             raise DefinitionError(
@@ -173,7 +172,6 @@ class Graph:
         self.sources[node.name] = node
 
     def add_step(self, node: StepNode) -> None:
-        """Record a step under its own name."""
         name = node.step.name
         if name in self.steps:
             raise DefinitionError(
@@ -212,7 +210,6 @@ class Graph:
         )
 
     def nodes_behind(self, frame: DataFrame) -> frozenset[NodeId]:
-        """The sources and steps whose rows come to a frame."""
         found: set[NodeId] = set()
         plans = [Plan.of(frame)]
         while plans:
@@ -241,7 +238,6 @@ class Graph:
         return node
 
     def time_field(self, frame: DataFrame, *, step: str) -> StructField:
-        """The column of a frame that carries its event time."""
         tagged = [column for column in frame.schema.fields if TIME_TAG in (column.metadata or {})]
         if not tagged:
             raise DefinitionError(

@@ -25,7 +25,6 @@ class NodeId:
 
     @classmethod
     def parse(cls, text: str) -> NodeId:
-        """The node that its text form names."""
         return cls(*text.split("."))  # type: ignore[arg-type]
 
     @property

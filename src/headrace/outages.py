@@ -40,7 +40,6 @@ class OutageMarker:
             write_durably(self._file, json.dumps(asdict(Outage(self.place, time.time(), reason))))
 
     def end(self) -> None:
-        """Remove the marker: the server answers again."""
         self._file.unlink(missing_ok=True)
 
 

@@ -33,12 +33,10 @@ class Plan:
 
     @property
     def children(self) -> list[Plan]:
-        """The plans whose rows it reads."""
         return [_plan(child) for child in _elements(self.java.children())]
 
     @property
     def columns(self) -> list[PlanColumn]:
-        """The columns of its rows."""
         return [PlanColumn(column.exprId().id(), column.name()) for column in _elements(self.java.output())]
 
     @property

@@ -31,11 +31,7 @@ def flat_schema(columns: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
 def flat(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows with the fields of structs as columns."""
     while nested := [name for name, kind in rows.schema.items() if isinstance(kind, pl.Struct)]:
-        for name in nested:
-            fields = rows.schema[name].fields  # type: ignore[attr-defined]
-            parts = [pl.col(name).struct.field(field.name).alias(f"{name}_{field.name}") for field in fields]
-            before, after = rows.columns[: rows.columns.index(name)], rows.columns[rows.columns.index(name) + 1 :]
-            rows = rows.select(*before, *parts, *after)
+        rows = rows.unnest(nested, separator="_")
     return rows
 
 
@@ -80,9 +76,7 @@ def json_rows(rows: pl.DataFrame) -> list[bytes]:
     >>> json_rows(pl.DataFrame({"account": ["a"], "spent": [2.5]}))
     [b'{"account":"a","spent":2.5}']
     """
-    if rows.is_empty():
-        return []
-    return json_lines(rows).rstrip(b"\n").split(b"\n")
+    return json_lines(rows).splitlines()
 
 
 def json_lines(rows: pl.DataFrame) -> bytes:

@@ -132,11 +132,9 @@ class BatchReports:
                 self.states.setdefault(node.name, {})[part] = report
 
     def of_source(self, name: str) -> tuple[SourceReport, ...]:
-        """The reports of a source's tasks."""
         return tuple(self.sources.get(name, {}).values())
 
     def nodes(self) -> Iterator[tuple[NodeId, Mapping[int, Report]]]:
-        """Every node with its reports."""
         for name, sources in self.sources.items():
             yield NodeId("source", name), sources
         yield from self.inputs.items()

@@ -103,23 +103,9 @@ def spark_type(dtype: PolarsType, column: str) -> spark.DataType:
     raise _unsupported(column, str(dtype))
 
 
-def arrow_schema(struct: spark.StructType) -> pa.Schema:
-    """The Arrow schema that Spark accepts for its own schema, timestamps in UTC.
-
-    >>> arrow_schema(parse_ddl("account STRING, at TIMESTAMP")).types
-    [DataType(string), TimestampType(timestamp[us, tz=UTC])]
-    """
-    return to_arrow_schema(struct, timezone="UTC")
-
-
 def arrow_batches(frame: pl.DataFrame, schema: spark.StructType) -> Iterator[pa.RecordBatch]:
-    """The frame as record batches that Spark's ``mapInArrow`` accepts for the schema, in the schema's column order.
-
-    >>> frame = pl.DataFrame({"account": ["a", "b"]})
-    >>> [batch.num_rows for batch in arrow_batches(frame, parse_ddl("account STRING"))]
-    [2]
-    """
-    target = arrow_schema(schema)
+    """The frame as record batches that Spark's ``mapInArrow`` accepts for the schema, in the schema's column order."""
+    target = to_arrow_schema(schema, timezone="UTC")
     ordered = frame.select(target.names)
     rows = max(1, ordered.height * _BATCH_BYTES // max(1, int(ordered.estimated_size())))
     for part in ordered.iter_slices(rows):
@@ -128,11 +114,7 @@ def arrow_batches(frame: pl.DataFrame, schema: spark.StructType) -> Iterator[pa.
 
 
 def from_arrow(batch: pa.RecordBatch) -> pl.DataFrame:
-    """A record batch from Spark as a frame; timestamps labelled with the session's zone become UTC.
-
-    >>> from_arrow(pa.record_batch({"account": ["a"]})).schema
-    Schema([('account', String)])
-    """
+    """A record batch from Spark as a frame; timestamps labelled with the session's zone become UTC."""
     target = pa.schema([field.with_type(_in_utc(field.type)) for field in batch.schema])
     frame = pl.from_arrow(batch if target.equals(batch.schema) else batch.cast(target))
     assert isinstance(frame, pl.DataFrame)  # for the type checker: a batch always becomes a frame

@@ -23,7 +23,6 @@ class Secret:
     file: str | None = None
 
     def reveal(self) -> str:
-        """The value, read now."""
         if self.env is not None:
             value = os.environ.get(self.env)
             if value is None:

@@ -20,7 +20,8 @@ def stable(public: Public) -> Public:
     >>> stability_of(tumbling)
     'stable'
     """
-    return _mark(public, "stable")
+    _MARKS[public] = "stable"
+    return public
 
 
 def experimental(public: Public) -> Public:
@@ -35,14 +36,10 @@ def experimental(public: Public) -> Public:
         Experimental: this name may change in any release.
     """
     public.__doc__ = f"{(public.__doc__ or '').rstrip()}\n\n    {NOTE}"
-    return _mark(public, "experimental")
+    _MARKS[public] = "experimental"
+    return public
 
 
 def stability_of(public: object) -> Stability | None:
     """The mark of a public name; None for a name without one."""
     return _MARKS.get(public)
-
-
-def _mark(public: Public, stability: Stability) -> Public:
-    _MARKS[public] = stability
-    return public

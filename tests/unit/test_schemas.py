@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.errors import DefinitionError
-from headrace.schemas import arrow_batches, arrow_schema, from_arrow, parse_ddl, polars_schema, spark_schema
+from headrace.schemas import arrow_batches, from_arrow, parse_ddl, polars_schema, spark_schema
 
 EVERY_TYPE = (
     "bool BOOLEAN, byte TINYINT, short SMALLINT, int INT, long BIGINT, float FLOAT, double DOUBLE, text STRING, "
@@ -84,7 +85,7 @@ def test_strings_leave_as_plain_arrow_strings_in_the_order_of_the_schema() -> No
     frame = pl.DataFrame({"extra": [1], "at": [NOON], "text": ["a"]})
     schema = parse_ddl("text STRING, at TIMESTAMP")
     [batch] = arrow_batches(frame, schema)
-    assert batch.schema.equals(arrow_schema(schema))
+    assert batch.schema.equals(to_arrow_schema(schema, timezone="UTC"))
     assert batch.schema.types == [pa.string(), pa.timestamp("us", tz="UTC")]
 
 

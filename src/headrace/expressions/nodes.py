@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date, datetime
 from decimal import Decimal
+from itertools import chain
 from typing import Literal
 
 import polars as pl
@@ -23,26 +24,20 @@ class _Node:
     @property
     def children(self) -> tuple[Expression, ...]:
         """The parts that are computed over the same row."""
-        return ()
+        values = (getattr(self, field.name) for field in fields(self))
+        parts = chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in values)
+        return tuple(part for part in parts if isinstance(part, _Node))  # type: ignore[misc]  # nodes are expressions
 
 
 @dataclass(frozen=True, slots=True)
 class _Unary(_Node):
     operand: Expression
 
-    @property
-    def children(self) -> tuple[Expression, ...]:
-        return (self.operand,)
-
 
 @dataclass(frozen=True, slots=True)
 class _Binary(_Node):
     left: Expression
     right: Expression
-
-    @property
-    def children(self) -> tuple[Expression, ...]:
-        return (self.left, self.right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +67,10 @@ class StepValue(_Node):
     """None for ``elapsed()``, which counts from the first row of the match."""
     argument: Expression | None
     """Without the step's name; None for ``count(a.*)`` and ``elapsed``."""
+
+    @property
+    def children(self) -> tuple[Expression, ...]:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,6 @@ class Like(_Unary):
     negated: bool
 
     def regex(self, escape: Callable[[str], str]) -> str:
-        """The pattern as a regular expression."""
         return "".join(_WILDCARDS.get(character) or escape(character) for character in self.pattern)
 
 
@@ -127,20 +125,12 @@ class InList(_Unary):
 
     choices: tuple[Expression, ...]
 
-    @property
-    def children(self) -> tuple[Expression, ...]:
-        return (self.operand, *self.choices)
-
 
 @dataclass(frozen=True, slots=True)
 class Coalesce(_Node):
     """The first operand that is not null."""
 
     operands: tuple[Expression, ...]
-
-    @property
-    def children(self) -> tuple[Expression, ...]:
-        return self.operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +140,6 @@ class CaseWhen(_Node):
     conditions: tuple[Expression, ...]
     values: tuple[Expression, ...]
     default: Expression
-
-    @property
-    def children(self) -> tuple[Expression, ...]:
-        return (*self.conditions, *self.values, self.default)
 
 
 Expression = (

@@ -38,19 +38,9 @@ class Operand:
         return Operand(self.value.cast(dtype), dtype)
 
 
-def is_integer(dtype: pl.DataType) -> bool:
-    """Whether a type is one of SQL's integers."""
-    return dtype in INTEGER_DIGITS
-
-
 def is_float(dtype: pl.DataType) -> bool:
     """Whether a type is FLOAT or DOUBLE."""
     return dtype in (pl.Float32(), pl.Float64())
-
-
-def is_number(dtype: pl.DataType) -> bool:
-    """Whether a type can be calculated with."""
-    return is_integer(dtype) or is_float(dtype) or isinstance(dtype, pl.Decimal)
 
 
 def common_type(left: pl.DataType, right: pl.DataType) -> pl.DataType | None:
@@ -63,9 +53,9 @@ def common_type(left: pl.DataType, right: pl.DataType) -> pl.DataType | None:
         return left
     if left == pl.Null():
         return right
-    if is_integer(left) and is_integer(right):
+    if left.is_integer() and right.is_integer():
         return max(left, right, key=_INTEGERS.index)
-    if is_number(left) and is_number(right):
+    if left.is_numeric() and right.is_numeric():
         return pl.Float64() if is_float(left) or is_float(right) else _wider_decimal(left, right)
     if isinstance(left, pl.Datetime) and isinstance(right, pl.Datetime) and left.time_zone and right.time_zone:
         return pl.Datetime("us", "UTC")
@@ -105,18 +95,14 @@ def number(text: str) -> tuple[int | float | Decimal, pl.DataType] | None:
     return (exact, pl.Decimal(precision, scale)) if precision <= LARGEST_PRECISION else None
 
 
-def largest(dtype: pl.DataType) -> int:
-    """The largest number of an integer type.
-
-    >>> largest(pl.Int8())
-    127
-    """
-    return (1 << (_BITS[dtype] - 1)) - 1
-
-
 def fits(value: int, dtype: pl.DataType) -> bool:
-    """Whether an integer lies in the range of an integer type."""
-    return -largest(dtype) - 1 <= value <= largest(dtype)
+    """Whether an integer lies in the range of an integer type.
+
+    >>> fits(127, pl.Int8()), fits(128, pl.Int8())
+    (True, False)
+    """
+    beyond = 1 << (_BITS[dtype] - 1)
+    return -beyond <= value < beyond
 
 
 def moment(text: str, dtype: pl.DataType) -> date | datetime | None:

@@ -14,7 +14,7 @@ from sqlglot.errors import SqlglotError
 
 from headrace.errors import DefinitionError
 from headrace.expressions import nodes
-from headrace.expressions.operands import fits, is_integer, moment, number
+from headrace.expressions.operands import fits, moment, number
 from headrace.schemas import polars_type, type_of
 
 SUPPORTED = (
@@ -185,7 +185,7 @@ class ExpressionParser:
 
     def _cast_to(self, node: exp.Expr, operand: nodes.Expression, to: exp.DataType) -> nodes.Expression:
         dtype = self._type(to)
-        if isinstance(operand, nodes.Constant) and is_integer(operand.dtype) and is_integer(dtype):
+        if isinstance(operand, nodes.Constant) and operand.dtype.is_integer() and dtype.is_integer():
             assert isinstance(operand.value, int)  # for the type checker: as its type says
             if fits(operand.value, dtype):
                 return nodes.Constant(_sql(node), operand.value, dtype)

@@ -11,7 +11,7 @@ from polars.datatypes import DataTypeClass
 
 from headrace.errors import DefinitionError
 from headrace.expressions import nodes
-from headrace.expressions.operands import Operand, Schema, common_type, is_float, is_integer, is_number
+from headrace.expressions.operands import Operand, Schema, common_type, is_float
 from headrace.expressions.parser import ExpressionParser, read_sql, wrong_type
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ class RowExpression:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that are read."""
         return frozenset(column.path[0] for column in nodes.columns_of(self.tree))
 
     @property
@@ -44,7 +43,6 @@ class RowExpression:
         return named.path[-1] if isinstance(named, nodes.ColumnRef) else self.text
 
     def operand(self, schema: Schema) -> Operand:
-        """The Polars expression over frames of the schema, and its type."""
         return PolarsLowering(self.text, schema).operand(self.tree)
 
     def to_polars(self, schema: Schema) -> pl.Expr:
@@ -223,7 +221,7 @@ class PolarsLowering:
     def _arithmetic(self, node: nodes.Arithmetic) -> Operand:
         left, right = self._number(node.left), self._number(node.right)
         for operand in (left, right):
-            if not is_number(operand.dtype):
+            if not operand.dtype.is_numeric():
                 raise self._wrong(node, f"{operand.dtype} is not a number", "Use + - * on numbers.")
         if not is_float(left.dtype) and not is_float(right.dtype):
             reason = f"{left.dtype} with {right.dtype} can overflow, and Spark would stop the query"
@@ -263,8 +261,8 @@ class PolarsLowering:
 
     def _cast(self, node: nodes.Cast) -> Operand:
         operand, dtype = self.operand(node.operand), node.dtype
-        number_to_double = dtype == pl.Float64() and is_number(operand.dtype)
-        wider_integer = is_integer(operand.dtype) and is_integer(dtype) and common_type(operand.dtype, dtype) == dtype
+        number_to_double = dtype == pl.Float64() and operand.dtype.is_numeric()
+        wider_integer = operand.dtype.is_integer() and dtype.is_integer() and common_type(operand.dtype, dtype) == dtype
         if operand.dtype == dtype or operand.dtype == pl.Null() or number_to_double or wider_integer:
             return operand.to(dtype)
         reason = f"a cast from {operand.dtype} to {dtype} can fail or lose digits, and Spark would stop the query"

@@ -106,8 +106,8 @@ class Payments:
                 raise DefinitionError(
                     "PAYMENTS_SHARES", f"{name}={share} must be a share of rows from 0 to 1, as in {name}=0.05."
                 )
-        for name, length in (("disorder", self.disorder), ("delay", self.delay)):
-            microseconds(length, argument=name)
+        microseconds(self.disorder, argument="disorder")
+        microseconds(self.delay, argument="delay")
         if self.late + self.broken + self.future > 1:
             raise DefinitionError(
                 "PAYMENTS_SHARES",
@@ -234,10 +234,7 @@ def _names(kind: str, count: int) -> pl.Series:
 
 
 def _line() -> pl.Expr:
-    parts: list[pl.Expr] = [pl.lit('{"id": "'), pl.col("id")]
-    for name in ("account", "shop", "gateway"):
-        parts += [pl.lit(f'", "{name}": "'), pl.col(name)]
-    cents = (pl.col("cents") % 100).cast(pl.String).str.zfill(2)
-    parts += [pl.lit('", "amount": '), (pl.col("cents") // 100).cast(pl.String), pl.lit("."), cents]
-    parts += [pl.lit(', "at": "'), pl.col("at").dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ"), pl.lit('"}')]
-    return pl.concat_str(parts).alias("line")
+    text = '{{"id": "{}", "account": "{}", "shop": "{}", "gateway": "{}", "amount": {}.{}, "at": "{}"}}'
+    euros, cents = pl.col("cents") // 100, (pl.col("cents") % 100).cast(pl.String).str.zfill(2)
+    at = pl.col("at").dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ")
+    return pl.format(text, "id", "account", "shop", "gateway", euros, cents, at).alias("line")

@@ -72,12 +72,10 @@ class UserDefinedAggregate(ABC):
 
     @property
     def buffer_types(self) -> dict[str, pl.DataType]:
-        """The fields of ``state``."""
         return polars_schema(parse_ddl(self.state))
 
     @property
     def value_type(self) -> pl.DataType:
-        """The type that ``result_type`` declares."""
         return polars_schema(parse_ddl(f"result {self.result_type}"))["result"]
 
     @abstractmethod
@@ -90,7 +88,6 @@ class UserDefinedAggregate(ABC):
         return UnnamedAggregate(text, self.function(), call=repr(self))
 
     def where(self, condition: str) -> UnnamedAggregate:
-        """The same over the rows that meet a condition."""
         return self.unnamed().where(condition)
 
     def __repr__(self) -> str:

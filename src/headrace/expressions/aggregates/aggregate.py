@@ -11,7 +11,7 @@ from typing import TypeVar
 import polars as pl
 
 from headrace.errors import DefinitionError
-from headrace.expressions.operands import Operand, Schema, is_float, is_number
+from headrace.expressions.operands import Operand, Schema, is_float
 from headrace.expressions.rows import RowExpression, check_condition, parse_condition, parse_row_expression
 
 Part = TypeVar("Part")
@@ -32,7 +32,6 @@ class AggregateScope:
         return value if self.condition is None else value.filter(self.condition)
 
     def state(self, suffix: str) -> pl.Expr:
-        """A state column."""
         return pl.col(f"{self.name}.{suffix}")
 
     def elements(self, suffix: str) -> pl.Expr:
@@ -42,7 +41,7 @@ class AggregateScope:
     def number(self, argument: RowExpression, function: str) -> Operand:
         """An argument that must be a number."""
         operand = argument.operand(self.schema)
-        if not is_number(operand.dtype):
+        if not operand.dtype.is_numeric():
             raise self._wrong_type(argument, operand.dtype, function, "numbers")
         return operand
 
@@ -143,7 +142,6 @@ class Aggregate:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that the aggregate reads."""
         read = self.function.arguments if self.condition is None else (*self.function.arguments, self.condition)
         return frozenset().union(*(expression.columns for expression in read))
 
@@ -152,7 +150,6 @@ class Aggregate:
         return self._named(self.function.bind(self._scope(schema, time)).partial)
 
     def merge(self, schema: Schema) -> dict[str, pl.Expr]:
-        """The partial columns of several partials merged into one, as expressions over the partials of a group."""
         return self._named(self._bound(schema).merge)
 
     def result(self, schema: Schema) -> pl.Expr:
@@ -172,7 +169,6 @@ class Aggregate:
         return self._named(self._bound(schema).types)
 
     def overflowed(self, schema: Schema) -> pl.Expr | None:
-        """Whether the value is out of its type's range and must not be emitted; None if that cannot happen."""
         return self._bound(schema).overflowed
 
     def _bound(self, schema: Schema) -> BoundAggregate:
@@ -236,11 +232,7 @@ def map_groups(value: pl.Expr, function: Callable[[pl.Series], pl.Series], dtype
 
 
 def parse_argument(text: str) -> RowExpression:
-    """Read an expression over one row that reads at least one column.
-
-    >>> sorted(parse_argument("price * pieces").columns)
-    ['pieces', 'price']
-    """
+    """Read an expression over one row that reads at least one column."""
     argument = parse_row_expression(text)
     if not argument.columns:
         raise reads_no_column(f"'{text}'")

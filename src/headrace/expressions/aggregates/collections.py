@@ -153,11 +153,7 @@ def top(value: str, *, n: int, of: str | None = None) -> UnnamedAggregate:
 
 
 def check_limit(limit: int | None, *, argument: str, text: str) -> int:
-    """Check how many values an aggregate keeps at most; ``text`` is the aggregate without the limit.
-
-    >>> check_limit(3, argument="n", text="hr.top('amount')")
-    3
-    """
+    """Check how many values an aggregate keeps at most; ``text`` is the aggregate without the limit."""
     advice = f"Say how many values to keep, as in {text[:-1]}, {argument}=100)."
     if limit is None:
         raise DefinitionError(

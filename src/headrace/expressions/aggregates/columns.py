@@ -36,7 +36,6 @@ class Lists:
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
     def series(self) -> pl.Series:
-        """The column of lists."""
         offsets = np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
         lists = pa.LargeListArray.from_arrays(pa.array(offsets), self.elements.to_arrow())
         return pl.Series(values=lists, dtype=pl.List(self.elements.dtype))
@@ -81,7 +80,6 @@ class ByteSpans:
         self._windows(rows.shape[1])[self.starts[chosen]] = rows
 
     def series(self) -> pl.Series:
-        """The column of bytes."""
         offsets = np.append(self.starts, len(self.data) - 8)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
         return pl.Series(values=pa.Array.from_buffers(pa.large_binary(), len(self.starts), buffers), dtype=pl.Binary)

@@ -49,7 +49,6 @@ class HyperLogLog:
 
     @property
     def registers(self) -> int:
-        """The number of registers of a sketch."""
         return 1 << self.precision
 
     def entries(self, values: pl.Series) -> pl.Series:

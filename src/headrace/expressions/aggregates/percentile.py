@@ -24,7 +24,6 @@ from headrace.expressions.aggregates.aggregate import (
 )
 from headrace.expressions.aggregates.columns import Integers, Lists
 from headrace.expressions.aggregates.extremes import extreme
-from headrace.expressions.operands import is_integer
 from headrace.stability import stable
 
 Floats = npt.NDArray[np.float64]
@@ -164,7 +163,7 @@ class Percentile(UnaryFunction):
             found = buckets.map_batches(partial(sketches.at, share), pl.Float64(), is_elementwise=True)
             first, last = found <= least.cast(pl.Float64), found >= greatest.cast(pl.Float64)
             # What lies between two values of a type fits the type; the rest is null before the cast.
-            between = pl.when(~first & ~last).then(found.round() if is_integer(dtype) else found).cast(dtype)
+            between = pl.when(~first & ~last).then(found.round() if dtype.is_integer() else found).cast(dtype)
             return pl.when(first).then(least).when(last).then(greatest).otherwise(between)
 
         values = [at(share) for share in self.shares]

@@ -16,7 +16,7 @@ from headrace.expressions.aggregates.aggregate import (
     UnnamedAggregate,
     parse_argument,
 )
-from headrace.expressions.operands import LARGEST_PRECISION, Operand, is_float, is_integer
+from headrace.expressions.operands import LARGEST_PRECISION, Operand, is_float
 from headrace.stability import experimental
 
 _WHOLE = pl.Decimal(LARGEST_PRECISION, 0)
@@ -31,7 +31,7 @@ class Sum(UnaryFunction):
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
         operand = scope.number(self.argument, "sum")
-        result_type: pl.DataType = pl.Int64() if is_integer(operand.dtype) else pl.Float64()
+        result_type: pl.DataType = pl.Int64() if operand.dtype.is_integer() else pl.Float64()
         if isinstance(operand.dtype, pl.Decimal):
             result_type = pl.Decimal(min(LARGEST_PRECISION, operand.dtype.precision + 10), operand.dtype.scale)
         return _bind_sum(scope, operand, result_type, is_average=False)
