@@ -100,7 +100,6 @@ class ServiceState:
     process: ServerProcess | None = None
 
     def write(self, folder: Path) -> None:
-        """Store this state in the folder."""
         fields: dict[str, object] = {"name": self.name, "folder": str(folder), "ports": self.ports}
         if self.process is not None:
             fields |= {"pid": self.process.pid, "started": self.process.started}

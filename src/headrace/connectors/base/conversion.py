@@ -25,7 +25,6 @@ from headrace.rendering import lists_like
 _WHOLE_NUMBER = r"^[+-]?[0-9]+$"
 _PLAIN_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)$"
 _ANY_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-_INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64)
 # Date, optional time with optional seconds and fraction, optional zone. Years have four digits.
 _DATE = "([0-9]{4}-[0-9]{2}-[0-9]{2})"
 _TIME = r"(?:[T ]([0-9]{2}:[0-9]{2})(:[0-5][0-9])?(\.[0-9]{1,9})?)?"
@@ -220,17 +219,18 @@ def _missing(values: pl.Series, positions: pl.Series, declared: pl.DataType) -> 
 
 
 def _reason(declared: pl.DataType, found: pl.Expr) -> pl.Expr:
-    if isinstance(declared, (pl.Date, pl.Datetime)):
-        return pl.lit("BAD_TIMESTAMP")
-    if isinstance(declared, _INTEGERS):
-        fits_not = found.str.contains(_WHOLE_NUMBER)
-    elif isinstance(declared, pl.Decimal):
-        fits_not = found.str.contains(_PLAIN_NUMBER)
-    elif isinstance(declared, (pl.Float32, pl.Float64)):
-        fits_not = found.str.contains(_ANY_NUMBER)
-    else:
-        return pl.lit("WRONG_TYPE")
-    return pl.when(fits_not).then(pl.lit("OUT_OF_RANGE")).otherwise(pl.lit("WRONG_TYPE"))
+    match declared:
+        case pl.Date() | pl.Datetime():
+            return pl.lit("BAD_TIMESTAMP")
+        case pl.Int8() | pl.Int16() | pl.Int32() | pl.Int64():
+            number = _WHOLE_NUMBER
+        case pl.Decimal():
+            number = _PLAIN_NUMBER
+        case pl.Float32() | pl.Float64():
+            number = _ANY_NUMBER
+        case _:
+            return pl.lit("WRONG_TYPE")
+    return pl.when(found.str.contains(number)).then(pl.lit("OUT_OF_RANGE")).otherwise(pl.lit("WRONG_TYPE"))
 
 
 def _shown(values: pl.Series) -> pl.Series:

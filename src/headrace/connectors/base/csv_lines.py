@@ -74,7 +74,7 @@ class CsvLines:
                         names = self._header(lines.take(np.array([0], dtype=np.int64)).raw()[0])
                         lines = lines.take(np.arange(1, len(lines)))
                     if names is not None and len(lines) > 0:
-                        yield self._decode(lines, names)
+                        yield self.decode_lines(lines, names)
         except (OSError, ValueError) as error:
             yield unreadable(self.columns, str(error))
 
@@ -89,11 +89,9 @@ class CsvLines:
             )
         return names
 
-    def decode_lines(self, lines: Lines) -> Decoded:
-        """Lines whose fields stand in the order of the declared columns."""
-        return self._decode(lines, self.columns.names)
-
-    def _decode(self, lines: Lines, names: list[str]) -> Decoded:
+    def decode_lines(self, lines: Lines, header: list[str] | None = None) -> Decoded:
+        """Lines whose fields stand in the order of the header, or else of the declared columns."""
+        names = self.columns.names if header is None else header
         verdicts = _not_utf8(lines) | too_large(lines, self.max_row_bytes)
         left = np.ones(len(lines), dtype=np.bool_)
         left[list(verdicts)] = False
@@ -133,8 +131,7 @@ class CsvLines:
     def _one_by_one(
         self, lines: Lines, indices: Integers, names: list[str], verdicts: dict[int, Verdict]
     ) -> pl.DataFrame:
-        records: list[Fields] = []
-        good: list[int] = []
+        records: dict[int, Fields] = {}
         for index, line in zip(indices.tolist(), lines.take(indices).raw(), strict=True):
             fields = self._split(line.decode())
             if fields is None:
@@ -142,11 +139,10 @@ class CsvLines:
             elif len(fields) != len(names):
                 verdicts[index] = _field_count(len(fields), names)
             else:
-                records.append(fields)
-                good.append(index)
+                records[index] = fields
         numbered = dict.fromkeys(map(str, range(len(names))), pl.String)
-        frame = pl.DataFrame(records, schema=numbered, orient="row")
-        return self._named(frame, names, lines.positions[np.array(good, dtype=np.int64)])
+        frame = pl.DataFrame(list(records.values()), schema=numbered, orient="row")
+        return self._named(frame, names, lines.positions[list(records)])
 
     def _named(self, frame: pl.DataFrame, names: list[str], positions: Integers) -> pl.DataFrame:
         chosen = [frame.to_series(names.index(name)).alias(name) for name in self.columns.names]

@@ -21,11 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-_RESULT = pa.schema(
-    [("writer", pa.int32())]
-    + [(name, pa.int64()) for name in ("out", "written", "superseded", "already_marked", "refused")]
-    + [("letters", pa.string())]
-)
+_COUNTS = ("out", "rows", "superseded", "already_marked", "refused")
+_RESULT = pa.schema([("writer", pa.int32()), *((name, pa.int64()) for name in _COUNTS), ("letters", pa.string())])
 
 
 class HeldLease(Protocol):
@@ -56,13 +53,9 @@ def deliver(frame: DataFrame, sink: TaskSink, batch: BatchIdentity, context: Del
     divided = _divided(frame, sink.partition_by, context.writers) if exactly_once else frame
     parts = divided.mapInArrow(_writing(sink, batch, context), from_arrow_schema(_RESULT)).collect()
     return Written(
-        sum(part.out for part in parts),
-        sum(part.written for part in parts),
-        sum(part.already_marked for part in parts),
-        sum(part.superseded for part in parts),
-        sum(part.refused for part in parts),
-        {part.letters: part.refused for part in parts if part.refused > 0},
-        {part.writer: batch.batch for part in parts} if exactly_once else {},
+        **{name: sum(part[name] for part in parts) for name in _COUNTS},
+        letters={part.letters: part.refused for part in parts if part.refused > 0},
+        marks={part.writer: batch.batch for part in parts} if exactly_once else {},
     )
 
 

@@ -10,11 +10,7 @@ from typing import Protocol
 import polars as pl
 import pyarrow as pa
 
-from headrace.connectors.base.decoding import (
-    POSITION,
-    Decoded,
-    readable,
-)
+from headrace.connectors.base.decoding import POSITION, Decoded, readable
 from headrace.event_time.strategy import TimeStrategy
 from headrace.nodes import NodeId
 from headrace.reports import SourceReport
@@ -46,7 +42,6 @@ class Gate:
     """The reader for ingestion time, where each row's arrival time costs something extra."""
 
     def timed(self, time: TimeStrategy) -> Gate:
-        """The same gate with a time strategy."""
         reader = self.ingestion_reader if time.kind == "ingestion" else None
         return replace(self, time=time, reader=reader or self.reader)
 

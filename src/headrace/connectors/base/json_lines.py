@@ -44,6 +44,12 @@ _LONG_NUMBER = re.compile(rb"[0-9.]{17}")
 _HALF_PAIR = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
+_IMPLAUSIBLE: Mapping[type[pl.DataType], str] = {
+    pl.Int64: r"(?:[^-0-9n\s]|-?[0-9]+[.eE]|-?[0-9]{19})",
+    pl.Float64: r"[^-0-9n\s]",
+    pl.Boolean: r"[^tfn\s]",
+}
+"""How the values of a type do not begin."""
 _EXACT_DIGITS = 15
 _BIGGEST = 2**63  # smaller integers are read as 64 bits and narrowed in bulk
 
@@ -113,20 +119,14 @@ class JsonLines:
         line = pl.col("line")
         good = line.str.contains(_LOOKS_LIKE_JSON)
         for name, kind in self._schema.items():
-            key = rf'"{re.escape(name)}"\s*:\s*'
-            if isinstance(kind, pl.Int64):
-                good &= ~line.str.contains(rf"{key}(?:[^-0-9n\s]|-?[0-9]+[.eE]|-?[0-9]{{19}})")
-            elif isinstance(kind, pl.Float64):
-                good &= ~line.str.contains(rf"{key}[^-0-9n\s]")
-            elif isinstance(kind, pl.Boolean):
-                good &= ~line.str.contains(rf"{key}[^tfn\s]")
+            if type(kind) in _IMPLAUSIBLE:
+                good &= ~line.str.contains(rf'"{re.escape(name)}"\s*:\s*{_IMPLAUSIBLE[type(kind)]}')
         texts = pl.Series("line", [raw.decode(errors="replace") for raw in lines.raw()], dtype=pl.String)
         return texts.to_frame().select(good).to_series().to_numpy()
 
     def _judged(self, lines: Lines, indices: Integers, verdicts: dict[int, Verdict]) -> list[pl.DataFrame]:
         """Frames of the good lines; the others get their verdict."""
-        judge = Judge.of(self.columns)
-        found = zip(indices.tolist(), map(judge.verdict, lines.take(indices).raw()), strict=True)
+        found = zip(indices.tolist(), map(line_judge(self.columns), lines.take(indices).raw()), strict=True)
         bad = {index: verdict for index, verdict in found if verdict is not None}
         verdicts |= bad
         return self._halved(lines, indices[~np.isin(indices, list(bad))], verdicts)
@@ -202,41 +202,35 @@ def _has_decimals(columns: Columns) -> bool:
     return any(isinstance(leaf, pl.Decimal) for kind in columns.types.values() for leaf in plain_types(kind))
 
 
-@dataclass(frozen=True, slots=True)
-class Judge:
-    """Judges single lines; times, decimals and small integers are left to the conversion.
+def line_judge(columns: Columns) -> Callable[[bytes], Verdict | None]:
+    """Judges single lines: None for a good one. Times, decimals and small integers are left to the conversion.
 
-    >>> Judge.of(Columns({"amount": pl.Float64()})).verdict(b'{"amount": "12,50"}')
+    >>> line_judge(Columns({"amount": pl.Float64()}))(b'{"amount": "12,50"}')
     ('WRONG_TYPE', 'column amount is DOUBLE, found "12,50"')
     """
+    number = Decimal if _has_decimals(columns) else float
+    # Polars keeps the first of two equal keys, so the judge does too.
+    decoder = json.JSONDecoder(
+        parse_float=number, parse_constant=_refuse, object_pairs_hook=lambda pairs: dict(reversed(pairs))
+    )
+    check = _fields_check("", columns.types)
 
-    check: Check
-    decoder: json.JSONDecoder
-
-    @classmethod
-    def of(cls, columns: Columns) -> Judge:
-        number = Decimal if _has_decimals(columns) else float
-        # Polars keeps the first of two equal keys, so the judge does too.
-        decoder = json.JSONDecoder(
-            parse_float=number, parse_constant=_refuse, object_pairs_hook=lambda pairs: dict(reversed(pairs))
-        )
-        return cls(_fields_check("", columns.types), decoder)
-
-    def verdict(self, line: bytes) -> Verdict | None:
-        """None for a good line, else reason and detail."""
+    def verdict(line: bytes) -> Verdict | None:
         if b"\\u" in line and (half := next((found[1] for found in _HALF_PAIR.finditer(line) if found[1]), None)):
             return "NOT_UTF8", f"escape {half.decode()} is half of a surrogate pair"
         if (broken := not_utf8(line)) is not None:
             return broken
         try:
-            value = self.decoder.decode(line.decode())
+            value = decoder.decode(line.decode())
         except json.JSONDecodeError as error:
             return "NOT_JSON", f"{error.msg} at character {error.pos + 1}"
         except (ValueError, RecursionError):  # a number or a nesting beyond Python's limits: Polars decides
             return None
         if not isinstance(value, dict):
             return "NOT_AN_OBJECT", f"found {json.dumps(value, default=str)[:FOUND_CHARACTERS]}"
-        return self.check(value)
+        return check(value)
+
+    return verdict
 
 
 def _fields_check(prefix: str, types: Mapping[str, pl.DataType]) -> Check:
@@ -260,38 +254,27 @@ def _check(path: str, declared: pl.DataType) -> Check | None:
     def wrong(value: Any, reason: str = "WRONG_TYPE") -> Verdict:
         return reason, mismatch(path, declared, json.dumps(value, default=str, ensure_ascii=False))
 
+    def typed(check: Check, *allowed: type) -> Check:
+        return lambda value: check(value) if type(value) in allowed else wrong(value)
+
+    def bounded(fits: Callable[[Any], bool], *allowed: type) -> Check:
+        return typed(lambda value: None if fits(value) else wrong(value, "OUT_OF_RANGE"), *allowed)
+
     match declared:
         case pl.Boolean():
-            return lambda value: None if type(value) is bool else wrong(value)
+            return typed(lambda _: None, bool)
         case pl.Int8() | pl.Int16() | pl.Int32() | pl.Int64():
-            fits = range(-_BIGGEST, _BIGGEST)
-            return lambda value: (
-                wrong(value) if type(value) is not int else None if value in fits else wrong(value, "OUT_OF_RANGE")
-            )
+            return bounded(range(-_BIGGEST, _BIGGEST).__contains__, int)
         case pl.Float32() | pl.Float64():
-            return lambda value: (
-                wrong(value)
-                if type(value) not in (float, int, Decimal)
-                else wrong(value, "OUT_OF_RANGE")
-                if value in (inf, -inf)
-                else None
-            )
+            return bounded(lambda value: value not in (inf, -inf), float, int, Decimal)
         case pl.Decimal():
-            return lambda value: (
-                wrong(value, "OUT_OF_RANGE")
-                if type(value) is Decimal and len(value.as_tuple().digits) > _EXACT_DIGITS
-                else None
-            )
+            exact = bounded(lambda value: len(value.as_tuple().digits) <= _EXACT_DIGITS, Decimal)
+            return lambda value: exact(value) if type(value) is Decimal else None
         case pl.List():
             inner = _fields_check(path, {"[]": inner_type(declared)})
-            return lambda value: (
-                wrong(value)
-                if type(value) is not list
-                else next(filter(None, (inner({"[]": item}) for item in value)), None)
-            )
+            return typed(lambda value: next(filter(None, (inner({"[]": item}) for item in value)), None), list)
         case pl.Struct():
-            fields = _fields_check(f"{path}.", field_types(declared))
-            return lambda value: fields(value) if type(value) is dict else wrong(value)
+            return typed(_fields_check(f"{path}.", field_types(declared)), dict)
         case _:
             return None
 

@@ -14,15 +14,7 @@ import polars as pl
 
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.csv_lines import CsvLines
-from headrace.connectors.base.decoding import (
-    DEAD_SCHEMA,
-    POSITION,
-    RAW_BYTES,
-    Columns,
-    Decoded,
-    mismatch,
-    type_name,
-)
+from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, RAW_BYTES, Columns, Decoded, mismatch, type_name
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.lines import Integers, Lines
 from headrace.errors import DefinitionError
@@ -59,7 +51,6 @@ class Payloads:
         keys: Sequence[bytes | None] | None = None,
         times: Integers | None = None,
     ) -> Payloads:
-        """Payloads from a list."""
         there = np.fromiter((payload is not None for payload in payloads), np.bool_, len(payloads))
         present = [payload for payload in payloads if payload is not None]
         return cls(as_lines(present, positions[there]), positions[~there], keys, times)
@@ -190,7 +181,6 @@ class JsonMessages:
     lines: JsonLines
 
     def decode(self, payloads: Payloads) -> Decoded:
-        """Rows of the declared columns."""
         lines = payloads.lines
         if lines.data.count(b"\n") != len(lines):
             # JSON allows line breaks only outside of text, where a space means the same.
@@ -206,7 +196,6 @@ class CsvMessages:
     lines: CsvLines
 
     def decode(self, payloads: Payloads) -> Decoded:
-        """Rows of the declared columns."""
         where = payloads.lines.positions
         records = [payload.rstrip(b"\r\n") for payload in payloads.lines.raw()]
         dead = []
@@ -227,7 +216,6 @@ class RawMessages:
     keyed: ClassVar[bool] = False
 
     def decode(self, payloads: Payloads) -> Decoded:
-        """One row per message."""
         rows = pl.DataFrame({VALUE: pl.Series(payloads.listed(), dtype=pl.Binary), POSITION: payloads.positions})
         return Decoded(rows)
 
@@ -249,12 +237,10 @@ class AvroMessages:
         dead: list[tuple[int, str, str, bytes]] = []
         for payload, position in zip(lines.raw(), lines.positions.tolist(), strict=True):
             try:
-                record = self._record(payload, parsed)
+                records.append(self._record(payload, parsed))
+                where.append(position)
             except (Exception, pl.exceptions.PanicException) as problem:  # strange bytes lead to any of them
                 dead.append((position, "NOT_AVRO", str(problem) or type(problem).__name__, payload[:RAW_BYTES]))
-            else:
-                records.append(record)
-                where.append(position)
         rows = pl.DataFrame(records, schema=self.columns.types) if records else self.columns.empty().drop(POSITION)
         rows, problems = settle(rows.with_columns(pl.Series(POSITION, where, dtype=pl.Int64)), self.columns)
         letters = pl.DataFrame(dead, schema=DEAD_SCHEMA, orient="row")

@@ -42,22 +42,18 @@ class Source:
 
     @property
     def name(self) -> str:
-        """The source's name."""
         return self.gate.source
 
     @property
     def read(self) -> Callable[[Iterator[pa.RecordBatch], Task], Iterator[pl.DataFrame]]:
-        """Turns the stream into rows that pass the gate."""
         return self.gate.read
 
     @property
     def nodes(self) -> frozenset[NodeId]:
-        """The source itself."""
         return frozenset({NodeId("source", self.name)})
 
     @property
     def label(self) -> str:
-        """The source's name in plans."""
         return f"headrace.source.{self.name}+"
 
     def frame(self) -> DataFrame:
@@ -73,7 +69,6 @@ class Source:
         return graph.register_frame(self.stream.mapInArrow(gating, schema), self)
 
     def timed(self, strategy: TimeStrategy) -> DataFrame:
-        """The same source with a time strategy."""
         graph = active_graph()
         node = graph.sources[self.name]
         if node.time is not None:
@@ -89,15 +84,19 @@ class Source:
     def _with_time(self, strategy: TimeStrategy) -> StructType:
         fields = {field.name: field for field in self.schema.fields}
         if strategy.kind == "event":
-            self._check_column(fields, strategy.column)
-            if not isinstance(fields[strategy.column].dataType, TimestampType):
+            for column in (strategy.column, strategy.partition):
+                if column is not None and column not in fields:
+                    raise DefinitionError(
+                        "COLUMN_UNKNOWN",
+                        f"source {self.name!r} has no column {column!r}. Existing columns: {', '.join(fields)}.",
+                    )
+            kind = fields[strategy.column].dataType
+            if not isinstance(kind, TimestampType):
                 raise DefinitionError(
                     "EVENT_TIME_TYPE",
-                    f"source {self.name!r}: event time column {strategy.column!r} is "
-                    f"{fields[strategy.column].dataType.simpleString()}. Declare it as TIMESTAMP.",
+                    f"source {self.name!r}: event time column {strategy.column!r} is {kind.simpleString()}. "
+                    "Declare it as TIMESTAMP.",
                 )
-            if strategy.partition is not None:
-                self._check_column(fields, strategy.partition)
         elif strategy.column in fields:
             raise DefinitionError(
                 "COLUMN_EXISTS",
@@ -112,13 +111,6 @@ class Source:
                 for field in fields.values()
             ]
         )
-
-    def _check_column(self, fields: Mapping[str, StructField], column: str) -> None:
-        if column not in fields:
-            raise DefinitionError(
-                "COLUMN_UNKNOWN",
-                f"source {self.name!r} has no column {column!r}. Existing columns: {', '.join(fields)}.",
-            )
 
 
 def add_source(

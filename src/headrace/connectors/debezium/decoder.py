@@ -22,18 +22,21 @@ from headrace.connectors.base.decoding import (
 )
 from headrace.connectors.base.lines import MAX_ROW_BYTES, Integers, read_lines
 from headrace.connectors.base.messages import Payloads, as_lines
-from headrace.connectors.debezium.changelog_rows import (
+from headrace.connectors.debezium.changes import DebeziumChanges
+from headrace.connectors.debezium.events import (
     CONCERNS_NO_ROW,
+    MONGODB,
     ORDER,
     SOURCE,
+    TextColumns,
     change_position,
     changelog_rows,
     committed_at,
+    read_events,
     refused_events,
+    with_keys,
     with_unchanged,
 )
-from headrace.connectors.debezium.changes import DebeziumChanges
-from headrace.connectors.debezium.events import MONGODB, TextColumns, read_events, with_keys
 from headrace.connectors.debezium.message_layout import MessageForm, message_layout, seen_form, split_messages
 from headrace.connectors.debezium.values import ValueEncodings, mark_plain_decimals
 from headrace.errors import DefinitionError
@@ -155,13 +158,10 @@ class DebeziumMessages:
 
 def _parts(pieces: pl.DataFrame) -> Iterator[Part]:
     for (schema,), part in pieces.partition_by("schema", as_dict=True, maintain_order=True).items():
-        form = message_layout(schema).form
-        if form is not None:
-            yield schema, form, part
-            continue
-        seen = part.with_columns(seen_form(part["payload"]).alias("form"))
-        for (each,), same in seen.partition_by("form", as_dict=True, maintain_order=True).items():
-            yield schema, each, same
+        known = message_layout(schema).form
+        formed = part.with_columns(form=seen_form(part["payload"]) if known is None else pl.lit(known))
+        for (form,), same in formed.partition_by("form", as_dict=True, maintain_order=True).items():
+            yield schema, form, same
 
 
 def debezium_messages(changes: DebeziumChanges, declared: Mapping[str, pl.DataType], format: str) -> DebeziumMessages:

@@ -102,13 +102,13 @@ def split_messages(text: pl.Series) -> pl.DataFrame:
 def _are_parts(schema: pl.Series, payload: pl.Series) -> pl.Series:
     """Whether these are the two parts of a message, and not columns with their names in a row."""
     kinds = {known: _schema_kind(known) for known in schema.unique().drop_nulls()}
+    kind = schema.replace_strict(kinds, default=None, return_dtype=pl.String)
     likely = (payload == "null") | (payload.str.starts_with("{") & payload.str.ends_with("}"))
-    sure = schema.is_in([known for known, kind in kinds.items() if kind == "schema"]) & likely
-    unsure = (schema.is_in([known for known, kind in kinds.items() if kind == "perhaps"]) & likely).fill_null(False)
+    sure, unsure = (((kind == each) & likely).fill_null(False) for each in ("schema", "perhaps"))
     if not unsure.any():
-        return sure.fill_null(False)
+        return sure
     bare = outermost(payload.filter(unsure)).str.replace_all('"[^"]*"', "")
-    return sure.fill_null(False).scatter(unsure.arg_true(), bare.str.contains(_ONE_OBJECT))
+    return sure.scatter(unsure.arg_true(), bare.str.contains(_ONE_OBJECT))
 
 
 def _schema_kind(schema: str) -> Literal["schema", "perhaps", "none"]:

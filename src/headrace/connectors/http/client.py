@@ -66,7 +66,7 @@ class Endpoint:
                 # That was long enough; the delivery retries.
                 raise Unreachable(f"{self.shown}: no answer within {self.timeout:g} s") from problem
             except httpx.TransportError as problem:
-                self._drop()
+                _POOL.pop(replace(self, retries=0)).close()
                 trouble = str(problem) or type(problem).__name__
             else:
                 last = attempt == self.retries
@@ -87,11 +87,6 @@ class Endpoint:
         if key not in _POOL:
             _POOL[key] = httpx.Client(**self._identity, timeout=self.timeout)
         return _POOL[key]
-
-    def _drop(self) -> None:
-        client = _POOL.pop(replace(self, retries=0), None)
-        if client is not None:
-            client.close()
 
     @property
     def _identity(self) -> dict[str, Any]:

@@ -51,7 +51,6 @@ class HttpSink:
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        """All rows with one identity go to one writer."""
         return (self.identity,)
 
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:

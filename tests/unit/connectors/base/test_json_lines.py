@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, REASONS, Columns, Decoded
-from headrace.connectors.base.json_lines import JsonLines, Judge
+from headrace.connectors.base.json_lines import JsonLines, line_judge
 from headrace.connectors.base.lines import read_lines
 
 COLUMNS = Columns(
@@ -229,7 +229,7 @@ def test_any_mixture_is_read_as_its_lines_alone_are(lines: list[bytes]) -> None:
 @settings(max_examples=150, deadline=None)
 @given(LINES.filter(lambda line: 0 < len(line.strip(b" \t\r")) < 10_000))
 def test_the_judge_refuses_only_what_the_bulk_decoder_must_not_take(line: bytes) -> None:
-    verdict = Judge.of(COLUMNS).verdict(line.removesuffix(b"\r"))
+    verdict = line_judge(COLUMNS)(line.removesuffix(b"\r"))
     decoded = decode(b"\n" + line)
     if verdict is not None:
         assert decoded.dead["reason"].to_list() == [verdict[0]]
