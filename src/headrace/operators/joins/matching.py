@@ -107,8 +107,10 @@ class CandidateRows:
         """The numbers of chosen rows whose key this batch concerns."""
         return np.flatnonzero(chosen & (self.keys >= 0))
 
-    def keyed_times(self, rows: Int64Array) -> KeyedTimes:
-        return KeyedTimes(self.keys[rows], self.times[rows])
+    def match_ranges(self, left: Int64Array, right: Int64Array, low: int, high: int) -> MatchRanges:
+        """The ranges of some rows among others."""
+        ours, theirs = (KeyedTimes(self.keys[rows], self.times[rows]) for rows in (left, right))
+        return match_ranges(ours, theirs, low, high)
 
     def final(self, time: int) -> BoolArray:
         """Which rows can get no further match once event time has reached ``time``."""
@@ -131,29 +133,19 @@ class RowPairs:
         return np.where(self.left < 0, self.right, self.left)
 
     @classmethod
-    def none(cls) -> RowPairs:
-        empty = np.zeros(0, dtype=np.int64)
-        return cls(empty, empty)
-
-    @classmethod
-    def of_left(cls, chosen: BoolArray) -> RowPairs:
-        """Left rows without a match."""
+    def alone(cls, chosen: BoolArray, *, right: bool = False) -> RowPairs:
+        """Left rows, or right ones, without a match."""
         rows = np.flatnonzero(chosen)
-        return cls(rows, np.full_like(rows, -1))
+        no_rows = np.full_like(rows, -1)
+        return cls(no_rows, rows) if right else cls(rows, no_rows)
 
-    @classmethod
-    def of_right(cls, chosen: BoolArray) -> RowPairs:
-        """Right rows without a match."""
-        rows = np.flatnonzero(chosen)
-        return cls(np.full_like(rows, -1), rows)
+
+NO_PAIRS = RowPairs.alone(np.zeros(0, dtype=np.bool_))
 
 
 def concat_pairs(*pairs: RowPairs) -> RowPairs:
     """All pairs, in the order in which they were given."""
-    some = [each for each in pairs if len(each.left)]
-    if not some:
-        return RowPairs.none()
-    return RowPairs(np.concatenate([each.left for each in some]), np.concatenate([each.right for each in some]))
+    return RowPairs(np.concatenate([each.left for each in pairs]), np.concatenate([each.right for each in pairs]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,25 +190,21 @@ class AllMatches:
         emitted_alone = ~rows.is_new & ~rows.matched & rows.final(bounds.before)
         unmatched = rows.final(bounds.fire) & ~matched & ~emitted_alone
         wrong = newly_matched & emitted_alone
-        if self.how == "semi":
-            emitted = RowPairs.of_left(newly_matched & left)
-            return MatchOutcome(RowPairs.none(), emitted, rows.matched, expired | (matched & left))
-        if self.how == "anti":
-            retracted, emitted = RowPairs.of_left(wrong & left), RowPairs.of_left(unmatched & left)
+        if self.how in ("semi", "anti"):
+            retracted = RowPairs.alone(wrong & left) if self.how == "anti" else NO_PAIRS
+            emitted = RowPairs.alone((unmatched if self.how == "anti" else newly_matched) & left)
             return MatchOutcome(retracted, emitted, rows.matched, expired | (matched & left))
-        retracts, emits, known = [], [pairs], rows.matched
-        for how, side, alone in (("left", left, RowPairs.of_left), ("right", right, RowPairs.of_right)):
+        retracted, known = NO_PAIRS, rows.matched
+        for how, side in (("left", left), ("right", right)):
             if self.how in (how, "full"):
-                retracts.append(alone(wrong & side))
-                emits.append(alone(unmatched & side))
+                retracted = concat_pairs(retracted, RowPairs.alone(wrong & side, right=how == "right"))
+                pairs = concat_pairs(pairs, RowPairs.alone(unmatched & side, right=how == "right"))
                 known = known | (newly_matched & side)
-        return MatchOutcome(concat_pairs(*retracts), concat_pairs(*emits), known, expired)
+        return MatchOutcome(retracted, pairs, known, expired)
 
     def _pairs(self, rows: CandidateRows, left: BoolArray, right: BoolArray) -> RowPairs:
         lefts, rights = rows.select(left), rows.select(right)
-        if not len(lefts) or not len(rights):
-            return RowPairs.none()
-        of_left, of_right = match_ranges(rows.keyed_times(lefts), rows.keyed_times(rights), self.low, self.high).pairs()
+        of_left, of_right = rows.match_ranges(lefts, rights, self.low, self.high).pairs()
         return RowPairs(lefts[of_left], rights[of_right])
 
 
@@ -241,7 +229,7 @@ class SingleMatch:
         """The match of each left row that becomes final, and matches that late rows have replaced."""
         expired = rows.final(max(bounds.fire - self.correctable, BEGINNING))
         firing = np.flatnonzero(self._firing(rows, bounds))
-        emitted, retracted = RowPairs(firing, self._matches(rows, firing, rows.is_right)), RowPairs.none()
+        emitted, retracted = RowPairs(firing, self._matches(rows, firing, rows.is_right)), NO_PAIRS
         if self.correctable:
             fired = rows.select(self._fired(rows, bounds))
             before = self._matches(rows, fired, rows.is_right & ~rows.is_new)
@@ -263,8 +251,7 @@ class SingleMatch:
         matches = np.full_like(lefts, -1)
         keyed = rows.keys[lefts] >= 0
         if len(rights) and keyed.any():
-            ranges = match_ranges(rows.keyed_times(lefts[keyed]), rows.keyed_times(rights), self.low, self.high)
-            chosen = ranges.one(self.match)
+            chosen = rows.match_ranges(lefts[keyed], rights, self.low, self.high).one(self.match)
             matches[keyed] = np.where(chosen >= 0, rights[chosen], -1)
         return matches
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
-from operator import or_
+from functools import cached_property
 from typing import ClassVar, get_args
 
 import numpy as np
@@ -143,11 +142,6 @@ class JoinInput(Uncombined):
     def partial_schema(self) -> dict[str, pl.DataType]:
         return {**self.rows.keys, TIME: pl.Int64(), **{name: self.rows.schema[name] for name in self.payload}}
 
-    @cached_property
-    def without_key(self) -> pl.Expr:
-        """Whether a part of a row's key is null, so that it matches nothing."""
-        return reduce(or_, (pl.col(name).is_null() for name in self.key))
-
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late rows aside, and drop rows with a null key where they could not be emitted."""
         correctable, closes, partly_late = self.lateness.correctable, None, 0
@@ -159,15 +153,13 @@ class JoinInput(Uncombined):
         if self.windows is not None and self.windows.overlapping:
             closes = self.windows.first(self.windows.pane(self.rows.row_time))
             partly_late = int(on_time.select(has_closed(closes, bounds, correctable).sum()).item())
-        accepted = on_time.height
-        if not self.emits_unmatched and any(on_time[name].null_count() for name in self.key):
-            on_time = on_time.filter(~self.without_key)
-        partials = on_time.select(*self.key, self.rows.row_time.alias(TIME), *self.payload)
-        return Combined(partials, late, accepted, partly_late)
+        kept = on_time if self.emits_unmatched else on_time.drop_nulls(self.key)
+        partials = kept.select(*self.key, self.rows.row_time.alias(TIME), *self.payload)
+        return Combined(partials, late, on_time.height, partly_late)
 
 
 @dataclass(frozen=True)
-class StreamJoinOperator(ABC):
+class StreamJoinOperator(Uncombined, ABC):
     """Buffers the rows of both sides in one state.
 
     A state row is a row of either side, with nulls in the columns of the other, identified by its arrival number.
@@ -222,9 +214,6 @@ class StreamJoinOperator(ABC):
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         return self.left.combine(rows, bounds)
 
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        return self.left.merge(partials)
-
     def _buffered(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -263,7 +252,7 @@ class StreamJoinOperator(ABC):
     def _without_key(self, rows: pl.DataFrame) -> BoolArray:
         """Which rows have a null in their key, so that they match nothing."""
         if any(rows[name].null_count() for name in self.key):
-            return rows.select(self.left.without_key).to_series().to_numpy()
+            return rows.select(pl.any_horizontal(pl.col(self.key).is_null())).to_series().to_numpy()
         return np.zeros(rows.height, dtype=np.bool_)
 
     def _results(self, rows: pl.DataFrame, pairs: RowPairs, retracted: int, moments: Int64Array) -> pl.DataFrame:

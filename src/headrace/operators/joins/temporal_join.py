@@ -8,6 +8,7 @@ from typing import Literal, Self
 
 import polars as pl
 
+from headrace.changelog import POSITION
 from headrace.durations import Duration, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
@@ -69,7 +70,7 @@ class TemporalJoin(Step):
         second, ttl = VersionInput(layout, self.versions_late), self.ttl_config.ttl
         operator: TemporalJoinByArrival | TemporalJoinByEventTime
         if self.as_of == "arrival":
-            kept = self._arrival_tombstones.kept if layout.has_positions else 0
+            kept = self._arrival_tombstones.kept if POSITION in layout.change_columns else 0
             operator = TemporalJoinByArrival(self.name, layout, self.how, ttl, second, kept)
         else:
             lateness = self._chosen_lateness()

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
-from headrace.changelog import CHANGE, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from headrace.changelog import CHANGE, DELETE, INSERT, POSITION, UNCHANGED, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
@@ -78,7 +78,7 @@ class TemporalJoinOperator(Uncombined):
 
     def _numbered(self, everything: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
         """The rows and versions whose keys are in ``of``, with their row numbers and key numbers."""
-        position = [VERSION_POSITION] if self.layout.has_positions else []
+        position = [VERSION_POSITION] if POSITION in self.layout.change_columns else []
         narrow = everything.select(*self.key, ARRIVAL, TIME, KIND, *position).with_row_index(ROW_NUMBER)
         return with_key_numbers(narrow, self.key, of=of)
 
@@ -200,7 +200,7 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         # A version is needed until the next one of its key is valid for every row that may still come.
         valid_until = versions.valid_until
         superseded = valid_until <= settled
-        if not self.layout.has_unsent:
+        if UNCHANGED not in self.layout.change_columns:
             superseded |= valid_until == versions.keyed_times.times
         expired[versions.row_numbers[superseded]] = True
         expired[versions.duplicates] = True
@@ -279,7 +279,7 @@ class TemporalJoinByArrival(TemporalJoinOperator):
 
     def _in_order(self, versions: pl.DataFrame) -> pl.DataFrame:
         """Versions in their order; of duplicates the one that arrived first comes last, so that it is kept."""
-        if not self.layout.has_positions:
+        if POSITION not in self.layout.change_columns:
             return versions.sort(ARRIVAL)
         has_position = pl.col(VERSION_POSITION).is_not_null()
         rank = pl.when(has_position).then(pl.col(KIND)).otherwise(0)
@@ -288,7 +288,7 @@ class TemporalJoinByArrival(TemporalJoinOperator):
 
     def _stale(self, ordered: pl.DataFrame, known: int) -> int:
         """How many new versions are older than a known one, or duplicates."""
-        if not self.layout.has_positions:
+        if POSITION not in self.layout.change_columns:
             return 0
         is_known = pl.col(ROW_NUMBER) < known
         older = is_known.reverse().cum_max().reverse().over(KEY_NUMBER)

@@ -45,26 +45,20 @@ class TemporalLayout:
     retracts: bool = False
     """Whether results may be retracted, so that they carry a ``change``."""
 
-    @property
-    def is_changelog(self) -> bool:
-        """Whether the versions are a changelog, in which a version may also be deleted."""
-        return self.versions.schema.get(CHANGE) == pl.String()
+    @cached_property
+    def change_columns(self) -> frozenset[str]:
+        """The columns that make the versions a changelog, in which a version may also be deleted.
 
-    @property
-    def has_positions(self) -> bool:
-        """Whether positions order changes of the same time."""
-        return self.is_changelog and self.versions.schema.get(POSITION) == pl.String()
-
-    @property
-    def has_unsent(self) -> bool:
-        """Whether versions may lack values that stayed the same; they are those of the version before."""
-        return self.is_changelog and self.versions.schema.get(UNCHANGED) == pl.List(pl.String())
+        POSITION orders changes of the same time; UNCHANGED names values that are those of the version before.
+        """
+        types = {CHANGE: pl.String(), POSITION: pl.String(), UNCHANGED: pl.List(pl.String())}
+        found = frozenset(name for name, dtype in types.items() if self.versions.schema.get(name) == dtype)
+        return found if CHANGE in found else frozenset()
 
     @cached_property
     def columns(self) -> JoinedColumns:
         """The columns of a joined row, without those that make the versions a changelog."""
-        present = {CHANGE: self.is_changelog, POSITION: self.has_positions, UNCHANGED: self.has_unsent}
-        hidden = {name for name, is_present in present.items() if is_present and name not in self.on.right}
+        hidden = self.change_columns.difference(self.on.right)
         right = {name: dtype for name, dtype in self.versions.schema.items() if name not in hidden}
         own = (CHANGE,) if self.retracts else ()
         return joined_columns(self.rows.step, self.on, self.rows.schema, right, own=own)
@@ -72,8 +66,8 @@ class TemporalLayout:
     @cached_property
     def version_schema(self) -> dict[str, pl.DataType]:
         own: dict[str, pl.DataType] = {ARRIVAL: pl.Int64(), TIME: pl.Int64(), KIND: pl.Int8()}
-        own |= {VERSION_POSITION: pl.String()} if self.has_positions else {}
-        own |= {UNSENT: pl.List(pl.String())} if self.has_unsent else {}
+        own |= {VERSION_POSITION: pl.String()} if POSITION in self.change_columns else {}
+        own |= {UNSENT: pl.List(pl.String())} if UNCHANGED in self.change_columns else {}
         payload = {f"{OF_VERSION}{name}": self.versions.schema[name] for name in self.columns.right}
         return {**self.columns.key, **own, **payload}
 
@@ -92,10 +86,10 @@ class TemporalLayout:
         """Versions as state rows, with arrival numbers from ``following`` on."""
         columns = {left: pl.col(right) for left, right in self.on.pairs}
         columns |= {f"{OF_VERSION}{name}": pl.col(name) for name in self.columns.right}
-        columns |= {VERSION_POSITION: pl.col(POSITION)} if self.has_positions else {}
-        columns |= {UNSENT: pl.col(UNCHANGED)} if self.has_unsent else {}
+        columns |= {VERSION_POSITION: pl.col(POSITION)} if POSITION in self.change_columns else {}
+        columns |= {UNSENT: pl.col(UNCHANGED)} if UNCHANGED in self.change_columns else {}
         kind = pl.lit(VERSION, pl.Int8)
-        if self.is_changelog:
+        if CHANGE in self.change_columns:
             kind = pl.when(is_setting()).then(kind).otherwise(pl.lit(TOMBSTONE, pl.Int8))
         columns |= {TIME: self.versions.row_time, KIND: kind}
         return arrived_rows(versions.select(**columns), following, self.state_schema)
@@ -140,7 +134,7 @@ class VersionInput(Uncombined):
             is_late = too_late if correctable else versions.is_late(bounds)
             on_time, late = versions.split_late(rows, bounds, is_late)
         failed = None
-        if self.layout.is_changelog:
+        if CHANGE in self.layout.change_columns:
             known = on_time[CHANGE].is_in(CHANGES).fill_null(False)
             if not known.all():
                 failed = failed_rows(on_time.filter(~known), pl.lit("CHANGE_UNKNOWN"), unknown_change())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from time import monotonic
@@ -129,12 +129,12 @@ class KeyRequests:
     async def send_all(self, calls: Sequence[tuple[int, Sequence[Any]]], on_outcomes: Callable[[Piece], None]) -> None:
         """Make all calls (the position of the first key, and the requests), passing on outcomes as they arrive."""
         remaining = iter(calls)
-        workers = min(self.limits.in_flight, len(calls))
-        await asyncio.gather(*(self._work(remaining, on_outcomes) for _ in range(workers)))
 
-    async def _work(self, remaining: Iterator[tuple[int, Sequence[Any]]], on_outcomes: Callable[[Piece], None]) -> None:
-        for first, requests in remaining:
-            on_outcomes(list(enumerate(await self._outcomes(requests), first)))
+        async def work() -> None:
+            for first, requests in remaining:
+                on_outcomes(list(enumerate(await self._outcomes(requests), first)))
+
+        await asyncio.gather(*(work() for _ in range(min(self.limits.in_flight, len(calls)))))
 
     async def _outcomes(self, requests: Sequence[Any]) -> list[Outcome]:
         loop = asyncio.get_running_loop()

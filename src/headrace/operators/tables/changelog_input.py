@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,20 +13,17 @@ from headrace.changelog import (
     CHANGE,
     CHANGELOG,
     CHANGES,
-    DELETE,
-    INSERT,
     POSITION,
     UNCHANGED,
     UPDATE_AFTER,
     UPDATE_BEFORE,
     is_setting,
-    sortable,
 )
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
-from headrace.operators.rows import MAX_CHUNKS, Rows, failed_rows, join_by_key
+from headrace.operators.rows import MAX_CHUNKS, Rows, failed_rows
 from headrace.operators.step import LateRows, Step
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
@@ -39,10 +35,9 @@ LAST_CHANGE: Mapping[str, pl.DataType] = {ROW_POSITION: pl.String(), IS_UPSERT: 
 LACKS_BEFORE = "__lacks_before"
 """Whether a change is an update that came without its before image."""
 CHANGED_AT = "changed_at"
-CHANGELOG_COLUMNS = (*CHANGELOG, CHANGED_AT)
+VIEW_CHANGELOG: Mapping[str, pl.DataType] = {**CHANGELOG, CHANGED_AT: MOMENT}
 """The columns of a step's changelog that do not belong to its table."""
 WEEK = "1 week"
-_KNOWN, _KNOWN_UPSERT = "__known_position", "__known_sets"
 
 
 def table_columns(schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
@@ -142,61 +137,6 @@ class ChangelogInput(Uncombined):
 
 
 @dataclass(frozen=True, slots=True)
-class OrderedChanges:
-    """The changes of a batch in the order of their positions, and how many were stale or repeated."""
-
-    changes: pl.DataFrame
-    stale: int
-    """Changes that are older than the last known one of their key."""
-    duplicates: int
-
-    @property
-    def dropped(self) -> int:
-        return self.stale + self.duplicates
-
-    def last(self, key: Sequence[str]) -> pl.DataFrame:
-        return self.changes.unique(list(key), keep="last", maintain_order=True)
-
-
-def ordered_changes(changes: pl.DataFrame, known: pl.DataFrame, key: Sequence[str]) -> OrderedChanges:
-    """The changes that are newer than what is known of their key; at one position, removals come first.
-
-    The two rows of an update may therefore arrive in any order.
-
-    >>> def rows(*given): return pl.DataFrame(given, schema=["id", "__position", "__sets"], orient="row")
-    >>> found = ordered_changes(rows((1, "5", True), (1, "3", True), (1, "5", False)), rows((1, "4", True)), ["id"])
-    >>> found.changes.rows(), found.stale, found.duplicates
-    ([(1, '5', False), (1, '5', True)], 1, 0)
-    """
-    last = known.select(*key, pl.col(ROW_POSITION).alias(_KNOWN), pl.col(IS_UPSERT).alias(_KNOWN_UPSERT))
-    with_known = join_by_key(changes, last, key, how="left", nulls_equal=True, maintain_order="left")
-    same_position = pl.col(ROW_POSITION) == pl.col(_KNOWN)
-    stale = (pl.col(ROW_POSITION) < pl.col(_KNOWN)) | (same_position & ~pl.col(IS_UPSERT) & pl.col(_KNOWN_UPSERT))
-    repeated = same_position & (pl.col(IS_UPSERT) == pl.col(_KNOWN_UPSERT))
-    judged = with_known.select(stale.fill_null(False).alias("stale"), repeated.fill_null(False).alias("repeated"))
-    newer = with_known.drop(_KNOWN, _KNOWN_UPSERT).filter(~(judged["stale"] | judged["repeated"]))
-    in_order = newer.sort(ROW_POSITION, IS_UPSERT, maintain_order=True)
-    unique = in_order.unique([*key, ROW_POSITION, IS_UPSERT], keep="first", maintain_order=True)
-    duplicates = int(judged["repeated"].sum()) + in_order.height - unique.height
-    return OrderedChanges(unique, int(judged["stale"].sum()), duplicates)
-
-
-def view_changes(before: pl.DataFrame, after: pl.DataFrame, key: Sequence[str], bounds: TimeBounds) -> pl.DataFrame:
-    """What a batch changes in a view, all retractions first; a key that has a row before and after is updated."""
-    changes = []
-    for rows, others, update, otherwise in (
-        (before, after, UPDATE_BEFORE, DELETE),
-        (after, before, UPDATE_AFTER, INSERT),
-    ):
-        known = others.select(*key, pl.lit(update).alias(CHANGE)).unique(key)
-        found = join_by_key(rows.select(key), known, key, how="left", nulls_equal=True, maintain_order="left")
-        changes.append(rows.with_columns(found[CHANGE].fill_null(otherwise)))
-    # One position per batch is enough: a row of the view is removed and added at most once in it.
-    position = sortable(pl.lit(bounds.batch)).alias(POSITION)
-    return pl.concat(changes).with_columns(position, pl.col(TIME).cast(MOMENT).alias(CHANGED_AT))
-
-
-@dataclass(frozen=True, slots=True)
 class TombstoneRetention:
     """How long a deleted key is remembered, so that an older change does not bring it back.
 
@@ -211,10 +151,8 @@ class TombstoneRetention:
         return ~pl.col(IS_UPSERT) & passed
 
     def due(self, state: pl.DataFrame) -> Due:
-        if self.kept is None:
-            return Due()
-        first = state.select(pl.col(TIME).filter(~pl.col(IS_UPSERT)).min()).item()
-        return Due(None if first is None else int(first) + self.kept)
+        first = pl.col(TIME).filter(~pl.col(IS_UPSERT)).min()
+        return Due(state.select(first + pl.lit(self.kept, pl.Int64)).item())
 
     def __str__(self) -> str:
         if self.kept is None:
@@ -267,7 +205,7 @@ class ChangelogStep(Step):
 
 
 @dataclass(frozen=True)
-class ChangelogOperator(ABC):
+class ChangelogOperator(Uncombined):
     """What operators over changelogs share: changes are not combined, none is late, and tombstones expire."""
 
     name: str
@@ -277,13 +215,12 @@ class ChangelogOperator(ABC):
     side_schemas: ClassVar[dict[str, dict[str, pl.DataType]]] = {}
 
     @property
-    @abstractmethod
-    def identity(self) -> tuple[str, ...]:
-        """The columns that identify one row of state."""
-
-    @property
     def key(self) -> tuple[str, ...]:
         return self.changelog.key
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return self.key
 
     @property
     def partial_schema(self) -> dict[str, pl.DataType]:
@@ -291,9 +228,6 @@ class ChangelogOperator(ABC):
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         return self.changelog.combine(rows, bounds)
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        return self.changelog.merge(partials)
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         return self.tombstones.due(state)

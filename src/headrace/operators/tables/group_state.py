@@ -1,31 +1,34 @@
-"""The state of a table aggregate: a row for each group, each counted value, and each row of the table."""
+"""The state of a table aggregate: a row for each group, each counted value, and each row of the table.
+
+Counts, sums and averages keep running totals. Minimum, maximum and distinct counts keep every value with its count.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import polars as pl
 
+from headrace.errors import DefinitionError
+from headrace.expressions import Aggregate
+from headrace.expressions.aggregates.aggregate import canonical
+from headrace.expressions.aggregates.counts import Count, CountDistinct
+from headrace.expressions.aggregates.extremes import Extreme, extreme
 from headrace.expressions.aggregates.sums import Average, Sum
 from headrace.operators.rows import KEY_NUMBER, with_schema
 from headrace.operators.tables.changelog_input import LAST_CHANGE
-from headrace.operators.tables.retractable_aggregates import (
-    CHANGED,
-    TIMES,
-    WEIGHT,
-    RunningTotal,
-    ValueCounts,
-    needs_value_counts,
-    running_total,
-    value_counts,
-)
+from headrace.operators.tables.running_totals import WEIGHT, RunningTotal, Schema, argument_of, running_total
 from headrace.operators.windows.aggregation import Aggregation
 
 KIND, OF, ROWS = "__kind", "__of", "__rows"
 GROUP, VALUE, ROW = 0, 1, 2
 """The kinds of state rows."""
+TIMES = "__times"
+"""How often a value is in its group."""
+CHANGED = "__changed"
+RETRACTABLE = "count(*), count(x), count(DISTINCT x), sum, avg, min and max"
 
 
 @dataclass(frozen=True)
@@ -114,3 +117,74 @@ class GroupState:
         results = {total.aggregate.name: total.result for total in self.running_totals}
         results |= {each.name: counts.result(each) for counts in self.value_counts for each in counts.aggregates}
         return [result.alias(f"__result.{name}") for name, result in results.items()]
+
+
+@dataclass(frozen=True)
+class ValueCounts:
+    """The distinct values of a group and how often each occurs, so that the least or greatest can be retracted."""
+
+    number: int
+    """Which of the step's value counts this is."""
+    aggregates: tuple[Aggregate, ...]
+    """The aggregates that read these values."""
+    schema: Schema
+
+    @property
+    def column(self) -> str:
+        return f"__value.{self.number}"
+
+    @cached_property
+    def dtype(self) -> pl.DataType:
+        return self.aggregates[0].function.arguments[0].type(self.schema)
+
+    def total(self, stored: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+        """The value counts of each group with weighted rows added, and which of them the rows changed."""
+        value = canonical(argument_of(self.aggregates[0], self.schema), self.dtype).alias(self.column)
+        given = rows.select(KEY_NUMBER, value, pl.col(WEIGHT).cast(pl.Int64).alias(TIMES)).drop_nulls(self.column)
+        before = stored.select(KEY_NUMBER, self.column, TIMES, pl.lit(False).alias(CHANGED))
+        both = pl.concat([before, given.with_columns(pl.lit(True).alias(CHANGED))])
+        return both.group_by(KEY_NUMBER, self.column).agg(pl.col(TIMES).sum(), pl.col(CHANGED).any())
+
+    def results(self, totals: pl.DataFrame) -> pl.DataFrame:
+        """The results of each group that has a value."""
+        value, occurrences = pl.col(self.column), pl.len().cast(pl.Int64)
+        results = {
+            _counted(each): extreme(each.function.which, value, self.dtype)
+            if isinstance(each.function, Extreme)
+            else occurrences
+            for each in self.aggregates
+        }
+        return totals.filter(pl.col(TIMES) > 0).group_by(KEY_NUMBER).agg(**results)
+
+    def result(self, aggregate: Aggregate) -> pl.Expr:
+        """The result of any group, with values or without."""
+        result = pl.col(_counted(aggregate))
+        return result.fill_null(0) if isinstance(aggregate.function, CountDistinct) else result
+
+
+def _counted(aggregate: Aggregate) -> str:
+    return f"__counted.{aggregate.name}"
+
+
+def value_counts(aggregates: Sequence[Aggregate], schema: Schema) -> tuple[ValueCounts, ...]:
+    """The value counts that aggregates need; aggregates that read the same values share them."""
+    shared: dict[tuple[str, str | None], list[Aggregate]] = {}
+    for each in filter(needs_value_counts, aggregates):
+        condition = None if each.condition is None else each.condition.text
+        shared.setdefault((each.function.arguments[0].text, condition), []).append(each)
+    return tuple(ValueCounts(number, tuple(group), schema) for number, group in enumerate(shared.values()))
+
+
+def needs_value_counts(aggregate: Aggregate) -> bool:
+    """Whether an aggregate needs every value of a group."""
+    return isinstance(aggregate.function, Extreme | CountDistinct)
+
+
+def check_retractable(step: str, aggregate: Aggregate) -> None:
+    """Refuse an aggregate that cannot take rows back."""
+    if not isinstance(aggregate.function, Count | CountDistinct | Sum | Average | Extreme):
+        raise DefinitionError(
+            "AGGREGATE_CANNOT_RETRACT",
+            f"step {step!r}: {aggregate.name} = {aggregate.text} cannot retract a row that is updated or deleted. "
+            f"Use {RETRACTABLE}.",
+        )

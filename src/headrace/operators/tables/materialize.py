@@ -36,10 +36,10 @@ from headrace.operators.tables.changelog_input import (
     ChangelogOperator,
     ChangelogStep,
     check_primary_key,
-    ordered_changes,
     table_columns,
     tombstone_retention,
 )
+from headrace.operators.tables.table_changes import TableChanges
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Operator
 
@@ -109,10 +109,6 @@ class MaterializeOperator(ChangelogOperator):
     before_images: bool
 
     @property
-    def identity(self) -> tuple[str, ...]:
-        return self.key
-
-    @property
     def output_time(self) -> str:
         return self.changelog.rows.time
 
@@ -142,17 +138,16 @@ class MaterializeOperator(ChangelogOperator):
         """Apply the last change of every key, emit what it did to the table, and drop expired tombstones."""
         key = list(self.key)
         known = state.join(partials.select(key).unique(), on=key, how="semi", nulls_equal=True)
-        ordered = ordered_changes(partials, known, key)
-        counters = {"stale": ordered.stale, "duplicates": ordered.duplicates}
-        last = ordered.last(key)
+        table = TableChanges.of(partials, known, key)
+        counters, last = table.counters, table.last
         if self._fills_unchanged:
-            last, unknown = fill_unchanged(ordered.changes, known, key=key, columns=list(self._values))
+            last, unknown = fill_unchanged(table.changes, known, key=key, columns=list(self._values))
             counters["unknown_values"] = unknown
         rest = state.join(last, on=key, how="anti", nulls_equal=True) if last.height else state
         return Applied(
             *self.retained(rest, last.select(self.state_schema.keys()), self.tombstones.expired(bounds)),
             self._output(known, last),
-            dropped=ordered.dropped,
+            dropped=table.dropped,
             counters=counters,
         )
 

@@ -9,39 +9,46 @@ from typing import Self
 
 import polars as pl
 
-from headrace.changelog import CHANGE, CHANGELOG, POSITION, check_changelog
+from headrace.changelog import check_changelog
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.expressions import Aggregate, parse_aggregate
 from headrace.graph import check_name
 from headrace.keys import Key, key_argument, key_columns
-from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER, Rows, join_by_key, with_key_numbers
+from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER, Rows, with_key_numbers
 from headrace.operators.step import check_key
 from headrace.operators.tables.changelog_input import (
     CHANGED_AT,
-    CHANGELOG_COLUMNS,
     IS_UPSERT,
     LACKS_BEFORE,
     LAST_CHANGE,
     TIME,
+    VIEW_CHANGELOG,
     WEEK,
     ChangelogInput,
     ChangelogOperator,
     ChangelogStep,
     check_all_values_sent,
     check_primary_key,
-    ordered_changes,
     tombstone_retention,
-    view_changes,
 )
-from headrace.operators.tables.group_state import GROUP, KIND, ROW, ROWS, VALUE, GroupState
-from headrace.operators.tables.retractable_aggregates import WEIGHT, check_retractable, needs_value_counts
+from headrace.operators.tables.group_state import (
+    GROUP,
+    KIND,
+    ROW,
+    ROWS,
+    VALUE,
+    GroupState,
+    check_retractable,
+    needs_value_counts,
+)
+from headrace.operators.tables.running_totals import WEIGHT
+from headrace.operators.tables.table_changes import TableChanges, view_changes
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.window_step import check_named
-from headrace.schemas import MOMENT
 from headrace.stability import stable
-from headrace.wheel.operator import Applied, Due, Operator
+from headrace.wheel.operator import Applied, Operator
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -57,11 +64,11 @@ class TableAggregate(ChangelogStep):
         """Name the results and give each an aggregate in SQL, as in ``total="sum(amount)"``."""
         check_named(f"step {self.name!r}", unnamed)
         for name in aggregates:
-            if name in (*CHANGELOG_COLUMNS, *self.key):
+            if name in (*VIEW_CHANGELOG, *self.key):
                 raise DefinitionError(
                     "RESULT_NAME_TAKEN",
                     f"step {self.name!r}: result {name!r} has the name of a key or of a column of the changelog "
-                    f"({', '.join(CHANGELOG_COLUMNS)}). Choose another name.",
+                    f"({', '.join(VIEW_CHANGELOG)}). Choose another name.",
                 )
         parsed = tuple(parse_aggregate(given, name=name) for name, given in aggregates.items())
         for each in parsed:
@@ -167,46 +174,37 @@ class TableAggregateOperator(ChangelogOperator):
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
         aggregation = self.layout.aggregation
-        return {**aggregation.keys, **aggregation.results, **CHANGELOG, CHANGED_AT: MOMENT}
+        return {**aggregation.keys, **aggregation.results, **VIEW_CHANGELOG}
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Apply the changes, emit the groups that changed, and drop expired tombstones."""
         touched, changes = self._with_group_numbers(state, partials.drop(LACKS_BEFORE))
-        ordered = last = None
+        table = None
         if self.changelog.row_key:
-            stored = self._stored_rows(touched)
-            ordered = ordered_changes(changes, stored, self._row_identity)
-            last = ordered.last(self._row_identity)
-            rows = self._weighted(stored, last)
+            row_key = [KEY_NUMBER, *(name for name in self.changelog.row_key if name not in self.key)]
+            table = TableChanges.of(changes, self._stored_rows(touched), row_key)
+            weights = ((table.old, -1), (table.new, 1))
+            rows = pl.concat([each.with_columns(pl.lit(weight, pl.Int64).alias(WEIGHT)) for each, weight in weights])
         else:
             rows = changes.with_columns(pl.when(IS_UPSERT).then(1).otherwise(-1).cast(pl.Int64).alias(WEIGHT))
         keys = changes.select(KEY_NUMBER, *self.key).unique(KEY_NUMBER, maintain_order=True)
         totals, values = self.layout.totals(keys, touched, rows)
         changed = [self.layout.state_rows(GROUP, totals)]
         changed += [self.layout.state_rows(VALUE, each.join(keys, on=KEY_NUMBER)) for each in values]
-        if last is not None:
-            changed.append(self.layout.state_rows(ROW, last.rename(self.layout.row_columns)))
+        if table is not None:
+            changed.append(self.layout.state_rows(ROW, table.last.rename(self.layout.row_columns)))
         news = pl.concat(changed)
-        rest = state.join(news, on=list(self.identity), how="anti", nulls_equal=True)
-        over = self.layout.is_empty
-        if self.changelog.row_key:
-            over |= self.tombstones.expired(bounds).fill_null(False)
+        rest = state.join(news, on=self.identity, how="anti", nulls_equal=True)
+        over = self.layout.is_empty | self.tombstones.expired(bounds).fill_null(False)
         return Applied(
             *self.retained(rest, news, over),
             self._output(touched.filter(pl.col(KIND) == GROUP), totals, rows, bounds),
-            dropped=0 if ordered is None else ordered.dropped,
+            dropped=0 if table is None else table.dropped,
             counters={
-                **({} if ordered is None else {"stale": ordered.stale, "duplicates": ordered.duplicates}),
+                **({} if table is None else table.counters),
                 "updates_without_before": int(partials[LACKS_BEFORE].sum()),
             },
         )
-
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        return super().due(state, bounds) if self.changelog.row_key else Due()
-
-    @cached_property
-    def _row_identity(self) -> list[str]:
-        return [KEY_NUMBER, *(name for name in self.changelog.row_key if name not in self.key)]
 
     def _with_group_numbers(self, state: pl.DataFrame, changes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The state of the groups that changes touch, and the changes, both with group numbers."""
@@ -223,14 +221,6 @@ class TableAggregateOperator(ChangelogOperator):
         names = {state: name for name, state in self.layout.row_columns.items()}
         rows = touched.filter(pl.col(KIND) == ROW).rename(names)
         return rows.select(*self.changelog.columns, *LAST_CHANGE, KEY_NUMBER)
-
-    def _weighted(self, stored: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
-        """Rows to add and rows to retract, by the last change of every row."""
-        by = self._row_identity
-        live = stored.filter(IS_UPSERT).drop(TIME)
-        retracted = join_by_key(live, last.select(*by, TIME), by, nulls_equal=True).select(last.columns)
-        weights = ((retracted, -1), (last.filter(IS_UPSERT), 1))
-        return pl.concat([rows.with_columns(pl.lit(weight, pl.Int64).alias(WEIGHT)) for rows, weight in weights])
 
     def _output(
         self, groups: pl.DataFrame, totals: pl.DataFrame, rows: pl.DataFrame, bounds: TimeBounds
@@ -250,5 +240,5 @@ class TableAggregateOperator(ChangelogOperator):
         )
         names = zip(results, self.layout.aggregation.results, strict=True)
         return view_changes(before, after, [KEY_NUMBER], bounds).select(
-            *self.key, *(pl.col(state).alias(name) for state, name in names), CHANGE, POSITION, CHANGED_AT
+            *self.key, *(pl.col(state).alias(name) for state, name in names), *VIEW_CHANGELOG
         )

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 import polars as pl
 
-from headrace.changelog import CHANGELOG, check_changelog
+from headrace.changelog import check_changelog
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
@@ -20,31 +20,27 @@ from headrace.operators.rows import Rows, join_by_key, with_schema
 from headrace.operators.step import check_key
 from headrace.operators.tables.changelog_input import (
     CHANGED_AT,
-    CHANGELOG_COLUMNS,
-    IS_UPSERT,
     LACKS_BEFORE,
     LAST_CHANGE,
     TIME,
+    VIEW_CHANGELOG,
     WEEK,
     ChangelogInput,
     ChangelogOperator,
     ChangelogStep,
-    OrderedChanges,
     check_all_values_sent,
     check_primary_key,
-    ordered_changes,
     table_columns,
     tombstone_retention,
-    view_changes,
 )
-from headrace.schemas import MOMENT
+from headrace.operators.tables.table_changes import TableChanges, view_changes
 from headrace.stability import stable
 from headrace.wheel.key_groups import key_hash
 from headrace.wheel.operator import Applied, Joined
 
 TableJoinHow = Literal["inner", "left", "full"]
 RIGHT, HASH = "__right", "__hash"
-_CHANGED_AT, _OTHER_TIME = "__changed_at", "__other_time"
+_OTHER_TIME = "__other_time"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -83,7 +79,7 @@ class TableJoin(ChangelogStep):
             ChangelogInput(right_rows, self.right_key, theirs, name="right"),
             self.on,
             self.how,
-            joined_columns(self.name, self.on, ours, theirs, own=CHANGELOG_COLUMNS),
+            joined_columns(self.name, self.on, ours, theirs, own=tuple(VIEW_CHANGELOG)),
         )
 
     @property
@@ -143,59 +139,6 @@ def table_join(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TableDelta:
-    """What a batch does to one table, in the join keys that it touches; only live rows, except in ``last``."""
-
-    unchanged: pl.DataFrame
-    """Rows that the batch did not change."""
-    old: pl.DataFrame
-    """Changed rows as they were; their time is that of the change."""
-    new: pl.DataFrame
-    """Changed and inserted rows as they are now."""
-    last: pl.DataFrame
-    """The last change of every changed row."""
-    ordered: OrderedChanges
-    removed_unknown: int
-    """Removals of rows that were not there."""
-
-    def changed(self, *, after: bool) -> pl.DataFrame:
-        """Changed rows as they are after the batch, or as they were before it."""
-        return self.new if after else self.old
-
-    def rows(self, *, after: bool) -> pl.DataFrame:
-        """All rows after or before the batch."""
-        return pl.concat([self.unchanged, self.changed(after=after)])
-
-
-def table_delta(stored: pl.DataFrame, changes: pl.DataFrame, identity: Sequence[str]) -> TableDelta:
-    """What changes do to stored rows; both have the same columns.
-
-    >>> columns = ["id", "__position", "__sets", "__time"]
-    >>> def rows(*given): return pl.DataFrame(given, schema=columns, orient="row")
-    >>> delta = table_delta(rows((1, "1", True, 10), (2, "2", True, 10)), rows((1, "3", False, 20)), ["id"])
-    >>> delta.unchanged["id"].to_list(), delta.old.rows(), delta.new.rows()
-    ([2], [(1, '1', True, 20)], [])
-    """
-    by = list(identity)
-    live = stored.filter(IS_UPSERT)
-    if changes.is_empty():
-        return TableDelta(live, changes, changes, changes, OrderedChanges(changes, 0, 0), 0)
-    ordered = ordered_changes(changes, stored, by)
-    last = ordered.last(by)
-    changed_at = last.select(*by, pl.col(TIME).alias(_CHANGED_AT))
-    old = join_by_key(live, changed_at, by, nulls_equal=True, maintain_order="left")
-    removals = ordered.changes.unique(by, keep="first", maintain_order=True).filter(~pl.col(IS_UPSERT))
-    return TableDelta(
-        live.join(changed_at, on=by, how="anti", nulls_equal=True, maintain_order="left"),
-        old.with_columns(pl.col(_CHANGED_AT).alias(TIME)).drop(_CHANGED_AT),
-        last.filter(IS_UPSERT),
-        last,
-        ordered,
-        removals.join(stored, on=by, how="anti", nulls_equal=True).height,
-    )
-
-
 @dataclass(frozen=True)
 class TableJoinOperator(ChangelogOperator):
     """Keeps the rows of both tables by their join key.
@@ -229,7 +172,7 @@ class TableJoinOperator(ChangelogOperator):
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        return {**self.columns.schema, **CHANGELOG, CHANGED_AT: MOMENT}
+        return {**self.columns.schema, **VIEW_CHANGELOG}
 
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
@@ -239,19 +182,18 @@ class TableJoinOperator(ChangelogOperator):
         hashes = pl.concat([ours[HASH], theirs[HASH]]).unique()
         touching = state[HASH].is_in(hashes.implode()) if hashes.len() else pl.repeat(False, state.height, eager=True)
         touched = state.filter(touching)
-        left = table_delta(touched.filter(~pl.col(RIGHT)), ours, self.identity)
-        right = table_delta(touched.filter(RIGHT), theirs, self.identity)
+        left = TableChanges.of(ours, touched.filter(~pl.col(RIGHT)), self.identity)
+        right = TableChanges.of(theirs, touched.filter(RIGHT), self.identity)
         last = pl.concat([left.last, right.last])
         rest = touched.join(last, on=list(self.identity), how="anti", nulls_equal=True)
         others = pl.concat([state.filter(~touching), rest])
         return Applied(
             *self.retained(others, last, self.tombstones.expired(bounds)),
             self._output(left, right, bounds) if last.height else pl.DataFrame(schema=self.output_schema),
-            dropped=left.ordered.dropped,
-            dropped_second=right.ordered.dropped,
+            dropped=left.dropped,
+            dropped_second=right.dropped,
             counters={
-                "stale": left.ordered.stale + right.ordered.stale,
-                "duplicates": left.ordered.duplicates + right.ordered.duplicates,
+                **{name: left.counters[name] + right.counters[name] for name in left.counters},
                 "removed_unknown": left.removed_unknown + right.removed_unknown,
                 "updates_without_before": int(partials[LACKS_BEFORE].sum()) + int(second[LACKS_BEFORE].sum()),
             },
@@ -263,11 +205,11 @@ class TableJoinOperator(ChangelogOperator):
         hashes = pl.Series(HASH, key_hash(changes, self.on.left), dtype=pl.Int64)
         return with_schema(changes.with_columns(pl.lit(right).alias(RIGHT), hashes), self.state_schema)
 
-    def _output(self, left: TableDelta, right: TableDelta, bounds: TimeBounds) -> pl.DataFrame:
+    def _output(self, left: TableChanges, right: TableChanges, bounds: TimeBounds) -> pl.DataFrame:
         before, after = (self._affected(left, right, after=after) for after in (False, True))
         return view_changes(before, after, self.view_key, bounds).select(self.output_schema.keys())
 
-    def _affected(self, left: TableDelta, right: TableDelta, *, after: bool) -> pl.DataFrame:
+    def _affected(self, left: TableChanges, right: TableChanges, *, after: bool) -> pl.DataFrame:
         """Rows of the view after the batch that may be new or different, or those before it that they replace.
 
         Only rows that involve a changed row are computed, in any order: no row of the view occurs twice.
@@ -287,7 +229,7 @@ class TableJoinOperator(ChangelogOperator):
         later = pl.max_horizontal(TIME, _OTHER_TIME).alias(TIME)
         return pl.concat(parts, how="diagonal").select(*self.columns.schema, later)
 
-    def _unmatched(self, table: TableDelta, other: TableDelta, *, after: bool) -> pl.DataFrame:
+    def _unmatched(self, table: TableChanges, other: TableChanges, *, after: bool) -> pl.DataFrame:
         """Rows of a table without a match in the other one."""
         on = list(self.on.left)
         # An unchanged row is affected only where the first row of its key was added or the last one removed.

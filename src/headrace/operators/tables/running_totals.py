@@ -1,34 +1,31 @@
-"""Aggregates that can retract rows: what a group's state is, how rows change it, and the result.
+"""Running totals that rows can be added to and taken from: counts, sums and averages.
 
-Counts, sums and averages keep running totals. Minimum, maximum and distinct counts keep every value with its count.
+Sums of doubles use double-double arithmetic, so that adding a value and subtracting it again leaves nothing behind: a
+sum is two doubles, of which the second holds what rounding took from the first. Together they have about 32 digits,
+where one double has 16.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from headrace.errors import DefinitionError
 from headrace.expressions import Aggregate
-from headrace.expressions.aggregates.aggregate import canonical
-from headrace.expressions.aggregates.counts import Count, CountDistinct
-from headrace.expressions.aggregates.extremes import Extreme, extreme
+from headrace.expressions.aggregates.counts import Count
 from headrace.expressions.aggregates.sums import Average, Sum
 from headrace.expressions.operands import is_float
+from headrace.operators.joins.matching import Int64Array
 from headrace.operators.rows import KEY_NUMBER
-from headrace.operators.tables.double_double import group_sums
 
+Float64Array = npt.NDArray[np.float64]
 Schema = Mapping[str, pl.DataType]
 WEIGHT = "__weight"
 """1 for a row that is added, -1 for one that is retracted."""
-TIMES = "__times"
-"""How often a value is in its group."""
-CHANGED = "__changed"
-RETRACTABLE = "count(*), count(x), count(DISTINCT x), sum, avg, min and max"
 _WHOLE = pl.Decimal(38, 0)
 
 
@@ -148,72 +145,50 @@ def argument_of(aggregate: Aggregate, schema: Schema) -> pl.Expr:
     return pl.when(aggregate.condition.truth(schema)).then(value)
 
 
-@dataclass(frozen=True)
-class ValueCounts:
-    """The distinct values of a group and how often each occurs, so that the least or greatest can be retracted."""
+def group_sums(
+    groups: Int64Array, high: Float64Array, low: Float64Array
+) -> tuple[Int64Array, Float64Array, Float64Array]:
+    """The sum of each group of finite numbers, as two doubles; the groups come in ascending order.
 
-    number: int
-    """Which of the step's value counts this is."""
-    aggregates: tuple[Aggregate, ...]
-    """The aggregates that read these values."""
-    schema: Schema
-
-    @property
-    def column(self) -> str:
-        return f"__value.{self.number}"
-
-    @cached_property
-    def dtype(self) -> pl.DataType:
-        return self.aggregates[0].function.arguments[0].type(self.schema)
-
-    def total(self, stored: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-        """The value counts of each group with weighted rows added, and which of them the rows changed."""
-        value = canonical(argument_of(self.aggregates[0], self.schema), self.dtype).alias(self.column)
-        given = rows.select(KEY_NUMBER, value, pl.col(WEIGHT).cast(pl.Int64).alias(TIMES)).drop_nulls(self.column)
-        before = stored.select(KEY_NUMBER, self.column, TIMES, pl.lit(False).alias(CHANGED))
-        both = pl.concat([before, given.with_columns(pl.lit(True).alias(CHANGED))])
-        return both.group_by(KEY_NUMBER, self.column).agg(pl.col(TIMES).sum(), pl.col(CHANGED).any())
-
-    def results(self, totals: pl.DataFrame) -> pl.DataFrame:
-        """The results of each group that has a value."""
-        value, occurrences = pl.col(self.column), pl.len().cast(pl.Int64)
-        results = {
-            _counted(each): extreme(each.function.which, value, self.dtype)
-            if isinstance(each.function, Extreme)
-            else occurrences
-            for each in self.aggregates
-        }
-        return totals.filter(pl.col(TIMES) > 0).group_by(KEY_NUMBER).agg(**results)
-
-    def result(self, aggregate: Aggregate) -> pl.Expr:
-        """The result of any group, with values or without."""
-        result = pl.col(_counted(aggregate))
-        return result.fill_null(0) if isinstance(aggregate.function, CountDistinct) else result
+    >>> groups = np.zeros(4, dtype=np.int64)
+    >>> [part.tolist() for part in group_sums(groups, np.array([0.1, 0.2, -0.1, -0.2]), np.zeros(4))]
+    [[0], [0.0], [0.0]]
+    """
+    order = np.argsort(groups, kind="stable")
+    groups, high, low = groups[order], high[order], low[order]
+    # Each round adds neighbours of a group in pairs, until every group has one row.
+    while True:
+        starts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]][: len(groups)])
+        if len(starts) == len(groups):
+            return groups, high, low
+        sizes = np.diff(np.r_[starts, len(groups)])
+        seconds = (np.arange(len(groups)) - np.repeat(starts, sizes)) % 2 == 1
+        second = np.flatnonzero(seconds)
+        high[second - 1], low[second - 1] = _add(high[second - 1], low[second - 1], high[second], low[second])
+        groups, high, low = groups[~seconds], high[~seconds], low[~seconds]
 
 
-def _counted(aggregate: Aggregate) -> str:
-    return f"__counted.{aggregate.name}"
+def _add(
+    high: Float64Array, low: Float64Array, other_high: Float64Array, other_low: Float64Array
+) -> tuple[Float64Array, Float64Array]:
+    # A sum beyond the greatest double is infinite, as in SQL; its rounding error is then unknown.
+    with np.errstate(over="ignore", invalid="ignore"):
+        plain, error = _two_sum(high, other_high)
+        small, smaller = _two_sum(low, other_low)
+        total, error = _quick_two_sum(plain, error + small)
+        total, error = _quick_two_sum(total, error + smaller)
+    finite = np.isfinite(plain)
+    return np.where(finite, total, plain), np.where(finite, error, 0.0)
 
 
-def value_counts(aggregates: Sequence[Aggregate], schema: Schema) -> tuple[ValueCounts, ...]:
-    """The value counts that aggregates need; aggregates that read the same values share them."""
-    shared: dict[tuple[str, str | None], list[Aggregate]] = {}
-    for each in filter(needs_value_counts, aggregates):
-        condition = None if each.condition is None else each.condition.text
-        shared.setdefault((each.function.arguments[0].text, condition), []).append(each)
-    return tuple(ValueCounts(number, tuple(group), schema) for number, group in enumerate(shared.values()))
+def _two_sum(one: Float64Array, other: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """A sum and its exact rounding error (Knuth)."""
+    total = one + other
+    part = total - one
+    return total, (one - (total - part)) + (other - part)
 
 
-def needs_value_counts(aggregate: Aggregate) -> bool:
-    """Whether an aggregate needs every value of a group."""
-    return isinstance(aggregate.function, Extreme | CountDistinct)
-
-
-def check_retractable(step: str, aggregate: Aggregate) -> None:
-    """Refuse an aggregate that cannot take rows back."""
-    if not isinstance(aggregate.function, Count | CountDistinct | Sum | Average | Extreme):
-        raise DefinitionError(
-            "AGGREGATE_CANNOT_RETRACT",
-            f"step {step!r}: {aggregate.name} = {aggregate.text} cannot retract a row that is updated or deleted. "
-            f"Use {RETRACTABLE}.",
-        )
+def _quick_two_sum(total: Float64Array, error: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """The same sum with as much of it as fits in the first number (Dekker)."""
+    whole = total + error
+    return whole, error - (whole - total)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.operators.tables.double_double import group_sums
+from headrace.operators.tables.running_totals import group_sums
 
 values = st.lists(st.floats(-1e15, 1e15, allow_subnormal=False), min_size=1, max_size=30)
 
