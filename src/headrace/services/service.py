@@ -131,11 +131,8 @@ class Service:
 
     def __init__(self, server: ServerKind, folder: Path) -> None:
         self._server = server
+        self.name = server.name
         self.folder = folder.absolute()
-
-    @property
-    def name(self) -> str:
-        return self._server.name
 
     @property
     def address(self) -> str:

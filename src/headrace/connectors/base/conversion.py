@@ -171,8 +171,8 @@ def from_bytes(values: pl.Series) -> pl.Series:
 def _in_calendar(times: pl.Series) -> pl.Series:
     """The times inside the calendar; null instead of the others."""
     assert isinstance(times.dtype, (pl.Date, pl.Datetime))  # for the type checker
-    written = times.to_frame("time").select(in_calendar(pl.col("time"), times.dtype)).to_series()
-    return times.set(~written, None)
+    inside = pl.when(in_calendar(pl.col("time"), times.dtype)).then("time").alias(times.name)
+    return times.to_frame("time").select(inside).to_series()
 
 
 def _kind(kind: pl.DataType) -> str:

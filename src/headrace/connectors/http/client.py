@@ -66,7 +66,8 @@ class Endpoint:
                 # That was long enough; the delivery retries.
                 raise Unreachable(f"{self.shown}: no answer within {self.timeout:g} s") from problem
             except httpx.TransportError as problem:
-                _POOL.pop(replace(self, retries=0)).close()
+                if (client := _POOL.pop(replace(self, retries=0), None)) is not None:
+                    client.close()
                 trouble = str(problem) or type(problem).__name__
             else:
                 last = attempt == self.retries
