@@ -91,16 +91,12 @@ def spoken(length: int) -> str:
 
 
 def _unreadable(duration: object, argument: str) -> DefinitionError:
-    said = f"{argument}={duration!r} is not a duration. "
+    units = ", ".join(MICROSECONDS)
+    advice = f"Write a number and a unit, as in '10 seconds' or '1 hour 30 minutes'; units are {units}."
     if isinstance(duration, str) and _OF_A_CALENDAR.search(duration):
-        return DefinitionError(
-            "DURATION_UNREADABLE",
-            f"{said}Months, quarters and years differ in length: only hr.tumbling(..., time_zone='Europe/Berlin') has "
-            "windows of them, of whole months, quarters or years and nothing besides, as in size='1 month'. Elsewhere "
-            "write '30 days'.",
+        advice = (
+            "Months, quarters and years differ in length: only hr.tumbling(..., time_zone='Europe/Berlin') has windows "
+            "of them, of whole months, quarters or years and nothing besides, as in size='1 month'. Elsewhere write "
+            "'30 days'."
         )
-    return DefinitionError(
-        "DURATION_UNREADABLE",
-        f"{said}Write a number and a unit, as in '10 seconds' or '1 hour 30 minutes'; units are "
-        f"{', '.join(MICROSECONDS)}.",
-    )
+    return DefinitionError("DURATION_UNREADABLE", f"{argument}={duration!r} is not a duration. {advice}")

@@ -23,22 +23,15 @@ class Secret:
     file: str | None = None
 
     def reveal(self) -> str:
-        if self.env is not None:
-            value = os.environ.get(self.env)
-            if value is None:
-                raise HeadraceError(
-                    "SECRET_MISSING",
-                    f"the environment has no variable {self.env!r}. Set it for the driver and for the executors.",
-                )
-            return value
         try:
+            if self.env is not None:
+                return os.environ[self.env]
             return Path(str(self.file)).read_text(encoding="utf-8").rstrip("\n")
+        except KeyError:
+            why = f"the environment has no variable {self.env!r}. Set it"
         except OSError as problem:
-            raise HeadraceError(
-                "SECRET_MISSING",
-                f"the secret's file {self.file!r} cannot be read ({problem.strerror}). It must exist for the "
-                "driver and for the executors.",
-            ) from None
+            why = f"the secret's file {self.file!r} cannot be read ({problem.strerror}). It must exist"
+        raise HeadraceError("SECRET_MISSING", f"{why} for the driver and for the executors.")
 
     def __repr__(self) -> str:
         return f"hr.secret(env={self.env!r})" if self.env is not None else f"hr.secret(file={self.file!r})"

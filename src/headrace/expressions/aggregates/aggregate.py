@@ -8,13 +8,17 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 from headrace.errors import DefinitionError
 from headrace.expressions.operands import Operand, Schema, is_float
 from headrace.expressions.rows import RowExpression, check_condition, parse_condition, parse_row_expression
 
 Part = TypeVar("Part")
+Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +233,34 @@ def canonical(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 def map_groups(value: pl.Expr, function: Callable[[pl.Series], pl.Series], dtype: pl.DataType) -> pl.Expr:
     """A function of the values of each group; it gets a column of lists, one for each group."""
     return value.implode().map_batches(function, dtype, is_elementwise=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lists:
+    """A column of lists: the elements of all lists concatenated, and the length of each list."""
+
+    elements: pl.Series
+    lengths: Integers
+
+    @staticmethod
+    def of(column: pl.Series) -> Lists:
+        """Take a column of lists apart.
+
+        >>> Lists.of(pl.Series([["a"], [], ["b", "c"]])).owners.tolist()
+        [0, 2, 2]
+        """
+        elements = column.explode(empty_as_null=False, keep_nulls=False)
+        return Lists(elements, column.list.len().fill_null(0).to_numpy().astype(np.int64))
+
+    @property
+    def owners(self) -> Integers:
+        """For each element the number of its list."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+    def series(self) -> pl.Series:
+        offsets = np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
+        lists = pa.LargeListArray.from_arrays(pa.array(offsets), self.elements.to_arrow())
+        return pl.Series(values=lists, dtype=pl.List(self.elements.dtype))
 
 
 def parse_argument(text: str) -> RowExpression:

@@ -12,12 +12,12 @@ from headrace.errors import DefinitionError
 from headrace.expressions.aggregates.aggregate import (
     AggregateScope,
     BoundAggregate,
+    Lists,
     UnaryFunction,
     UnnamedAggregate,
     map_groups,
     parse_argument,
 )
-from headrace.expressions.aggregates.columns import Lists
 from headrace.expressions.rows import RowExpression
 from headrace.stability import stable
 

@@ -13,10 +13,11 @@ from math import ceil, log, log2
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
-from headrace.expressions.aggregates.columns import ByteSpans, Integers, Lists
+from headrace.expressions.aggregates.aggregate import Integers, Lists
 
-Registers = npt.NDArray[np.uint8]
+Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
 
@@ -30,6 +31,55 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ByteSpans:
+    """A column of bytes: all values concatenated, with eight zeros behind them, and the span of each value."""
+
+    data: Bytes
+    starts: Integers
+    lengths: Integers
+
+    @staticmethod
+    def of(column: pl.Series) -> ByteSpans:
+        """The spans of a column of strings or bytes; a null is empty.
+
+        >>> ByteSpans.of(pl.Series(["ab", None, "c"])).lengths.tolist()
+        [2, 0, 1]
+        """
+        array = column.cast(pl.Binary).fill_null(b"").to_arrow(compat_level=pl.CompatLevel.oldest())
+        _, offset_buffer, data_buffer = array.buffers()
+        offsets = np.zeros(1, dtype=np.int64)
+        if len(array):
+            offsets = np.frombuffer(memoryview(offset_buffer), dtype=np.int64)[array.offset :][: len(array) + 1]
+        first, last = int(offsets[0]), int(offsets[-1])
+        data = np.zeros(last - first + 8, dtype=np.uint8)
+        if last > first:
+            data[:-8] = np.frombuffer(memoryview(data_buffer), dtype=np.uint8)[first:last]
+        return ByteSpans(data, offsets[:-1] - first, np.diff(offsets))
+
+    def rows(self, chosen: Integers, width: int) -> Bytes:
+        """The bytes of chosen values of one length, a row for each.
+
+        >>> ByteSpans.of(pl.Series(["ab", "c", "de"])).rows(np.array([0, 2]), 2).tolist()
+        [[97, 98], [100, 101]]
+        """
+        return self._windows(width)[self.starts[chosen]]
+
+    def put(self, chosen: Integers, rows: Bytes) -> None:
+        """Write the bytes of chosen values, a row for each."""
+        self._windows(rows.shape[1])[self.starts[chosen]] = rows
+
+    def series(self) -> pl.Series:
+        offsets = np.append(self.starts, len(self.data) - 8)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
+        return pl.Series(values=pa.Array.from_buffers(pa.large_binary(), len(self.starts), buffers), dtype=pl.Binary)
+
+    def _windows(self, width: int) -> Bytes:
+        """Every run of ``width`` bytes, as rows that share the memory of the bytes."""
+        count = max(len(self.data) - width + 1, 0)
+        return np.ndarray((count, width), dtype=np.uint8, buffer=self.data, strides=(1, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +149,7 @@ class HyperLogLog:
         entries = spans.data.view("<u4")[np.repeat(spans.starts[sparse] // 4, counts) + place]
         return np.repeat(sparse, counts), entries.astype(np.int64)
 
-    def _assembled(
-        self, sketches: int, sparse: tuple[Integers, Integers], dense: tuple[Integers, Registers]
-    ) -> pl.Series:
+    def _assembled(self, sketches: int, sparse: tuple[Integers, Integers], dense: tuple[Integers, Bytes]) -> pl.Series:
         """Sketches from entries with their owners, and from registers with theirs; the highest rank counts."""
         (owners, entries), (dense_owners, registers) = sparse, dense
         row = np.full(sketches, -1)

@@ -17,12 +17,13 @@ from headrace.errors import DefinitionError
 from headrace.expressions.aggregates.aggregate import (
     AggregateScope,
     BoundAggregate,
+    Integers,
+    Lists,
     UnaryFunction,
     UnnamedAggregate,
     map_groups,
     parse_argument,
 )
-from headrace.expressions.aggregates.columns import Integers, Lists
 from headrace.expressions.aggregates.extremes import extreme
 from headrace.stability import stable
 
