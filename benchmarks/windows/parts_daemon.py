@@ -19,8 +19,7 @@ import headrace.wheel.pack
 import headrace.wheel.turn
 from headrace.connectors.base.gate import Gate, _Counts
 from headrace.connectors.kafka.reader import KafkaReader, _Consumption
-from headrace.operators.windows.fixed_window_operator import FixedWindowOperator
-from headrace.operators.windows.pane_operator import PaneOperator
+from headrace.operators.windows.fixed_window_operator import FixedWindowOperator, PaneOperator
 from headrace.operators.windows.session_operator import FinalSessionOperator
 from headrace.wheel.pages import Pages
 from headrace.wheel.task import Task

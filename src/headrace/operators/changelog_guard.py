@@ -59,18 +59,22 @@ class _ChangeColumn:
 
     graph: Graph
     node: NodeId
-    _definitions: dict[int, tuple[list[bool], bool]] = field(default_factory=dict)
-    """Of each common table expression which of its columns are followed, and whether rows were filtered."""
+    _definitions: dict[int, tuple[Plan, _Followed]] = field(default_factory=dict)
+    """Of each common table expression in which the change is found."""
 
     def follow(self, plan: Plan) -> _Followed | None:
         """The change column in the rows of a plan; None where no row comes from the node."""
         if plan.kind == "WithCTE":
             *definitions, main = plan.children
             for definition in definitions:
-                self._define(definition)
+                if (found_in := self.follow(definition)) is not None:
+                    self._definitions[definition.definition] = (definition, found_in)
             return self.follow(main)
         if plan.kind == "CTERelationRef":
-            return self._referred(plan)
+            if plan.definition not in self._definitions:
+                return None
+            definition, found_in = self._definitions[plan.definition]
+            return _Followed(_at_same_places(plan, definition, found_in), found_in.is_filtered)
         nodes = self.graph.nodes_of_function(plan.function)
         if nodes is not None and self.node not in nodes:
             return None
@@ -86,22 +90,15 @@ class _ChangeColumn:
         filters = plan.kind == "Filter" and bool(plan.condition & below.columns)
         return _Followed(_handed_on(plan, children, branches, below), below.is_filtered or filters)
 
-    def _define(self, definition: Plan) -> None:
-        found = self.follow(definition)
-        if found is not None:
-            followed = [column.id in found.columns for column in definition.columns]
-            self._definitions[definition.definition] = (followed, found.is_filtered)
-
-    def _referred(self, reference: Plan) -> _Followed | None:
-        if reference.definition not in self._definitions:
-            return None
-        followed, is_filtered = self._definitions[reference.definition]
-        columns = zip(reference.columns, followed, strict=True)
-        return _Followed(frozenset(column.id for column, is_followed in columns if is_followed), is_filtered)
-
 
 def _changes(plan: Plan) -> frozenset[int]:
     return frozenset(column.id for column in plan.columns if column.name == CHANGE)
+
+
+def _at_same_places(plan: Plan, below: Plan, found: _Followed) -> frozenset[int]:
+    """The columns of a plan that are at the places of the followed ones below."""
+    both = zip(plan.columns, below.columns, strict=True)
+    return frozenset(column.id for column, other in both if other.id in found.columns)
 
 
 def _handed_on(
@@ -111,14 +108,8 @@ def _handed_on(
     if plan.kind == "Project":
         return frozenset(column for column, sources in plan.projected.items() if sources & below.columns)
     if plan.kind == "Union":
-        followed = {
-            place
-            for child, branch in zip(children, branches, strict=True)
-            if branch is not None
-            for place, column in enumerate(child.columns)
-            if column.id in branch.columns
-        }
-        return frozenset(column.id for place, column in enumerate(plan.columns) if place in followed)
+        sides = zip(children, branches, strict=True)
+        return frozenset().union(*(_at_same_places(plan, child, found) for child, found in sides if found is not None))
     # A user's own function gives new columns: the change is the one of that name.
     known = {column.id for child in children for column in child.columns}
     return below.columns | (_changes(plan) - known)

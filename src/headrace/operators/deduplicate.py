@@ -13,7 +13,6 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.graph import check_name
 from headrace.keys import key_argument, key_columns
 from headrace.operators.rows import KEY_NUMBER, Rows, in_key_order, with_key_numbers
 from headrace.operators.step import FINAL, LateRows, Step, check_key
@@ -89,7 +88,6 @@ class DeduplicateOperator(Uncombined):
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest expiry of an emitted row."""
         return Due(None if state.is_empty() else int(state.select(pl.col(FIRST).min()).item()) + self.within)
 
     def _first_places(self, state: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
@@ -173,7 +171,6 @@ def deduplicate(name: str, *, key: str | Sequence[str], within: Duration) -> Ded
     >>> deduplicate("once", key="payment_id", within="1 hour").late(drop())
     hr.deduplicate('once', key='payment_id', within='1 hour').late(hr.drop())
     """
-    check_name("step", name)
     columns = key_columns(key)
     if not columns:
         raise DefinitionError(

@@ -11,7 +11,6 @@ import polars as pl
 from headrace.changelog import CHANGE, INSERT, POSITION, check_changelog
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
-from headrace.graph import check_name
 from headrace.operators.rows import Rows
 from headrace.operators.step import LateRows, Step, check_key
 from headrace.operators.tables.changelog_input import ChangelogInput
@@ -57,7 +56,6 @@ class OutboxOperator(Uncombined):
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """A message as sinks take it."""
         schema, time = self.rows.schema, self.rows.time
         return {KEY: pl.String(), VALUE: schema[self.payload], POSITION: pl.String(), time: schema[time]}
 
@@ -73,7 +71,6 @@ class OutboxOperator(Uncombined):
         return Combined(messages, changes.late, messages.height, dropped=others, failed=changes.failed)
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """All messages of the batch, in the order of their positions."""
         key, value = pl.col(*self.key).cast(pl.String).alias(KEY), pl.col(self.payload).alias(VALUE)
         messages = partials.sort(POSITION, maintain_order=True).select(key, value, POSITION, self.rows.time)
         return Applied(state, state.clear(), state.clear(), messages)
@@ -130,5 +127,4 @@ def outbox(name: str, *, key: str = "aggregate_id", payload: str = "payload") ->
     >>> outbox("relay", key="order_id")
     hr.outbox('relay', key='order_id', payload='payload')
     """
-    check_name("step", name)
     return Outbox(name=name, key=(KEY,), message_key=key, payload=payload)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -19,12 +20,14 @@ from headrace.operators.origins import Stream, halves, origin_of
 from headrace.schemas import arrow_batches, polars_schema, spark_schema
 from headrace.wheel.operator import AnyOperator, Joined
 from headrace.wheel.pack import pack, pack_both, pack_second
-from headrace.wheel.spark import Pack, Read, gathered, packed, rows_in_order, rows_of_blobs, turned, unpacked
+from headrace.wheel.spark import Pack, gathered, packed, rows_in_order, rows_of_blobs, turned, unpacked
 from headrace.wheel.stateless import Stateless, pass_rows
 from headrace.wheel.task import Task, current_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from headrace.operators.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,61 +47,45 @@ class StepOutputs:
             raise AttributeError(f"the step has no output {name!r}; its outputs are {known}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
-    """A frame that a step reads: its columns, and where its time is."""
-
-    schema: Mapping[str, pl.DataType]
-    time: str
-    node: NodeId
-    """The source or step whose event time it is."""
-
-    @classmethod
-    def of(cls, frame: DataFrame, *, step: str, changelog: bool) -> Input:
-        """The input that a step reads from a frame of the active pipeline; whether it may be a changelog."""
-        graph = active_graph()
-        time = graph.time_field(frame, step=step)
-        node = tagged_node(time)
-        giver = graph.time_node(node)
-        if giver.kind == "step":
-            check_input(step, graph.steps[giver.name].step, frame.columns, changelog=changelog)
-        sources, _ = graph.nodes_in(frame)
-        if set(sources) != graph.sources_behind(node):
-            raise DefinitionError(
-                "SOURCES_UNITED",
-                f"step {step!r} reads a union of the sources {', '.join(sources)}, whose watermarks differ. "
-                "Give each source a step of its own.",
-            )
-        if not changelog:
-            check_events(frame, graph, giver, step=step)
-        return cls(polars_schema(frame.schema), time.name, node)
+def _time_of(frame: DataFrame, graph: Graph, *, step: str, changelog: bool) -> StructField:
+    """The event time of a frame that a step reads; an error if the step cannot read it."""
+    time = graph.time_field(frame, step=step)
+    node = tagged_node(time)
+    giver = graph.time_node(node)
+    if giver.kind == "step":
+        check_input(step, graph.steps[giver.name].step, frame.columns, changelog=changelog)
+    sources, _ = graph.nodes_in(frame)
+    if set(sources) != graph.sources_behind(node):
+        raise DefinitionError(
+            "SOURCES_UNITED",
+            f"step {step!r} reads a union of the sources {', '.join(sources)}, whose watermarks differ. "
+            "Give each source a step of its own.",
+        )
+    if not changelog:
+        check_events(frame, graph, giver, step=step)
+    return time
 
 
-def place(step: StepDefinition, bind: Callable[..., AnyOperator], *frames: DataFrame) -> StepOutputs:
-    """Put a step behind one or two frames of the active pipeline; ``bind`` takes schema and time of each."""
+def place(step: Step, *frames: DataFrame) -> StepOutputs:
+    """Put a step behind one or two frames of the active pipeline."""
     graph = active_graph()
-    inputs = [
-        Input.of(frame, step=step.name, changelog=number in step.changelogs) for number, frame in enumerate(frames)
+    times = [
+        _time_of(frame, graph, step=step.name, changelog=number in step.changelogs)
+        for number, frame in enumerate(frames)
     ]
     step.check_inputs(len(frames))
+    before = tuple(tagged_node(time) for time in times)
     origins = [origin_of(frame, graph) for frame in frames]
     if halves(origins) is None:
-        _check_sources_apart(step.name, [graph.sources_behind(each.node) for each in inputs])
-    operator = bind(*(part for each in inputs for part in (each.schema, each.time)))
+        _check_sources_apart(step.name, [graph.sources_behind(each) for each in before])
+    schemas = ((polars_schema(frame.schema), time.name) for frame, time in zip(frames, times, strict=True))
+    operator: AnyOperator = step.bind(*chain.from_iterable(schemas))
     results = turned(_packed(step.name, origins, operator, graph), operator, graph.reports)
     node = NodeId("step", step.name)
     output = tagged(spark_schema(operator.output_schema), operator.output_time, node)
     behind = frozenset({node}).union(*(origin.nodes for origin in origins))
     placed = graph.register_frame(unpacked(results, output), Stream(results, rows_of_blobs, behind))
-    graph.add_step(
-        StepNode(
-            step,
-            tuple(each.node for each in inputs),
-            tuple(placed.columns),
-            operator.side_schemas,
-            operator.state_schema,
-        )
-    )
+    graph.add_step(StepNode(step, before, tuple(placed.columns), operator.side_schemas, operator.state_schema))
     side = {name: SideOutput(step.name, name, placed) for name in operator.side_schemas if name != "late"}
     return StepOutputs(placed, SideOutput(step.name, "late", placed), side)
 
@@ -165,20 +152,17 @@ def check_input(name: str, earlier: StepDefinition, columns: Collection[str], *,
 
 def tagged(schema: StructType, column: str, node: NodeId) -> StructType:
     """The schema with one column marked as the event time of a node."""
+    tags = {column: time_tag(node)}
     return StructType(
-        [
-            StructField(field.name, field.dataType, field.nullable, time_tag(node) if field.name == column else None)
-            for field in schema.fields
-        ]
+        [StructField(field.name, field.dataType, field.nullable, tags.get(field.name)) for field in schema.fields]
     )
 
 
-def place_stateless(step: StepDefinition, bind: Callable[..., Stateless], *frames: DataFrame) -> StepOutputs:
+def place_stateless(step: Step, *frames: DataFrame) -> StepOutputs:
     """Put a step without state behind a frame of the active pipeline: one ``mapInArrow``, named and counted.
 
-    ``bind`` takes the frame's schema and the name of its event time column, or None where there is none. The next step
-    reads by the time and the watermark of the node before this one. A stateless step can be added to a checkpoint and
-    removed again.
+    A frame without an event time has None for it. The next step reads by the time and the watermark of the node before
+    this one. A stateless step can be added to a checkpoint and removed again.
     """
     step.check_inputs(len(frames))
     frame, graph = frames[0], active_graph()
@@ -190,7 +174,7 @@ def place_stateless(step: StepDefinition, bind: Callable[..., Stateless], *frame
             "hr.read_kafka or another of hr.read_..., or hr.generate.",
         )
     times = [field for field in frame.schema.fields if TIME_TAG in (field.metadata or {})]
-    operator = bind(polars_schema(frame.schema), times[0].name if times else None)
+    operator: Stateless = step.bind(polars_schema(frame.schema), times[0].name if times else None)
     origin = origin_of(frame, graph)
     stream, read, label = origin.stream, origin.read, f"{origin.label}headrace.step.{step.name}"
     if operator.gathered_by:
@@ -200,27 +184,18 @@ def place_stateless(step: StepDefinition, bind: Callable[..., Stateless], *frame
     def passing(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
         return pass_rows(read(batches, task), operator, task)
 
-    schema, node = spark_schema(operator.output_schema), NodeId("step", step.name)
+    node, before = NodeId("step", step.name), NodeId("step", steps[-1]) if steps else NodeId("source", sources[0])
+    schema, reports = spark_schema(operator.output_schema), graph.reports
     if times:
-        schema = tagged(schema, times[0].name, node)
-    placed = stream.mapInArrow(_mapping(passing, schema, label), schema)
-    # A step that reads this very frame runs in the same function.
-    graph.register_frame(placed, Stream(stream, passing, origin.nodes | {node}, f"{label}+"))
-    before = NodeId("step", steps[-1]) if steps else NodeId("source", sources[0])
-    if times:
-        before = tagged_node(times[0])
-    graph.add_step(StepNode(step, (before,), tuple(placed.columns)))
-    return StepOutputs(placed, SideOutput(step.name, "late", placed))
-
-
-def _mapping(
-    passing: Read, schema: StructType, name: str
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    reports = active_graph().reports
+        schema, before = tagged(schema, times[0].name, node), tagged_node(times[0])
 
     def mapping(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in passing(batches, current_task(reports)):
             yield from arrow_batches(rows, schema)
 
-    mapping.__name__ = name
-    return mapping
+    mapping.__name__ = label
+    placed = stream.mapInArrow(mapping, schema)
+    # A step that reads this very frame runs in the same function.
+    graph.register_frame(placed, Stream(stream, passing, origin.nodes | {node}, f"{label}+"))
+    graph.add_step(StepNode(step, (before,), tuple(placed.columns)))
+    return StepOutputs(placed, SideOutput(step.name, "late", placed))

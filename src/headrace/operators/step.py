@@ -11,6 +11,7 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
+from headrace.graph import check_name
 from headrace.nodes import StepDefinition
 from headrace.operators.placement import StepOutputs, place, place_stateless
 
@@ -63,6 +64,9 @@ class Step(StepDefinition):
 
     lateness: Lateness | None = None
 
+    def __post_init__(self) -> None:
+        check_name("step", self.name)
+
     def late(self, lateness: Lateness) -> Self:
         """Choose what happens to late rows; there is no default."""
         self.late_rows.check(self._label, lateness)
@@ -88,7 +92,7 @@ class Step(StepDefinition):
 
     def outputs(self, *frames: DataFrame) -> StepOutputs:
         """All outputs for these input frames: ``main``, ``late`` and those that the step declares."""
-        return place_stateless(self, self.bind, *frames) if self.stateless else place(self, self.bind, *frames)
+        return place_stateless(self, *frames) if self.stateless else place(self, *frames)
 
     @abstractmethod
     def bind(self, *inputs: Any, **named: Any) -> Any:

@@ -15,7 +15,7 @@ from headrace.errors import HeadraceError
 from headrace.event_time.lateness import Lateness
 from headrace.expressions import Aggregate
 from headrace.operators.rows import Rows
-from headrace.operators.windows.emission import AccumulationMode
+from headrace.operators.windows.emission import UNSEEN, AccumulationMode
 from headrace.schemas import MOMENT
 
 WINDOW = pl.Struct({"start": MOMENT, "end": MOMENT})
@@ -103,6 +103,12 @@ class WindowOperator(ABC):
     """A result's time is the last moment of its window."""
     moments: ClassVar[Mapping[str, str]] = {}
     """Further columns of the results, and the columns with their times."""
+    times: ClassVar[Mapping[str, pl.Expr]] = {}
+    """The times of a partial result, from those of its rows or parts."""
+    counts_rows: ClassVar[bool] = False
+    """Whether a partial result has the number of its rows, for previews."""
+    order: ClassVar[tuple[str, ...]] = ()
+    """Columns of results beyond the output, by which a batch sorts them."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -111,6 +117,27 @@ class WindowOperator(ABC):
     @property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
         return self.aggregation.late_output(self.lateness)
+
+    @cached_property
+    def _states(self) -> dict[str, pl.DataType]:
+        """The columns of a partial result besides key and times."""
+        return {**self.aggregation.states, **({UNSEEN: pl.Int64()} if self.counts_rows else {})}
+
+    @cached_property
+    def _partial(self) -> dict[str, pl.Expr]:
+        """Aggregates the rows of a group to a partial result."""
+        counted = {UNSEEN: self._row_count} if self.counts_rows else {}
+        return {**self.times, **self.aggregation.partial, **counted}
+
+    @property
+    def _row_count(self) -> pl.Expr:
+        return pl.len().cast(pl.Int64)
+
+    @cached_property
+    def _merged(self) -> dict[str, pl.Expr]:
+        """Merges partial results of a group to one."""
+        counted = {UNSEEN: pl.col(UNSEEN).sum()} if self.counts_rows else {}
+        return {**self.times, **self.aggregation.merged, **counted}
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
@@ -142,12 +169,15 @@ class WindowOperator(ABC):
         """The columns that results are computed from, whose values the state keeps for retractions."""
         return tuple(self.aggregation.states)
 
+    def _computed(self, totals: pl.DataFrame) -> list[pl.Expr]:
+        """The results of partial results."""
+        return self.aggregation.result(totals)
+
     def _results(self, totals: pl.DataFrame, pane: pl.Expr, change: pl.Expr = INSERT_OR_UPDATE) -> pl.DataFrame:
-        """Result rows of partial results."""
         marks = {"window": window_of(*self._window), "pane": pane, "revision": pl.col(REVISION), "change": change}
         moments = {name: pl.col(column).cast(MOMENT) for name, column in self.moments.items()}
-        shown = totals.select(*self.key, *self.aggregation.result(totals), **marks, **moments)
-        return shown.select(self.output_schema.keys())
+        shown = totals.with_columns(*self._computed(totals), **marks, **moments)
+        return shown.select(*self.output_schema, *self.order)
 
     def _earliest(self, state: pl.DataFrame, fired: int) -> int | None:
         """When the next window closes or expires, if those up to ``fired`` have closed."""
@@ -156,13 +186,19 @@ class WindowOperator(ABC):
         earliest: int | None = state.select((end + longer).min()).item()
         return earliest
 
-    def _revisions(self, totals: pl.DataFrame, pane: str) -> list[pl.DataFrame]:
+    def _revisions(self, totals: pl.DataFrame, pane: pl.Expr) -> list[pl.DataFrame]:
         """The next revision of results; before it the retraction of the one before."""
-        outputs = [self._results(totals.with_columns(NEXT_REVISION), pl.lit(pane))]
+        outputs = [self._results(totals.with_columns(NEXT_REVISION), pane)]
         if self.accumulation.kind == "retracting":
             given = totals.filter(pl.col(REVISION).is_not_null()).with_columns(as_given(self._given))
-            outputs.insert(0, self._results(given, pl.lit(pane), pl.lit("update_before")))
+            outputs.insert(0, self._results(given, pane, pl.lit("update_before")))
         return outputs
+
+    def _sorted(self, outputs: list[pl.DataFrame], *by: str) -> pl.DataFrame:
+        """Everything that a batch emits; if it runs again, in the same order, whatever the order of the state."""
+        if not outputs:
+            return self._no_output
+        return pl.concat(outputs).sort(by, maintain_order=True).select(self.output_schema.keys())
 
 
 def window_of(start: pl.Expr, end: pl.Expr) -> pl.Expr:

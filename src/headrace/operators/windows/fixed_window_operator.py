@@ -1,4 +1,4 @@
-"""Fixed windows, each with a state row of its own: any emission, any accumulation mode, corrections."""
+"""Fixed windows: panes that windows share, where each is emitted once; otherwise a state row for each window."""
 
 from __future__ import annotations
 
@@ -7,12 +7,158 @@ from functools import cached_property
 
 import polars as pl
 
+from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import has_closed, split_matching, with_schema
-from headrace.operators.windows.aggregation import GIVEN, NEXT_REVISION, REVISION
-from headrace.operators.windows.emission import PREVIEW_AT, UNSEEN, AccumulationMode, Emission
-from headrace.operators.windows.pane_operator import END, PaneCombiner
-from headrace.wheel.operator import Applied, Due
+from headrace.operators.windows.aggregation import GIVEN, NEXT_REVISION, REVISION, Aggregation, WindowOperator
+from headrace.operators.windows.assigners import Windows
+from headrace.operators.windows.emission import ACCUMULATING, PREVIEW_AT, UNSEEN, AccumulationMode, Emission
+from headrace.wheel.key_groups import canonical
+from headrace.wheel.operator import Applied, Combined, Due
+
+END = "__end"
+"""The end of a pane or window, which identifies it."""
+EMITTED = "__emitted"
+
+
+@dataclass(frozen=True)
+class PaneCombiner(WindowOperator):
+    """The map side of fixed windows: assigns rows to panes, sets late rows aside and aggregates the others."""
+
+    name: str
+    aggregation: Aggregation
+    windows: Windows
+    lateness: Lateness
+
+    @cached_property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        return {**self.aggregation.keys, END: pl.Int64(), **self._states}
+
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
+        """Aggregate rows by key and pane; rows whose windows have all closed are late."""
+        aggregation = self.aggregation
+        pane = self.windows.pane(aggregation.row_time).alias(END)
+        ends = self.windows.last(pl.col(END))
+        is_late = aggregation.is_late(bounds, correctable=self.lateness.correctable, closes=ends)
+        taken, late = aggregation.split_late(rows.with_columns(pane), bounds, is_late)
+        accepted = canonical(taken, aggregation.key)
+        by = self._grouping(accepted)
+        end = {} if END in by else {END: pl.col(END).first()}
+        combined = accepted.group_by(by).agg(**end, **self._partial).select(self.partial_schema.keys())
+        partly_late = 0
+        if self.windows.overlapping and not accepted.is_empty():
+            missed = has_closed(self.windows.first(pl.col(END)), bounds, self.lateness.correctable)
+            partly_late = int(accepted.select(missed.sum()).item())
+        return Combined(combined, late.drop(END), accepted.height, partly_late)
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        return partials.group_by(*self.key, END).agg(**self._merged).select(self.partial_schema.keys())
+
+    @property
+    def _window(self) -> tuple[pl.Expr, pl.Expr]:
+        return self.windows.start(pl.col(END)), pl.col(END)
+
+    def _grouping(self, *frames: pl.DataFrame) -> list[str]:
+        """The columns to group panes by; the key alone, which is twice as fast, when all have one end."""
+        ends = {end for frame in frames for end in (frame[END].min(), frame[END].max())}
+        return list(self.key if self.key and len(ends) == 1 else (*self.key, END))
+
+
+@dataclass(frozen=True)
+class PaneOperator(PaneCombiner):
+    """Aggregates rows by key and pane, and panes into a window when it closes or is corrected.
+
+    A state row is a pane of a key with its partial aggregates or, where windows may be corrected, an emitted window
+    with its revision.
+    """
+
+    accumulation = ACCUMULATING
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return (*self.key, EMITTED, END)
+
+    @cached_property
+    def state_schema(self) -> dict[str, pl.DataType]:
+        return {**self.partial_schema, EMITTED: pl.Boolean(), REVISION: pl.Int32()}
+
+    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
+        """Close windows that no row of this batch can be on time for, add the rows, close others, correct, clean up."""
+        correctable = self.lateness.correctable > 0
+        emitted = state.filter(pl.col(EMITTED)) if correctable else state.clear()
+        panes = state.filter(~pl.col(EMITTED)) if not emitted.is_empty() else state
+        closed = self._closing(panes, bounds.before, min(bounds.late, bounds.fire))
+        untouched, taken = self._take(panes, partials)
+        panes = pl.concat([untouched, taken])
+        closed = pl.concat([closed, self._closing(panes, max(bounds.before, bounds.late), bounds.fire)])
+        outputs, fresh = self._shown(closed.with_columns(pl.lit(0, pl.Int32).alias(REVISION)), pane="on_time")
+        if correctable and not partials.is_empty():
+            corrected = self._corrected(panes, partials, pl.concat([emitted, fresh]), bounds)
+            corrections, revised = self._shown(corrected, pane="late")
+            outputs = pl.concat([outputs, corrections])
+            fresh = pl.concat([fresh.join(revised, on=self.identity, how="anti", nulls_equal=True), revised])
+        if correctable:
+            emitted = emitted.join(fresh, on=self.identity, how="anti", nulls_equal=True)
+        else:
+            fresh = fresh.clear()
+        everything, upserts = pl.concat([panes, emitted, fresh]), pl.concat([taken, fresh])
+        is_over = self._last + self.lateness.correctable <= bounds.fire
+        over = everything.select(is_over).to_series()
+        if not over.any():
+            return Applied(everything, upserts, state.clear().select(self.identity), outputs)
+        removed = everything.filter(over).select(self.identity)
+        return Applied(everything.filter(~over), upserts.filter(~is_over), removed, outputs)
+
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
+        closes = pl.when(~pl.col(EMITTED)).then(self.windows.after(pl.col(END), bounds.fire))
+        return Due(state.select(pl.coalesce(closes, self._last + self.lateness.correctable).min()).item())
+
+    @property
+    def _last(self) -> pl.Expr:
+        """The end of the last window that needs a state row."""
+        return pl.when(pl.col(EMITTED)).then(pl.col(END)).otherwise(self.windows.last(pl.col(END)))
+
+    def _take(self, panes: pl.DataFrame, partials: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Merge partial results into the panes: untouched panes, and the others."""
+        as_pane = (pl.lit(False).alias(EMITTED), pl.lit(None, pl.Int32).alias(REVISION))
+        if panes.is_empty() or partials.is_empty():
+            return panes, partials.with_columns(*as_pane)
+        untouched, touched = split_matching(panes, partials, [*self.key, END])
+        merged = self.merge(pl.concat([touched.select(partials.columns), partials]))
+        return untouched, merged.with_columns(*as_pane)
+
+    def _closing(self, panes: pl.DataFrame, after: int, until: int) -> pl.DataFrame:
+        """The totals of all windows of these panes with ``after < end <= until``."""
+        concerned = panes.clear()
+        if until > after:
+            first, last = self.windows.first(pl.col(END)), self.windows.last(pl.col(END))
+            concerned = panes.filter((first <= until) & (last > after))
+        if concerned.is_empty():
+            return concerned.select(self.partial_schema.keys())
+        windows = concerned.with_columns(self.windows.all(pl.col(END)).alias(END)).explode(END)
+        return self.merge(windows.filter((pl.col(END) > after) & (pl.col(END) <= until)))
+
+    def _corrected(
+        self, panes: pl.DataFrame, partials: pl.DataFrame, emitted: pl.DataFrame, bounds: TimeBounds
+    ) -> pl.DataFrame:
+        """The new totals of closed windows that have rows of this batch, with their next revision."""
+        by = [*self.key, END]
+        ends = partials.select(*self.key, self.windows.all(pl.col(END)).alias(END)).explode(END)
+        is_correctable = (pl.col(END) <= bounds.late) & (pl.col(END) + self.lateness.correctable > bounds.late)
+        ends = ends.filter(is_correctable).unique()
+        earliest = ends.select(pl.col(END).min()).item() - 1 if ends.height else bounds.late
+        totals = self._closing(panes, earliest, bounds.late).join(ends, on=by, how="semi", nulls_equal=True)
+        known = totals.join(emitted.select(*by, REVISION), on=by, how="left", nulls_equal=True)
+        return known.with_columns(NEXT_REVISION)
+
+    def _shown(self, windows: pl.DataFrame, *, pane: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Result rows of windows, and the state rows that record them as emitted."""
+        if windows.is_empty():
+            return self._no_output, pl.DataFrame(schema=self.state_schema)
+        emitted = windows.drop(self.aggregation.states).with_columns(pl.lit(True).alias(EMITTED))
+        results = self._results(windows, pl.lit(pane)).sort("window", *self.key)
+        return results, with_schema(emitted, self.state_schema)
+
 
 CHANGED = "__changed"
 
@@ -27,15 +173,11 @@ class FixedWindowOperator(PaneCombiner):
 
     emission: Emission
     accumulation: AccumulationMode
+    counts_rows = True
 
     @property
     def identity(self) -> tuple[str, ...]:
         return (*self.key, END)
-
-    @cached_property
-    def partial_schema(self) -> dict[str, pl.DataType]:
-        """Key, pane, partial aggregates and the number of rows."""
-        return {**self.aggregation.keys, END: pl.Int64(), **self.aggregation.states, UNSEEN: pl.Int64()}
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
@@ -65,17 +207,11 @@ class FixedWindowOperator(PaneCombiner):
         return self._emit(state.with_columns(changed.alias(CHANGED)), corrections, bounds)
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest end of an open window, preview, or expiry of a closed window."""
         return self.emission.due(state, self._earliest(state, bounds.fire))
 
-    @cached_property
-    def _partial(self) -> dict[str, pl.Expr]:
-        unseen = pl.lit(None, pl.Int64) if self.emission.early is None else pl.len().cast(pl.Int64)
-        return {**self.aggregation.partial, UNSEEN: unseen}
-
-    @cached_property
-    def _merged(self) -> dict[str, pl.Expr]:
-        return {**self.aggregation.merged, UNSEEN: pl.col(UNSEEN).sum()}
+    @property
+    def _row_count(self) -> pl.Expr:
+        return pl.lit(None, pl.Int64) if self.emission.early is None else super()._row_count
 
     def _take(
         self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds
@@ -102,7 +238,7 @@ class FixedWindowOperator(PaneCombiner):
 
     def _emit(self, state: pl.DataFrame, corrections: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Everything that a batch emits; ``CHANGED`` marks rows that are not stored yet."""
-        outputs = [self._no_output]
+        outputs: list[pl.DataFrame] = []
         touched = pl.col(CHANGED) if self.emission.kind == "on_update" else pl.lit(True)
         early = self.emission.shows(pl.col(END), bounds) & touched
         closing = (pl.col(END) > bounds.before) & (pl.col(END) <= bounds.fire)
@@ -119,8 +255,7 @@ class FixedWindowOperator(PaneCombiner):
             kept.drop(CHANGED),
             kept.filter(pl.col(CHANGED)).drop(CHANGED),
             state.filter(over).select(self.identity),
-            # A batch that runs again gives its rows in the same order, whatever the order of the state.
-            pl.concat(outputs).sort("window", *self.key, maintain_order=True),
+            self._sorted(outputs, "window", *self.key),
         )
 
     def _correct(
@@ -151,4 +286,4 @@ class FixedWindowOperator(PaneCombiner):
         shown_now = state.with_columns(
             pl.when(chosen).then(value).otherwise(pl.col(name)).alias(name) for name, value in updates.items()
         )
-        return shown_now, self._revisions(state.filter(chosen), pane)
+        return shown_now, self._revisions(state.filter(chosen), pl.lit(pane))

@@ -9,19 +9,16 @@ from typing import Literal
 from headrace.durations import MICROSECONDS, Duration, microseconds, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
-from headrace.graph import check_name
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.assigners import CumulatingWindows, FixedWindows, HoppingWindows, Windows
-from headrace.operators.windows.calendar import MONDAY, CalendarDays, CalendarMonths, is_known, months_of
+from headrace.operators.windows.assigners import CumulatingWindows, HoppingWindows, Windows, months_of, tumbling_windows
 from headrace.operators.windows.emission import ACCUMULATING
-from headrace.operators.windows.fixed_window_operator import FixedWindowOperator
-from headrace.operators.windows.pane_operator import PaneOperator
+from headrace.operators.windows.fixed_window_operator import FixedWindowOperator, PaneOperator
 from headrace.operators.windows.window_step import WindowStep
 from headrace.stability import stable
 from headrace.wheel.operator import Operator
 
-DAY, WEEK = MICROSECONDS["day"], MICROSECONDS["week"]
+DAY = MICROSECONDS["day"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -91,7 +88,6 @@ def tumbling(
     >>> tumbling("hourly", size="1 hour", key="account").agg(spent="sum(amount)")
     hr.tumbling('hourly', size='1 hour', key='account').agg(spent='sum(amount)').emit(hr.on_close())
     """
-    check_name("step", name)
     months = months_of(size)
     length = months * 28 * DAY if months else positive_microseconds(size, argument="size")
     moved = _offset(name, offset, length, limit=f"size={size!r}")
@@ -100,30 +96,9 @@ def tumbling(
         key=key_columns(key),
         size=size if months else spoken(length),
         time_zone=time_zone,
-        windows=_tumbling_windows(name, size, length, moved, time_zone),
+        windows=tumbling_windows(name, size, length, moved, time_zone),
         longest=months * 31 * DAY if months else length,
     )
-
-
-def _tumbling_windows(name: str, size: Duration, length: int, offset: int, time_zone: str | None) -> Windows:
-    months = months_of(size)
-    if time_zone is None and not months:
-        return FixedWindows(length, offset)
-    if time_zone is None or (not months and length % DAY):
-        raise DefinitionError(
-            "CALENDAR_NEEDS_DAYS",
-            f"window {name!r}: size={str(size)!r} with time_zone={time_zone!r}. Calendar windows need a time zone and "
-            "a size of whole days, weeks or months. Use size='1 day' or '1 month' with time_zone='Europe/Berlin', or "
-            "leave time_zone out.",
-        )
-    if not is_known(time_zone):
-        raise DefinitionError(
-            "TIME_ZONE_UNKNOWN",
-            f"window {name!r}: time_zone={time_zone!r} is not known. Use a name such as 'Europe/Berlin'.",
-        )
-    if months:
-        return CalendarMonths(months, time_zone, offset)
-    return CalendarDays(length // DAY, time_zone, offset, first_day=MONDAY if length % WEEK == 0 else 0)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -160,7 +135,6 @@ def hopping(name: str, *, size: Duration, every: Duration, key: Key, offset: Dur
     >>> hopping("busy", size="1 hour", every="1 minute", key="shop").agg(rows="count(*)")
     hr.hopping('busy', size='1 hour', every='1 minute', key='shop').agg(rows='count(*)').emit(hr.on_close())
     """
-    check_name("step", name)
     length = positive_microseconds(size, argument="size")
     hop = positive_microseconds(every, argument="every")
     if hop > length:
@@ -187,7 +161,6 @@ def cumulating(name: str, *, step: Duration, size: Duration, key: Key, offset: D
     >>> cumulating("so_far", step="1 hour", size="1 day", key="shop").agg(rows="count(*)")
     hr.cumulating('so_far', step='1 hour', size='1 day', key='shop').agg(rows='count(*)').emit(hr.on_close())
     """
-    check_name("step", name)
     growth = positive_microseconds(step, argument="step")
     length = positive_microseconds(size, argument="size")
     if length % growth:

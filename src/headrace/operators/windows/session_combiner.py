@@ -13,7 +13,6 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.windows.aggregation import Aggregation, WindowOperator
-from headrace.operators.windows.emission import UNSEEN
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined
 
@@ -124,15 +123,13 @@ class SessionCombiner(WindowOperator):
     lateness: Lateness
     max_length: int | None
     """Sessions may be cut here, so that only rows of equal times certainly belong together."""
-    counts_rows = False
-    """Whether the rows of every part are counted, for previews."""
+    times = _BOUNDS
 
     @cached_property
     def types(self) -> dict[str, pl.DataType]:
         """A part without its row: key, first time, end, root and partial aggregates."""
         times = dict.fromkeys((FIRST, END, ROOT), pl.Int64())
-        counted = {UNSEEN: pl.Int64()} if self.counts_rows else {}
-        return {**self.aggregation.keys, **times, **self.aggregation.states, **counted}
+        return {**self.aggregation.keys, **times, **self._states}
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
@@ -158,18 +155,6 @@ class SessionCombiner(WindowOperator):
         if not apart.any():
             return self._gathered(partials, self._merged)
         return pl.concat([self._gathered(partials.filter(~apart), self._merged), partials.filter(apart)])
-
-    @cached_property
-    def _partial(self) -> dict[str, pl.Expr]:
-        """Aggregates the rows of a group to one part."""
-        counted = {UNSEEN: pl.len().cast(pl.Int64)} if self.counts_rows else {}
-        return {**_BOUNDS, **self.aggregation.partial, **counted}
-
-    @cached_property
-    def _merged(self) -> dict[str, pl.Expr]:
-        """Merges the parts of a group."""
-        counted = {UNSEEN: pl.col(UNSEEN).sum()} if self.counts_rows else {}
-        return {**_BOUNDS, **self.aggregation.merged, **counted}
 
     @property
     def _whole_row(self) -> Mapping[str, pl.DataType]:

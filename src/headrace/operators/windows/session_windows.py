@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
-from headrace.graph import check_name
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import ACCUMULATING
-from headrace.operators.windows.revised_session_operator import RevisedSessionOperator
 from headrace.operators.windows.session_combiner import Gap
-from headrace.operators.windows.session_operator import FinalSessionOperator
+from headrace.operators.windows.session_operator import FinalSessionOperator, RevisedSessionOperator
 from headrace.operators.windows.window_step import TAKEN, WindowStep
 from headrace.stability import stable
 from headrace.wheel.operator import Operator
@@ -91,7 +89,6 @@ def session(
     >>> session("visits", gap="30 minutes", key="visitor").agg(clicks="count(*)")
     hr.session('visits', gap='30 minutes', key='visitor').agg(clicks='count(*)').emit(hr.on_close())
     """
-    check_name("step", name)
     silence = positive_microseconds(gap, argument="gap")
     longest = None if max_length is None else positive_microseconds(max_length, argument="max_length")
     if longest is not None and longest <= silence:

@@ -69,7 +69,6 @@ class SlidingTotals:
 
 SHARE, PANE, SUMS = "__share", "__pane", "__sums"
 EARLIEST = "__earliest"
-MOST_SHARES = 16
 _PANE_LENGTH = 250_000
 _MOST_PANES = 1024
 
@@ -91,6 +90,7 @@ class KeySpread:
     aggregation: Aggregation
     size: int
     count: int
+    most = 16
 
     @cached_property
     def panes(self) -> int:
@@ -105,8 +105,17 @@ class KeySpread:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns by which rows are spread over key groups."""
         return (*self.aggregation.key, SHARE)
+
+    @property
+    def row_time(self) -> pl.Expr:
+        """The time of a row, or the earliest in the pane that it stands for."""
+        return pl.coalesce(self.aggregation.row_time, pl.col(SUMS).struct.field(EARLIEST))
+
+    def apart(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Rows, and rows that stand for panes."""
+        stands_for_pane = rows[SUMS].is_not_null()
+        return rows.filter(~stands_for_pane), rows.filter(stands_for_pane)
 
     def pane(self, time: pl.Expr) -> pl.Expr:
         """The pane of a time; ``size`` later it is ``panes`` more."""
@@ -138,8 +147,9 @@ class KeySpread:
         packed = merged.with_columns(pl.struct(self._summed).alias(SUMS)).drop(self._summed)
         return pl.concat([known.clear(), packed], how="diagonal")
 
-    def beyond(self, totals: pl.DataFrame, sums: pl.DataFrame) -> pl.DataFrame:
-        """For the panes of some rows: the totals of other shares' panes in the windows that end there."""
+    def with_others(self, sliding: SlidingTotals, totals: pl.DataFrame, sums: pl.DataFrame) -> pl.DataFrame:
+        """Totals merged with those of other shares' panes in the windows of their rows."""
+        totals = totals.with_columns(self.pane(pl.col(TIME)).alias(PANE))
         wanted = totals.select(*self.key, PANE).unique()
         parts = sums.select(*self.key, PANE, NEW, SUMS).unnest(SUMS).drop(EARLIEST)
         marked = [parts, wanted.with_columns(pl.lit(False).alias(NEW), pl.lit(True).alias(_WANTED))]
@@ -148,7 +158,8 @@ class KeySpread:
         windows = ordered.rolling(PANE, period=f"{self.panes}i", closed="right", group_by=KEY_NUMBER)
         found = windows.agg(**self.aggregation.merged, **{REACHED: pl.col(NEW).any()}).drop(KEY_NUMBER, PANE)
         told = ordered.select(*self.key, PANE, _WANTED)
-        return pl.concat([told, found], how="horizontal").filter(_WANTED).drop(_WANTED)
+        beyond = pl.concat([told, found], how="horizontal").filter(_WANTED).drop(_WANTED)
+        return sliding.with_more(totals, beyond, on=(*self.key, PANE))
 
     @cached_property
     def _summed(self) -> list[str]:

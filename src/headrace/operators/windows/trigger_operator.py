@@ -9,32 +9,128 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
+from headrace.event_time.strategy import END as END_OF_TIME
 from headrace.operators.rows import ARRIVAL, arrived_rows, next_arrival, split_matching
-from headrace.operators.windows.aggregation import (
-    GIVEN,
-    INSERT_OR_UPDATE,
-    REVISION,
-    Aggregation,
-    WindowOperator,
-    as_given,
-)
-from headrace.operators.windows.emission import AccumulationMode, Trigger, When
-from headrace.operators.windows.key_lifetimes import (
-    ASKED,
-    FIRES,
-    FIRST,
-    KEPT,
-    LIFE,
-    PIECE,
-    ROW,
-    TIME,
-    UNSEEN,
-    KeyLifetimes,
-)
+from headrace.operators.windows.aggregation import GIVEN, REVISION, Aggregation, WindowOperator
+from headrace.operators.windows.emission import AccumulationMode, AfterRows, Every, Trigger, When
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined
 
-END, PANE = "__end", "__pane"
+KEPT = -1
+"""The arrival number of the state row that stands for a key."""
+TIME = "__time"
+"""The time of a waiting row, or of the last row that was added to a key."""
+ROW, ASKED = "__row", "__asked"
+"""The columns of a waiting row that the aggregates read, and whether it meets the trigger's condition."""
+FIRST, UNSEEN = "__first", "__unseen"
+"""Of a key: when its window began, and how many rows came since it fired; ``REVISION`` is how often it fired."""
+LIFE, PIECE, FIRES = "__life", "__piece", "__fires"
+_RUN, _BEGINS, _ROWS = "__run", "__begins", "__rows"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLifetimes:
+    """Cuts rows into lifetimes and pieces.
+
+    A key lives from its first row until ``ttl`` has passed since its last one. A piece is the rows of a lifetime up to
+    a firing, or after the last firing. Everything follows from the rows' times, so batch boundaries do not matter.
+    """
+
+    aggregation: Aggregation
+    trigger: Trigger
+    ttl: int | None
+
+    def ends(self, bounds: TimeBounds) -> pl.Expr:
+        """When a lifetime ends unless another row comes; without a time to live it ends at the end of time."""
+        if self.ttl is not None:
+            return pl.col(TIME) + self.ttl
+        if bounds.fire < END_OF_TIME:
+            return pl.lit(None, pl.Int64)
+        # A time that is not late for the next step, which has seen everything before ``bounds.before``.
+        return pl.max_horizontal(pl.col(TIME), pl.lit(bounds.before, pl.Int64)) + 1
+
+    @property
+    def fires_at(self) -> pl.Expr:
+        """When a piece that ends with a row fires: at once, or at the next multiple of the duration."""
+        if isinstance(self.trigger, Every):
+            return (pl.col(TIME) // self.trigger.length + 1) * self.trigger.length
+        return pl.col(TIME) + 1
+
+    def due(self, bounds: TimeBounds) -> pl.Expr:
+        """When a state row is due without further rows: it is added to its key, fires or expires."""
+        firing = pl.lit(None, pl.Int64)
+        if isinstance(self.trigger, Every):
+            firing = pl.when(pl.col(UNSEEN) > 0).then(self.fires_at)
+        of_key = pl.min_horizontal(firing, self.ends(bounds))
+        return pl.when(pl.col(ARRIVAL) == KEPT).then(of_key).otherwise(pl.col(TIME) + 1)
+
+    def cut(self, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
+        """Pieces with their partial aggregates, by key and time, from the state of keys and the rows to add now."""
+        key = self.aggregation.key
+        run = pl.struct(key).rle_id() if key else pl.lit(0, pl.UInt32)
+        same = (pl.col(_RUN) == pl.col(_RUN).shift(1)).fill_null(False)
+        silent = pl.lit(False) if self.ttl is None else (pl.col(TIME).diff() >= self.ttl).fill_null(True)
+        of_key = pl.col(ARRIVAL) == KEPT
+        ordered = (
+            rows.sort(*key, TIME, ARRIVAL)
+            .with_columns(run.alias(_RUN), pl.when(of_key).then(pl.col(UNSEEN)).otherwise(1).alias(_ROWS))
+            .with_columns((~same | silent).alias(_BEGINS))
+            .with_columns(pl.col(_BEGINS).cum_sum().alias(LIFE))
+            .with_columns((self._fires(bounds) & (pl.col(_ROWS) > 0)).alias(FIRES))
+            .with_columns((pl.col(_BEGINS) | pl.col(FIRES).shift(1, fill_value=True)).cum_sum().alias(PIECE))
+        )
+        began = pl.when(of_key).then(pl.col(FIRST)).otherwise(pl.col(TIME))
+        computed = (*key, ARRIVAL, TIME, ROW, ASKED, FIRST, UNSEEN, *self.aggregation.states)
+        carried = (name for name in rows.columns if name not in computed)
+        pieces = ordered.group_by(PIECE, maintain_order=True).agg(
+            *(pl.col(name).first() for name in (*key, LIFE, *carried)),
+            pl.col(TIME).last(),
+            pl.col(FIRES).last(),
+            began.min().alias(FIRST),
+            pl.col(_ROWS).sum().alias(UNSEEN),
+        )
+        return pieces.join(self._totals(ordered), on=PIECE, how="left", maintain_order="left")
+
+    def running(self, pieces: pl.DataFrame) -> pl.DataFrame:
+        """Pieces with the running totals of their lifetime instead of their own.
+
+        Merges neighbours first, then totals at twice the distance: the rounds grow with the logarithm of the firings.
+        """
+        states = list(self.aggregation.states)
+        totals = pieces.select(PIECE, LIFE, *states)
+        longest = int(pieces.select(pl.len().over(LIFE).max()).item())
+        distance = 1
+        while distance < longest:
+            reaching = totals.filter(pl.col(LIFE) == pl.col(LIFE).shift(-distance))
+            both = pl.concat([reaching.with_columns(pl.col(PIECE) + distance), totals])
+            totals = both.group_by(PIECE).agg(pl.col(LIFE).last(), **self.aggregation.merged).sort(PIECE)
+            distance *= 2
+        return pieces.with_columns(totals.select(states))
+
+    def _fires(self, bounds: TimeBounds) -> pl.Expr:
+        match self.trigger:
+            case AfterRows(rows):
+                return pl.col(_ROWS).cum_sum().over(LIFE) % rows == 0
+            case When():
+                return pl.col(ASKED).fill_null(False)
+            case Every():
+                last = (pl.col(LIFE) != pl.col(LIFE).shift(-1)).fill_null(True)
+                reached = (self.fires_at <= bounds.fire) & (self.fires_at < self.ends(bounds)).fill_null(True)
+                return pl.when(last).then(reached).otherwise(self.fires_at != self.fires_at.shift(-1))
+
+    def _totals(self, ordered: pl.DataFrame) -> pl.DataFrame:
+        taken = ordered.filter(pl.col(ARRIVAL) != KEPT).select(PIECE, ROW).unnest(ROW)
+        fresh = taken.group_by(PIECE).agg(**self.aggregation.partial)
+        # A key without a first time has emitted and discarded everything.
+        something = (pl.col(ARRIVAL) == KEPT) & pl.col(FIRST).is_not_null()
+        kept = ordered.filter(something).select(PIECE, *self.aggregation.states)
+        if kept.is_empty():
+            return fresh
+        return pl.concat([kept, fresh]).group_by(PIECE).agg(**self.aggregation.merged)
+
+
+END, PANE, NUMBER = "__end", "__pane", "__number"
+"""Of a result: the end of its window, its pane, and its place among all results of a batch."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +149,7 @@ class TriggerOperator(WindowOperator, Uncombined):
     lateness: Lateness
     closing: bool = False
     """Whether a firing closes the window, so that the next row begins another."""
+    order = (NUMBER,)
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -66,19 +163,17 @@ class TriggerOperator(WindowOperator, Uncombined):
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
         given = {END: pl.Int64(), **self.aggregation.states} if self._has_change else {}
-        return {
-            **self.partial_schema,
-            ARRIVAL: pl.Int64(),
-            FIRST: pl.Int64(),
-            UNSEEN: pl.Int64(),
-            REVISION: pl.Int32(),
-            **self.aggregation.states,
-            **{f"{name}{GIVEN}": dtype for name, dtype in given.items()},
-        }
+        numbers = dict.fromkeys((ARRIVAL, FIRST, UNSEEN), pl.Int64())
+        kept = {**self.partial_schema, **numbers, REVISION: pl.Int32(), **self.aggregation.states}
+        return {**kept, **{f"{name}{GIVEN}": dtype for name, dtype in given.items()}}
 
     @property
     def _window(self) -> tuple[pl.Expr, pl.Expr]:
         return pl.col(FIRST), pl.col(END)
+
+    @property
+    def _given(self) -> tuple[str, ...]:
+        return (END, *self.aggregation.states)
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late rows aside; the others are shuffled one by one."""
@@ -122,11 +217,10 @@ class TriggerOperator(WindowOperator, Uncombined):
             pl.concat([untouched, living, waiting.filter(~passed), still_waiting]),
             pl.concat([living, still_waiting]),
             pl.concat([gone, taken]).select(self.identity),
-            self._output(emitted),
+            self._sorted(self._revisions(emitted, pl.col(PANE)), NUMBER),
         )
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest time at which a row is added, or a key fires or expires."""
         return Due(state.select(self._lifetimes.due(bounds).min()).item())
 
     @cached_property
@@ -152,58 +246,39 @@ class TriggerOperator(WindowOperator, Uncombined):
         return untouched, pl.concat([waked, touched, rows])
 
     def _emitted(self, pieces: pl.DataFrame, over: pl.Expr, bounds: TimeBounds) -> pl.DataFrame:
-        """Results by key and in order; when retracting, also the last result that was emitted before."""
-        columns = [PIECE, LIFE, *self.key, FIRST, END, *self.aggregation.states, PANE, REVISION]
-        firing = pieces.filter(FIRES).with_columns(
-            self._lifetimes.fires_at.alias(END),
-            pl.lit("on_time" if self.closing else "early").alias(PANE),
-            (pl.lit(0, pl.Int32) if self.closing else pl.col(REVISION) - 1).alias(REVISION),
-        )
+        """Results by key and in order, each with the revision before and, when retracting, the result before."""
+        given = {name: f"{name}{GIVEN}" for name in self._given if self._has_change}
+        columns = [PIECE, LIFE, *self.key, FIRST, END, *self.aggregation.states, PANE, REVISION, *given.values()]
         is_told = ~pl.col(FIRES) & (pl.col(UNSEEN) > 0) if self.accumulation.kind == "discarding" else pl.lit(True)
-        last = pieces.filter(over).filter(is_told)
-        last = last.with_columns(
-            self._lifetimes.ends(bounds).alias(END),
-            pl.lit("on_time").alias(PANE),
-            (pl.lit(0, pl.Int32) if self.closing else pl.col(REVISION)).alias(REVISION),
-        )
-        found = [firing.select(columns), last.select(columns)]
-        if self._has_change:
-            before = pieces.filter(pl.col(f"{END}{GIVEN}").is_not_null()).with_columns(
-                *as_given((END, *self.aggregation.states)),
-                pl.lit(None, pl.String).alias(PANE),
-                (pl.col(REVISION) - pl.col(FIRES).cast(pl.Int32) - 1).alias(REVISION),
+        early = "on_time" if self.closing else "early"
+        found = [
+            pieces.filter(chosen)
+            .with_columns(end.alias(END), pl.lit(pane).alias(PANE), pl.col(REVISION) - following)
+            .select(columns)
+            for chosen, end, pane, following in (
+                (pl.col(FIRES), self._lifetimes.fires_at, early, 2),
+                (over & is_told, self._lifetimes.ends(bounds), "on_time", 1),
             )
-            found.insert(0, before.select(columns))
-        return pl.concat(found).sort(PIECE, maintain_order=True)
+        ]
+        emitted = pl.concat(found).sort(PIECE, maintain_order=True)
+        again = (pl.col(REVISION) >= 0) & (not self.closing)
+        follows = pl.col(LIFE) == pl.col(LIFE).shift()
+        before = (pl.when(follows).then(pl.col(now).shift()).otherwise(old).alias(old) for now, old in given.items())
+        return emitted.with_row_index(NUMBER).with_columns(pl.when(again).then(REVISION).alias(REVISION), *before)
 
     def _living(self, pieces: pl.DataFrame, emitted: pl.DataFrame) -> pl.DataFrame:
         """The state rows of keys that live on, from the last piece of each."""
         if self.closing:
             pieces = pieces.filter(~pl.col(FIRES))
-        reset = [UNSEEN]
+        after_firing: dict[str, int | None] = {UNSEEN: 0}
         if self.accumulation.kind == "discarding":
-            reset += [FIRST, *self.aggregation.states]
+            after_firing |= dict.fromkeys((FIRST, *self.aggregation.states))
         if self._has_change:
-            given = emitted.group_by(LIFE).agg(pl.col(END, *self.aggregation.states).last().name.suffix(GIVEN))
-            pieces = pieces.drop(given.drop(LIFE).columns).join(given, on=LIFE, how="left")
+            given = emitted.group_by(LIFE).agg(pl.col(self._given).last().name.suffix(GIVEN))
+            pieces = pieces.update(given, on=LIFE, include_nulls=True)
         return pieces.with_columns(
-            *(
-                pl.when(~pl.col(FIRES)).then(pl.col(name)).otherwise(0 if name == UNSEEN else None).alias(name)
-                for name in reset
-            ),
+            *(pl.when(FIRES).then(value).otherwise(pl.col(name)).alias(name) for name, value in after_firing.items()),
             pl.lit(KEPT, pl.Int64).alias(ARRIVAL),
             pl.lit(None, self._row).alias(ROW),
             pl.lit(None, pl.Boolean).alias(ASKED),
         ).select(self.state_schema.keys())
-
-    def _output(self, emitted: pl.DataFrame) -> pl.DataFrame:
-        """Result rows; when retracting, each after the retraction of the one before."""
-        if not self._has_change:
-            return self._results(emitted, pl.col(PANE))
-        number = "__number"
-        after = emitted.with_row_index(number).with_columns(INSERT_OR_UPDATE.alias("change"))
-        replaced = (pl.col(LIFE) == pl.col(LIFE).shift(-1)).fill_null(False)
-        before = after.with_columns(pl.col(PANE).shift(-1), pl.lit("update_before").alias("change")).filter(replaced)
-        given_now = after.filter(pl.col(PANE).is_not_null()).with_columns(pl.col(number) * 2)
-        both = pl.concat([before.with_columns(pl.col(number) * 2 + 1), given_now]).sort(number)
-        return self._results(both, pl.col(PANE), pl.col("change"))

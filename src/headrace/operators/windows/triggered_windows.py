@@ -10,7 +10,6 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.expressions import parse_condition
-from headrace.graph import check_name
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.step import FINAL, LateRows
 from headrace.operators.windows.aggregation import Aggregation
@@ -32,6 +31,7 @@ class TriggeredWindowStep(WindowStep):
 
     ttl: int | None
     """How long a key without rows is kept; None for ever."""
+    trigger: Trigger | None = None
 
     @property
     def state_description(self) -> str:
@@ -40,7 +40,7 @@ class TriggeredWindowStep(WindowStep):
 
     @property
     def _emit_call(self) -> str:
-        return ""
+        return "" if self.trigger is None else f".emit({self.trigger!r})"
 
     @property
     def horizon(self) -> int:
@@ -64,14 +64,12 @@ def time_to_live(name: str, ttl: Duration | None, keep_forever: bool) -> int | N
             f"window {name!r} does not say how long a key without rows is kept, so its state would grow without end. "
             "Give ttl='1 day', or keep_forever=True if there are few keys.",
         )
-    if ttl is None:
-        return None
-    if keep_forever:
+    if ttl is not None and keep_forever:
         raise DefinitionError(
             "TTL_CONTRADICTION",
             f"window {name!r}: ttl={ttl!r} with keep_forever={keep_forever}. Give only one of them.",
         )
-    return positive_microseconds(ttl, argument="ttl")
+    return None if ttl is None else positive_microseconds(ttl, argument="ttl")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -120,7 +118,6 @@ def counting(name: str, *, rows: int, key: Key, ttl: Duration | None = None, kee
     >>> counting("tens", rows=10, key="account", ttl="1 day").agg(spent="sum(amount)")
     hr.counting('tens', rows=10, key='account', ttl='1 day').agg(spent='sum(amount)')
     """
-    check_name("step", name)
     if type(rows) is not int or rows < 1:
         raise DefinitionError(
             "WINDOW_WITHOUT_ROWS",
@@ -134,8 +131,6 @@ class GlobalWindow(TriggeredWindowStep):
     """One window for each key that never closes; a trigger decides when results are emitted."""
 
     kind = "global_window"
-
-    trigger: Trigger | None = None
 
     def emit(self, emission: Emission | Trigger) -> Self:
         """Choose the trigger; there is no default."""
@@ -172,10 +167,6 @@ class GlobalWindow(TriggeredWindowStep):
     def _shape(self) -> Mapping[str, object]:
         return {"ttl": self.ttl, "trigger": repr(self.trigger)}
 
-    @property
-    def _emit_call(self) -> str:
-        return "" if self.trigger is None else f".emit({self.trigger!r})"
-
 
 _TRIGGERS = "hr.after_rows(1000), hr.every('1 hour', time='event') or hr.when(\"kind = 'checkout'\")"
 
@@ -189,5 +180,4 @@ def global_window(name: str, *, key: Key, ttl: Duration | None = None, keep_fore
     >>> global_window("basket", key="visitor", ttl="1 day").agg(items="count(*)").emit(AfterRows(5))
     hr.global_window('basket', key='visitor', ttl='1 day').agg(items='count(*)').emit(hr.after_rows(5))
     """
-    check_name("step", name)
     return GlobalWindow(name=name, key=key_columns(key), ttl=time_to_live(name, ttl, keep_forever))

@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.operators.windows.assigners import CumulatingWindows, FixedWindows, HoppingWindows, Windows
-from headrace.operators.windows.calendar import MONDAY, CalendarDays, CalendarMonths
+from headrace.operators.windows.assigners import (
+    MONDAY,
+    CalendarDays,
+    CalendarMonths,
+    CumulatingWindows,
+    FixedWindows,
+    HoppingWindows,
+    Windows,
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZONES = [

@@ -13,7 +13,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.windows.aggregation import REVISION
-from headrace.operators.windows.pane_operator import END as WINDOW_END
+from headrace.operators.windows.fixed_window_operator import END as WINDOW_END
 from headrace.wheel.operator import Due, Operator
 
 MOMENT = pl.Datetime("us", "UTC")

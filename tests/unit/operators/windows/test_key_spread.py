@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
-from headrace.operators.windows.sliding_operator import SlidingOperator
 from headrace.operators.windows.sliding_totals import PANE, SHARE, SUMS, KeySpread
+from headrace.operators.windows.sliding_windows import SlidingOperator
 
 MOMENT = pl.Datetime("us", "UTC")
 SCHEMA = {"key": pl.String(), "n": pl.Int64(), "at": MOMENT}

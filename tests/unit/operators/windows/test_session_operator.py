@@ -14,9 +14,8 @@ import headrace as hr
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.event_time.strategy import END as END_OF_TIME
-from headrace.operators.windows.revised_session_operator import RevisedSessionOperator
 from headrace.operators.windows.session_combiner import CHAIN, END, FIRST, WHOLE, chained, cut
-from headrace.operators.windows.session_operator import FinalSessionOperator
+from headrace.operators.windows.session_operator import FinalSessionOperator, RevisedSessionOperator
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import Applied
 from tests.models import session as model

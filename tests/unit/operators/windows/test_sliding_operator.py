@@ -12,7 +12,7 @@ from headrace.errors import HeadraceError
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.rows import ARRIVAL
-from headrace.operators.windows.sliding_operator import SlidingOperator
+from headrace.operators.windows.sliding_windows import SlidingOperator
 from headrace.wheel.operator import Applied, Due
 
 MOMENT = pl.Datetime("us", "UTC")

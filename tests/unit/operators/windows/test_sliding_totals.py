@@ -12,8 +12,8 @@ import pytest
 import headrace as hr
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.operators.windows.sliding_operator import SlidingOperator
 from headrace.operators.windows.sliding_totals import SHARE
+from headrace.operators.windows.sliding_windows import SlidingOperator
 from headrace.wheel.codec import decode, encode
 
 MOMENT = pl.Datetime("us", "UTC")

@@ -12,7 +12,7 @@ import headrace as hr
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.rows import ARRIVAL
-from headrace.operators.windows.key_lifetimes import KEPT, TIME
+from headrace.operators.windows.trigger_operator import KEPT, TIME
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import Applied, Due, Operator
 
