@@ -157,8 +157,7 @@ def explain(target: Target, parameter: Parameters = None) -> None:
     Example: headrace explain jobs/spend.py:spend -p folder=in
     """
     with plan_session(target, parameter) as (pipeline, spark, parameters):
-        text = pipeline.explain(spark=spark, **parameters)
-    print(text)
+        print(pipeline.explain(spark=spark, **parameters))
 
 
 def draw(target: Target, parameter: Parameters = None) -> None:
@@ -167,8 +166,7 @@ def draw(target: Target, parameter: Parameters = None) -> None:
     Example: headrace draw jobs/spend.py:spend -p folder=in > spend.mmd
     """
     with plan_session(target, parameter) as (pipeline, spark, parameters):
-        text = pipeline.draw(spark=spark, **parameters)
-    print(text)
+        print(pipeline.draw(spark=spark, **parameters))
 
 
 def find_pipeline(target: str) -> Pipeline:
