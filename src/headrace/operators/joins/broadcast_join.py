@@ -12,7 +12,6 @@ import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
-from headrace.graph import check_name
 from headrace.operators.joins.join_columns import (
     InnerOrLeft,
     JoinedColumns,
@@ -59,7 +58,6 @@ class BroadcastJoin(Step):
 
     @property
     def version_column(self) -> str:
-        """The column with the version of the table that a row was joined with."""
         return f"{self.name}_version"
 
     @cached_property
@@ -119,7 +117,6 @@ def broadcast_join(
     >>> broadcast_join("rates", Rates(), on="currency", how="left")
     hr.broadcast_join('rates', Rates(), on='currency', refresh='1 minute', how='left')
     """
-    check_name("step", name)
     check_inner_or_left(name, how, unmatched="rows whose key is not in the table")
     if not isinstance(table, SmallTable):
         raise DefinitionError(

@@ -14,7 +14,6 @@ from headrace.changelog import CHANGE
 from headrace.durations import Duration, microseconds, not_too_long, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
-from headrace.graph import check_name
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
 from headrace.operators.joins.matching import (
     AllMatches,
@@ -135,7 +134,6 @@ def interval_join(
     >>> interval_join("paid", on="order_id", between=("0 seconds", "1 hour"))
     hr.interval_join('paid', on='order_id', between=('0 seconds', '1 hour'), how='inner')
     """
-    check_name("step", name)
     for argument, given, known in (("bounds", bounds, IntervalBounds), ("how", how, JoinHow), ("match", match, Match)):
         check_choice(name, argument, given, known)
     if match != "all" and how not in ("inner", "left"):
@@ -229,7 +227,6 @@ class IntervalJoinOperator(StreamJoinOperator):
         return Due(int((last + np.where(last < bounds.fire, self.left.lateness.correctable, 0)).min()) + 1)
 
     def _last_match(self, rows: pl.DataFrame) -> Int64Array:
-        """The latest time at which a match of each row can come."""
         kept = np.where(rows[RIGHT].to_numpy(), self.right_kept, self.left_kept)
         return rows[TIME].to_numpy() + kept
 

@@ -12,7 +12,6 @@ from headrace.changelog import POSITION
 from headrace.durations import Duration, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
-from headrace.graph import check_name
 from headrace.operators.joins.join_columns import InnerOrLeft, JoinKey, OnColumns, check_inner_or_left, join_key
 from headrace.operators.joins.temporal_join_operator import TemporalJoinByArrival, TemporalJoinByEventTime
 from headrace.operators.joins.temporal_versions import TemporalLayout, VersionInput
@@ -154,7 +153,6 @@ def temporal_join(
     >>> temporal_join("priced", on="item", ttl="30 days", versions_late=side_output()).late(drop())
     hr.temporal_join('priced', on='item', ttl='30 days', versions_late=hr.side_output()).late(hr.drop())
     """
-    check_name("step", name)
     check_inner_or_left(name, how, unmatched="rows without a version")
     _check_as_of(name, as_of, versions_late)
     lifetime, tombstones = check_ttl(ttl, keep_forever, "event", "write"), tombstone_retention(keep_deleted)

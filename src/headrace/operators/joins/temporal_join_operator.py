@@ -65,7 +65,6 @@ class TemporalJoinOperator(Uncombined):
 
     @property
     def output_time(self) -> str:
-        """The time of the left row."""
         return self.layout.columns.left.get(self.layout.rows.time, self.layout.rows.time)
 
     @property
@@ -155,8 +154,7 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         if self.corrects_for and (times[new_versions] < bounds.before).any():
             emitted_before = is_row[numbers] & (numbers < known) & (times[numbers] < bounds.before)
             before = stored, VersionedTable.of(numbered.filter(~is_row[numbers] & (numbers < known)))
-            now = everything, versions
-            corrections = self._corrections(numbered.filter(emitted_before), before, now, altered)
+            corrections = self._corrections(numbered.filter(emitted_before), before, (everything, versions), altered)
             output = pl.concat([corrections, output])
         expired = self._expired(times, kinds, versions, bounds)
         held = int(waiting[:known].sum())
@@ -185,9 +183,8 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
 
     def _changing(self, times: Int64Array, is_row: BoolArray, new_versions: slice, bounds: TimeBounds) -> BoolArray:
         """New versions, and those whose predecessor may expire now."""
-        changing = (
-            ~is_row & (times >= _earlier(bounds.before, self._reach)) & (times <= _earlier(bounds.fire, self._reach))
-        )
+        first, last = (_earlier(time, self._reach) for time in (bounds.before, bounds.fire))
+        changing: BoolArray = ~is_row & (times >= first) & (times <= last)
         changing[new_versions] = True
         return changing
 
@@ -259,8 +256,8 @@ class TemporalJoinByArrival(TemporalJoinOperator):
         numbers, keys = (ordered[name].to_numpy().astype(np.int64) for name in (ROW_NUMBER, KEY_NUMBER))
         everything, altered = fill_unsent(everything, numbers, keys, known=state.height)
         versions = everything[: state.height + arrived.height].select(self.state_schema.keys())
-        over = versions.select((self._expires <= bounds.fire).fill_null(False)).to_series()
-        expired = over.to_numpy(writable=True)
+        expires = versions.select((self._expires <= bounds.fire).fill_null(False)).to_series()
+        expired = expires.to_numpy(writable=True)
         expired[ordered[ROW_NUMBER].filter(ordered[ROW_NUMBER].is_in(latest[ROW_NUMBER]).not_()).to_numpy()] = True
         return Applied(
             *retained(versions, altered, expired, known=state.height),
@@ -299,8 +296,8 @@ class TemporalJoinByArrival(TemporalJoinOperator):
     def _latest(self, everything: pl.DataFrame, rows: pl.DataFrame, latest: pl.DataFrame) -> pl.DataFrame:
         """Rows in the order of arrival, each with the version that it matches."""
         versions = latest.select(KEY_NUMBER, KIND, pl.col(ROW_NUMBER).alias(_MATCH), pl.col(TIME).alias(_SINCE))
-        found = rows.select(KEY_NUMBER, TIME, ROW_NUMBER)
-        found = found.join(versions, on=KEY_NUMBER, how="left", maintain_order="left")
+        rows = rows.select(KEY_NUMBER, TIME, ROW_NUMBER)
+        found = rows.join(versions, on=KEY_NUMBER, how="left", maintain_order="left")
         valid = pl.col(KIND) == VERSION
         if self.ttl is not None:
             valid &= pl.col(TIME) - pl.col(_SINCE) < self.ttl

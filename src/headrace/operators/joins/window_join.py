@@ -15,7 +15,6 @@ from headrace.changelog import CHANGE
 from headrace.durations import Duration, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
-from headrace.graph import check_name
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
 from headrace.operators.joins.matching import AllMatches, CandidateRows, Int64Array, JoinHow, RowPairs, concat_pairs
 from headrace.operators.joins.stream_join import RIGHT, TIME, JoinInput, StreamJoin, StreamJoinOperator, check_choice
@@ -142,7 +141,6 @@ def window_join(name: str, *, on: OnColumns, window: WindowShape | Duration, how
     >>> window_join("seen", on="user", window="10 minutes")
     hr.window_join('seen', on='user', window=hr.tumbling_window('10 minutes'), how='inner')
     """
-    check_name("step", name)
     check_choice(name, "how", how, JoinHow)
     shape = tumbling_window(window) if isinstance(window, str | timedelta) else window
     if not isinstance(shape, WindowShape):

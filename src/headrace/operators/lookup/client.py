@@ -58,7 +58,6 @@ class AnswerCache:
 
     @property
     def size(self) -> int:
-        """The number of cached answers."""
         return self._kept.height
 
     def get(self, keys: pl.DataFrame, clock: int) -> pl.DataFrame:
@@ -187,7 +186,6 @@ class LookupClient:
         return loop, self._connection
 
     def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None and self._loop is event_loop():
             with suppress(Exception):
                 asyncio.run_coroutine_threadsafe(self._connection.close(), self._loop.loop).result(CLOSING_SECONDS)

@@ -15,7 +15,6 @@ import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError, HeadraceError
-from headrace.graph import check_name
 from headrace.keys import key_argument, key_columns
 from headrace.operators.lookup.client import AnswerCache, Cache, LookupClient, close_client, lookup_client
 from headrace.operators.lookup.requests import Breaker, Piece, RequestLimits, breaker
@@ -135,7 +134,6 @@ def lookup(
     >>> lookup("customer", customer, on="customer_id", output="name STRING, tier INT", on_failure="dead_letter")
     hr.lookup('customer', customer, on='customer_id', output='name STRING, tier INT', on_failure='dead_letter')
     """
-    check_name("step", name)
     key = key_columns(on, argument="on")
     if not key:
         raise DefinitionError("KEY_MISSING", f"step {name!r}: on= names no column. Name the key columns.")

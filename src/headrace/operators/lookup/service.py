@@ -45,8 +45,7 @@ class LookupConnection(Protocol):
     async def fetch(self, requests: Sequence[Any]) -> Sequence[Answer]:
         """The answers in the order of the requests; raises when the whole call has failed."""
 
-    async def close(self) -> None:
-        """Close the connection."""
+    async def close(self) -> None: ...
 
 
 @runtime_checkable

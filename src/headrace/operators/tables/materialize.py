@@ -22,7 +22,6 @@ from headrace.changelog import (
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
-from headrace.graph import check_name
 from headrace.keys import key_argument, key_columns
 from headrace.operators.rows import Rows, join_by_key
 from headrace.operators.step import check_key
@@ -97,7 +96,6 @@ def materialize(
     >>> materialize("customers", key="customer_id")
     hr.materialize('customers', key='customer_id')
     """
-    check_name("step", name)
     tombstones = tombstone_retention(keep_deleted)
     return Materialize(name=name, key=key_columns(key), tombstones=tombstones, before_images=before_images)
 

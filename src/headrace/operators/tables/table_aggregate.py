@@ -14,7 +14,6 @@ from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.expressions import Aggregate, parse_aggregate
-from headrace.graph import check_name
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER, Rows, with_key_numbers
 from headrace.operators.step import check_key
@@ -149,7 +148,6 @@ def table_aggregate(
     >>> table_aggregate("spend", key="customer", row_key="order_id").agg(total="sum(amount)")
     hr.table_aggregate('spend', key='customer', row_key='order_id').agg(total='sum(amount)')
     """
-    check_name("step", name)
     rows = key_columns(row_key, argument="row_key")
     return TableAggregate(name=name, key=key_columns(key), row_key=rows, tombstones=tombstone_retention(keep_deleted))
 

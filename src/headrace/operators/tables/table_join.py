@@ -13,7 +13,6 @@ from headrace.changelog import check_changelog
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
-from headrace.graph import check_name
 from headrace.keys import key_argument, key_columns
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, OnColumns, join_key, joined_columns
 from headrace.operators.rows import Rows, join_by_key, with_schema
@@ -121,7 +120,6 @@ def table_join(
     >>> table_join("orders", on={"customer": "id"}, left_key="order_id", right_key="id", how="left")
     hr.table_join('orders', on={'customer': 'id'}, how='left', left_key='order_id', right_key='id')
     """
-    check_name("step", name)
     if how not in get_args(TableJoinHow):
         raise DefinitionError(
             "JOIN_UNKNOWN",
