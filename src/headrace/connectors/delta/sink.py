@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -24,9 +24,7 @@ COUNTED = "spark.databricks.delta.stats.collect"
 
 def check_fit(log: DeltaLog, columns: StructType, partition_by: Sequence[str]) -> None:
     """Fail when rows of these columns cannot be written to the table."""
-    problem = _unstorable(columns)
-    if problem is None and log.exists():
-        problem = _misfit(log, columns, partition_by)
+    problem = next(_problems(log, columns, partition_by), None)
     if problem is not None:
         raise DefinitionError("DELTA_SCHEMA", f"Delta table {log.path!r}: {problem}")
     if log.spark.conf.get(COUNTED, "true") == "false":
@@ -37,34 +35,30 @@ def check_fit(log: DeltaLog, columns: StructType, partition_by: Sequence[str]) -
         )
 
 
-def _unstorable(columns: StructType) -> str | None:
+def _problems(log: DeltaLog, columns: StructType, partition_by: Sequence[str]) -> Iterator[str]:
     for field in columns.fields:
         if _holds_interval(field.dataType):
-            return (
+            yield (
                 f"column {field.name!r} is {field.dataType.simpleString()}, which Delta cannot store. Write it as a "
                 f"number of seconds, as in frame.withColumn({field.name!r}, F.col({field.name!r}).cast('bigint'))."
             )
-    return None
-
-
-def _misfit(log: DeltaLog, columns: StructType, partition_by: Sequence[str]) -> str | None:
+    if not log.exists():
+        return
     held = {field.name: field for field in log.schema().fields}
     partitions = log.partition_columns()
     for field in columns.fields:
         if field.name not in held:
-            return f"it has no column {field.name!r}, only {', '.join(held)}. Add the column or select others."
-        # Neither nullability nor comments are part of the name.
-        given, kept = field.dataType.simpleString(), held[field.name].dataType.simpleString()
-        if given != kept:
-            return f"column {field.name!r} is {kept}, the rows have {given}. Cast it."
+            yield f"it has no column {field.name!r}, only {', '.join(held)}. Add the column or select others."
+        # Neither nullability nor comments are part of these names.
+        elif (given := field.dataType.simpleString()) != (kept := held[field.name].dataType.simpleString()):
+            yield f"column {field.name!r} is {kept}, the rows have {given}. Cast it."
     for name, field in held.items():
         if name not in columns.names and (not field.nullable or name in partitions):
-            return f"the rows lack its column {name!r}, which cannot be left out. Add it to the rows."
+            yield f"the rows lack its column {name!r}, which cannot be left out. Add it to the rows."
     if partition_by and tuple(partition_by) != partitions:
         now = ", ".join(partitions) or "no column"
         wanted = ", ".join(partition_by)
-        return f"it is partitioned by {now}, not by {wanted}. Leave partition_by out, or write to another path."
-    return None
+        yield f"it is partitioned by {now}, not by {wanted}. Leave partition_by out, or write to another path."
 
 
 def _holds_interval(kind: DataType) -> bool:
@@ -94,8 +88,7 @@ class DeltaSink(DriverSink):
         for column in (*self.upsert_on, *self.partition_by):
             if column not in frame.columns:
                 raise DefinitionError(
-                    "COLUMN_UNKNOWN",
-                    f"{self!r} needs column {column!r}, but the rows have {', '.join(frame.columns)}.",
+                    "COLUMN_UNKNOWN", f"{self!r} needs column {column!r}, but the rows have {', '.join(frame.columns)}."
                 )
         check_fit(DeltaLog(frame.sparkSession, table_place(self.path)), self._columns(frame), self.partition_by)
 

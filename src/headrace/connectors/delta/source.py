@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import polars as pl
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.changelog import CHANGE, CHANGELOG, UPDATE_AFTER, UPDATE_BEFORE
@@ -21,9 +22,6 @@ from headrace.errors import DefinitionError, HeadraceError
 from headrace.schemas import polars_schema
 from headrace.stability import stable
 from headrace.wheel.task import Task
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 Start = Literal["earliest", "latest"] | int
 COMMITTED, VERSION = "_commit_timestamp", "_commit_version"

@@ -10,12 +10,12 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
@@ -25,9 +25,6 @@ from headrace.errors import HeadraceError
 from headrace.schemas import polars_schema
 from headrace.stability import stable
 from headrace.storage import local_path
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 APPLICATION, VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _LAST, _CHANGES, _ORDER = "__last", "__changes", "__order"
@@ -242,7 +239,7 @@ class DeltaTable:
     path: str
 
     def columns(self) -> Mapping[str, pl.DataType]:
-        log = DeltaLog(self._spark(), self.path)
+        log = DeltaLog(SparkSession.active(), self.path)
         if not log.exists():
             raise HeadraceError(
                 "TABLE_MISSING", f"there is no Delta table at {self.path!r}. Create it before the start."
@@ -251,14 +248,9 @@ class DeltaTable:
 
     def read(self) -> pl.DataFrame:
         columns = self.columns()
-        rows = pl.from_arrow(self._spark().read.format("delta").load(self.path).toArrow())
+        rows = pl.from_arrow(SparkSession.active().read.format("delta").load(self.path).toArrow())
         assert isinstance(rows, pl.DataFrame)
         return fitted(rows, columns, table=f"small table {self.path!r}")
-
-    def _spark(self) -> SparkSession:
-        from pyspark.sql import SparkSession
-
-        return SparkSession.active()
 
     def __repr__(self) -> str:
         return f"hr.delta_table({self.path!r})"

@@ -15,14 +15,7 @@ import pyarrow.parquet as pq
 
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.csv_lines import CsvLines
-from headrace.connectors.base.decoding import (
-    POSITION,
-    Columns,
-    Decoded,
-    Decoder,
-    as_json,
-    unreadable,
-)
+from headrace.connectors.base.decoding import POSITION, Columns, Decoded, Decoder, as_json, unreadable
 from headrace.connectors.base.gate import ROW_POSITION, Gate
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.source import FILES, add_source, declared_columns, source_name
@@ -38,7 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Format = Literal["json", "csv", "parquet"]
-CHUNK_ROWS = 250_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +128,7 @@ class ParquetFiles:
     """
 
     columns: Columns
-    chunk_rows: int = CHUNK_ROWS
+    chunk_rows: int = 250_000
 
     def decode(self, path: str) -> Iterator[Decoded]:
         try:

@@ -129,7 +129,7 @@ class LibrdkafkaConsumer:
     def poll(self, most: int, seconds: float, span: tuple[int, int], wanted: Wanted) -> Polled:
         found = self._found[: self._wait(min(most, len(self._found)), seconds)]
         try:
-            good = _codes(found) == 0
+            good = _field(found, "err") == 0
             messages, offsets = found[good], _field(found[good], "offset")
             inside = messages[(offsets >= span[0]) & (offsets < span[1])]
             reached, failure = int(offsets[-1]) + 1 if len(offsets) else 0, None
@@ -174,20 +174,14 @@ _MEMORY = np.ctypeslib.as_array((c_int64 * (2**48 // _WORD - 1)).from_address(_W
 
 def _field(messages: Addresses, name: str) -> Integers:
     words: Integers = _MEMORY[(messages + (_OFFSETS[name] - _WORD)) // _WORD]
-    return words
-
-
-def _codes(messages: Addresses) -> npt.NDArray[np.int32]:
-    """Error codes, which fill only half a word."""
-    return _field(messages, "err").astype(np.int32)
+    # An error code fills only half a word.
+    return words.astype(np.int32).astype(np.int64) if name == "err" else words
 
 
 def _errors(found: Addresses) -> list[tuple[KafkaError, int]]:
-    texts = _copied(_field(found, "payload"), _field(found, "len"))
-    return [
-        (KafkaError(code, (text or b"").decode(errors="replace")), offset)
-        for code, text, offset in zip(_codes(found).tolist(), texts, _field(found, "offset").tolist(), strict=True)
-    ]
+    codes, offsets = _field(found, "err").tolist(), _field(found, "offset").tolist()
+    texts = ((text or b"").decode(errors="replace") for text in _copied(_field(found, "payload"), _field(found, "len")))
+    return [(KafkaError(code, text), offset) for code, text, offset in zip(codes, texts, offsets, strict=True)]
 
 
 def _payloads(found: Addresses, wanted: Wanted) -> Payloads:

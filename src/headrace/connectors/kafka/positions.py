@@ -129,11 +129,7 @@ class Topics:
 
 
 def split(name: str) -> tuple[str, int]:
-    """Topic and number of a partition.
-
-    >>> split("shop.payments/3")
-    ('shop.payments', 3)
-    """
+    """Topic and number of a partition, which is named ``topic/number``."""
     topic, _, number = name.rpartition("/")
     return topic, int(number)
 
@@ -154,11 +150,7 @@ def start_text(start: Start) -> str:
 
 
 def capped(start: Positions, latest: Positions, cap: int | None) -> Positions:
-    """Where a batch of at most ``cap`` rows ends; each partition gets a share in proportion to its lag.
-
-    >>> capped({"t/0": 0, "t/1": 0}, {"t/0": 900, "t/1": 100}, 100)
-    {'t/0': 90, 't/1': 10}
-    """
+    """Where a batch of at most ``cap`` rows ends; each partition gets a share in proportion to its lag."""
     waiting = {name: max(0, end - start.get(name, 0)) for name, end in latest.items()}
     total = sum(waiting.values())
     if cap is None or total <= cap:
@@ -184,11 +176,7 @@ class Slice:
 
 
 def slices(start: Positions, end: Positions, *, largest: int) -> list[Slice]:
-    """The slices of a batch, each of at most ``largest`` offsets.
-
-    >>> [(piece.first, piece.until) for piece in slices({"t/0": 0}, {"t/0": 5}, largest=3)]
-    [(0, 3), (3, 5)]
-    """
+    """The slices of a batch, each of at most ``largest`` offsets."""
     found = []
     for name, until in end.items():
         topic, number = split(name)

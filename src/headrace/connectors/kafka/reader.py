@@ -99,15 +99,9 @@ def _with_text_keys(decoded: Decoded, payloads: Payloads) -> Decoded:
     offsets = decoded.rows[POSITION].filter(refused).unique(maintain_order=True)
     found = keys.gather(np.searchsorted(positions, offsets.to_numpy()))
     opening = "the key holds bytes that are not UTF-8, in hex "
-    dead = pl.DataFrame(
-        {
-            "position": offsets,
-            "reason": ["NOT_UTF8"] * len(offsets),
-            "detail": [opening + key[: FOUND_CHARACTERS // 2].hex() for key in found],
-            "raw": payloads.lines.raw_at(offsets, RAW_BYTES),
-        },
-        schema=DEAD_SCHEMA,
-    )
+    detail = [opening + key[: FOUND_CHARACTERS // 2].hex() for key in found]
+    raw = payloads.lines.raw_at(offsets, RAW_BYTES)
+    dead = pl.DataFrame({"position": offsets, "reason": "NOT_UTF8", "detail": detail, "raw": raw}, schema=DEAD_SCHEMA)
     return replace(decoded, rows=decoded.rows.filter(~refused), dead=pl.concat([decoded.dead, dead]))
 
 

@@ -6,7 +6,6 @@ import base64
 import os
 import subprocess
 import uuid
-from pathlib import Path
 from typing import ClassVar
 
 from confluent_kafka import KafkaException
@@ -19,6 +18,7 @@ from headrace.services.server import ANY, HOST, Command, Place, ServerKind, is_f
 # Quick to start and small: it is for development and tests, not for load.
 JAVA_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
+SETTINGS_FILE = "server.properties"
 SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -73,16 +73,16 @@ class Kafka(ServerKind):
             "log.dirs": str(place.data),
         }
         (place.folder / "logging.xml").write_text(LOGGING)
-        _settings_file(place).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        (place.folder / SETTINGS_FILE).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        tool = ("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(_settings_file(place)))
+        tool = ("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", SETTINGS_FILE)
         command, silent = [*_java(place), *tool], subprocess.DEVNULL
         outcome = subprocess.run(command, stdin=silent, capture_output=True, text=True, check=False, cwd=place.folder)
         if outcome.returncode != 0:
             raise HeadraceError("SERVICE_FAILED", f"Kafka could not format its store: {outcome.stderr.strip()}")
 
     def command(self, place: Place) -> Command:
-        return Command((*_java(place), "kafka.Kafka", str(_settings_file(place))))
+        return Command((*_java(place), "kafka.Kafka", str(place.folder / SETTINGS_FILE)))
 
     def is_ready(self, place: Place) -> bool:
         # Cheaper than a client without a server, which also logs to standard error.
@@ -96,10 +96,6 @@ class Kafka(ServerKind):
 
     def url(self, place: Place) -> str:
         return place.address
-
-
-def _settings_file(place: Place) -> Path:
-    return place.folder / "server.properties"
 
 
 def _java(place: Place) -> tuple[str, ...]:

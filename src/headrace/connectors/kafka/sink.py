@@ -6,21 +6,18 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import polars as pl
 
 from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, WriterBatch, check_delivery
-from headrace.connectors.kafka.client import Cluster, Fenced, Message, check_topic, finish, let_go, send
-from headrace.connectors.kafka.transactions import claim, write_once
+from headrace.connectors.kafka.client import Cluster, Fenced, Message, check_topic
+from headrace.connectors.kafka.transactions import claim, write_each_time, write_once
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
 from headrace.rendering import json_rows, refused_rows
 from headrace.secrets import Secret, shown_options
 from headrace.stability import stable
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Producer
 
 Format = Literal["json", "raw"]
 OVERHEAD = 128
@@ -37,8 +34,7 @@ def messages(
     ([(b'{"account":"a","spent":2.5}', b'a')], None)
     """
     values = json_rows(rows) if format == "json" else _bytes(rows["value"])
-    keys = _keys(rows, key)
-    every = list(zip(values, keys, strict=True))
+    every = list(zip(values, _keys(rows, key), strict=True))
     room = max_bytes - OVERHEAD
     sizes = [len(value or b"") + len(key or b"") for value, key in every]
     if max(sizes, default=0) <= room:
@@ -65,24 +61,6 @@ def _keys(rows: pl.DataFrame, key: Sequence[str]) -> list[bytes | None]:
 
 def _bytes(values: pl.Series) -> list[bytes | None]:
     return values.cast(pl.Binary).to_list()
-
-
-_plain_producers: dict[Cluster, tuple[list[Producer], list[KafkaError]]] = {}
-
-
-def produce_all(cluster: Cluster, topic: str, messages: Sequence[Message]) -> None:
-    """Produce messages without a transaction and wait until all are acknowledged."""
-    clients, errors = _plain_producers.pop(cluster, ([], []))
-    try:
-        if not clients:
-            clients.append(cluster.producer(errors, {"enable.idempotence": True}))
-        cluster.topics(clients[0], errors, topic)
-        send(clients[0], topic, messages, cluster)
-        finish(clients[0], cluster, errors)
-    except BaseException:
-        let_go(clients)
-        raise
-    _plain_producers[cluster] = (clients, errors)
 
 
 MAX_BYTES = 1_000_000
@@ -135,15 +113,15 @@ class KafkaSink:
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
         self._check_columns(columns)
         check_topic(self.cluster, self.topic)
-        if self.guarantee == "at_least_once":
-            return
-        with ThreadPoolExecutor(CLAIMS_AT_ONCE) as threads:
-            list(threads.map(lambda writer: claim(self.cluster, self.topic, writer, epoch, place=self.place), writers))
+        if self.guarantee == "exactly_once":
+            take = partial(claim, self.cluster, self.topic, epoch=epoch, place=self.place)
+            with ThreadPoolExecutor(CLAIMS_AT_ONCE) as threads:
+                list(threads.map(take, writers))
 
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
         taken, refused = messages(rows, key=self.partition_by, format=self.format, max_bytes=self.cluster.max_bytes)
         if self.guarantee == "at_least_once":
-            produce_all(self.cluster, self.topic, taken)
+            write_each_time(self.cluster, self.topic, taken)
             return Delivered(len(taken), refused=refused)
         write = partial(write_once, self.cluster, self.topic, taken, part, place=self.place)
         try:

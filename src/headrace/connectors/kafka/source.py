@@ -22,15 +22,7 @@ from headrace.connectors.base.sink import Unreachable
 from headrace.connectors.base.source import CAPS, add_source, cap_of, declared_columns, source_name
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import debezium_messages
-from headrace.connectors.kafka.positions import (
-    Positions,
-    Start,
-    Subscription,
-    Topics,
-    capped,
-    slices,
-    start_text,
-)
+from headrace.connectors.kafka.positions import Positions, Start, Subscription, Topics, capped, slices, start_text
 from headrace.connectors.kafka.reader import METADATA, KafkaReader
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.graph import active_graph
@@ -150,11 +142,8 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark pickles the reader, and a client cannot be pickled.
         return {name: value for name, value in self.__dict__.items() if name != "_topics"}
 
-    def _offset(self, positions: Positions) -> dict[str, Any]:
-        return {"source": self._source, "positions": positions}
-
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return self._offset(self._patiently(Topics.initial))
+        return {"source": self._source, "positions": self._patiently(Topics.initial)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = self._patiently(Topics.latest)
@@ -174,7 +163,7 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             latest = self._once(there) if self._target is None else self._patiently(there)
         except Unreachable:
             return start
-        return self._offset({**positions, **capped(positions, latest, cap_of(self._caps))})
+        return {"source": self._source, "positions": {**positions, **capped(positions, latest, cap_of(self._caps))}}
 
     def _once(self, ask: Callable[[Topics], Positions]) -> Positions:
         try:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, Producer, TopicPartition
 
 from headrace.connectors.base.sink import Mark, Unreachable, WriterBatch, already_written, check_epoch
 from headrace.connectors.kafka.client import PATIENCE, Cluster, Fenced, Message, finish, let_go, send
@@ -147,6 +147,24 @@ def write_once(cluster: Cluster, topic: str, messages: Sequence[Message], part: 
     if len(_kept) > KEPT:
         _kept.pop(next(iter(_kept))).close()
     return 0 if is_written else len(messages)
+
+
+_plain_producers: dict[Cluster, tuple[list[Producer], list[KafkaError]]] = {}
+
+
+def write_each_time(cluster: Cluster, topic: str, messages: Sequence[Message]) -> None:
+    """Write messages without a transaction and wait until all are acknowledged."""
+    clients, errors = _plain_producers.pop(cluster, ([], []))
+    try:
+        if not clients:
+            clients.append(cluster.producer(errors, {"enable.idempotence": True}))
+        cluster.topics(clients[0], errors, topic)
+        send(clients[0], topic, messages, cluster)
+        finish(clients[0], cluster, errors)
+    except BaseException:
+        let_go(clients)
+        raise
+    _plain_producers[cluster] = (clients, errors)
 
 
 def claim(cluster: Cluster, topic: str, writer: str, epoch: int, *, place: str) -> None:

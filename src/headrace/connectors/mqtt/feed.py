@@ -102,8 +102,7 @@ class Broker:
             self._check_accepted(subscribed)
         except queue.Empty:
             raise HeadraceError(
-                "SOURCE_UNREACHABLE",
-                f"MQTT broker {self.servers} does not answer. Start it or correct the address.",
+                "SOURCE_UNREACHABLE", f"MQTT broker {self.servers} does not answer. Start it or correct the address."
             ) from None
         finally:
             client.disconnect()
@@ -141,21 +140,16 @@ class MqttMessage:
     """The number of the connection that it came on."""
 
 
-@dataclass(slots=True)
 class LandingLog:
     """Numbered files of messages in one folder; a new log continues after the last number.
 
     The random part of a file's name keeps two feeds apart: a driver that was replaced may not know it yet.
     """
 
-    folder: Path
-    next: int = 0
-
-    def open(self) -> None:
-        """Make the folder and find the next number."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        numbers = (int(file.name.split("-")[0]) for file in self.folder.glob("[0-9]*.arrow"))
-        self.next = max(numbers, default=-1) + 1
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        numbers = (int(file.name.split("-")[0]) for file in folder.glob("[0-9]*.arrow"))
+        self.folder, self.next = folder, max(numbers, default=-1) + 1
 
     def append(self, messages: Sequence[MqttMessage]) -> Path:
         """Write a file that appears whole and survives a crash of the machine."""
@@ -187,7 +181,7 @@ class MqttFeed:
         self, broker: Broker, folder: Path, client_id: str | None, outages: Callable[[], Sequence[OutageMarker]] = tuple
     ) -> None:
         self._broker = broker
-        self._log = LandingLog(folder)
+        self._folder = folder
         self._client_id = client_id
         self._outages = outages
         self._client: Client | None = None
@@ -201,8 +195,9 @@ class MqttFeed:
 
     def start(self) -> None:
         """Start; returns when what the broker has kept has landed, or after some seconds."""
-        self._log.open()
-        client = self._broker.client(self._client_id or own_id(self._log.folder))
+        # Only now: a driver that runs may have written files since this pipeline was defined.
+        self._log = LandingLog(self._folder)
+        client = self._broker.client(self._client_id or own_id(self._folder))
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
         client.on_disconnect = self._on_disconnect
@@ -213,9 +208,9 @@ class MqttFeed:
         until = time.monotonic() + ANSWER_SECONDS
         if self._subscribed.wait(ANSWER_SECONDS):
             self._heard = time.monotonic()
-            while (now := time.monotonic()) < until:
-                if now >= self._heard + QUIET_SECONDS and not self._queue.unfinished_tasks:
-                    break
+            while (now := time.monotonic()) < until and (
+                now < self._heard + QUIET_SECONDS or self._queue.unfinished_tasks
+            ):
                 time.sleep(QUIET_SECONDS / 10)
 
     def stop(self) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from pathlib import Path
 from typing import ClassVar
 
 from headrace.services.server import HOST, Command, Place, ServerKind, program
 
+SETTINGS_FILE = "mosquitto.conf"
 # An MQTT 3.1.1 greeting with a clean session and an empty client name, and how its acceptance begins.
 GREETING = bytes.fromhex("100c 0004 4d515454 04 02 003c 0000")
 ACCEPTED = bytes.fromhex("20020000")
@@ -34,10 +34,10 @@ class Mosquitto(ServerKind):
         if os.geteuid() == 0:
             # As root it would become a user of its own, who may not write here.
             settings["user"] = "root"
-        _settings_file(place).write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+        (place.folder / SETTINGS_FILE).write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
 
     def command(self, place: Place) -> Command:
-        return Command((program("mosquitto", package="mosquitto"), "-c", str(_settings_file(place))))
+        return Command((program("mosquitto", package="mosquitto"), "-c", str(place.folder / SETTINGS_FILE)))
 
     def is_ready(self, place: Place) -> bool:
         try:
@@ -49,7 +49,3 @@ class Mosquitto(ServerKind):
 
     def url(self, place: Place) -> str:
         return f"mqtt://{place.address}"
-
-
-def _settings_file(place: Place) -> Path:
-    return place.folder / "mosquitto.conf"

@@ -50,6 +50,16 @@ def test_a_partition_that_is_new_is_read_from_its_beginning() -> None:
     assert [(piece.partition, piece.first, piece.until) for piece in pieces] == [(1, 0, 2)]
 
 
+def test_each_partition_gets_a_share_of_the_cap_in_proportion_to_its_lag() -> None:
+    assert capped({"t/0": 0, "t/1": 0}, {"t/0": 900, "t/1": 100}, 100) == {"t/0": 90, "t/1": 10}
+
+
+def test_a_slice_has_no_more_offsets_than_a_task_may_read() -> None:
+    pieces = slices({"shop.t/3": 0}, {"shop.t/3": 5}, largest=3)
+    assert [(piece.topic, piece.partition) for piece in pieces] == [("shop.t", 3)] * 2
+    assert [(piece.first, piece.until) for piece in pieces] == [(0, 3), (3, 5)]
+
+
 def test_a_partition_that_was_made_anew_is_read_from_its_beginning() -> None:
     pieces = slices({"t/0": 500}, {"t/0": 3}, largest=100)
     assert [(piece.first, piece.until) for piece in pieces] == [(0, 3)]

@@ -118,6 +118,10 @@ def test_a_later_generation_and_a_later_batch_have_a_higher_offset() -> None:
     assert offsets == sorted(set(offsets))
 
 
+def test_an_offset_counts_batches_after_those_of_earlier_generations() -> None:
+    assert MarkOffset("f00d", Mark(3, 1, 7, 40)).position("spend").offset == BATCHES + 8 == 2**40 + 8
+
+
 def test_nothing_committed_is_no_mark() -> None:
     assert read_mark(TopicPartition("spend", 0)) is None
 

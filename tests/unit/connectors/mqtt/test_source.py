@@ -51,11 +51,8 @@ def test_a_broker_that_does_not_answer_is_named_without_its_password() -> None:
 
 def test_a_landing_log_goes_on_after_the_last_number_and_overwrites_nothing(tmp_path: Path) -> None:
     log, other = LandingLog(tmp_path / "log"), LandingLog(tmp_path / "log")
-    log.open()
-    other.open()
     files = [log.append([MqttMessage("t", b"1", 5)]), other.append([MqttMessage("t", b"2", 6)])]
     again = LandingLog(tmp_path / "log")
-    again.open()
     files.append(again.append([MqttMessage("t", b"3", 7)]))
     assert [file.name.split("-")[0] for file in files] == ["00000000", "00000000", "00000001"]
     assert sorted((tmp_path / "log").iterdir()) == sorted(files)
@@ -72,7 +69,6 @@ def test_messages_become_rows_with_their_topic_and_time_and_broken_ones_dead_let
     tmp_path: Path,
 ) -> None:
     log = LandingLog(tmp_path)
-    log.open()
     sent = [("a", b'{"id":1}', 1), ("b", b"", 2), ("b", b"?", 3), ("a", b"{}", 4)]
     file = str(log.append([MqttMessage(*each) for each in sent]))
     reader = MqttReader(message_decoder("json", Columns({"id": pl.Int64()}), avro_schema=None), COLUMNS)
@@ -90,7 +86,6 @@ def test_messages_become_rows_with_their_topic_and_time_and_broken_ones_dead_let
 @pytest.mark.parametrize("payloads", [[b"?", b"?"], [b'{"id":1}']])
 def test_a_file_may_hold_only_broken_or_only_good_messages(tmp_path: Path, payloads: list[bytes]) -> None:
     log = LandingLog(tmp_path)
-    log.open()
     file = log.append([MqttMessage("t", payload, 1) for payload in payloads])
     reader = MqttReader(message_decoder("json", Columns({"id": pl.Int64()}), avro_schema=None), COLUMNS)
     [chunk] = reader.read(pl.DataFrame({"path": [str(file)]}), TASK)
