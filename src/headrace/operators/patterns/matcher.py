@@ -99,12 +99,13 @@ class Matcher:
         """Take rows, each (time, conditions it meets, values), in their order."""
         outcomes, relevant, compute = self.table.outcomes, self.table.relevant, self.table.compute
         asked, limits, within, most = self._asked, self._limits, self._within, self._most
+        starts_with = relevant[START]
         for time, hits, values in rows:
             partials = key.partials
             if partials and (limits or (within is not None and partials[0][1][0] + within <= time)):
                 self.expire(key, time, found)
                 partials = key.partials
-            starts = hits & relevant[START]
+            starts = hits & starts_with
             key.rows += 1
             if not partials and not starts:
                 continue
@@ -132,12 +133,12 @@ class Matcher:
                     if completes:
                         completed.append((FINAL, start, reached))
             key.partials = after
-            key.held += completed
-            if key.held or len(after) > most:
-                self._settle(key, time, found)
+            if completed or key.held or len(after) > most:
+                self._settle(key, completed, time, found)
 
-    def _settle(self, key: KeyMatches, time: int, found: MatchResults) -> None:
+    def _settle(self, key: KeyMatches, completed: list[Partial], time: int, found: MatchResults) -> None:
         """Emit what is complete, and drop partial matches of which a key has too many."""
+        key.held += completed
         self._release(key, time, found)
         while key.held and (excess := len(key.partials) + len(key.held) - self._most) > 0:
             # The earliest hold back the matches.
