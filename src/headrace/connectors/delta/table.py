@@ -73,7 +73,6 @@ class DeltaLog:
         return tuple(_listed(self._snapshot().metadata().partitionColumns()))
 
     def setting(self, name: str) -> str | None:
-        """A table property."""
         found = self._snapshot().metadata().configuration().get(name)
         return str(found.get()) if found.isDefined() else None
 
@@ -104,7 +103,6 @@ def without_metadata(columns: StructType) -> StructType:
 
 
 def _listed(sequence: Any) -> list[Any]:
-    """A Scala sequence as a list."""
     iterator, found = sequence.iterator(), []
     while iterator.hasNext():
         found.append(iterator.next())
@@ -121,7 +119,6 @@ class DeltaWriter:
     """The batch's mark: with ``application`` Delta's transaction identifier."""
 
     def is_marked(self) -> bool:
-        """Whether the table holds this batch."""
         last = self.log.last_version(self.application)
         return last is not None and last >= self.version
 

@@ -37,7 +37,6 @@ class FileSink(DriverSink):
     format: Format
 
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
-        """Tasks write files to a staging folder; the driver renames it and lists the files."""
         root = Path(self.path).absolute()
         # By its id, not its name: a new checkpoint must not take an old one's batches for its own.
         writer = f"{batch.id or batch.flow}.{batch.output}"

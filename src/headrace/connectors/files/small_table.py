@@ -30,7 +30,6 @@ class FileTable:
     schema: str | None
 
     def columns(self) -> Mapping[str, pl.DataType]:
-        """The declared columns, else those of the Parquet files."""
         if self.schema is not None:
             return polars_schema(parse_ddl(self.schema))
         with self._explained():

@@ -177,7 +177,6 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return answer
 
     def _patiently(self, ask: Callable[[Topics], Positions]) -> Positions:
-        """The brokers' answer, after an outage if need be."""
         asked = time.monotonic()
         while True:
             try:

@@ -291,7 +291,6 @@ class MqttFeed:
         return held
 
     def acknowledge(self, held: Sequence[MqttMessage]) -> None:
-        """Acknowledge messages that have landed."""
         for each in held:
             # On a new connection the broker sends the message again, and its id may mean another message.
             if self._client is not None and each.quality and each.connection == self._connection:
