@@ -21,7 +21,8 @@ from confluent_kafka import Producer
 from paho.mqtt.enums import CallbackAPIVersion
 
 from headrace.connectors.servers import running, service
-from headrace.services.service import Service, known
+from headrace.services.server import known
+from headrace.services.service import Service
 from tests.topics import create_topic, messages
 
 Use = Callable[[Service], object]

@@ -14,11 +14,10 @@ from headrace.connectors.opensearch.server import OpenSearch
 from headrace.connectors.postgres.server import Postgres
 from headrace.connectors.redis.server import Redis
 from headrace.errors import HeadraceError
-from headrace.services.server import ServerKind
 from headrace.services.service import Service
 
-_KINDS: tuple[type[ServerKind], ...] = (Kafka, Postgres, Redis, Mosquitto, OpenSearch, Connect)
-SERVERS = {kind.name: kind() for kind in _KINDS}
+_KINDS: tuple[type[Service], ...] = (Kafka, Postgres, Redis, Mosquitto, OpenSearch, Connect)
+SERVERS = {kind.name: kind for kind in _KINDS}
 
 
 def service(name: str, folder: Path) -> Service:
@@ -30,7 +29,7 @@ def service(name: str, folder: Path) -> Service:
     """
     if name not in SERVERS:
         raise HeadraceError("SERVICE_UNKNOWN", f"there is no service {name!r}. Known: {', '.join(SERVERS)}.")
-    return Service(SERVERS[name], folder / name)
+    return SERVERS[name](folder / name)
 
 
 @contextmanager

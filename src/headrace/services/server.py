@@ -1,18 +1,19 @@
-"""Kinds of development servers: how to set one up, run it, and know that it is ready."""
+"""What development servers need of this machine: ports, programs and processes."""
 
 from __future__ import annotations
 
-import http.client
 import os
 import random
 import shutil
 import signal
 import socket
-from abc import ABC, abstractmethod
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+
+import psutil
 
 from headrace.errors import HeadraceError
 
@@ -73,90 +74,68 @@ def java() -> str:
     return program("java", package="openjdk-17-jre-headless", folders=inside)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A server's folder, and its ports on the loopback address."""
-
-    folder: Path
-    ports: tuple[int, ...]
-
-    @property
-    def data(self) -> Path:
-        """Where the server stores its data."""
-        return self.folder / "data"
-
-    @property
-    def port(self) -> int:
-        """The port that clients use."""
-        return self.ports[0]
-
-    @property
-    def address(self) -> str:
-        """Host and port for clients.
-
-        >>> Place(Path("somewhere"), (20123,)).address
-        '127.0.0.1:20123'
-        """
-        return f"{HOST}:{self.port}"
+LOOK_SECONDS = 0.02
+GONE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
-    """A program with its arguments, and the user to run it as (None: the current user)."""
+class ServerProcess:
+    """A process of this machine; ``started`` is in clock ticks since the machine booted."""
 
-    arguments: tuple[str, ...]
-    user: str | None = None
+    pid: int
+    started: int
 
+    def is_alive(self) -> bool:
+        """Whether it still runs; also reaps it if it is an ended child of ours."""
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, os.WNOHANG)
+        return known(self.pid) == self
 
-class ServerKind(ABC):
-    """One kind of server: how to set it up, run it and know that it is ready."""
-
-    __slots__ = ()
-    name: ClassVar[str]
-    ports: ClassVar[tuple[range, ...]] = (ANY,)
-    """The range from which each of its ports is chosen; clients use the first port."""
-    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
-    """What makes it shut down cleanly without waiting for its clients."""
-
-    def prepare(self, place: Place) -> None:  # noqa: B027
-        """Before the first start: write its settings and create its store in the empty ``place.data``."""
-
-    @abstractmethod
-    def command(self, place: Place) -> Command:
-        """What to run."""
-
-    @abstractmethod
-    def is_ready(self, place: Place) -> bool:
-        """Whether it serves clients."""
-
-    @abstractmethod
-    def url(self, place: Place) -> str:
-        """Its address for clients, without secrets."""
-
-    def dsn(self, place: Place) -> str:
-        """Its address with its password, if it has one."""
-        return self.url(place)
-
-    def secret_file(self, place: Place) -> Path | None:
-        """The file with its password, if it has one."""
-        return None
-
-
-class HttpServer(ServerKind):
-    """A server that is ready when it answers a request with 200."""
-
-    __slots__ = ()
-    ready_path: ClassVar[str]
-
-    def is_ready(self, place: Place) -> bool:
-        connection = http.client.HTTPConnection(HOST, place.port, timeout=5)
+    def children(self) -> list[ServerProcess]:
+        """Its children and theirs, in whatever session."""
         try:
-            connection.request("GET", self.ready_path)
-            return connection.getresponse().status == http.client.OK
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+            found = [known(child.pid) for child in psutil.Process(self.pid).children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+        return [child for child in found if child is not None]
 
-    def url(self, place: Place) -> str:
-        return f"http://{place.address}"
+    def end(self, wanted: signal.Signals, patience: float) -> None:
+        """Send a signal; after ``patience`` seconds kill it and its children."""
+        self._send(wanted)
+        if not self._ends_within(patience):
+            self.kill()
+
+    def kill(self) -> None:
+        """Kill it and all its children, and return when they are gone."""
+        if not self.is_alive():
+            return
+        everybody = [self, *self.children()]
+        for process in everybody:
+            process._send(signal.SIGKILL)
+        for process in everybody:
+            process._ends_within(GONE_SECONDS)
+
+    def _send(self, wanted: signal.Signals) -> None:
+        # It may end between the look and the signal.
+        with suppress(ProcessLookupError):
+            if self.is_alive():
+                os.kill(self.pid, wanted)
+
+    def _ends_within(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while self.is_alive():
+            if time.monotonic() > until:
+                return False
+            time.sleep(LOOK_SECONDS)
+        return True
+
+
+def known(pid: int) -> ServerProcess | None:
+    """The process that has this id now; None if there is none, or only a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, threads, started = fields[0], int(fields[17]), int(fields[19])
+    # A process that was killed counts as ended when its last thread has: until then it holds its ports and files.
+    return None if state in "ZX" and threads <= 1 else ServerProcess(pid, started)

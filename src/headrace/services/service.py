@@ -3,90 +3,24 @@
 from __future__ import annotations
 
 import fcntl
+import http.client
 import json
 import os
 import shutil
 import signal
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import psutil
+from typing import ClassVar
 
 from headrace.errors import HeadraceError
 from headrace.services import launcher
-from headrace.services.server import Place, ServerKind, free_ports, is_free
+from headrace.services.server import ANY, HOST, LOOK_SECONDS, ServerProcess, free_ports, is_free
 from headrace.storage import write_durably
-
-LOOK_SECONDS = 0.02
-GONE_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class ServerProcess:
-    """A process of this machine; ``started`` is in clock ticks since the machine booted."""
-
-    pid: int
-    started: int
-
-    def is_alive(self) -> bool:
-        """Whether it still runs; also reaps it if it is an ended child of ours."""
-        with suppress(ChildProcessError):
-            os.waitpid(self.pid, os.WNOHANG)
-        return known(self.pid) == self
-
-    def children(self) -> list[ServerProcess]:
-        """Its children and theirs, in whatever session."""
-        try:
-            found = [known(child.pid) for child in psutil.Process(self.pid).children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
-        return [child for child in found if child is not None]
-
-    def end(self, wanted: signal.Signals, patience: float) -> None:
-        """Send a signal; after ``patience`` seconds kill it and its children."""
-        self._send(wanted)
-        if not self._ends_within(patience):
-            self.kill()
-
-    def kill(self) -> None:
-        """Kill it and all its children, and return when they are gone."""
-        if not self.is_alive():
-            return
-        everybody = [self, *self.children()]
-        for process in everybody:
-            process._send(signal.SIGKILL)
-        for process in everybody:
-            process._ends_within(GONE_SECONDS)
-
-    def _send(self, wanted: signal.Signals) -> None:
-        # It may end between the look and the signal.
-        with suppress(ProcessLookupError):
-            if self.is_alive():
-                os.kill(self.pid, wanted)
-
-    def _ends_within(self, seconds: float) -> bool:
-        until = time.monotonic() + seconds
-        while self.is_alive():
-            if time.monotonic() > until:
-                return False
-            time.sleep(LOOK_SECONDS)
-        return True
-
-
-def known(pid: int) -> ServerProcess | None:
-    """The process that has this id now; None if there is none, or only a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    state, threads, started = fields[0], int(fields[17]), int(fields[19])
-    # A process that was killed counts as ended when its last thread has: until then it holds its ports and files.
-    return None if state in "ZX" and threads <= 1 else ServerProcess(pid, started)
-
 
 FILE = "service.json"
 
@@ -126,36 +60,68 @@ STOP_SECONDS = 20.0
 LOG_LINES = 15
 
 
-class Service:
+class Service(ABC):
     """A server in its own folder. Any process that knows the folder can query, stop or restart it."""
 
-    def __init__(self, server: ServerKind, folder: Path) -> None:
-        self._server = server
-        self.name = server.name
+    name: ClassVar[str]
+    port_ranges: ClassVar[tuple[range, ...]] = (ANY,)
+    """The range from which each of its ports is chosen; clients use the first port."""
+    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+    """What makes it shut down cleanly without waiting for its clients."""
+
+    def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
+        self.data = self.folder / "data"
+
+    def prepare(self, ports: tuple[int, ...]) -> None:  # noqa: B027
+        """Before the first start: write its settings and create its store in the empty folder ``data``."""
+
+    @abstractmethod
+    def command(self) -> tuple[str, ...]:
+        """The program to run, with its arguments."""
 
     @property
-    def address(self) -> str:
-        """Where it listens, as ``127.0.0.1:20123``."""
-        return self._place().address
+    def user(self) -> str | None:
+        """The user to run it as; None for the current one."""
+        return None
+
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Whether it serves clients."""
 
     @property
-    def port(self) -> int:
-        return self._place().port
-
-    @property
+    @abstractmethod
     def url(self) -> str:
-        return self._server.url(self._place())
+        """Its address for clients, without secrets."""
 
     @property
     def dsn(self) -> str:
         """Its address with its password, if it has one: not for logs."""
-        return self._server.dsn(self._place())
+        return self.url
 
     @property
     def secret_file(self) -> Path | None:
         """The file with its password, if it has one; only its owner may read it."""
-        return self._server.secret_file(self._place())
+        return None
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        known = read_state(self.folder)
+        if known is None:
+            raise HeadraceError(
+                "SERVICE_NOT_STARTED", f"{self.name} was never started in {self.folder}. Start it first."
+            )
+        return known.ports
+
+    @property
+    def port(self) -> int:
+        """The port that clients use."""
+        return self.ports[0]
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as ``127.0.0.1:20123``."""
+        return f"{HOST}:{self.port}"
 
     @property
     def pid(self) -> int | None:
@@ -190,13 +156,13 @@ class Service:
             running = self._process()
             if running is not None:
                 # Whoever started it may have been interrupted before it was ready.
-                self._wait_until_ready(self._place(), running)
+                self._wait_until_ready(running)
                 return False
-            place = self._prepared()
-            self._require_ports(place)
-            process = self._launch(place)
+            self._set_up()
+            self._require_ports()
+            process = self._launch()
             try:
-                self._wait_until_ready(place, process)
+                self._wait_until_ready(process)
             except BaseException:
                 process.kill()
                 raise
@@ -207,7 +173,7 @@ class Service:
         with self._alone():
             process = self._process()
             if process is not None:
-                process.end(self._server.stop_signal, STOP_SECONDS)
+                process.end(self.stop_signal, STOP_SECONDS)
             known = read_state(self.folder)
             if known is not None:
                 ServiceState(known.name, known.ports).write(self.folder)
@@ -224,29 +190,19 @@ class Service:
         process = None if known is None else known.process
         return process if process is not None and process.is_alive() else None
 
-    def _place(self) -> Place:
-        known = read_state(self.folder)
-        if known is None:
-            raise HeadraceError(
-                "SERVICE_NOT_STARTED", f"{self.name} was never started in {self.folder}. Start it first."
-            )
-        return Place(self.folder, known.ports)
-
-    def _prepared(self) -> Place:
-        known = read_state(self.folder)
-        if known is not None:
-            return Place(self.folder, known.ports)
-        place = Place(self.folder, free_ports(self._server.ports))
+    def _set_up(self) -> None:
+        if read_state(self.folder) is not None:
+            return
+        ports = free_ports(self.port_ranges)
         # Without a state an earlier set-up was interrupted; its data cannot be trusted.
-        if place.data.exists():
-            shutil.rmtree(place.data)
-        place.data.mkdir()
-        self._server.prepare(place)
-        ServiceState(self.name, place.ports).write(self.folder)
-        return place
+        if self.data.exists():
+            shutil.rmtree(self.data)
+        self.data.mkdir()
+        self.prepare(ports)
+        ServiceState(self.name, ports).write(self.folder)
 
-    def _require_ports(self, place: Place) -> None:
-        taken = [port for port in place.ports if not is_free(port)]
+    def _require_ports(self) -> None:
+        taken = [port for port in self.ports if not is_free(port)]
         if taken:
             raise HeadraceError(
                 "SERVICE_PORT_TAKEN",
@@ -254,13 +210,13 @@ class Service:
                 "Stop that program, or remove the folder to start anew on another port.",
             )
 
-    def _launch(self, place: Place) -> ServerProcess:
-        command = self._server.command(place)
+    def _launch(self) -> ServerProcess:
+        command, user = self.command(), self.user or ""
         # Forget the predecessor, whose process id the new process could get.
-        ServiceState(self.name, place.ports).write(self.folder)
-        script = [sys.executable, "-I", "-S", launcher.__file__, str(self.folder), command.user or ""]
+        ServiceState(self.name, self.ports).write(self.folder)
+        script = [sys.executable, "-I", "-S", launcher.__file__, str(self.folder), user]
         # Its own session: it outlives the terminal and the command that started it.
-        pid = os.posix_spawn(sys.executable, [*script, *command.arguments], os.environ, setsid=True)
+        pid = os.posix_spawn(sys.executable, [*script, *command], os.environ, setsid=True)
         while True:
             ended = os.waitpid(pid, os.WNOHANG)[0] == pid
             known = read_state(self.folder)
@@ -270,9 +226,9 @@ class Service:
                 raise self._failed("could not be started")
             time.sleep(LOOK_SECONDS)
 
-    def _wait_until_ready(self, place: Place, process: ServerProcess) -> None:
+    def _wait_until_ready(self, process: ServerProcess) -> None:
         until = time.monotonic() + READY_SECONDS
-        while not self._server.is_ready(place):
+        while not self.is_ready():
             if not process.is_alive():
                 raise self._failed("ended while it was starting")
             if time.monotonic() > until:
@@ -292,3 +248,23 @@ class Service:
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+class HttpService(Service):
+    """A server that is ready when it answers a request with 200."""
+
+    ready_path: ClassVar[str]
+
+    def is_ready(self) -> bool:
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
+        try:
+            connection.request("GET", self.ready_path)
+            return connection.getresponse().status == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}"

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,8 +20,8 @@ import pytest
 from headrace.connectors.servers import running, service
 from headrace.errors import HeadraceError
 from headrace.services import server as server_module
-from headrace.services.server import HOST, Command, Place, ServerKind
-from headrace.services.service import ServerProcess, Service, known
+from headrace.services.server import HOST, ServerProcess, known
+from headrace.services.service import Service
 
 LISTEN = """
 import socket, sys
@@ -33,34 +32,37 @@ with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as listener:
 FAIL = "import sys; print('no luck today'); sys.exit(3)"
 
 
-@dataclass(frozen=True, slots=True)
-class Small(ServerKind):
+class Small(Service):
     """A server that accepts connections, or does what its code says."""
 
-    code: str = LISTEN
     name: ClassVar[str] = "small"
 
-    def prepare(self, place: Place) -> None:
-        (place.data / "prepared").touch(exist_ok=False)
+    def __init__(self, folder: Path, code: str = LISTEN) -> None:
+        super().__init__(folder)
+        self.code = code
 
-    def command(self, place: Place) -> Command:
-        return Command((sys.executable, "-I", "-S", "-c", self.code, str(place.port)))
+    def prepare(self, ports: tuple[int, ...]) -> None:
+        (self.data / "prepared").touch(exist_ok=False)
 
-    def is_ready(self, place: Place) -> bool:
+    def command(self) -> tuple[str, ...]:
+        return (sys.executable, "-I", "-S", "-c", self.code, str(self.port))
+
+    def is_ready(self) -> bool:
         try:
-            socket.create_connection((HOST, place.port), timeout=1).close()
+            socket.create_connection((HOST, self.port), timeout=1).close()
         except OSError:
             return False
         return True
 
-    def url(self, place: Place) -> str:
-        return f"small://{place.address}"
+    @property
+    def url(self) -> str:
+        return f"small://{self.address}"
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Service]:
     """A small server that is not started yet."""
-    server = Service(Small(), tmp_path / "small")
+    server = Small(tmp_path / "small")
     yield server
     server.stop()
 
@@ -110,7 +112,7 @@ def test_an_interrupted_set_up_begins_anew(small: Service) -> None:
 
 
 def test_a_server_that_ends_while_starting_is_an_error_with_its_last_words(tmp_path: Path) -> None:
-    server = Service(Small(FAIL), tmp_path)
+    server = Small(tmp_path, FAIL)
     with pytest.raises(HeadraceError, match=r"(?s)\[SERVICE_FAILED\] small ended while it was starting.*no luck today"):
         server.start()
     assert not server.is_running()
@@ -121,11 +123,11 @@ def test_a_server_of_which_the_starter_died_at_once_is_known(small: Service) -> 
     small.stop()
     # The launcher alone, as if the process that spawned it had been killed in the same moment.
     code = (
-        "import os, sys; from pathlib import Path; from headrace.services.service import Service;"
+        "import os, sys; from pathlib import Path;"
         f"sys.path.insert(0, {str(Path(__file__).parent)!r}); from test_service import Small;"
         "spawn = os.posix_spawn\n"
         "def die(*given, **more): spawn(*given, **more); os._exit(9)\n"
-        f"os.posix_spawn = die; Service(Small(), Path({str(small.folder)!r})).start()"
+        f"os.posix_spawn = die; Small(Path({str(small.folder)!r})).start()"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 9
     until = time.monotonic() + 60

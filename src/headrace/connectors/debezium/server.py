@@ -8,8 +8,8 @@ from typing import ClassVar
 from headrace.connectors.kafka.server import JAVA_OPTIONS, LOGGING, Kafka
 from headrace.errors import HeadraceError
 from headrace.services.jars import jars
-from headrace.services.server import Command, HttpServer, Place, java
-from headrace.services.service import Service
+from headrace.services.server import java
+from headrace.services.service import HttpService
 
 SETTINGS = {
     "key.converter": "org.apache.kafka.connect.json.JsonConverter",
@@ -22,38 +22,35 @@ SETTINGS = {
 }
 
 
-class Connect(HttpServer):
+class Connect(HttpService):
     """One worker that runs the connectors which clients put into it over HTTP."""
 
-    __slots__ = ()
     name: ClassVar[str] = "connect"
     ready_path: ClassVar[str] = "/connectors"
 
-    def prepare(self, place: Place) -> None:
-        (place.folder / "logging.xml").write_text(LOGGING)
+    def prepare(self, ports: tuple[int, ...]) -> None:
+        (self.folder / "logging.xml").write_text(LOGGING)
 
-    def command(self, place: Place) -> Command:
+    def command(self) -> tuple[str, ...]:
         settings = {
             **SETTINGS,
-            "bootstrap.servers": _broker(place),
-            "listeners": f"http://{place.address}",
-            "offset.storage.file.filename": str(place.data / "offsets"),
+            "bootstrap.servers": self._broker(),
+            "listeners": f"http://{self.address}",
+            "offset.storage.file.filename": str(self.data / "offsets"),
         }
-        file = place.folder / "worker.properties"
+        file = self.folder / "worker.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        logging = f"-Dlog4j2.configurationFile={place.folder / 'logging.xml'}"
+        logging = f"-Dlog4j2.configurationFile={self.folder / 'logging.xml'}"
         classes = os.pathsep.join(str(jar) for jar in jars("connect"))
         worker = "org.apache.kafka.connect.cli.ConnectStandalone"
-        return Command((java(), *JAVA_OPTIONS, logging, "-cp", classes, worker, str(file)))
+        return (java(), *JAVA_OPTIONS, logging, "-cp", classes, worker, str(file))
 
-
-def _broker(place: Place) -> str:
-    """The address of the broker in the folder beside."""
-    broker = Service(Kafka(), place.folder.parent / Kafka.name)
-    if not broker.is_running():
-        raise HeadraceError(
-            "SERVICE_NEEDS_KAFKA",
-            f"connect writes to the Kafka broker in {broker.folder}, and none runs there. Start it first: "
-            "headrace services up kafka connect",
-        )
-    return broker.address
+    def _broker(self) -> str:
+        broker = Kafka(self.folder.parent / Kafka.name)
+        if not broker.is_running():
+            raise HeadraceError(
+                "SERVICE_NEEDS_KAFKA",
+                f"connect writes to the Kafka broker in {broker.folder}, and none runs there. Start it first: "
+                "headrace services up kafka connect",
+            )
+        return broker.address

@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient
 
 from headrace.errors import HeadraceError
 from headrace.services.jars import jars
-from headrace.services.server import ANY, HOST, Command, Place, ServerKind, is_free, java
+from headrace.services.server import ANY, HOST, is_free, java
+from headrace.services.service import Service
 
 # Quick to start and small: it is for development and tests, not for load.
 JAVA_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -55,50 +56,49 @@ LOGGING = """\
 """
 
 
-class Kafka(ServerKind):
+class Kafka(Service):
     """A cluster of one broker."""
 
-    __slots__ = ()
     name: ClassVar[str] = "kafka"
     # The second one is the controller's.
-    ports: ClassVar[tuple[range, ...]] = (ANY, ANY)
+    port_ranges: ClassVar[tuple[range, ...]] = (ANY, ANY)
 
-    def prepare(self, place: Place) -> None:
-        broker, controller = place.ports
+    def prepare(self, ports: tuple[int, ...]) -> None:
+        broker, controller = ports
         settings = {
             **SETTINGS,
             "listeners": f"CLIENTS://{HOST}:{broker},CONTROLLER://{HOST}:{controller}",
             "advertised.listeners": f"CLIENTS://{HOST}:{broker}",
             "controller.quorum.voters": f"1@{HOST}:{controller}",
-            "log.dirs": str(place.data),
+            "log.dirs": str(self.data),
         }
-        (place.folder / "logging.xml").write_text(LOGGING)
-        (place.folder / SETTINGS_FILE).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        (self.folder / "logging.xml").write_text(LOGGING)
+        (self.folder / SETTINGS_FILE).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = ("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", SETTINGS_FILE)
-        command, silent = [*_java(place), *tool], subprocess.DEVNULL
-        outcome = subprocess.run(command, stdin=silent, capture_output=True, text=True, check=False, cwd=place.folder)
+        command, silent = [*self._java(), *tool], subprocess.DEVNULL
+        outcome = subprocess.run(command, stdin=silent, capture_output=True, text=True, check=False, cwd=self.folder)
         if outcome.returncode != 0:
             raise HeadraceError("SERVICE_FAILED", f"Kafka could not format its store: {outcome.stderr.strip()}")
 
-    def command(self, place: Place) -> Command:
-        return Command((*_java(place), "kafka.Kafka", str(place.folder / SETTINGS_FILE)))
+    def command(self) -> tuple[str, ...]:
+        return (*self._java(), "kafka.Kafka", str(self.folder / SETTINGS_FILE))
 
-    def is_ready(self, place: Place) -> bool:
+    def is_ready(self) -> bool:
         # Cheaper than a client without a server, which also logs to standard error.
-        if is_free(place.port):
+        if is_free(self.port):
             return False
-        client = AdminClient({"bootstrap.servers": place.address, "log_level": 0})
+        client = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
         try:
             return len(client.list_topics(timeout=2).brokers) == 1
         except KafkaException:
             return False
 
-    def url(self, place: Place) -> str:
-        return place.address
+    @property
+    def url(self) -> str:
+        return self.address
 
-
-def _java(place: Place) -> tuple[str, ...]:
-    logging = f"-Dlog4j2.configurationFile={place.folder / 'logging.xml'}"
-    classes = os.pathsep.join(str(jar) for jar in jars("kafka-broker"))
-    return (java(), *JAVA_OPTIONS, logging, "-cp", classes)
+    def _java(self) -> tuple[str, ...]:
+        logging = f"-Dlog4j2.configurationFile={self.folder / 'logging.xml'}"
+        classes = os.pathsep.join(str(jar) for jar in jars("kafka-broker"))
+        return (java(), *JAVA_OPTIONS, logging, "-cp", classes)

@@ -6,7 +6,8 @@ import os
 import socket
 from typing import ClassVar
 
-from headrace.services.server import HOST, Command, Place, ServerKind, program
+from headrace.services.server import HOST, program
+from headrace.services.service import Service
 
 SETTINGS_FILE = "mosquitto.conf"
 # An MQTT 3.1.1 greeting with a clean session and an empty client name, and how its acceptance begins.
@@ -14,18 +15,17 @@ GREETING = bytes.fromhex("100c 0004 4d515454 04 02 003c 0000")
 ACCEPTED = bytes.fromhex("20020000")
 
 
-class Mosquitto(ServerKind):
+class Mosquitto(Service):
     """An MQTT broker that lets everybody on this machine in."""
 
-    __slots__ = ()
     name: ClassVar[str] = "mosquitto"
 
-    def prepare(self, place: Place) -> None:
+    def prepare(self, ports: tuple[int, ...]) -> None:
         settings = {
-            "listener": f"{place.port} {HOST}",
+            "listener": f"{ports[0]} {HOST}",
             "allow_anonymous": "true",
             "persistence": "true",
-            "persistence_location": f"{place.data}/",
+            "persistence_location": f"{self.data}/",
             # After every change, so that a crash forgets no queued message.
             "autosave_on_changes": "true",
             "autosave_interval": "1",
@@ -34,18 +34,19 @@ class Mosquitto(ServerKind):
         if os.geteuid() == 0:
             # As root it would become a user of its own, who may not write here.
             settings["user"] = "root"
-        (place.folder / SETTINGS_FILE).write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+        (self.folder / SETTINGS_FILE).write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
 
-    def command(self, place: Place) -> Command:
-        return Command((program("mosquitto", package="mosquitto"), "-c", str(place.folder / SETTINGS_FILE)))
+    def command(self) -> tuple[str, ...]:
+        return (program("mosquitto", package="mosquitto"), "-c", str(self.folder / SETTINGS_FILE))
 
-    def is_ready(self, place: Place) -> bool:
+    def is_ready(self) -> bool:
         try:
-            with socket.create_connection((HOST, place.port), timeout=1) as connection:
+            with socket.create_connection((HOST, self.port), timeout=1) as connection:
                 connection.sendall(GREETING)
                 return connection.recv(4) == ACCEPTED
         except OSError:
             return False
 
-    def url(self, place: Place) -> str:
-        return f"mqtt://{place.address}"
+    @property
+    def url(self) -> str:
+        return f"mqtt://{self.address}"

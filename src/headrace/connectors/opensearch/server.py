@@ -4,51 +4,47 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import ClassVar
 
 from headrace.services.jars import jars
-from headrace.services.server import ANY, HOST, Command, HttpServer, Place, java
+from headrace.services.server import ANY, HOST, java
+from headrace.services.service import HttpService
 
 JAVA_OPTIONS = ("-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 
-class OpenSearch(HttpServer):
+class OpenSearch(HttpService):
     """A cluster of one node, without passwords."""
 
-    __slots__ = ()
     name: ClassVar[str] = "opensearch"
     # The runner takes no port for clients above 9299. The second one is for talk between nodes.
-    ports: ClassVar[tuple[range, ...]] = (range(8_300, 9_200), ANY)
+    port_ranges: ClassVar[tuple[range, ...]] = (range(8_300, 9_200), ANY)
     ready_path: ClassVar[str] = "/_cluster/health?wait_for_status=yellow&timeout=2s"
 
-    def prepare(self, place: Place) -> None:
+    def prepare(self, ports: tuple[int, ...]) -> None:
         settings = {
             "network.host": HOST,
-            "transport.port": str(place.ports[1]),
+            "transport.port": str(ports[1]),
             "discovery.type": "single-node",
             # A development machine's disk is often nearly full, and then nothing could be written.
             "cluster.routing.allocation.disk.threshold_enabled": "false",
         }
-        _settings_folder(place).mkdir(exist_ok=True)
-        (_settings_folder(place) / "opensearch.yml").write_text(
+        folder = self.folder / "config"
+        folder.mkdir(exist_ok=True)
+        (folder / "opensearch.yml").write_text(
             "".join(f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
         )
 
-    def command(self, place: Place) -> Command:
+    def command(self) -> tuple[str, ...]:
         classes = os.pathsep.join(str(jar) for jar in jars("opensearch"))
         options = {
-            "basePath": str(place.data),
-            "confPath": str(_settings_folder(place)),
+            "basePath": str(self.data),
+            "confPath": str(self.folder / "config"),
             "clusterName": "headrace",
             "numOfNode": "1",
             # Nodes are numbered from 1, and each adds its number.
-            "baseHttpPort": str(place.port - 1),
+            "baseHttpPort": str(self.port - 1),
         }
         arguments = [text for name, value in options.items() for text in (f"-{name}", value)]
         runner = "org.codelibs.opensearch.runner.OpenSearchRunner"
-        return Command((java(), *JAVA_OPTIONS, "-cp", classes, runner, *arguments))
-
-
-def _settings_folder(place: Place) -> Path:
-    return place.folder / "config"
+        return (java(), *JAVA_OPTIONS, "-cp", classes, runner, *arguments)

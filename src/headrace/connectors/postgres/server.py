@@ -15,7 +15,8 @@ from urllib.parse import quote
 import psycopg
 
 from headrace.errors import HeadraceError
-from headrace.services.server import HOST, Command, Place, ServerKind, program
+from headrace.services.server import HOST, program
+from headrace.services.service import Service
 
 USER = "headrace"
 DATABASE = "postgres"
@@ -23,78 +24,84 @@ DATABASE = "postgres"
 UNPRIVILEGED = "postgres"
 
 
-class Postgres(ServerKind):
+class Postgres(Service):
     """A PostgreSQL server with one superuser, ``headrace``."""
 
-    __slots__ = ()
     name: ClassVar[str] = "postgres"
     # Fast shutdown, which does not wait until all clients have disconnected.
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT
 
-    def prepare(self, place: Place) -> None:
+    def prepare(self, ports: tuple[int, ...]) -> None:
         initdb = _program("initdb")
         user = _server_user()
         if user is not None:
-            _check_access(place.data, user)
-            os.chown(place.data, user.pw_uid, user.pw_gid)
-        place.data.chmod(0o700)
+            _check_access(self.data, user)
+            os.chown(self.data, user.pw_uid, user.pw_gid)
+        self.data.chmod(0o700)
         password = secrets.token_urlsafe(24)
-        secret = self.secret_file(place)
+        secret = self.secret_file
         secret.unlink(missing_ok=True)
         with os.fdopen(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-            stream.write(f"{HOST}:{place.port}:*:{USER}:{password}\n")
-        with tempfile.NamedTemporaryFile("w", dir=place.folder) as given:
+            stream.write(f"{HOST}:{ports[0]}:*:{USER}:{password}\n")
+        with tempfile.NamedTemporaryFile("w", dir=self.folder) as given:
             given.write(password)
             given.flush()
             if user is not None:
                 os.chown(given.name, user.pw_uid, user.pw_gid)
             settings = ("--encoding=UTF8", "--locale=C", "--auth=scram-sha-256", "--no-sync")
             outcome = subprocess.run(
-                [initdb, f"--pgdata={place.data}", f"--username={USER}", f"--pwfile={given.name}", *settings],
+                [initdb, f"--pgdata={self.data}", f"--username={USER}", f"--pwfile={given.name}", *settings],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
                 check=False,
-                cwd=place.folder,
+                cwd=self.folder,
                 user=None if user is None else user.pw_uid,
                 group=None if user is None else user.pw_gid,
                 extra_groups=None if user is None else [],
             )
         if outcome.returncode != 0:
-            raise HeadraceError("SERVICE_FAILED", f"initdb could not create {place.data}: {outcome.stderr.strip()}")
+            raise HeadraceError("SERVICE_FAILED", f"initdb could not create {self.data}: {outcome.stderr.strip()}")
 
-    def command(self, place: Place) -> Command:
+    def command(self) -> tuple[str, ...]:
         settings = {
             "listen_addresses": HOST,
-            "port": str(place.port),
+            "port": str(self.port),
             "unix_socket_directories": "",
             "wal_level": "logical",
             "max_replication_slots": "32",
             "max_wal_senders": "32",
         }
         options = [text for name, value in settings.items() for text in ("-c", f"{name}={value}")]
-        user = _server_user()
-        return Command((_program("postgres"), "-D", str(place.data), *options), None if user is None else user.pw_name)
+        return (_program("postgres"), "-D", str(self.data), *options)
 
-    def is_ready(self, place: Place) -> bool:
+    @property
+    def user(self) -> str | None:
+        account = _server_user()
+        return None if account is None else account.pw_name
+
+    def is_ready(self) -> bool:
         try:
-            with psycopg.connect(self.url(place), connect_timeout=2) as connection:
+            with psycopg.connect(self.url, connect_timeout=2) as connection:
                 connection.execute("select 1")
         except psycopg.OperationalError:
             return False
         return True
 
-    def url(self, place: Place) -> str:
+    @property
+    def url(self) -> str:
         """The URL for clients that use libpq (psql, psycopg); the password stays in its file."""
-        return f"postgresql://{USER}@{place.address}/{DATABASE}?passfile={quote(str(self.secret_file(place)))}"
+        return f"postgresql://{USER}@{self.address}/{DATABASE}?passfile={quote(str(self.secret_file))}"
 
-    def dsn(self, place: Place) -> str:
+    @property
+    def dsn(self) -> str:
         """The URL with the password, for clients that do not use libpq."""
-        password = self.secret_file(place).read_text().strip().rpartition(":")[2]
-        return f"postgresql://{USER}:{password}@{place.address}/{DATABASE}"
+        password = self.secret_file.read_text().strip().rpartition(":")[2]
+        return f"postgresql://{USER}:{password}@{self.address}/{DATABASE}"
 
-    def secret_file(self, place: Place) -> Path:
-        return place.folder / "pgpass"
+    @property
+    def secret_file(self) -> Path:
+        return self.folder / "pgpass"
 
 
 def _program(name: str) -> str:
