@@ -23,9 +23,10 @@ from headrace.operators.joins.matching import (
     MatchStrategy,
     SingleMatch,
     concat_pairs,
+    retained,
 )
 from headrace.operators.joins.stream_join import RIGHT, TIME, JoinInput, StreamJoin, StreamJoinOperator, check_choice
-from headrace.operators.rows import ARRIVAL, in_order_of_arrival
+from headrace.operators.rows import in_order_of_arrival
 from headrace.schemas import MOMENT
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Due
@@ -201,9 +202,7 @@ class IntervalJoinOperator(StreamJoinOperator):
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
         state = in_order_of_arrival(state)
-        # Frames are built and taken apart by row numbers: with few rows in each of many key groups, planning a Polars
-        # query costs more than running it.
-        rows, arrived = self._buffered(state, partials, second)
+        rows = self._buffered(state, partials, second)
         candidates = self._candidates(rows, state.height, bounds)
         outcome = self.strategy.outcome(candidates, bounds)
         pairs, times = concat_pairs(outcome.retracted, outcome.emitted), candidates.times
@@ -211,14 +210,8 @@ class IntervalJoinOperator(StreamJoinOperator):
         updated = outcome.matched != candidates.matched
         if updated.any():
             rows.replace_column(rows.get_column_index(MATCHED), pl.Series(MATCHED, outcome.matched))
-        expired = outcome.expired
-        only_appended = not updated.any() and not expired[state.height :].any()
-        return Applied(
-            rows[np.flatnonzero(~expired)] if expired.any() else rows,
-            arrived if only_appended else rows[np.flatnonzero((candidates.is_new | updated) & ~expired)],
-            pl.DataFrame([state[ARRIVAL]])[np.flatnonzero(expired[: state.height])],
-            self._results(rows, pairs, len(outcome.retracted.left), moments),
-        )
+        output = self._results(rows, pairs, len(outcome.retracted.left), moments)
+        return Applied(*retained(rows, updated, outcome.expired, known=state.height), output)
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         if state.is_empty():

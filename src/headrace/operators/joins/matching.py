@@ -1,7 +1,7 @@
-"""Which rows of two inputs match, computed over whole arrays.
+"""Which rows of two inputs match, computed over whole arrays, and which of them the state keeps.
 
 Rows are addressed by their number in the frame of a key group. ``AllMatches`` and ``SingleMatch`` are the strategies of
-stream joins; the range search below them also serves temporal joins.
+stream joins; the range search and ``retained`` also serve temporal joins.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
+from headrace.operators.rows import ARRIVAL, MAX_CHUNKS
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -85,6 +87,21 @@ def match_ranges(left: KeyedTimes, right: KeyedTimes, low: int, high: int) -> Ma
     for number, bound in enumerate((begin, end)):
         found[number][walk] = np.searchsorted(ordered, (left.keys * span + bound)[walk])
     return MatchRanges(order, found[0], found[1])
+
+
+def retained(
+    rows: pl.DataFrame, altered: BoolArray, expired: BoolArray, *, known: int
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """The state without expired rows, its new and altered rows, and the identities of known rows that are gone.
+
+    Rows are picked by number: with few rows in each of many key groups, planning a query costs more than running it.
+    """
+    kept = rows[np.flatnonzero(~expired)] if expired.any() else rows
+    upserts, revised = rows[known:], altered[:known] & ~expired[:known]
+    if revised.any() or expired[known:].any():
+        upserts = rows[np.flatnonzero(np.r_[revised, ~expired[known:]])]
+    removed = pl.DataFrame([rows[ARRIVAL]])[np.flatnonzero(expired[:known])]
+    return kept.rechunk() if kept.n_chunks() > MAX_CHUNKS else kept, upserts, removed
 
 
 @dataclass(frozen=True, slots=True)

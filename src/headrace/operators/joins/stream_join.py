@@ -214,10 +214,8 @@ class StreamJoinOperator(Uncombined, ABC):
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         return self.left.combine(rows, bounds)
 
-    def _buffered(
-        self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame
-    ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The state with the new rows of both inputs, and the new rows alone."""
+    def _buffered(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
+        """The state with the new rows of both inputs behind it."""
         following = next_arrival(state)
         left, right = partials.height, second.height
         times = pl.concat([partials[TIME], second[TIME]])
@@ -234,7 +232,7 @@ class StreamJoinOperator(Uncombined, ABC):
         for name, joined in self.second.payload.items():
             columns[joined] = pl.concat([self._nulls[joined].new_from_index(0, left), second[name].alias(joined)])
         arrived = pl.DataFrame([columns[name].alias(name) for name in self.state_schema])
-        return pl.concat([state, arrived], rechunk=state.n_chunks() > MAX_CHUNKS), arrived
+        return pl.concat([state, arrived], rechunk=state.n_chunks() > MAX_CHUNKS)
 
     @cached_property
     def _nulls(self) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.operators.joins.join_columns import InnerOrLeft
-from headrace.operators.joins.matching import BoolArray, Int64Array
+from headrace.operators.joins.matching import BoolArray, Int64Array, retained
 from headrace.operators.joins.temporal_versions import (
     KIND,
     ROW,
@@ -28,16 +28,8 @@ from headrace.operators.joins.temporal_versions import (
     VersionInput,
     fill_unsent,
     keyed_times,
-    retained,
 )
-from headrace.operators.rows import (
-    ARRIVAL,
-    KEY_NUMBER,
-    ROW_NUMBER,
-    in_order_of_arrival,
-    next_arrival,
-    with_key_numbers,
-)
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, in_order_of_arrival, next_arrival, with_key_numbers
 from headrace.reports import WaitingRows
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined
@@ -142,7 +134,10 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         if self.corrects_for:
             waiting[:known] &= times[:known] >= bounds.before
         firing = waiting & (times < bounds.fire)
-        changing = self._changing(times, is_row, new_versions, bounds) | firing
+        # Besides the keys of these rows, those with new versions, and those in which a version may expire now.
+        first, last = (_earlier(time, self._reach) for time in (bounds.before, bounds.fire))
+        changing = firing | (~is_row & (times >= first) & (times <= last))
+        changing[new_versions] = True
         numbered = self._numbered(stored, stored.select(self.key).filter(changing))
         numbers = numbered[ROW_NUMBER].to_numpy()
         versions = VersionedTable.of(numbered.filter(~is_row[numbers]))
@@ -180,13 +175,6 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
     def _reach(self) -> int:
         """How far behind event time a row may be that still needs its version."""
         return max(self.corrects_for, self.lateness.correctable)
-
-    def _changing(self, times: Int64Array, is_row: BoolArray, new_versions: slice, bounds: TimeBounds) -> BoolArray:
-        """New versions, and those whose predecessor may expire now."""
-        first, last = (_earlier(time, self._reach) for time in (bounds.before, bounds.fire))
-        changing: BoolArray = ~is_row & (times >= first) & (times <= last)
-        changing[new_versions] = True
-        return changing
 
     def _expired(self, times: Int64Array, kinds: Int64Array, versions: VersionedTable, bounds: TimeBounds) -> BoolArray:
         settled = _earlier(bounds.fire, self._reach)

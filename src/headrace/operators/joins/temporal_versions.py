@@ -14,16 +14,7 @@ from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, joined_columns
 from headrace.operators.joins.matching import BoolArray, Int64Array, KeyedTimes, match_ranges
-from headrace.operators.rows import (
-    ARRIVAL,
-    KEY_NUMBER,
-    MAX_CHUNKS,
-    ROW_NUMBER,
-    Rows,
-    arrived_rows,
-    failed_rows,
-    has_closed,
-)
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, Rows, arrived_rows, failed_rows, has_closed
 from headrace.operators.tables.changelog_input import unknown_change
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Combined, Uncombined
@@ -126,13 +117,13 @@ class VersionInput(Uncombined):
         """Set late versions and unknown changes aside; drop versions with a null key, which match nothing."""
         versions = self.layout.versions
         if self.lateness is None:
-            on_time, late = rows, versions.with_late_by(rows.clear(), bounds)
+            is_late = pl.lit(False)
+        elif self.lateness.correctable:
+            # Where late versions are accepted, a window's correction replaces its first result.
+            is_late = has_closed(versions.row_time + 1, bounds, self.lateness.correctable)
         else:
-            # A window's correction replaces its first result where late versions are accepted.
-            correctable = self.lateness.correctable
-            too_late = has_closed(versions.row_time + 1, bounds, correctable)
-            is_late = too_late if correctable else versions.is_late(bounds)
-            on_time, late = versions.split_late(rows, bounds, is_late)
+            is_late = versions.is_late(bounds)
+        on_time, late = versions.split_late(rows, bounds, is_late)
         failed = None
         if CHANGE in self.layout.change_columns:
             known = on_time[CHANGE].is_in(CHANGES).fill_null(False)
@@ -163,8 +154,8 @@ class VersionedTable:
     @classmethod
     def of(cls, versions: pl.DataFrame) -> VersionedTable:
         """Order versions that have row numbers and key numbers and are in the order of arrival."""
-        keys = versions[KEY_NUMBER].to_numpy().astype(np.int64)
-        times, kinds = versions[TIME].to_numpy(), versions[KIND].to_numpy()
+        given, kinds = keyed_times(versions), versions[KIND].to_numpy()
+        keys, times = given.keys, given.times
         order = np.lexsort((times, keys))
         repeated = np.zeros(len(order), dtype=np.bool_)
         if VERSION_POSITION in versions.columns:
@@ -176,8 +167,8 @@ class VersionedTable:
             repeated[1:] = np.logical_and.reduce([*same, position[order][1:] > 0])
         numbers = versions[ROW_NUMBER].to_numpy().astype(np.int64)
         chosen = order[~repeated]
-        keyed_times = KeyedTimes(keys[chosen], times[chosen])
-        return cls(numbers[chosen], keyed_times, kinds[chosen] == VERSION, numbers[order[repeated]])
+        kept = KeyedTimes(keys[chosen], times[chosen])
+        return cls(numbers[chosen], kept, kinds[chosen] == VERSION, numbers[order[repeated]])
 
     @property
     def valid_until(self) -> Int64Array:
@@ -245,18 +236,6 @@ def fill_unsent(
         altered |= values.ne_missing(everything[column]).to_numpy()
         everything = everything.with_columns(values)
     return everything, altered
-
-
-def retained(
-    everything: pl.DataFrame, altered: BoolArray, expired: BoolArray, *, known: int
-) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """The state without expired rows, its new and altered rows, and the identities of known rows that are gone."""
-    kept = everything.filter(~expired) if expired.any() else everything
-    upserts, revised = everything[known:].filter(~expired[known:]), altered[:known] & ~expired[:known]
-    if revised.any():
-        upserts = pl.concat([everything[:known].filter(revised), upserts])
-    removed = everything.select(ARRIVAL)[:known].filter(expired[:known])
-    return kept.rechunk() if kept.n_chunks() > MAX_CHUNKS else kept, upserts, removed
 
 
 def _last_in_life(condition: pl.Expr) -> pl.Expr:

@@ -16,9 +16,17 @@ from headrace.durations import Duration, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
-from headrace.operators.joins.matching import AllMatches, CandidateRows, Int64Array, JoinHow, RowPairs, concat_pairs
+from headrace.operators.joins.matching import (
+    AllMatches,
+    CandidateRows,
+    Int64Array,
+    JoinHow,
+    RowPairs,
+    concat_pairs,
+    retained,
+)
 from headrace.operators.joins.stream_join import RIGHT, TIME, JoinInput, StreamJoin, StreamJoinOperator, check_choice
-from headrace.operators.rows import ARRIVAL, ROW_NUMBER, has_closed
+from headrace.operators.rows import ROW_NUMBER, has_closed
 from headrace.operators.windows.aggregation import WINDOW
 from headrace.operators.windows.assigners import Windows
 from headrace.operators.windows.fixed_windows import cumulating, hopping, tumbling
@@ -184,14 +192,10 @@ class WindowJoinOperator(StreamJoinOperator):
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
         """Close windows up to ``bounds.fire``, correct closed ones, and drop expired rows."""
-        rows, arrived = self._buffered(state, partials, second)
+        rows, known = self._buffered(state, partials, second), state.height
         expired = rows.select(self._expires <= bounds.fire).to_series().to_numpy()
-        return Applied(
-            rows[np.flatnonzero(~expired)] if expired.any() else rows,
-            arrived[np.flatnonzero(~expired[state.height :])],
-            pl.DataFrame([state[ARRIVAL]])[np.flatnonzero(expired[: state.height])],
-            self._output(rows, state.height, bounds),
-        )
+        unaltered = np.zeros(rows.height, dtype=np.bool_)
+        return Applied(*retained(rows, unaltered, expired, known=known), self._output(rows, known, bounds))
 
     def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
         following = pl.coalesce(self.windows.after(pl.col(PANE), bounds.fire), self._expires)
