@@ -51,25 +51,23 @@ class Detection:
     spread: timedelta = timedelta(hours=6)
     """Over how long the stories begin."""
 
-    def planted(self, keys: int, seed: int) -> tuple[pl.DataFrame, dict[str, str], dict[str, str]]:
+    def planted(self, keys: int, seed: int) -> tuple[pl.DataFrame, dict[str, str]]:
         """Rows of so many keys for each story, out of order within the bound; and which key has which story.
 
         The last row has its own key and moves event time past all others.
         """
         chance = Random(seed)
-        cases: dict[str, str] = {}
-        near_misses: dict[str, str] = {}
+        story_of: dict[str, str] = {}
         rows: list[tuple[datetime, dict[str, Any]]] = []
-        for stories, story_of in ((self.cases, cases), (self.near_misses, near_misses)):
-            for (name, story), number in product(stories.items(), range(keys)):
-                key = f"{name.replace(' ', '-')}-{number}"
-                story_of[key] = name
-                begins = BEGINNING + self.spread * chance.random()
-                rows += [(begins + after, {self.key: key, **columns}) for after, columns in story]
+        for (name, story), number in product([*self.cases.items(), *self.near_misses.items()], range(keys)):
+            key = f"{name.replace(' ', '-')}-{number}"
+            story_of[key] = name
+            begins = BEGINNING + self.spread * chance.random()
+            rows += [(begins + after, {self.key: key, **columns}) for after, columns in story]
         arrival = sorted(rows, key=lambda row: row[0] + OUT_OF_ORDER * 0.9 * chance.random())
         closing = max(at for at, _ in rows) + OUT_OF_ORDER + timedelta(seconds=1)
         found = [{"at": at, **columns} for at, columns in arrival] + [{"at": closing, self.key: "end"}]
-        return pl.DataFrame(found, schema_overrides={"at": MOMENT}), cases, near_misses
+        return pl.DataFrame(found, schema_overrides={"at": MOMENT}), story_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ class Judged:
 
 def judge(detection: Detection, folder: Path, *, keys: int, seed: int = 1) -> Judged:
     """Plant cases, run the detector over them as a pipeline, and compare."""
-    rows, cases, near_misses = detection.planted(keys, seed)
+    rows, story_of = detection.planted(keys, seed)
     landing = folder / "rows"
     landing.mkdir(parents=True)
     for number, part in enumerate(rows.iter_slices(-(-rows.height // FILES))):
@@ -106,21 +104,16 @@ def judge(detection: Detection, folder: Path, *, keys: int, seed: int = 1) -> Ju
     spark = spark_session("headrace-detect", master="local[2]", quick_start=True)
     Pipeline(detect, "detect").run(checkpoint=folder / "checkpoint", mode=available_now(), spark=spark)
     alerts = [row[detection.key] for row in committed_rows(folder / "found").rows(named=True)]
-    return _judged(alerts, cases, near_misses, rows.height)
-
-
-def _judged(alerts: Sequence[str], cases: dict[str, str], near_misses: dict[str, str], rows: int) -> Judged:
-    """The keys of all alerts against the stories of the keys."""
-    story_of = {**cases, **near_misses}
     keys_of, alerts_of = Counter(story_of.values()), Counter(story_of.get(key, "others") for key in alerts)
     stories = pl.DataFrame(
         [
-            {"story": name, "keys": keys_of[name], "to find": name in cases.values(), "alerts": alerts_of[name]}
+            {"story": name, "keys": keys_of[name], "to find": name in detection.cases, "alerts": alerts_of[name]}
             for name in {**keys_of, **alerts_of}
         ]
     )
-    right = len(cases.keys() & set(alerts))
-    return Judged(stories, rows, right / len(cases), right / len(alerts) if alerts else 0.0)
+    cases = {key for key, story in story_of.items() if story in detection.cases}
+    right = len(cases.intersection(alerts))
+    return Judged(stories, rows.height, right / len(cases), right / len(alerts) if alerts else 0.0)
 
 
 FALSE, TRUE = {"succeeded": False}, {"succeeded": True}

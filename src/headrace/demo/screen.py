@@ -181,7 +181,6 @@ class PlainLines:
             self.print_last()
 
     def print_last(self) -> None:
-        """Print the newest batch unless that has been done."""
         newest = next(reversed(self._feed.batches), self._printed)
         if newest == self._printed:
             return

@@ -125,7 +125,6 @@ class WatermarkTracker:
         return SavedWatermark(self._watermark, self._highest, partitions)
 
     def restore(self, saved: SavedWatermark) -> None:
-        """Restore the watermark and the partitions of an earlier run."""
         self._watermark = saved.watermark
         self._highest = saved.highest
         self.partitions |= {name: Partition(highest) for name, highest in saved.partitions.items()}

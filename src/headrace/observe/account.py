@@ -84,10 +84,10 @@ class Account:
 
     def check(self, *, flow: str, batch: int) -> None:
         """Fail loudly, with the numbers, when an identity does not hold."""
-        named = [(f"source {name}", counts.broken) for name, counts in self.sources.items()]
-        named += [(f"step {name}", counts.broken) for name, counts in self.steps.items()]
-        named += [(f"sink of {name}", counts.broken) for name, counts in self.sinks.items()]
-        broken = [f"{name}: {problem}" for name, problem in named if problem is not None]
+        parts: dict[str, Mapping[str, SourceCounts | StepCounts | SinkCounts]]
+        parts = {"source": self.sources, "step": self.steps, "sink of": self.sinks}
+        named = [(f"{what} {name}", counts) for what, part in parts.items() for name, counts in part.items()]
+        broken = [f"{name}: {counts.broken}" for name, counts in named if counts.broken is not None]
         if broken:
             raise HeadraceError(
                 "ACCOUNT_BROKEN",

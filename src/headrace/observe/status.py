@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 
 from rich.console import Group
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from headrace.event_time.strategy import BEGINNING, END, EPOCH
 from headrace.observe import history
@@ -86,26 +86,21 @@ def status_view(flows: list[FlowStatus], *, width: int) -> Group:
 
 def status_table(flows: list[FlowStatus], *, width: int) -> Table:
     """A line for each flow, or a column where lines would be too long."""
-    rows = [{"flow": flow.flow, **_shown(flow)} for flow in flows]
-    headers = list(rows[0]) if rows else ["flow"]
-    table = Table(header_style="bold")
-    if width >= WIDE:
-        table.add_column("flow", style="cyan", no_wrap=True)
-        for header in headers[1:]:
-            table.add_column(header, justify="right", no_wrap=True)
-        for row in rows:
-            table.add_row(*row.values())
-        return table
-    table.add_column("flow", style="bold")
-    for row in rows:
-        table.add_column(row["flow"], justify="right", header_style="bold cyan")
-    for header in headers[1:]:
-        table.add_row(header, *(row[header] for row in rows))
+    wide = width >= WIDE
+    rows = [_shown(flow) for flow in flows]
+    lines: list[Iterable[str]] = [rows[0] if rows else ["flow"], *(row.values() for row in rows)]
+    (flow, *headers), *body = lines if wide else zip(*lines, strict=True)
+    table = Table(Column(flow, style="cyan" if wide else "bold", no_wrap=wide), header_style="bold")
+    for header in headers:
+        table.add_column(header, header_style="" if wide else "cyan", justify="right", no_wrap=wide)
+    for line in body:
+        table.add_row(*line)
     return table
 
 
 def _shown(flow: FlowStatus) -> dict[str, str]:
     return {
+        "flow": flow.flow,
         "batch": f"{flow.batch:,}",
         "read": f"{flow.read:,}",
         "unread": f"{flow.unread:,}",

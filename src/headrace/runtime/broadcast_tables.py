@@ -82,7 +82,13 @@ class BroadcastTables:
         # Whatever a user's table or a database driver raises: rows that come meanwhile need not wait for it.
         except Exception as problem:
             if not kept.version:
-                raise _unreadable(step, problem) from problem
+                if isinstance(problem, HeadraceError):
+                    raise
+                raise HeadraceError(
+                    "TABLE_UNREADABLE",
+                    f"step {step.name!r}: {step.table!r} cannot be read ({type(problem).__name__}: {problem}), and no "
+                    "earlier version of it is kept. Make it readable, then start again.",
+                ) from problem
             if kept.problem is None:
                 warnings.warn(
                     f"step {step.name!r} goes on with version {kept.version} of its table: {problem}",
@@ -104,16 +110,6 @@ class BroadcastTables:
 def broadcast_tables(folder: Path, steps: Iterable[object]) -> BroadcastTables:
     """The tables of those steps that read one."""
     return BroadcastTables(folder, {step.name: step for step in steps if isinstance(step, BroadcastJoin)})
-
-
-def _unreadable(step: BroadcastJoin, problem: Exception) -> HeadraceError:
-    if isinstance(problem, HeadraceError):
-        return problem
-    return HeadraceError(
-        "TABLE_UNREADABLE",
-        f"step {step.name!r}: {step.table!r} cannot be read ({type(problem).__name__}: {problem}), and no earlier "
-        "version of it is kept. Make it readable, then start again.",
-    )
 
 
 def _stored_first(file: Path, rows: pl.DataFrame) -> bool:

@@ -56,7 +56,7 @@ class Lease:
         """Fail when another driver has taken over."""
         folder = Path(self.folder)
         newest = _newest(folder)
-        if newest is not None and newest > self.epoch:
+        if newest > self.epoch:
             raise HeadraceError(
                 "LEASE_LOST",
                 f"{_read(folder, newest)} has taken over checkpoint {str(folder.parent)!r} (epoch {newest}) while this "
@@ -101,9 +101,9 @@ def take_lease(checkpoint: Path) -> Lease:
     folder.mkdir(parents=True, exist_ok=True)
     while True:
         newest = _newest(folder)
-        if newest is not None:
+        if newest:
             _refuse_if_held(folder, newest)
-        lease = Lease(str(folder), 1 if newest is None else newest + 1)
+        lease = Lease(str(folder), newest + 1)
         unfinished = lease.file.with_name(f".{uuid.uuid4().hex}")
         write_durably(unfinished, to_text(LeaseHolder.this_process(), format=LEASE_FORMAT))
         # Of two drivers that start at once, the first to name its file gets the lease.
@@ -138,7 +138,6 @@ class LeaseHolder:
 
     @classmethod
     def this_process(cls, *, released: bool = False) -> LeaseHolder:
-        """The process that this code runs in."""
         me = psutil.Process()
         return cls(socket.gethostname(), me.pid, me.create_time(), released)
 
@@ -159,8 +158,9 @@ class LeaseHolder:
         return f"process {self.pid} on {self.host} (started {since:%Y-%m-%d %H:%M:%S} UTC)"
 
 
-def _newest(folder: Path) -> int | None:
-    return max((int(file.stem) for file in folder.glob("[0-9]*.json")), default=None)
+def _newest(folder: Path) -> int:
+    """The newest epoch, 0 when there is none."""
+    return max((int(file.stem) for file in folder.glob("[0-9]*.json")), default=0)
 
 
 def _read(folder: Path, epoch: int) -> LeaseHolder:

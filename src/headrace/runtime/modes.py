@@ -103,7 +103,6 @@ class Pace:
         self.cap = min(self.cap, self.largest or self.cap)
 
     def learn(self, *, rows: int, seconds: float) -> None:
-        """Take in how long a batch with so many rows took."""
         self.warm += 1
         if self.warm <= WARM_AFTER or rows == 0:
             return
@@ -147,7 +146,6 @@ class Throttle:
         self._set_caps()
 
     def learn(self, *, rows: int, seconds: float) -> None:
-        """Take in how long a batch took."""
         if self._pace is not None:
             self._pace.learn(rows=rows, seconds=seconds)
             if self._pace.cap != self.cap:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
 
 # Where a user says which jars Spark has besides its own.
 USERS_JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
-
-# Settings that take many values; of the others a user's own one wins.
-LISTS = ("spark.sql.extensions",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +59,8 @@ def connector_settings(names: Sequence[str], users: Mapping[str, str]) -> dict[s
     >>> connector_settings(["kafka"], {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"})
     {}
     """
+    import pyspark
+
     # Not at the top: with it come the clients of every server, and few sessions need them.
     from headrace.services.jars import jars
 
@@ -72,14 +70,17 @@ def connector_settings(names: Sequence[str], users: Mapping[str, str]) -> dict[s
                 "CONNECTOR_UNKNOWN", f"there is no connector {name!r}. Known: {', '.join(sorted(CONNECTORS))}."
             )
     given = {**_defaults(), **users}
-    present = " ".join([*_sparks_own_jars(), *(_expanded(given.get(place, "")) for place in USERS_JARS)])
+    home = os.environ.get("SPARK_HOME", pyspark.__path__[0])
+    own = [jar.name for jar in Path(home, "jars").glob("*.jar")]
+    present = " ".join([*own, *(_expanded(given.get(place, "")) for place in USERS_JARS)])
     chosen: dict[str, str] = {}
     added: list[str] = []
     for connector in (CONNECTORS[name] for name in names):
         if connector.artifact not in present:
             added += [str(jar) for jar in jars(connector.jars)]
         for setting, value in connector.settings.items():
-            if setting in LISTS:
+            # The one setting that takes many values; of the others a user's own one wins.
+            if setting == "spark.sql.extensions":
                 chosen[setting] = _joined(given.get(setting, ""), value)
             elif setting not in given:
                 chosen[setting] = value
@@ -99,14 +100,6 @@ def require_connectors(spark: SparkSession, names: Sequence[str]) -> None:
                 f"Spark was started in this process without the connector {name!r}, and a running Java cannot take up "
                 "jars. Ask for all connectors in the process's first hr.spark_session(connectors=...).",
             )
-
-
-def _sparks_own_jars() -> list[str]:
-    home = os.environ.get("SPARK_HOME")
-    if home is None:
-        package = find_spec("pyspark")
-        home = "" if package is None or package.origin is None else str(Path(package.origin).parent)
-    return [jar.name for jar in Path(home, "jars").glob("*.jar")]
 
 
 def _defaults() -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any, Literal
 
 from headrace.event_time.strategy import instant
@@ -88,20 +89,13 @@ class Clock:
         return f"clock {shown(self.time)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The rows so far are run."""
+class Signal(StrEnum):
+    """What happens to the rows so far."""
 
-    def __str__(self) -> str:
-        return "batch"
-
-
-@dataclass(frozen=True, slots=True)
-class Crash:
-    """The process dies in the middle of the batch of the rows so far, and starts again."""
-
-    def __str__(self) -> str:
-        return "crash"
+    BATCH = "batch"
+    """They are run."""
+    CRASH = "crash"
+    """The process dies in the middle of their batch, and starts again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +109,7 @@ class Expect:
         return f"expect {len(self.rows)} rows of {self.output}"
 
 
-Element = At | Watermark | Clock | Batch | Crash | Expect
+Element = At | Watermark | Clock | Signal | Expect
 
 
 def at(time: Moment | None, *, partition: int = 0, side: Side = "left", **columns: Any) -> At:
@@ -145,22 +139,22 @@ def clock(time: Moment) -> Clock:
     return Clock(moment(time))
 
 
-def batch() -> Batch:
+def batch() -> Signal:
     """Run the rows so far as one batch under the watermark in force.
 
     >>> print(batch())
     batch
     """
-    return Batch()
+    return Signal.BATCH
 
 
-def crash() -> Crash:
+def crash() -> Signal:
     """Die while the batch of the rows so far runs, then start again from the last committed batch.
 
     >>> print(crash())
     crash
     """
-    return Crash()
+    return Signal.CRASH
 
 
 def row(**columns: Any) -> Row:

@@ -61,7 +61,6 @@ class Setting:
         return frames
 
     def declare(self, outputs: Iterable[str]) -> None:
-        """Name the side outputs of the steps."""
         for output in ("main", "late", "dead_letters", *outputs):
             self.outputs.setdefault(output, [])
 

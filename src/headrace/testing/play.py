@@ -11,7 +11,7 @@ from typing import Any, Literal
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import BEGINNING, TimeStrategy, event_time, valid_times
 from headrace.testing.comparison import equal, side_by_side
-from headrace.testing.elements import At, Batch, Clock, Crash, Element, Expect, Row, Watermark, moment
+from headrace.testing.elements import At, Clock, Element, Expect, Row, Signal, Watermark, moment
 from headrace.testing.engine import PARTITION, SOURCES, TIME, Engine, Setting, schema_of
 from headrace.testing.inline import InlineEngine
 from headrace.testing.on_spark import SparkEngine
@@ -43,7 +43,6 @@ class Played:
     outputs: Mapping[str, list[dict[str, Any]]]
 
     def __getattr__(self, name: str) -> list[dict[str, Any]]:
-        """The rows of an output."""
         if name not in self.outputs:
             raise AttributeError(f"there is no output {name!r}. The outputs are {', '.join(self.outputs)}.")
         return self.outputs[name]
@@ -116,7 +115,7 @@ def timeline(
 
 
 class _Player:
-    """Goes through the elements one after the other."""
+    """Goes through the elements in order; rows left at the end are run as a last batch."""
 
     def __init__(self, setting: Setting, engine: Engine, key: Sequence[str]) -> None:
         self._setting = setting
@@ -127,7 +126,6 @@ class _Player:
         self._lines: list[str] = []
 
     def play(self, elements: Sequence[Element]) -> None:
-        """Every element in order; rows left at the end are run as a last batch."""
         for element in elements:
             self._lines.append(str(element))
             self._one(element)
@@ -144,7 +142,7 @@ class _Player:
         match element:
             case At():
                 self._pending.append(element)
-            case Batch():
+            case Signal.BATCH:
                 self._run_pending(always=True)
             case Clock():
                 self._setting.clock = element.time
@@ -154,7 +152,7 @@ class _Player:
                 for side in watermarks if element.side is None else (element.side,):
                     watermarks[side] = max(watermarks[side], element.time)
                 self._engine.run([])
-            case Crash():
+            case Signal.CRASH:
                 if self._pending:
                     self._engine.finish()
                 self._engine.crash(self._pending)
