@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from headrace.connectors.base.decoding import REASONS, Columns
+from headrace.connectors.base.decoding import Columns
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.errors import DefinitionError
 from headrace.generator.payments import FAULTS, ID_IN_RAW, Payments
+from tests.reasons import REASONS
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 COLUMNS = Columns(

@@ -21,29 +21,6 @@ FOUND_CHARACTERS = 200
 _FIRST_DAY, _LAST_DAY = -96_465_291, 95_026_235
 _UNITS_A_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
-
-REASONS: Mapping[str, str] = {
-    "NOT_UTF8": "the line, or a key declared STRING, holds bytes or escapes that are not UTF-8 text",
-    "NOT_JSON": "the line is not one whole JSON value",
-    "NOT_AN_OBJECT": "the line is valid JSON, but an array, text, number or null instead of an object",
-    "NOT_CSV": "the line's quotes do not match",
-    "WRONG_FIELD_COUNT": "the line has more or fewer fields than the header or the declared columns",
-    "WRONG_TYPE": "a value is not of its column's declared type",
-    "OUT_OF_RANGE": "a number does not fit its column's declared type",
-    "BAD_TIMESTAMP": "a value of a date or timestamp column is not a time in ISO 8601",
-    "MISSING_VALUE": "a column declared NOT NULL is null or absent",
-    "TOO_LARGE": "the line is longer than max_row_bytes; only its beginning is kept",
-    "FILE_UNREADABLE": "the file cannot be opened, breaks its format, or lacks a declared column; counts as one row",
-    "NO_VALUE": "the message has a key but no value, as the tombstones of compacted topics",
-    "NOT_AVRO": "the message is not a record of the given Avro schema, or a field does not fit its declared column",
-    "NO_EVENT_TIME": "the event time is null or absent",
-    "EVENT_TIME_IN_FUTURE": "the event time is further ahead of the clock than max_future",
-    "EVENT_TIME_TOO_OLD": "the event time is before not_before",
-    "NOT_A_CHANGE": "the message has the form of a change, but lacks what its kind of change needs",
-    "TABLE_TRUNCATED": "the table was emptied at its source, which no row of a changelog can say",
-    "COLUMN_ADDED": "the table has a new column, which is not read; says so once in each run",
-}
-
 PROBLEM_SCHEMA = {"position": pl.Int64, "reason": pl.String, "detail": pl.String}
 DEAD_SCHEMA: Mapping[str, type[pl.DataType]] = {**PROBLEM_SCHEMA, "raw": pl.Binary}
 Verdict = tuple[str, str]

@@ -268,5 +268,10 @@ def check_delivery(guarantee: str, writers: int | None) -> None:
         raise DefinitionError(
             "GUARANTEE_UNKNOWN", f"guarantee={guarantee!r} is not known. Use 'exactly_once' or 'at_least_once'."
         )
+    check_writers(writers)
+
+
+def check_writers(writers: int | None) -> None:
+    """Check the number of writers of a sink."""
     if writers is not None and writers < 1:
-        raise DefinitionError("WRITERS_NONE", f"writers={writers} must be at least 1.")
+        raise DefinitionError("WRITERS_INVALID", f"writers={writers} must be at least 1.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import polars as pl
 
-from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, Unreachable, WriterBatch
+from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, Unreachable, WriterBatch, check_writers
 from headrace.connectors.http.client import FAILING, Endpoint, check_permitted, parse_endpoint, summary
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
@@ -149,8 +149,9 @@ def to_http(
     >>> to_http("https://shop/in", identity="id", headers={"Authorization": "Bearer hunter2"}, batch=100)
     hr.to_http('https://shop/in', identity='id', batch=100, headers={'Authorization': '***'})
     """
-    for name, value, least in (("batch", batch, 1), ("retries", retries, 0), ("writers", writers, 1)):
-        if value is not None and value < least:
+    check_writers(writers)
+    for name, value, least in (("batch", batch, 1), ("retries", retries, 0)):
+        if value < least:
             raise DefinitionError(f"{name.upper()}_INVALID", f"to_http: {name}={value} must be at least {least}.")
     seconds = positive_microseconds(timeout, argument="timeout") / 1e6
     return HttpSink(parse_endpoint(url, headers=headers, timeout=seconds, retries=retries), identity, batch, writers)

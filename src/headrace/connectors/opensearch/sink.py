@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import polars as pl
 
-from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, Unreachable, WriterBatch
+from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, Unreachable, WriterBatch, check_writers
 from headrace.connectors.http.client import BUSY, FAILING, Endpoint, check_permitted, parse_endpoint, summary
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.rendering import (
@@ -201,8 +201,7 @@ def to_opensearch(
     >>> to_opensearch("http://search:9200", "spend", id="{account}-{window_start}")
     hr.to_opensearch('http://search:9200', 'spend', id='{account}-{window_start}')
     """
-    if writers is not None and writers < 1:
-        raise DefinitionError("WRITERS_INVALID", f"to_opensearch: writers={writers} must be at least 1.")
+    check_writers(writers)
     if (username is None) != (password is None):
         raise DefinitionError("LOGIN_INCOMPLETE", "to_opensearch: give both username= and password=, or neither.")
     login = None if username is None or password is None else (username, password)

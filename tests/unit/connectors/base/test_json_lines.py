@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, REASONS, Columns, Decoded
+from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Columns, Decoded
 from headrace.connectors.base.json_lines import JsonLines, line_judge
 from headrace.connectors.base.lines import read_lines
+from tests.reasons import REASONS
 
 COLUMNS = Columns(
     {

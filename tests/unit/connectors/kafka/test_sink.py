@@ -59,7 +59,7 @@ def test_a_sink_is_a_task_sink_and_travels_to_tasks() -> None:
     [
         ({"format": "xml"}, "FORMAT_UNKNOWN"),
         ({"guarantee": "maybe"}, "GUARANTEE_UNKNOWN"),
-        ({"writers": 0}, "WRITERS_NONE"),
+        ({"writers": 0}, "WRITERS_INVALID"),
         ({"options": {"transactional.id": "mine"}}, "OPTION_RESERVED"),
     ],
 )

@@ -45,7 +45,7 @@ def test_a_sink_is_a_task_sink_and_travels_to_tasks() -> None:
     [
         ({"value": "xml"}, "VALUE_UNKNOWN"),
         ({"guarantee": "maybe"}, "GUARANTEE_UNKNOWN"),
-        ({"writers": 0}, "WRITERS_NONE"),
+        ({"writers": 0}, "WRITERS_INVALID"),
         ({"ttl": "0 seconds"}, "DURATION_NOT_POSITIVE"),
         ({"key": "constant"}, "TEMPLATE_INVALID"),
         ({"url": "http://:hunter2@cache"}, "REDIS_URL"),
