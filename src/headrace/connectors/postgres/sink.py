@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import blake2b
+from io import BytesIO
 
 import polars as pl
+import psycopg
 from psycopg import sql
 
 from headrace.changelog import CHANGE
-from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, WriterBatch, already_written
+from headrace.connectors.base.sink import (
+    ChangelogMode,
+    Delivered,
+    Guarantee,
+    Mark,
+    Unreachable,
+    WriterBatch,
+    already_written,
+    check_epoch,
+)
 from headrace.connectors.postgres.connection import PgConnection, PostgresServer
-from headrace.connectors.postgres.marks import MarkTable
 from headrace.connectors.postgres.row_writer import CopyTarget, put_all_but_refused, takes_binary
 from headrace.connectors.postgres.target_table import (
     TableName,
@@ -29,6 +41,18 @@ from headrace.stability import stable
 
 # A deferred constraint would fail only at the commit, where the row at fault is no longer known.
 _SETTINGS = "set constraints all immediate; set local lock_timeout = '5s'; set local application_name = {}"
+_MARKS = "headrace_marks"
+_CREATE_MARKS = """
+create table {} (writer text, target text, epoch bigint not null, generation bigint, batch bigint, rows bigint,
+    refused bytea, primary key (writer, target))
+"""
+_CLAIM = """
+insert into {} as m (writer, target, epoch) values (%s, %s, %s)
+on conflict (writer, target) do update set epoch = excluded.epoch where m.epoch <= excluded.epoch
+"""
+_MOVE = "update {} set generation = %s, batch = %s, rows = %s, refused = %s where writer = %s and target = %s"
+_SELECT = "select epoch, generation, batch, rows, refused from {} where writer = %s and target = %s {}"
+_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -69,7 +93,7 @@ class PostgresSink:
 
     @property
     def marks(self) -> MarkTable:
-        return MarkTable(self.name.schema, self.name.name, self.place)
+        return MarkTable(self.name, self.place)
 
     @property
     def changelog_mode(self) -> ChangelogMode:
@@ -150,6 +174,89 @@ class PostgresSink:
         }
         more = "".join(f", {name}={value!r}" for name, value in given.items() if value is not None)
         return f"hr.to_postgres({self.table!r}, dsn={self.server.shown!r}{self.server.shown_password}{more})"
+
+
+@dataclass(frozen=True, slots=True)
+class MarkTable:
+    """The marks of a target's writers, in a table beside it: one output can be written to several targets."""
+
+    target: TableName
+    place: str
+
+    @property
+    def table(self) -> sql.Identifier:
+        return TableName(self.target.schema, _MARKS).identifier
+
+    def session(self, writer: str) -> str:
+        """The application_name of a writer's sessions: at most 63 ASCII characters.
+
+        >>> MarkTable(TableName(None, "spend"), "table spend").session("headrace.spend-1f0c.main.0")
+        'headrace.spend-1f0c.main.0.93a264f693c0b5d4'
+        """
+        whole = blake2b(f"{writer}\n{self.target.schema}\n{self.target.name}".encode(), digest_size=8).hexdigest()
+        return f"{writer.encode('ascii', 'replace').decode()[:46]}.{whole}"
+
+    def create(self, connection: PgConnection) -> None:
+        """Create the table unless it exists; the lock lets one of several flows do it."""
+        with connection.transaction():
+            connection.execute("select pg_advisory_xact_lock(hashtext(%s))", [_MARKS])
+            if connection.execute("select to_regclass(%s)", [self.table.as_string(connection)]).fetchone() == (None,):
+                connection.execute(sql.SQL(_CREATE_MARKS).format(self.table))
+
+    def claim(self, connection: PgConnection, writer: str, epoch: int) -> None:
+        """Fence off older epochs of this writer, and end a transaction that one of them left open."""
+        for _ in range(_ATTEMPTS):
+            self._end_predecessors(connection, writer, epoch)
+            with suppress(psycopg.errors.LockNotAvailable), connection.transaction():
+                connection.execute("set local lock_timeout = '2s'")
+                claimed = connection.execute(sql.SQL(_CLAIM).format(self.table), [writer, self.target.name, epoch])
+                if claimed.rowcount == 1:
+                    return
+        self._end_predecessors(connection, writer, epoch)
+        raise Unreachable(f"{self.place}: the mark of writer {writer!r} is locked by another session")
+
+    def lock(self, connection: PgConnection, part: WriterBatch) -> tuple[Mark, pl.DataFrame | None]:
+        """The writer's mark, locked until the transaction ends."""
+        try:
+            with connection.transaction():
+                stored = self._select(connection, part.writer, "for update nowait")
+        except psycopg.errors.LockNotAvailable:
+            # An earlier attempt of this writer is frozen or cut off: end it, then the mark says what it has done.
+            self._end_predecessors(connection, part.writer, part.batch.epoch)
+            stored = self._select(connection, part.writer, "for update")
+        if stored is None:
+            raise HeadraceError(
+                "MARK_LOST",
+                f"{self.place}: the mark of writer {part.writer!r} is no longer in {_MARKS}, so it is unknown "
+                f"whether batch {part.batch.batch} was written. Check which rows are there, then start from a new "
+                "checkpoint.",
+            )
+        return stored
+
+    def move(self, connection: PgConnection, part: WriterBatch, rows: int, refused: pl.DataFrame | None) -> None:
+        """Mark a batch as written, in the transaction that writes it."""
+        left_out = None if refused is None else refused.write_ipc(None).getvalue()
+        given = [part.batch.generation, part.batch.batch, rows, left_out, part.writer, self.target.name]
+        connection.execute(sql.SQL(_MOVE).format(self.table), given)
+
+    def _end_predecessors(self, connection: PgConnection, writer: str, epoch: int) -> None:
+        """End earlier sessions of this writer, unless this driver's own lease was taken over; waits for no lock."""
+        stored = self._select(connection, writer, "")
+        if stored is not None:
+            check_epoch(epoch, stored[0].epoch, place=self.place, writer=writer)
+        connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = %s "
+            "and pid <> pg_backend_pid() and datname = current_database() and usename = current_user",
+            [self.session(writer)],
+        )
+
+    def _select(self, connection: PgConnection, writer: str, locking: str) -> tuple[Mark, pl.DataFrame | None] | None:
+        query = sql.SQL(_SELECT).format(self.table, sql.SQL(locking))
+        found = connection.execute(query, [writer, self.target.name], binary=True).fetchone()
+        if found is None:
+            return None
+        epoch, generation, batch, rows, refused = found
+        return Mark(epoch, generation, batch, rows or 0), None if refused is None else pl.read_ipc(BytesIO(refused))
 
 
 @stable

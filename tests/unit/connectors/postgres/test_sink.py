@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from headrace.connectors.base.sink import TaskSink, Unreachable
 from headrace.connectors.postgres.connection import server_error
-from headrace.connectors.postgres.marks import MarkTable
 from headrace.connectors.postgres.row_writer import csv_parts, put_all_but_refused
-from headrace.connectors.postgres.sink import to_postgres
+from headrace.connectors.postgres.sink import MarkTable, to_postgres
 from headrace.connectors.postgres.target_table import (
     TableName,
     TargetColumn,
@@ -103,10 +102,10 @@ def test_it_is_a_sink_that_travels_to_tasks() -> None:
 
 
 def test_the_name_of_a_session_is_short_plain_and_one_writers_own() -> None:
-    marks = MarkTable("sales", "spend", "table spend")
+    targets = (TableName("sales", "spend"), TableName("sales", "other"), TableName(None, "spend"))
     names = {
-        each.session(Writer(flow, number).name)
-        for each in (marks, MarkTable("sales", "other", ""), MarkTable(None, "spend", ""))
+        MarkTable(target, "").session(Writer(flow, number).name)
+        for target in targets
         for flow in ("x" * 100, "x" * 101, "größe")
         for number in range(20)
     }
