@@ -14,17 +14,17 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.keys import key_argument, key_columns
-from headrace.operators.rows import KEY_NUMBER, Rows, in_key_order, with_key_numbers
+from headrace.operators.rows import KEY_NUMBER, RowByRow, Rows, in_key_order, with_key_numbers
 from headrace.operators.step import FINAL, LateRows, Step, check_key
 from headrace.stability import stable
 from headrace.wheel.key_groups import canonical
-from headrace.wheel.operator import Applied, Combined, Due, Operator, Uncombined
+from headrace.wheel.operator import Applied, Combined, Due, Operator
 
 FIRST, TIME, PLACE = "__first", "__time", "__place"
 
 
 @dataclass(frozen=True)
-class DeduplicateOperator(Uncombined):
+class DeduplicateOperator(RowByRow):
     """Emits a row unless one of its key was emitted less than ``within`` from it.
 
     A state row is the key and the time of an emitted row, until no row on time can be close to it.
@@ -34,10 +34,6 @@ class DeduplicateOperator(Uncombined):
     rows: Rows
     within: int
     lateness: Lateness
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.rows.key
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -56,9 +52,7 @@ class DeduplicateOperator(Uncombined):
     def state_schema(self) -> dict[str, pl.DataType]:
         return {**self.rows.keys, FIRST: pl.Int64()}
 
-    @property
-    def output_schema(self) -> Mapping[str, pl.DataType]:
-        return self.rows.schema
+    output_schema = partial_schema
 
     @property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
@@ -150,9 +144,7 @@ class Deduplicate(Step):
     def horizon(self) -> int:
         return self.within
 
-    @property
-    def retention(self) -> int:
-        return self.within
+    retention = horizon
 
     @property
     def state_description(self) -> str:

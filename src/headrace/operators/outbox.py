@@ -5,32 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import polars as pl
 
 from headrace.changelog import CHANGE, INSERT, POSITION, check_changelog
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
-from headrace.operators.rows import Rows
+from headrace.operators.rows import RowByRow, Rows
 from headrace.operators.step import LateRows, Step, check_key
 from headrace.operators.tables.changelog_input import ChangelogInput
 from headrace.stability import experimental
-from headrace.wheel.operator import Applied, Combined, Due, Operator, Uncombined
+from headrace.wheel.operator import Applied, Combined, Due, Operator
 
 KEY, VALUE = "key", "value"
 
 
 @dataclass(frozen=True)
-class OutboxOperator(Uncombined):
+class OutboxOperator(RowByRow):
     """Emits each insert at once; messages of one key go through one key group, which keeps them in order."""
 
     name: str
     rows: Rows
     payload: str
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.rows.key
+    side_schemas: ClassVar[dict[str, dict[str, pl.DataType]]] = {}
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -58,10 +56,6 @@ class OutboxOperator(Uncombined):
     def output_schema(self) -> dict[str, pl.DataType]:
         schema, time = self.rows.schema, self.rows.time
         return {KEY: pl.String(), VALUE: schema[self.payload], POSITION: pl.String(), time: schema[time]}
-
-    @property
-    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        return {}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Inserts are messages; later updates and deletes are dropped."""
@@ -107,13 +101,11 @@ class Outbox(Step):
     def _identity(self) -> Mapping[str, object]:
         return {"key": self.message_key, "payload": self.payload}
 
+    _arguments = _identity
+
     @property
     def state_description(self) -> str:
         return "nothing: every message leaves in the batch that brings it"
-
-    @property
-    def _arguments(self) -> Mapping[str, object]:
-        return {"key": self.message_key, "payload": self.payload}
 
 
 @experimental

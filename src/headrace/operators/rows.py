@@ -14,6 +14,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.event_time.strategy import END as END_OF_TIME
+from headrace.wheel.operator import Uncombined
 
 RESERVED = "__"
 LATE_BY = "late_by"
@@ -105,6 +106,16 @@ class Rows:
         # At a drain the watermark is the end of time, to which there is no distance.
         watermark = pl.lit(bounds.fire if bounds.fire < END_OF_TIME else bounds.late, pl.Int64)
         return late.with_columns((watermark - self.row_time).cast(pl.Duration("us")).alias(LATE_BY))
+
+
+class RowByRow(Uncombined):
+    """An input whose rows travel one by one to the key group of their key."""
+
+    rows: Rows
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.rows.key
 
 
 def has_closed(closes: pl.Expr, bounds: TimeBounds, correctable: int) -> pl.Expr:

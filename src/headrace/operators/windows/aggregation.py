@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -13,10 +13,12 @@ import polars as pl
 
 from headrace.errors import HeadraceError
 from headrace.event_time.lateness import Lateness
+from headrace.event_time.record import TimeBounds
 from headrace.expressions import Aggregate
 from headrace.operators.rows import Rows
-from headrace.operators.windows.emission import UNSEEN, AccumulationMode
+from headrace.operators.windows.emission import UNSEEN, AccumulationMode, Emission
 from headrace.schemas import MOMENT
+from headrace.wheel.operator import Due
 
 WINDOW = pl.Struct({"start": MOMENT, "end": MOMENT})
 REVISION = "__revision"
@@ -26,11 +28,6 @@ INSERT_OR_UPDATE = pl.when(pl.col(REVISION) == 0).then(pl.lit("insert")).otherwi
 """The change of a result with its revision, where results are retracted."""
 GIVEN = "@given"
 """A suffix of column names in the state: the value when the window was emitted last."""
-
-
-def as_given(names: Iterable[str]) -> list[pl.Expr]:
-    """Columns with their values when the window was emitted last."""
-    return [pl.col(f"{name}{GIVEN}").alias(name) for name in names]
 
 
 @dataclass(frozen=True)
@@ -98,6 +95,7 @@ class WindowOperator(ABC):
 
     aggregation: Aggregation
     lateness: Lateness
+    emission: Emission
     accumulation: AccumulationMode
     output_time = "window"
     """A result's time is the last moment of its window."""
@@ -117,6 +115,10 @@ class WindowOperator(ABC):
     @property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
         return self.aggregation.late_output(self.lateness)
+
+    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
+        """When the next preview is due, or a window closes or expires."""
+        return self.emission.due(state, self._earliest(state, bounds.fire))
 
     @cached_property
     def _states(self) -> dict[str, pl.DataType]:
@@ -165,16 +167,27 @@ class WindowOperator(ABC):
         """When the window of partial results starts and ends."""
 
     @property
-    def _given(self) -> tuple[str, ...]:
-        """The columns that results are computed from, whose values the state keeps for retractions."""
+    def _computed_from(self) -> tuple[str, ...]:
+        """The columns that results are computed from."""
         return tuple(self.aggregation.states)
+
+    @cached_property
+    def _given(self) -> dict[str, str]:
+        """The same, each with the column of the state that keeps its value for a retraction."""
+        return {name: f"{name}{GIVEN}" for name in self._computed_from if self._has_change}
+
+    def _as_given(self, windows: pl.DataFrame) -> pl.DataFrame:
+        """Windows with their values when they were emitted last."""
+        return windows.with_columns(pl.col(given).alias(name) for name, given in self._given.items())
 
     def _computed(self, totals: pl.DataFrame) -> list[pl.Expr]:
         """The results of partial results."""
         return self.aggregation.result(totals)
 
     def _results(self, totals: pl.DataFrame, pane: pl.Expr, change: pl.Expr = INSERT_OR_UPDATE) -> pl.DataFrame:
-        marks = {"window": window_of(*self._window), "pane": pane, "revision": pl.col(REVISION), "change": change}
+        start, end = (bound.cast(MOMENT) for bound in self._window)
+        window = pl.struct(start.alias("start"), end.alias("end"))
+        marks = {"window": window, "pane": pane, "revision": pl.col(REVISION), "change": change}
         moments = {name: pl.col(column).cast(MOMENT) for name, column in self.moments.items()}
         shown = totals.with_columns(*self._computed(totals), **marks, **moments)
         return shown.select(*self.output_schema, *self.order)
@@ -190,7 +203,7 @@ class WindowOperator(ABC):
         """The next revision of results; before it the retraction of the one before."""
         outputs = [self._results(totals.with_columns(NEXT_REVISION), pane)]
         if self.accumulation.kind == "retracting":
-            given = totals.filter(pl.col(REVISION).is_not_null()).with_columns(as_given(self._given))
+            given = self._as_given(totals.filter(pl.col(REVISION).is_not_null()))
             outputs.insert(0, self._results(given, pane, pl.lit("update_before")))
         return outputs
 
@@ -199,12 +212,3 @@ class WindowOperator(ABC):
         if not outputs:
             return self._no_output
         return pl.concat(outputs).sort(by, maintain_order=True).select(self.output_schema.keys())
-
-
-def window_of(start: pl.Expr, end: pl.Expr) -> pl.Expr:
-    """A window with these bounds in microseconds.
-
-    >>> pl.select(window_of(pl.lit(0), pl.lit(1))).item()["end"].microsecond
-    1
-    """
-    return pl.struct(start.cast(MOMENT).alias("start"), end.cast(MOMENT).alias("end")).alias("window")

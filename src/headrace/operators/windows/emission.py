@@ -69,8 +69,14 @@ class Emission:
         """When windows with new rows are shown next."""
         if not isinstance(self.early, Every):
             return pl.col(PREVIEW_AT)
+        length = self.early.length
+        if self.early.time == "processing":
+            following = pl.lit((bounds.clock // length + 1) * length, pl.Int64)
+        else:
+            passed = pl.max_horizontal(pl.lit(bounds.fire, pl.Int64), start) - start
+            following = start + (passed // length + 1) * length
         waiting = pl.col(PREVIEW_AT).is_null() & (pl.col(UNSEEN) > 0)
-        return pl.when(waiting).then(_following(self.early, start, bounds)).otherwise(pl.col(PREVIEW_AT))
+        return pl.when(waiting).then(following).otherwise(pl.col(PREVIEW_AT))
 
     def shows(self, end: pl.Expr, bounds: TimeBounds) -> pl.Expr:
         """Whether a window that stays open is shown in this batch, if rows have come since it was shown last."""
@@ -200,10 +206,3 @@ def retracting() -> AccumulationMode:
     hr.retracting()
     """
     return AccumulationMode("retracting")
-
-
-def _following(early: Every, start: pl.Expr, bounds: TimeBounds) -> pl.Expr:
-    if early.time == "processing":
-        return pl.lit((bounds.clock // early.length + 1) * early.length, pl.Int64)
-    passed = pl.max_horizontal(pl.lit(bounds.fire, pl.Int64), start) - start
-    return start + (passed // early.length + 1) * early.length

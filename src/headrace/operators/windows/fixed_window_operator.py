@@ -10,7 +10,7 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import has_closed, split_matching, with_schema
-from headrace.operators.windows.aggregation import GIVEN, NEXT_REVISION, REVISION, Aggregation, WindowOperator
+from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.assigners import Windows
 from headrace.operators.windows.emission import ACCUMULATING, PREVIEW_AT, UNSEEN, AccumulationMode, Emission
 from headrace.wheel.key_groups import canonical
@@ -181,7 +181,7 @@ class FixedWindowOperator(PaneCombiner):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        given = {f"{name}{GIVEN}": dtype for name, dtype in self.aggregation.states.items()} if self._has_change else {}
+        given = {given: self.aggregation.states[name] for name, given in self._given.items()}
         return {**self.partial_schema, REVISION: pl.Int32(), PREVIEW_AT: pl.Int64(), **given}
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
@@ -206,9 +206,6 @@ class FixedWindowOperator(PaneCombiner):
         changed = pl.int_range(state.height, eager=True) >= untouched.height
         return self._emit(state.with_columns(changed.alias(CHANGED)), corrections, bounds)
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        return self.emission.due(state, self._earliest(state, bounds.fire))
-
     @property
     def _row_count(self) -> pl.Expr:
         return pl.lit(None, pl.Int64) if self.emission.early is None else super()._row_count
@@ -223,7 +220,7 @@ class FixedWindowOperator(PaneCombiner):
             # Every row that is merged counts as changed, and on_update emits it.
             if self.emission.kind == "on_update" or 2 * partials.height < state.height:
                 untouched, touched = split_matching(state, partials, self._grouping(state, partials))
-            kept = {name: pl.col(name).drop_nulls().first() for name in self.state_schema if GIVEN in name}
+            kept = {name: pl.col(name).drop_nulls().first() for name in self._given.values()}
             marks = {REVISION: pl.col(REVISION).max(), PREVIEW_AT: pl.col(PREVIEW_AT).min(), **kept}
             merged = pl.concat([touched, fresh]).group_by(self.identity).agg(**self._merged, **marks)
             fresh = merged.select(self.state_schema.keys())
@@ -278,9 +275,8 @@ class FixedWindowOperator(PaneCombiner):
             UNSEEN: pl.lit(None, pl.Int64),
             PREVIEW_AT: pl.lit(None, pl.Int64),
             CHANGED: pl.lit(True),
+            **{given: pl.col(name) for name, given in self._given.items()},
         }
-        if self._has_change:
-            updates |= {f"{name}{GIVEN}": pl.col(name) for name in self._given}
         if self.accumulation.kind == "discarding":
             updates |= self.aggregation.nothing
         shown_now = state.with_columns(

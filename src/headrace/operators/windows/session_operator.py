@@ -11,10 +11,10 @@ import polars as pl
 
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import split_matching, with_schema
-from headrace.operators.windows.aggregation import GIVEN, NEXT_REVISION, REVISION, as_given
-from headrace.operators.windows.emission import ACCUMULATING, PREVIEW_AT, UNSEEN, AccumulationMode, Emission
+from headrace.operators.windows.aggregation import GIVEN, NEXT_REVISION, REVISION
+from headrace.operators.windows.emission import ACCUMULATING, ON_CLOSE, PREVIEW_AT, UNSEEN, AccumulationMode, Emission
 from headrace.operators.windows.session_combiner import CHAIN, END, FIRST, ROOT, WHOLE, SessionCombiner, chained, cut
-from headrace.wheel.operator import Applied, Due
+from headrace.wheel.operator import Applied
 
 PLACE = "__place"
 """The position of a session in the stored state; null for one that has changed since."""
@@ -93,6 +93,7 @@ class FinalSessionOperator(SessionOperator):
     then a state row has the rows of one key and time.
     """
 
+    emission = ON_CLOSE
     accumulation = ACCUMULATING
 
     @property
@@ -116,9 +117,6 @@ class FinalSessionOperator(SessionOperator):
             self._results(emitted, pl.lit("on_time")),
             late,
         )
-
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        return Due(state.select(self._end.min()).item())
 
     def _close(self, known: pl.DataFrame, passed: int) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The sessions that are open when event time has passed a time, and those that are over."""
@@ -165,7 +163,7 @@ class RevisedSessionOperator(SessionOperator):
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
         types = self.types
-        given = {f"{name}{GIVEN}": types[name] for name in self._given}
+        given = {given: types[name] for name, given in self._given.items()}
         return {**types, PREVIEW_AT: pl.Int64(), ID: pl.Int64(), REVISION: pl.Int32(), **given}
 
     @property
@@ -207,11 +205,8 @@ class RevisedSessionOperator(SessionOperator):
             late,
         )
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        return self.emission.due(state, self._earliest(state, bounds.fire))
-
     @property
-    def _given(self) -> tuple[str, ...]:
+    def _computed_from(self) -> tuple[str, ...]:
         return (FIRST, END, *self.aggregation.states)
 
     def _unexpired(self, known: pl.DataFrame, passed: int) -> pl.DataFrame:
@@ -226,8 +221,7 @@ class RevisedSessionOperator(SessionOperator):
         columns = [*self.state_schema, PLACE, TOUCHED, MERGED]
         marks = [
             pl.col(PREVIEW_AT).min(),
-            *(pl.col(name).filter(emitted).first() for name in (ID, REVISION)),
-            *(pl.col(f"{name}{GIVEN}").filter(emitted).first() for name in self._given),
+            *(pl.col(name).filter(emitted).first() for name in (ID, REVISION, *self._given.values())),
             pl.when(pl.len() == 1).then(pl.col(PLACE).first()).alias(PLACE),
             pl.col(TOUCHED).any(),
             (emitted.sum() > 1).alias(MERGED),
@@ -236,7 +230,7 @@ class RevisedSessionOperator(SessionOperator):
         joined = chains.group_by(CHAIN).agg(*firsts, *marks, **self._merged)
         outputs = []
         if not swallowed.is_empty():
-            given = swallowed.with_columns(as_given(self._given))
+            given = self._as_given(swallowed)
             preview = self._end > max(bounds.before, bounds.late)
             pane = pl.when(preview).then(pl.lit("early")).otherwise(pl.lit("late"))
             outputs = [self._results(given.with_columns(pl.col(REVISION) + 1), pane, pl.lit("delete"))]
@@ -263,7 +257,7 @@ class RevisedSessionOperator(SessionOperator):
             pl.lit(0, pl.Int64).alias(UNSEEN),
             pl.lit(None, pl.Int64).alias(PREVIEW_AT),
             pl.lit(None, pl.Int64).alias(PLACE),
-            *(pl.col(name).alias(f"{name}{GIVEN}") for name in self._given),
+            *(pl.col(name).alias(given) for name, given in self._given.items()),
         )
         if self.accumulation.kind == "discarding":
             given_now = given_now.with_columns(*self._emitted_in_all(before), **self.aggregation.nothing)
@@ -272,6 +266,6 @@ class RevisedSessionOperator(SessionOperator):
     def _emitted_in_all(self, sessions: pl.DataFrame) -> list[pl.Series]:
         """The total of what sessions emit now and have emitted before."""
         numbered = sessions.with_row_index(CHAIN)
-        given = numbered.filter(pl.col(REVISION).is_not_null()).with_columns(as_given(self.aggregation.states))
+        given = self._as_given(numbered.filter(pl.col(REVISION).is_not_null()))
         totals = self._totals(numbered, given).sort(CHAIN)
         return totals.drop(CHAIN).select(pl.all().name.suffix(GIVEN)).get_columns()

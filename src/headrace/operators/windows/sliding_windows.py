@@ -16,7 +16,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.rows import ARRIVAL, arrived_rows, next_arrival
-from headrace.operators.windows.aggregation import GIVEN, NEXT_REVISION, REVISION, Aggregation, WindowOperator
+from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.emission import DISCARDING, AccumulationMode, Emission
 from headrace.operators.windows.sliding_totals import CHANGED, NEW, PLACE, REACHED, TIME, KeySpread, SlidingTotals
 from headrace.operators.windows.window_step import WindowStep
@@ -59,9 +59,8 @@ class SlidingOperator(WindowOperator, Uncombined):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        given = {f"{name}{GIVEN}": dtype for name, dtype in self.aggregation.results.items()}
-        kept = {**self.partial_schema, ARRIVAL: pl.Int64(), REVISION: pl.Int32()}
-        return {**kept, **given} if self._has_change else kept
+        given = {given: self.aggregation.results[name] for name, given in self._given.items()}
+        return {**self.partial_schema, ARRIVAL: pl.Int64(), REVISION: pl.Int32(), **given}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late rows aside; the others cannot be combined, because each is emitted."""
@@ -114,7 +113,7 @@ class SlidingOperator(WindowOperator, Uncombined):
         return pl.col(TIME) - self.size + 1, pl.col(TIME) + 1
 
     @property
-    def _given(self) -> tuple[str, ...]:
+    def _computed_from(self) -> tuple[str, ...]:
         return tuple(self.aggregation.results)
 
     def _computed(self, totals: pl.DataFrame) -> list[pl.Expr]:
@@ -180,7 +179,7 @@ class SlidingOperator(WindowOperator, Uncombined):
             lasting = shown.filter((pl.col(_SHOWN_AS) != "on_time") | revised_before)
         if lasting.is_empty():
             return rows
-        given = (pl.col(name).alias(f"{name}{GIVEN}") for name in self._given if self._has_change)
+        given = (pl.col(name).alias(given) for name, given in self._given.items())
         revised = lasting.with_columns(NEXT_REVISION, pl.lit(True).alias(CHANGED), *given)
         as_they_were = np.ones(rows.height, dtype=np.bool_)
         as_they_were[lasting[PLACE].to_numpy()] = False

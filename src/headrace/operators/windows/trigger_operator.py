@@ -25,6 +25,7 @@ ROW, ASKED = "__row", "__asked"
 FIRST, UNSEEN = "__first", "__unseen"
 """Of a key: when its window began, and how many rows came since it fired; ``REVISION`` is how often it fired."""
 LIFE, PIECE, FIRES = "__life", "__piece", "__fires"
+LAST_OF_LIFE = (pl.col(LIFE) != pl.col(LIFE).shift(-1)).fill_null(True)
 _RUN, _BEGINS, _ROWS = "__run", "__begins", "__rows"
 
 
@@ -114,9 +115,8 @@ class KeyLifetimes:
             case When():
                 return pl.col(ASKED).fill_null(False)
             case Every():
-                last = (pl.col(LIFE) != pl.col(LIFE).shift(-1)).fill_null(True)
                 reached = (self.fires_at <= bounds.fire) & (self.fires_at < self.ends(bounds)).fill_null(True)
-                return pl.when(last).then(reached).otherwise(self.fires_at != self.fires_at.shift(-1))
+                return pl.when(LAST_OF_LIFE).then(reached).otherwise(self.fires_at != self.fires_at.shift(-1))
 
     def _totals(self, ordered: pl.DataFrame) -> pl.DataFrame:
         taken = ordered.filter(pl.col(ARRIVAL) != KEPT).select(PIECE, ROW).unnest(ROW)
@@ -162,17 +162,17 @@ class TriggerOperator(WindowOperator, Uncombined):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        given = {END: pl.Int64(), **self.aggregation.states} if self._has_change else {}
+        types = {END: pl.Int64(), **self.aggregation.states}
         numbers = dict.fromkeys((ARRIVAL, FIRST, UNSEEN), pl.Int64())
         kept = {**self.partial_schema, **numbers, REVISION: pl.Int32(), **self.aggregation.states}
-        return {**kept, **{f"{name}{GIVEN}": dtype for name, dtype in given.items()}}
+        return {**kept, **{given: types[name] for name, given in self._given.items()}}
 
     @property
     def _window(self) -> tuple[pl.Expr, pl.Expr]:
         return pl.col(FIRST), pl.col(END)
 
     @property
-    def _given(self) -> tuple[str, ...]:
+    def _computed_from(self) -> tuple[str, ...]:
         return (END, *self.aggregation.states)
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
@@ -204,13 +204,12 @@ class TriggerOperator(WindowOperator, Uncombined):
         pieces = self._lifetimes.cut(touched, bounds)
         if self.accumulation.kind != "discarding":
             pieces = self._lifetimes.running(pieces)
-        last = (pl.col(LIFE) != pl.col(LIFE).shift(-1)).fill_null(True)
         over = (self._lifetimes.ends(bounds) <= bounds.fire).fill_null(False)
         fired = pl.col(FIRES).cum_sum().over(LIFE) + pl.col(REVISION).first().over(LIFE).fill_null(0)
         start = pl.col(FIRST) if self.accumulation.kind == "discarding" else pl.col(FIRST).first().over(LIFE)
         pieces = pieces.with_columns(fired.cast(pl.Int32).alias(REVISION), start.alias(FIRST))
-        emitted = self._emitted(pieces, last & over, bounds)
-        living = self._living(pieces.filter(last & ~over), emitted)
+        emitted = self._emitted(pieces, LAST_OF_LIFE & over, bounds)
+        living = self._living(pieces.filter(LAST_OF_LIFE & ~over), emitted)
         gone = touched.filter(pl.col(ARRIVAL) == KEPT).join(living, on=self.identity, how="anti", nulls_equal=True)
         still_waiting = arrived.filter(~passed)
         return Applied(
@@ -247,8 +246,7 @@ class TriggerOperator(WindowOperator, Uncombined):
 
     def _emitted(self, pieces: pl.DataFrame, over: pl.Expr, bounds: TimeBounds) -> pl.DataFrame:
         """Results by key and in order, each with the revision before and, when retracting, the result before."""
-        given = {name: f"{name}{GIVEN}" for name in self._given if self._has_change}
-        columns = [PIECE, LIFE, *self.key, FIRST, END, *self.aggregation.states, PANE, REVISION, *given.values()]
+        columns = [PIECE, LIFE, *self.key, FIRST, END, *self.aggregation.states, PANE, REVISION, *self._given.values()]
         is_told = ~pl.col(FIRES) & (pl.col(UNSEEN) > 0) if self.accumulation.kind == "discarding" else pl.lit(True)
         early = "on_time" if self.closing else "early"
         found = [
@@ -263,7 +261,8 @@ class TriggerOperator(WindowOperator, Uncombined):
         emitted = pl.concat(found).sort(PIECE, maintain_order=True)
         again = (pl.col(REVISION) >= 0) & (not self.closing)
         follows = pl.col(LIFE) == pl.col(LIFE).shift()
-        before = (pl.when(follows).then(pl.col(now).shift()).otherwise(old).alias(old) for now, old in given.items())
+        changes = self._given.items()
+        before = (pl.when(follows).then(pl.col(now).shift()).otherwise(old).alias(old) for now, old in changes)
         return emitted.with_row_index(NUMBER).with_columns(pl.when(again).then(REVISION).alias(REVISION), *before)
 
     def _living(self, pieces: pl.DataFrame, emitted: pl.DataFrame) -> pl.DataFrame:
@@ -274,7 +273,7 @@ class TriggerOperator(WindowOperator, Uncombined):
         if self.accumulation.kind == "discarding":
             after_firing |= dict.fromkeys((FIRST, *self.aggregation.states))
         if self._has_change:
-            given = emitted.group_by(LIFE).agg(pl.col(self._given).last().name.suffix(GIVEN))
+            given = emitted.group_by(LIFE).agg(pl.col(self._computed_from).last().name.suffix(GIVEN))
             pieces = pieces.update(given, on=LIFE, include_nulls=True)
         return pieces.with_columns(
             *(pl.when(FIRES).then(value).otherwise(pl.col(name)).alias(name) for name, value in after_firing.items()),
