@@ -135,19 +135,15 @@ class TimeKeeper:
 
     def _time_bounds(self, watermarks: Mapping[str, int], idle: Collection[str], clock: int) -> dict[str, TimeBounds]:
         bounds: dict[str, TimeBounds] = {}
+        fires: dict[str, int] = {}
         for step, inputs in self._topology.steps.items():
-            late, fire = [], []
             # An input that is idle as a whole does not hold up the other, unless that is idle too.
-            for node in [each for each in inputs if not self._is_idle(each, idle)] or inputs:
-                if node.kind == "source":
-                    late.append(watermarks[node.name])
-                    fire.append(watermarks[node.name])
-                else:
-                    late.append(self._held_back(node.name, self.fired[node.name]))
-                    fire.append(self._held_back(node.name, bounds[node.name].fire))
+            awake = [each for each in inputs if not self._is_idle(each, idle)] or inputs
             # Time does not go back when an idle input wakes.
             fired = self.fired[step]
-            bounds[step] = TimeBounds(max(fired, min(late)), max(fired, min(fire)), fired, clock)
+            late = max(fired, min(self._complete_up_to(each, watermarks, self.fired) for each in awake))
+            fires[step] = max(fired, min(self._complete_up_to(each, watermarks, fires) for each in awake))
+            bounds[step] = TimeBounds(late, fires[step], fired, clock)
         return bounds
 
     def _is_idle(self, node: NodeId, idle: Collection[str]) -> bool:
@@ -155,9 +151,12 @@ class TimeKeeper:
             return node.name in idle
         return all(self._is_idle(each, idle) for each in self._topology.steps[node.name])
 
-    def _held_back(self, step: str, time: int) -> int:
-        """Up to where the results of a step are complete when its input is up to ``time``."""
-        return time - self._topology.holdbacks.get(step, 0) if BEGINNING < time < END else time
+    def _complete_up_to(self, node: NodeId, watermarks: Mapping[str, int], fired: Mapping[str, int]) -> int:
+        """Up to where the rows of a source, or the results of a step that has fired so far, are complete."""
+        if node.kind == "source":
+            return watermarks[node.name]
+        time = fired[node.name]
+        return time - self._topology.holdbacks.get(node.name, 0) if BEGINNING < time < END else time
 
     def _due(self, bounds: Mapping[str, TimeBounds]) -> dict[str, tuple[int, ...]]:
         """The key groups of each step in which something is due."""

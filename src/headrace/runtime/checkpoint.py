@@ -59,14 +59,18 @@ class Lease:
         if newest > self.epoch:
             raise HeadraceError(
                 "LEASE_LOST",
-                f"{_read(folder, newest)} has taken over checkpoint {str(folder.parent)!r} (epoch {newest}) while this "
-                f"driver (epoch {self.epoch}) did not renew its lease. This driver writes nothing more.",
+                f"{Lease(self.folder, newest).holder} has taken over checkpoint {str(folder.parent)!r} "
+                f"(epoch {newest}) while this driver (epoch {self.epoch}) did not renew its lease. This driver writes nothing more.",
             )
 
     @property
     def file(self) -> Path:
         """The lease's own file; its time of modification is when it was last renewed."""
         return Path(self.folder) / f"{self.epoch:010d}.json"
+
+    @property
+    def holder(self) -> LeaseHolder:
+        return from_text(LeaseHolder, self.file.read_text(encoding="utf-8"), format=LEASE_FORMAT)
 
 
 class Renewal:
@@ -102,7 +106,7 @@ def take_lease(checkpoint: Path) -> Lease:
     while True:
         newest = _newest(folder)
         if newest:
-            _refuse_if_held(folder, newest)
+            _refuse_if_held(Lease(str(folder), newest))
         lease = Lease(str(folder), newest + 1)
         unfinished = lease.file.with_name(f".{uuid.uuid4().hex}")
         write_durably(unfinished, to_text(LeaseHolder.this_process(), format=LEASE_FORMAT))
@@ -113,15 +117,15 @@ def take_lease(checkpoint: Path) -> Lease:
             return lease
 
 
-def _refuse_if_held(folder: Path, epoch: int) -> None:
-    holder = _read(folder, epoch)
+def _refuse_if_held(lease: Lease) -> None:
+    holder = lease.holder
     if holder.released or holder.has_ended:
         return
-    age = time.time() - Lease(str(folder), epoch).file.stat().st_mtime
+    age = time.time() - lease.file.stat().st_mtime
     if age < EXPIRES_SECONDS:
         raise HeadraceError(
             "CHECKPOINT_IN_USE",
-            f"checkpoint {str(folder.parent)!r} is being written by {holder}, which renewed its lease "
+            f"checkpoint {str(Path(lease.folder).parent)!r} is being written by {holder}, which renewed its lease "
             f"{age:.0f} s ago. Stop it first; a driver that hangs is replaced once its lease is "
             f"{EXPIRES_SECONDS:.0f} s old.",
         )
@@ -161,10 +165,6 @@ class LeaseHolder:
 def _newest(folder: Path) -> int:
     """The newest epoch, 0 when there is none."""
     return max((int(file.stem) for file in folder.glob("[0-9]*.json")), default=0)
-
-
-def _read(folder: Path, epoch: int) -> LeaseHolder:
-    return from_text(LeaseHolder, Lease(str(folder), epoch).file.read_text(encoding="utf-8"), format=LEASE_FORMAT)
 
 
 def brings_rows(spark_checkpoint: Path, batch: int) -> bool:

@@ -82,10 +82,10 @@ class Running:
         waiting = list(self._flows)
         while waiting:
             waiting = [flow for flow in waiting if not flow.wait(0.05)]
-            failed = next((flow for flow in self._flows if flow.failure is not None), None)
-            if failed is not None and failed.failure is not None:
+            failure = next((flow.failure for flow in self._flows if flow.failure is not None), None)
+            if failure is not None:
                 self.stop()
-                raise failed.failure
+                raise failure
             if deadline is not None and time.monotonic() > deadline and waiting:
                 return False
         self._end()

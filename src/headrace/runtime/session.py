@@ -25,9 +25,8 @@ USERS_JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """One connector: its set in jars.toml, how its main jar's name begins, a class in it, and settings it needs."""
+    """One connector: how its main jar's name begins, a class in it, and settings it needs."""
 
-    jars: str
     artifact: str
     known_by: str
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -35,12 +34,10 @@ class Connector:
 
 CONNECTORS = {
     "kafka": Connector(
-        jars="connector-kafka",
         artifact="spark-sql-kafka-0-10",
         known_by="org.apache.spark.sql.kafka010.KafkaSourceProvider",
     ),
     "delta": Connector(
-        jars="connector-delta",
         artifact="delta-spark",
         known_by="io.delta.sql.DeltaSparkSessionExtension",
         settings={
@@ -75,10 +72,10 @@ def connector_settings(names: Sequence[str], users: Mapping[str, str]) -> dict[s
     present = " ".join([*own, *(_expanded(given.get(place, "")) for place in USERS_JARS)])
     chosen: dict[str, str] = {}
     added: list[str] = []
-    for connector in (CONNECTORS[name] for name in names):
-        if connector.artifact not in present:
-            added += [str(jar) for jar in jars(connector.jars)]
-        for setting, value in connector.settings.items():
+    for name in names:
+        if CONNECTORS[name].artifact not in present:
+            added += [str(jar) for jar in jars(f"connector-{name}")]
+        for setting, value in CONNECTORS[name].settings.items():
             # The one setting that takes many values; of the others a user's own one wins.
             if setting == "spark.sql.extensions":
                 chosen[setting] = _joined(given.get(setting, ""), value)

@@ -7,7 +7,7 @@ from typing import Any
 from headrace.changelog import CHANGE
 from headrace.connectors.base.sink import AnySink, DriverSink, Sink, TaskSink, UserSink
 from headrace.errors import DefinitionError
-from headrace.graph import FlowNode, SideOutput, active_graph
+from headrace.graph import FlowNode, Graph, SideOutput, active_graph
 from headrace.stability import stable
 
 
@@ -46,8 +46,8 @@ def write(name: str, *outputs: Any) -> None:
     frame = main[0][0] if main else side[0][0].main
     sources, steps = graph.nodes_in(frame)
     node = FlowNode(name, frame, main[0][1] if main else (), tuple(side), sources, steps)
-    _check(node)
-    _check_changes(node)
+    _check(graph, node)
+    _check_changes(graph, node)
     graph.add_flow(node)
 
 
@@ -65,7 +65,7 @@ def _sinks(flow: str, given: list[Any]) -> tuple[AnySink, ...]:
     return tuple(sink if isinstance(sink, DriverSink | TaskSink) else UserSink(sink) for sink in given)
 
 
-def _check(node: FlowNode) -> None:
+def _check(graph: Graph, node: FlowNode) -> None:
     if not node.frame.isStreaming or not node.sources:
         raise DefinitionError(
             "NOT_A_STREAM",
@@ -79,7 +79,7 @@ def _check(node: FlowNode) -> None:
                 f"flow {node.name!r} writes output {output.name!r} of step {output.step!r}, but not its main output. "
                 "Write all outputs of a step in one hr.write(...).",
             )
-        if output.name not in active_graph().steps[output.step].side_outputs:
+        if output.name not in graph.steps[output.step].side_outputs:
             raise DefinitionError(
                 "OUTPUT_NOT_KEPT",
                 f"flow {node.name!r} writes output {output.name!r} of step {output.step!r}, which drops late rows. "
@@ -87,9 +87,8 @@ def _check(node: FlowNode) -> None:
             )
 
 
-def _check_changes(node: FlowNode) -> None:
+def _check_changes(graph: Graph, node: FlowNode) -> None:
     """A table takes changes only if it has a key, and from a step that knows the last change of each key."""
-    graph = active_graph()
     retracting = [step for step in node.steps if graph.steps[step].step.retracts]
     changing = [source for source in node.sources if graph.sources[source].changes]
     followed = [] if graph.stateful(node.steps) else changing

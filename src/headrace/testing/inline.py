@@ -56,9 +56,6 @@ class MapInMemory(dict[tuple[int], tuple[bytes]]):
     def iterator(self) -> Iterator[tuple[tuple[int], tuple[bytes]]]:
         return iter(list(self.items()))
 
-    def copy(self) -> MapInMemory:
-        return MapInMemory(self)
-
 
 class NothingToRead:
     """The reader of a gate whose rows are handed to it."""
@@ -100,9 +97,6 @@ class InlineEngine:
         self.planner = Planner(time, self._log, complete=self._tables.complete)
         self._setting.take_over(time)
 
-    def run(self, rows: Sequence[At]) -> None:
-        self._run(rows, commit=True)
-
     def finish(self) -> bool:
         if self._interrupted is None:
             return False
@@ -113,8 +107,8 @@ class InlineEngine:
     def crash(self, rows: Sequence[At]) -> None:
         """Run a batch and lose all of it but its record; then start again."""
         if rows and self._interrupted is None:
-            before = {place: entries.copy() for place, entries in self._state.items()}
-            self._run(rows, commit=False)
+            before = {place: MapInMemory(entries) for place, entries in self._state.items()}
+            self.run(rows, commit=False)
             self._state = defaultdict(MapInMemory, before)
             self._interrupted = rows
         self._start()
@@ -126,7 +120,7 @@ class InlineEngine:
                 operator.close()
         shutil.rmtree(self._folder)
 
-    def _run(self, rows: Sequence[At], *, commit: bool) -> None:
+    def run(self, rows: Sequence[At], *, commit: bool = True) -> None:
         record = self.planner.plan(self._next)
         reports = BatchReports()
 
