@@ -125,7 +125,6 @@ class CandidateRows:
         return np.flatnonzero(chosen & (self.keys >= 0))
 
     def match_ranges(self, left: Int64Array, right: Int64Array, low: int, high: int) -> MatchRanges:
-        """The ranges of some rows among others."""
         ours, theirs = (KeyedTimes(self.keys[rows], self.times[rows]) for rows in (left, right))
         return match_ranges(ours, theirs, low, high)
 
@@ -235,7 +234,6 @@ class SingleMatch:
     low: int
     high: int
     correctable: int
-    """How much longer rows are buffered for late matches."""
 
     def triggers(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
         """Left rows that become final, and late right rows, which may replace the match of others."""

@@ -51,11 +51,7 @@ class StreamJoin(Step):
         return ("left", "right")
 
     def bind(
-        self,
-        schema: Mapping[str, pl.DataType],
-        time: str,
-        right_schema: Mapping[str, pl.DataType],
-        right_time: str,
+        self, schema: Mapping[str, pl.DataType], time: str, right_schema: Mapping[str, pl.DataType], right_time: str
     ) -> AnyOperator:
         lateness = self._chosen_lateness()
         self.on.check(self.name, schema, right_schema)

@@ -53,11 +53,7 @@ class TemporalJoin(Step):
         return ("rows", "versions")
 
     def bind(
-        self,
-        schema: Mapping[str, pl.DataType],
-        time: str,
-        version_schema: Mapping[str, pl.DataType],
-        version_time: str,
+        self, schema: Mapping[str, pl.DataType], time: str, version_schema: Mapping[str, pl.DataType], version_time: str
     ) -> Joined:
         self.on.check(self.name, schema, version_schema)
         layout = TemporalLayout(

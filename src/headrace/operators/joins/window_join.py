@@ -46,7 +46,6 @@ class WindowShape:
     kind: str
     arguments: Mapping[str, object]
     longest: int
-    """The length of the longest window."""
     windows: Windows = field(compare=False)
 
     def __repr__(self) -> str:

@@ -31,14 +31,6 @@ from headrace.wheel.task import Task
 Order = Literal["kept", "free"]
 OnFailure = Literal["null", "dead_letter", "stop"]
 IN_FLIGHT, TIMEOUT, RETRIES, USUAL_BREAKER = 100, "2 seconds", 2, breaker()
-_DEFAULTS: Mapping[str, object] = {
-    "in_flight": IN_FLIGHT,
-    "timeout": TIMEOUT,
-    "retries": RETRIES,
-    "breaker": USUAL_BREAKER,
-    "cache": None,
-    "order": "kept",
-}
 MOST_IN_FLIGHT = 1000
 COUNTERS = ("keys", "cache_hits", "calls", "retries", "timeouts", "failures", "refused", "breaker_open")
 """The counters of a lookup; ``breaker_open`` counts the tasks that ended with an open breaker."""
@@ -103,9 +95,15 @@ class Lookup(Step):
 
     @property
     def _arguments(self) -> Mapping[str, object]:
-        options = (self.in_flight, spoken(self.timeout), self.retries, self.breaker, self.cache, self.order)
-        given = zip(_DEFAULTS, options, strict=True)
-        chosen = {name: value for name, value in given if value != _DEFAULTS[name]}
+        options = (
+            ("in_flight", self.in_flight, IN_FLIGHT),
+            ("timeout", spoken(self.timeout), TIMEOUT),
+            ("retries", self.retries, RETRIES),
+            ("breaker", self.breaker, USUAL_BREAKER),
+            ("cache", self.cache, None),
+            ("order", self.order, "kept"),
+        )
+        chosen = {name: given for name, given, default in options if given != default}
         return {"on": key_argument(self.key), "output": self.output, **chosen, "on_failure": self.on_failure}
 
 
@@ -155,10 +153,17 @@ def lookup(
                 f"{argument.upper()}_INVALID",
                 f"step {name!r}: {argument} must be hr.{argument}(...) or None, not {given!r}.",
             )
+    service = FunctionLookup(how) if inspect.iscoroutinefunction(how) else how
     parse_ddl(output)
+    if not isinstance(service, LookupService):
+        raise DefinitionError(
+            "LOOKUP_UNKNOWN",
+            f"step {name!r}: {how!r} is not a lookup service. Use hr.redis_lookup(...), hr.postgres_lookup(...), "
+            "hr.http_lookup(...) or an async def function.",
+        )
     return Lookup(
         name=name,
-        how=_service(how, step=name),
+        how=service,
         key=key,
         output=output,
         in_flight=in_flight,
@@ -169,18 +174,6 @@ def lookup(
         order=order,
         on_failure=on_failure,
     )
-
-
-def _service(how: Any, *, step: str) -> LookupService:
-    if inspect.iscoroutinefunction(how):
-        return FunctionLookup(how)
-    if not isinstance(how, LookupService):
-        raise DefinitionError(
-            "LOOKUP_UNKNOWN",
-            f"step {step!r}: {how!r} is not a lookup service. Use hr.redis_lookup(...), hr.postgres_lookup(...), "
-            "hr.http_lookup(...) or an async def function.",
-        )
-    return how
 
 
 @dataclass(frozen=True)
@@ -218,9 +211,7 @@ class LookupOperator:
         counters = Counter(dict.fromkeys(COUNTERS, 0))
         client = lookup_client(self.id, self._client)
         keys = canonical(rows.select(on), on).unique(maintain_order=True).drop_nulls()
-        known = pl.DataFrame(schema=self._answer_schema)
-        if client.cached is not None:
-            known = client.cached.get(keys, clock)
+        known = pl.DataFrame(schema=self._answer_schema) if client.cached is None else client.cached.get(keys, clock)
         counters.update(keys=keys.height, cache_hits=known.height)
         unknown = keys.join(known, on=on, how="anti", maintain_order="left")
         with closing(self._fetched(client, unknown, clock, counters)) as fetched:
@@ -236,7 +227,6 @@ class LookupOperator:
         yield Passed(pl.DataFrame(schema=self.output_schema), 0, counters=counters)
 
     def close(self) -> None:
-        """Close the connection and forget the cached answers."""
         close_client(self.id)
 
     @property

@@ -9,16 +9,7 @@ from typing import ClassVar
 
 import polars as pl
 
-from headrace.changelog import (
-    CHANGE,
-    CHANGELOG,
-    CHANGES,
-    POSITION,
-    UNCHANGED,
-    UPDATE_AFTER,
-    UPDATE_BEFORE,
-    is_setting,
-)
+from headrace.changelog import CHANGE, CHANGELOG, CHANGES, POSITION, UNCHANGED, UPDATE_AFTER, UPDATE_BEFORE, is_setting
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds

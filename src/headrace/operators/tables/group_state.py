@@ -5,7 +5,7 @@ Counts, sums and averages keep running totals. Minimum, maximum and distinct cou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -47,7 +47,13 @@ class GroupState:
 
     @cached_property
     def value_counts(self) -> tuple[ValueCounts, ...]:
-        return value_counts(self.aggregation.aggregates, self.aggregation.schema)
+        """Aggregates that read the same values share their counts."""
+        shared: dict[tuple[str, str | None], list[Aggregate]] = {}
+        for each in filter(needs_value_counts, self.aggregation.aggregates):
+            condition = None if each.condition is None else each.condition.text
+            shared.setdefault((each.function.arguments[0].text, condition), []).append(each)
+        groups = enumerate(map(tuple, shared.values()))
+        return tuple(ValueCounts(number, group, self.aggregation.schema) for number, group in groups)
 
     @cached_property
     def parts(self) -> dict[str, pl.DataType]:
@@ -65,6 +71,7 @@ class GroupState:
 
     @cached_property
     def identity(self) -> tuple[str, ...]:
+        """A group, one of its values, or one of its rows."""
         values = [each.column for each in self.value_counts]
         rows = [self.row_columns[name] for name in self.row_key if name not in self.aggregation.key]
         return (KIND, *self.aggregation.key, OF, *values, *rows)
@@ -164,15 +171,6 @@ class ValueCounts:
 
 def _counted(aggregate: Aggregate) -> str:
     return f"__counted.{aggregate.name}"
-
-
-def value_counts(aggregates: Sequence[Aggregate], schema: Schema) -> tuple[ValueCounts, ...]:
-    """The value counts that aggregates need; aggregates that read the same values share them."""
-    shared: dict[tuple[str, str | None], list[Aggregate]] = {}
-    for each in filter(needs_value_counts, aggregates):
-        condition = None if each.condition is None else each.condition.text
-        shared.setdefault((each.function.arguments[0].text, condition), []).append(each)
-    return tuple(ValueCounts(number, tuple(group), schema) for number, group in enumerate(shared.values()))
 
 
 def needs_value_counts(aggregate: Aggregate) -> bool:

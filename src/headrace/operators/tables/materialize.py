@@ -42,7 +42,7 @@ from headrace.operators.tables.table_changes import TableChanges
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Operator
 
-_SOURCE, _ROW, _LIFE, _WAS_LIVE = "__source", "__row", "__life", "__was_live"
+_SOURCE, _ROW, _LIFE, _UPDATE = "__source", "__row", "__life", "__update"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -152,16 +152,10 @@ class MaterializeOperator(ChangelogOperator):
     def _output(self, known: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
         """One change of every key that the batch changed, or two with before images."""
         live = known.filter(IS_UPSERT)
-        was_live = live.select(*self.key, pl.lit(True).alias(_WAS_LIVE))
+        was_live = live.select(*self.key, pl.lit(UPDATE_AFTER).alias(_UPDATE))
         with_known = join_by_key(last, was_live, self.key, how="left", nulls_equal=True, maintain_order="left")
-        changed = with_known.filter(pl.col(IS_UPSERT) | pl.col(_WAS_LIVE).fill_null(False))
-        change = (
-            pl.when(~pl.col(IS_UPSERT))
-            .then(pl.lit(DELETE))
-            .when(pl.col(_WAS_LIVE).fill_null(False))
-            .then(pl.lit(UPDATE_AFTER))
-            .otherwise(pl.lit(INSERT))
-        )
+        changed = with_known.filter(pl.col(IS_UPSERT) | pl.col(_UPDATE).is_not_null())
+        change = pl.when(IS_UPSERT).then(pl.col(_UPDATE).fill_null(INSERT)).otherwise(pl.lit(DELETE))
         after = changed.select(*self._table, change.alias(CHANGE), pl.col(ROW_POSITION).alias(POSITION))
         if not self.before_images:
             return after

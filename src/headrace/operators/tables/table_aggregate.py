@@ -162,7 +162,6 @@ class TableAggregateOperator(ChangelogOperator):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """A group, one of its values, or one of its rows."""
         return self.layout.identity
 
     @property
@@ -177,10 +176,11 @@ class TableAggregateOperator(ChangelogOperator):
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Apply the changes, emit the groups that changed, and drop expired tombstones."""
         touched, changes = self._with_group_numbers(state, partials.drop(LACKS_BEFORE))
-        table = None
+        table, counters = None, {"updates_without_before": int(partials[LACKS_BEFORE].sum())}
         if self.changelog.row_key:
             row_key = [KEY_NUMBER, *(name for name in self.changelog.row_key if name not in self.key)]
             table = TableChanges.of(changes, self._stored_rows(touched), row_key)
+            counters = {**table.counters, **counters}
             weights = ((table.old, -1), (table.new, 1))
             rows = pl.concat([each.with_columns(pl.lit(weight, pl.Int64).alias(WEIGHT)) for each, weight in weights])
         else:
@@ -198,10 +198,7 @@ class TableAggregateOperator(ChangelogOperator):
             *self.retained(rest, news, over),
             self._output(touched.filter(pl.col(KIND) == GROUP), totals, rows, bounds),
             dropped=0 if table is None else table.dropped,
-            counters={
-                **({} if table is None else table.counters),
-                "updates_without_before": int(partials[LACKS_BEFORE].sum()),
-            },
+            counters=counters,
         )
 
     def _with_group_numbers(self, state: pl.DataFrame, changes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -231,11 +228,8 @@ class TableAggregateOperator(ChangelogOperator):
         both = before.join(after.drop(*self.key), on=KEY_NUMBER, suffix=".new")
         different = pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"{name}.new")) for name in results)
         same = both.filter(~different).select(KEY_NUMBER)
-        time = rows.group_by(KEY_NUMBER).agg(pl.col(TIME).max())
-        before, after = (
-            view.join(same, on=KEY_NUMBER, how="anti").join(time, on=KEY_NUMBER).sort(KEY_NUMBER)
-            for view in (before, after)
-        )
+        time = rows.group_by(KEY_NUMBER).agg(pl.col(TIME).max()).join(same, on=KEY_NUMBER, how="anti")
+        before, after = (view.join(time, on=KEY_NUMBER).sort(KEY_NUMBER) for view in (before, after))
         names = zip(results, self.layout.aggregation.results, strict=True)
         return view_changes(before, after, [KEY_NUMBER], bounds).select(
             *self.key, *(pl.col(state).alias(name) for state, name in names), *VIEW_CHANGELOG
