@@ -21,6 +21,7 @@ from headrace.connectors.base.sink import (
     Unreachable,
     WriterBatch,
     already_written,
+    check_delivery,
     check_epoch,
 )
 from headrace.connectors.postgres.connection import PgConnection, PostgresServer
@@ -281,11 +282,6 @@ def to_postgres(
     hr.to_postgres('spend', dsn='host=db dbname=shop', upsert_on=['account'])
     """
     parse_table(table)
-    if writers is not None and writers < 1:
-        raise DefinitionError("WRITERS_INVALID", f"to_postgres: writers={writers} must be at least 1.")
-    if guarantee not in ("exactly_once", "at_least_once"):
-        raise DefinitionError(
-            "GUARANTEE_UNKNOWN", f"to_postgres: guarantee={guarantee!r} must be 'exactly_once' or 'at_least_once'."
-        )
+    check_delivery(guarantee, writers)
     key = key_columns(upsert_on, argument="upsert_on")
     return PostgresSink(table, PostgresServer(dsn, password), key, create, writers, guarantee)
