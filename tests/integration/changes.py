@@ -20,15 +20,14 @@ from headrace.schemas import parse_ddl, polars_schema
 from headrace.services.service import Service
 
 
-def feed_of(
-    postgres: Service, folder: Path, slot: str, tables: Sequence[str], kind: type[ReplicationFeed] = ReplicationFeed
-) -> ReplicationFeed:
+def feed_of(postgres: Service, folder: Path, slot: str, tables: Sequence[str]) -> ReplicationFeed:
     """A feed of tables into a folder."""
 
     def find(connection: psycopg.Connection[Any]) -> list[Any]:
         return [find_table(connection, table) for table in tables]
 
-    return kind(ReplicationSlot(PostgresServer(postgres.dsn, None), slot, slot), folder, find, lambda log: None)
+    own = ReplicationSlot(PostgresServer(postgres.dsn, None), slot, slot)
+    return ReplicationFeed(own, folder, find, lambda log: None)
 
 
 def log_in(folder: Path) -> ChangeLog:

@@ -18,6 +18,7 @@ from psycopg.conninfo import make_conninfo
 
 import headrace as hr
 from headrace.connectors.postgres.changes.catalogue import find_table
+from headrace.connectors.postgres.changes.change_log import LogEntry, LogWriter
 from headrace.connectors.postgres.changes.replication import ReplicationFeed
 from headrace.connectors.postgres.changes.slot import ReplicationSlot
 from headrace.connectors.postgres.connection import PostgresServer
@@ -133,11 +134,11 @@ def test_a_snapshot_under_writes_and_the_changes_behind_it_have_no_gap_and_no_ov
     assert numbers == list(range(numbers[0], last + 1))
 
 
-class Interrupted(ReplicationFeed):
+class Interrupted(LogWriter):
     """Breaks, as the server sees it, between the log and the slot."""
 
-    def after_logging(self) -> None:
-        """Never says that it is logged."""
+    def publish(self, entry: LogEntry) -> bool:
+        super().publish(entry)
         raise OSError("interrupted")
 
 
@@ -150,8 +151,10 @@ def test_transactions_that_come_again_after_a_crash_between_log_and_slot_are_log
     first.stop()
     for start in (0, 100):
         database.execute(f"insert into {name} select generate_series({start}, {start + 99})")
-        with pytest.raises(OSError, match="interrupted"):
-            feed_of(postgres, tmp_path, name, [name], Interrupted).start()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("headrace.connectors.postgres.changes.replication.LogWriter", Interrupted)
+            with pytest.raises(OSError, match="interrupted"):
+                feed_of(postgres, tmp_path, name, [name]).start()
     slot = ReplicationSlot(feed_of(postgres, tmp_path, name, [name])._slot.server, name, name)
     before = slot.confirmed(database)
     last = feed_of(postgres, tmp_path, name, [name])
@@ -208,17 +211,20 @@ def test_a_server_that_is_killed_is_waited_for_and_brings_nothing_twice(name: st
 _KILLED = """
 import os, sys
 from pathlib import Path
-from headrace.connectors.postgres.changes.replication import ReplicationFeed
+from headrace.connectors.postgres.changes import replication
 from tests.integration.changes import feed_of
 
-class Killed(ReplicationFeed):
-    def after_logging(self):
+class Killed(replication.LogWriter):
+    def publish(self, entry):
+        super().publish(entry)
         os.kill(os.getpid(), 9)
+
+replication.LogWriter = Killed
 
 class Service:
     dsn = sys.argv[1]
 
-feed_of(Service, Path(sys.argv[2]), sys.argv[3], [sys.argv[3]], Killed).start()
+feed_of(Service, Path(sys.argv[2]), sys.argv[3], [sys.argv[3]]).start()
 """
 
 

@@ -123,7 +123,6 @@ class PostgresServer:
         return psycopg.connect(self._conninfo(**settings), autocommit=True, prepare_threshold=None)
 
     async def connect_async(self) -> psycopg.AsyncConnection[Any]:
-        """The same for an event loop."""
         return await psycopg.AsyncConnection.connect(self._conninfo(), autocommit=True, prepare_threshold=None)
 
     def connect_for_changes(self, session: str = "headrace", **settings: str) -> PgConnection:

@@ -78,11 +78,6 @@ def write_failure(folder: Path, failure: HeadraceError) -> None:
     write_durably(folder / FAILED, json.dumps({"id": failure.id, "message": str(failure)}))
 
 
-def clear_failure(folder: Path) -> None:
-    """Forget the failure of an earlier feed."""
-    (folder / FAILED).unlink(missing_ok=True)
-
-
 @dataclass(slots=True)
 class Retention:
     """Removes the oldest entries that every flow has read, by age and by size."""

@@ -14,13 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from headrace.changelog import CHANGE, COMMITTED_AT, DATABASE_CHANGELOG, POSITION, TRANSACTION, UNCHANGED, OnTruncate
-from headrace.connectors.base.decoding import (
-    DEAD_SCHEMA,
-    FOUND_CHARACTERS,
-    Decoded,
-    as_json,
-    mismatch,
-)
+from headrace.connectors.base.decoding import DEAD_SCHEMA, FOUND_CHARACTERS, Decoded, as_json, mismatch
 from headrace.connectors.base.decoding import POSITION as ROW
 from headrace.connectors.base.source import cap_of
 from headrace.connectors.postgres.changes.catalogue import SCHEMA_CHANGED, START_OVER, SourceColumn
@@ -198,12 +192,8 @@ class ChangeLogReader:
         problems = rows.select(pl.coalesce(details)).to_series()
         broken = problems.is_not_null()
         raw = texts.rename({place: name for name, place in places.items()}).filter(broken)
-        dead = {
-            "position": positions.filter(broken),
-            "reason": ["WRONG_TYPE"] * raw.height,
-            "detail": problems.filter(broken),
-            "raw": as_json(raw),
-        }
+        which, why = positions.filter(broken), problems.filter(broken)
+        dead = {"position": which, "reason": "WRONG_TYPE", "detail": why, "raw": as_json(raw)}
         return Decoded(rows.filter(~broken), pl.DataFrame(dead, schema=DEAD_SCHEMA))
 
     def _check_columns(self, file: LogFile, then: Mapping[str, SourceColumn]) -> None:

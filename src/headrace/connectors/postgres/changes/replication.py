@@ -19,8 +19,8 @@ from headrace.changelog import INSERT
 from headrace.connectors.postgres.changes.catalogue import SourceTable, TableAltered, split_name
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
 from headrace.connectors.postgres.changes.landing import (
+    FAILED,
     LandingMetadata,
-    clear_failure,
     read_metadata,
     session_name,
     write_failure,
@@ -67,7 +67,7 @@ class ReplicationFeed:
 
     def start(self) -> None:
         """Take the snapshot if there is none, log what is waiting, and go on in the background."""
-        clear_failure(self._folder)
+        (self._folder / FAILED).unlink(missing_ok=True)
         self._session = session_name(self._folder, self._slot.name)
         try:
             connection = self._open()
@@ -200,8 +200,6 @@ class ReplicationFeed:
             if self._log.next() <= writer.number:
                 writer.discard()
             raise
-        if entry is not None:
-            self.after_logging()
         # Without a transaction of ours the WAL is skipped once it is much.
         end = recorder.end or (upto if upto - self._reached() > IDLE_BYTES else 0)
         if end:
@@ -212,9 +210,6 @@ class ReplicationFeed:
             self._slot.advance(connection, end)
         self._clean(self._log)
         return recorder.end or upto
-
-    def after_logging(self) -> None:
-        """Called when changes are logged and not yet confirmed to the server."""
 
     def _work(self) -> None:
         connection = self._connection

@@ -12,7 +12,7 @@ from headrace.changelog import OnTruncate
 from headrace.connectors.base.source import set_cap
 from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
-from headrace.connectors.postgres.changes.landing import LandingMetadata, clear_failure, write_failure
+from headrace.connectors.postgres.changes.landing import FAILED, LandingMetadata, write_failure
 from headrace.connectors.postgres.changes.log_reader import ChangeLogReader, ChangeLogStream
 from headrace.connectors.postgres.changes.transactions import position, text_frame
 from headrace.errors import HeadraceError
@@ -121,7 +121,7 @@ def test_the_flow_is_not_told_before_the_entries_that_it_takes_one_by_one(
 
 
 def test_a_feed_that_goes_on_gives_no_more_than_there_is(reader: ChangeLogStream, tmp_path: Path) -> None:
-    clear_failure(tmp_path)
+    (tmp_path / FAILED).unlink(missing_ok=True)
     assert reader.latestOffset(at_entry(3), None) == at_entry(3)  # type: ignore[arg-type]
 
 
@@ -131,7 +131,7 @@ def test_a_feed_that_goes_on_gives_no_more_than_there_is(reader: ChangeLogStream
 def test_what_was_logged_before_a_table_was_altered_or_emptied_is_a_batch_of_its_own(
     reader: ChangeLogStream, tmp_path: Path, turn: LogEntry
 ) -> None:
-    clear_failure(tmp_path)
+    (tmp_path / FAILED).unlink(missing_ok=True)
     log = ChangeLog(tmp_path / "log")
     for number, entry in enumerate([turn, LogEntry(), LogEntry(altered={"public.others": ()})], start=3):
         log.publish(number, entry)
