@@ -10,7 +10,6 @@ import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
-from headrace.graph import check_name
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.patterns.automaton import Automaton
 from headrace.operators.patterns.chain import Chain
@@ -193,7 +192,6 @@ def pattern(name: str, *, key: Key, most: int = MOST) -> Pattern:
     >>> pattern("guessed", key="user").begin("fail", "NOT ok").times(3).next("hit", "ok").within("1 minute")
     hr.pattern('guessed', key='user').begin('fail', 'NOT ok').times(3).next('hit', 'ok').within('1 minute')
     """
-    check_name("step", name)
     made = Pattern(name=name, key=key_columns(key), most=most)
     _check_arguments(f"pattern {name!r}", made.key, RESULT_COLUMNS, most)
     return made
@@ -207,7 +205,6 @@ def pattern_rules(name: str, *, key: Key, output: str, rules: Rules, most: int =
     >>> pattern_rules("alerts", key="card", output="n BIGINT", rules=rules(key="rule_id"))
     hr.pattern_rules('alerts', key='card', output='n BIGINT', rules=hr.rules(key='rule_id'))
     """
-    check_name("step", name)
     made = PatternRules(name=name, key=key_columns(key), output=output, rules=rules, most=most)
     _check_arguments(f"step {name!r}", made.key, (RULE, *RESULT_COLUMNS), most)
     _ = made._output

@@ -23,7 +23,7 @@ from headrace.operators.patterns.partial_match_codec import (
     encode_partial_matches,
     partial_match_schema,
 )
-from headrace.operators.rows import ARRIVAL, KEY_NUMBER, Rows, next_arrival, with_schema
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, RowByRow, Rows, next_arrival, with_schema
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined
@@ -55,7 +55,7 @@ class BufferedRows(Uncombined):
 
 
 @dataclass(frozen=True)
-class PatternOperator(BufferedRows):
+class PatternOperator(BufferedRows, RowByRow):
     """Finds the matches of a pattern among the rows of each key.
 
     A state row is a waiting row, or a key with its partial matches and the rows they share.
@@ -65,10 +65,6 @@ class PatternOperator(BufferedRows):
     rows: Rows
     pattern: CompiledPattern
     lateness: Lateness
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.rows.key
 
     @property
     def identity(self) -> tuple[str, ...]:

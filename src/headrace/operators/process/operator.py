@@ -21,11 +21,11 @@ from headrace.operators.process.outputs import OutputBuffer
 from headrace.operators.process.rows import python_columns, row_class
 from headrace.operators.process.runner import Cells, ProcessRunner, RunOptions, TimedRow
 from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY, ROW, StateLayout, is_empty
-from headrace.operators.rows import KEY_NUMBER, Rows, arrived_rows, with_schema
+from headrace.operators.rows import KEY_NUMBER, RowByRow, Rows, arrived_rows, with_schema
 from headrace.reports import WaitingRows
 from headrace.schemas import MOMENT
 from headrace.wheel.key_groups import canonical
-from headrace.wheel.operator import Applied, Combined, Due, Uncombined
+from headrace.wheel.operator import Applied, Combined, Due
 
 LATE = "__late"
 MOST_CHUNKS = 8
@@ -37,7 +37,7 @@ _FAILED = {"reason": pl.String(), "detail": pl.String(), "row": pl.String(), "is
 
 
 @dataclass(frozen=True)
-class ProcessOperator(Uncombined):
+class ProcessOperator(RowByRow):
     """Calls a process for the rows and timers of each key.
 
     A state row is a key with its states, its timers and the earliest time at which something is due; or a row that
@@ -53,10 +53,6 @@ class ProcessOperator(Uncombined):
     ordered: bool
     on_error: OnError
     lateness: Lateness
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.rows.key
 
     @property
     def identity(self) -> tuple[str, ...]:
