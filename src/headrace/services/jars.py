@@ -94,7 +94,6 @@ def _maven_mirror(settings: Path) -> str | None:
 
 
 def _proxies() -> list[str]:
-    """The environment's proxies as Java options."""
     options = []
     for scheme in ("http", "https"):
         proxy = urlsplit(getproxies().get(scheme, ""))

@@ -92,7 +92,6 @@ class ServerProcess:
         return known(self.pid) == self
 
     def children(self) -> list[ServerProcess]:
-        """Its children and theirs, in whatever session."""
         try:
             found = [known(child.pid) for child in psutil.Process(self.pid).children(recursive=True)]
         except psutil.NoSuchProcess:
@@ -100,7 +99,6 @@ class ServerProcess:
         return [child for child in found if child is not None]
 
     def end(self, wanted: signal.Signals, patience: float) -> None:
-        """Send a signal; after ``patience`` seconds kill it and its children."""
         self._send(wanted)
         if not self._ends_within(patience):
             self.kill()

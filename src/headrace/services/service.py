@@ -34,10 +34,8 @@ class ServiceState:
     process: ServerProcess | None = None
 
     def write(self, folder: Path) -> None:
-        fields: dict[str, object] = {"name": self.name, "folder": str(folder), "ports": self.ports}
-        if self.process is not None:
-            fields |= {"pid": self.process.pid, "started": self.process.started}
-        write_durably(folder / FILE, json.dumps(fields))
+        """Store it without a process, which the launcher adds when there is one."""
+        write_durably(folder / FILE, json.dumps({"name": self.name, "folder": str(folder), "ports": self.ports}))
 
 
 def read_state(folder: Path) -> ServiceState | None:

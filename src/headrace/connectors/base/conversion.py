@@ -169,7 +169,6 @@ def from_bytes(values: pl.Series) -> pl.Series:
 
 
 def _in_calendar(times: pl.Series) -> pl.Series:
-    """The times inside the calendar; null instead of the others."""
     assert isinstance(times.dtype, (pl.Date, pl.Datetime))  # for the type checker
     inside = pl.when(in_calendar(pl.col("time"), times.dtype)).then("time").alias(times.name)
     return times.to_frame("time").select(inside).to_series()

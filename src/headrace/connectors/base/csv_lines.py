@@ -168,7 +168,6 @@ class CsvLines:
 
 
 def _counts(lines: Lines, character: str) -> Integers:
-    """How often the character occurs in each line."""
     at = np.flatnonzero(np.frombuffer(lines.data, dtype=np.uint8) == ord(character))
     return np.searchsorted(at, lines.ends) - np.searchsorted(at, lines.starts)
 

@@ -25,8 +25,7 @@ ROW_POSITION = "_position"
 class Reader(Protocol):
     """Turns what Spark hands to a task (file names, positions) into rows."""
 
-    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
-        """The rows behind the names or positions in one frame."""
+    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,6 @@ class Gate:
 
 
 def _highest(rows: pl.DataFrame, time: TimeStrategy, partition: str) -> Iterable[tuple[str, int]]:
-    """The highest event time of each partition."""
     event_time = pl.col(time.column).cast(pl.Int64).max()
     if time.partition is None:
         return [(partition, rows.select(event_time).item())]

@@ -234,7 +234,6 @@ def line_judge(columns: Columns) -> Callable[[bytes], Verdict | None]:
 
 
 def _fields_check(prefix: str, types: Mapping[str, pl.DataType]) -> Check:
-    """Checks the fields of an object and returns the first problem."""
     found = ((name, _check(f"{prefix}{name}", kind)) for name, kind in types.items())
     checks = [(name, check) for name, check in found if check is not None]
 

@@ -53,7 +53,6 @@ class Lines:
         return [data[start:end] for start, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True)]
 
     def raw_at(self, positions: pl.Series, limit: int) -> pl.Series:
-        """The beginnings of the lines with these numbers."""
         chosen = self.take(np.searchsorted(self.positions, positions.to_numpy()))
         return pl.Series("raw", [line[:limit] for line in chosen.raw()], dtype=pl.Binary)
 

@@ -87,12 +87,10 @@ class Payloads:
 
     @property
     def positions(self) -> Integers:
-        """The positions of all messages, in order."""
         there = self.lines.positions
         return np.sort(np.concatenate([there, self.missing])) if len(self.missing) else there
 
     def listed(self) -> list[bytes | None]:
-        """The payloads as a list, in the order of their positions."""
         found: list[bytes | None] = [None] * len(self)
         places = np.searchsorted(self.positions, self.lines.positions).tolist()
         for place, payload in zip(places, self.lines.raw(), strict=True):
@@ -101,19 +99,17 @@ class Payloads:
 
     @property
     def dead(self) -> pl.DataFrame:
-        """Dead rows for the messages without a payload."""
         rows = [(position, "NO_VALUE", "the message has no value", b"") for position in self.missing.tolist()]
         return pl.DataFrame(rows, schema=DEAD_SCHEMA, orient="row")
 
 
 class MessageDecoder(Protocol):
-    """Turns payloads into rows."""
+    """Turns payloads into good rows and dead rows."""
 
     keyed: ClassVar[bool]
     """Whether it needs the messages' keys and times."""
 
-    def decode(self, payloads: Payloads) -> Decoded:
-        """Good rows and dead rows; together they are all messages."""
+    def decode(self, payloads: Payloads) -> Decoded: ...
 
 
 def message_decoder(format: Format, columns: Columns, *, avro_schema: str | Mapping[str, Any] | None) -> MessageDecoder:
@@ -229,7 +225,6 @@ class AvroMessages:
     schema: str
 
     def decode(self, payloads: Payloads) -> Decoded:
-        """Rows of the declared columns; fastavro reads one record at a time."""
         parsed = fastavro.parse_schema(json.loads(self.schema))
         lines = payloads.lines
         records: list[dict[str, Any]] = []
@@ -237,6 +232,7 @@ class AvroMessages:
         dead: list[tuple[int, str, str, bytes]] = []
         for payload, position in zip(lines.raw(), lines.positions.tolist(), strict=True):
             try:
+                # fastavro reads one record at a time.
                 records.append(self._record(payload, parsed))
                 where.append(position)
             except (Exception, pl.exceptions.PanicException) as problem:  # strange bytes lead to any of them

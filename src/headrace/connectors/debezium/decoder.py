@@ -118,7 +118,6 @@ class DebeziumMessages:
         return self._placed(tombstones.select(POSITION, pl.lit("d").alias("op"), *nulls), tombstones)
 
     def _placed(self, events: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
-        """Events with position, time and key."""
         about = messages.select(POSITION, "key", "arrived", "place")
         source, place = pl.col("source"), pl.col("place")
         # A tombstone knows only its place in the topic, so the messages around it must be ordered by theirs too.

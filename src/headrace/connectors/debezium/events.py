@@ -9,7 +9,7 @@ import polars as pl
 
 from headrace.changelog import CHANGE, DELETE, INSERT, UNCHANGED, UPDATE_AFTER, UPDATE_BEFORE, OnTruncate, sortable
 from headrace.changelog import POSITION as PLACE
-from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Columns, Decoded
+from headrace.connectors.base.decoding import POSITION, Columns, Decoded
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.messages import as_lines
 from headrace.connectors.debezium.message_layout import MessageForm, split_messages
@@ -105,8 +105,6 @@ def _document_events(decoded: Decoded, table: TextColumns) -> tuple[pl.DataFrame
         dead.append(documents.dead)
         rows = documents.rows.select(POSITION, pl.struct(*table).alias(side))
         events = events.drop(side).join(rows, on=POSITION, how="left", maintain_order="left")
-    if not any(each.height for each in dead):
-        return _envelope_events(events), pl.DataFrame(schema=DEAD_SCHEMA)
     bad = pl.concat(dead).unique("position", keep="first")
     return _envelope_events(events.filter(~pl.col(POSITION).is_in(bad["position"].implode()))), bad
 
@@ -180,18 +178,17 @@ def with_unchanged(rows: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     >>> with_unchanged(rows, ["id", "note"]).rows()
     [('1', 'short', []), ('2', None, ['note'])]
     """
-    none = pl.lit(pl.Series([[]], dtype=pl.List(pl.String))).first()
     names: list[pl.Expr] = []
     for name in columns:
         kind = rows.schema[name]
-        text = pl.col(name).list.join(",") if kind == pl.List(pl.String) else pl.col(name)
-        if not (kind == pl.String or kind == pl.List(pl.String)):
+        if kind not in (pl.String, pl.List(pl.String)):
             continue
+        text = pl.col(name) if kind == pl.String else pl.col(name).list.join(",")
         held = rows.select(text.is_in(_UNAVAILABLE)).to_series()
         if held.any():
             rows = rows.with_columns(pl.when(~held).then(pl.col(name)).alias(name))
             names.append(pl.when(held).then(pl.lit(name)))
-    named = pl.concat_list(names).list.drop_nulls() if names else none
+    named = pl.concat_list(names).list.drop_nulls() if names else pl.lit([], pl.List(pl.String))
     return rows.with_columns(named.alias(UNCHANGED))
 
 

@@ -54,7 +54,6 @@ class HttpSink:
         return (self.identity,)
 
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
-        """Check the identity column and reach the server."""
         kind = columns.get(self.identity)
         if kind is None or kind.is_nested():
             raise DefinitionError(

@@ -50,7 +50,6 @@ class Operation:
     """None to delete it."""
 
     def lines(self, version: int) -> bytes:
-        """The operation as a part of a bulk request."""
         about = {"_id": self.id, "version": version, "version_type": "external_gte"}
         if self.document is None:
             return json.dumps({"delete": about}).encode() + b"\n"
@@ -92,7 +91,6 @@ class OpenSearchSink:
         return f"/{quote(self.index, safe='')}"
 
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
-        """Reach the server, create the index unless it is there."""
         self.id.check(flat_schema(columns))
         if _ID in columns:
             raise DefinitionError(
@@ -215,7 +213,6 @@ def _operations(changes: Changes) -> list[Operation]:
 
 
 def _parts(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
-    """The operations in order, in parts of some megabytes."""
     part: list[Operation] = []
     size = 0
     for operation in operations:

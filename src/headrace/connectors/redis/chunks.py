@@ -130,7 +130,7 @@ def _chunk(changes: Sequence[Change]) -> RedisChunk:
 
 def _values(rows: pl.DataFrame, value: Value) -> Iterator[Sequence[Text | int]]:
     if value == "json":
-        yield from ((text,) for text in json_rows(rows))
+        yield from zip(json_rows(rows), strict=True)
         return
     columns = flat(rows)
     for row in zip(*map(_texts, columns), strict=True):

@@ -51,7 +51,6 @@ class RedisAddress:
 
     @property
     def shown(self) -> str:
-        """The URL without its password."""
         return without_password(self.url)
 
     @cache  # noqa: B019 - a worker keeps its clients

@@ -67,7 +67,6 @@ class RedisSink:
         return self.key.columns
 
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
-        """Check the key's columns and the server, and claim the epoch of every writer."""
         self.key.check(flat_schema(columns))
         if self._ask(lambda client: client.info("cluster")).get("cluster_enabled"):
             raise HeadraceError(
