@@ -91,7 +91,6 @@ def _mode(*, once: bool, drain: bool, interval: str, max_rows: int | None, keep_
 
 
 def _print_progress(checkpoint: Path, ended: threading.Event) -> None:
-    """Print a line on standard error for each flow that has made progress."""
     printed = {flow.flow: flow for flow in statuses(checkpoint)}
     while not ended.wait(PROGRESS_SECONDS):
         for flow in statuses(checkpoint):

@@ -40,7 +40,6 @@ class OutputFolder:
         self.latest: deque[dict[str, Any]] = deque(maxlen=LATEST)
 
     def look(self) -> pl.DataFrame:
-        """The rows that have been committed since the last look."""
         rows = self._committed.look()
         if not rows.is_empty():
             self.rows += rows.height
@@ -68,24 +67,19 @@ class Feed:
         return total(entry.account for entry in self.batches.values())
 
     def look(self) -> None:
-        """Take in what has happened since the last look."""
         self.windows.look()
         self.late.look()
         dead = self.dead.look()
         if not dead.is_empty():
             self.reasons.update(dead["reason"].to_list())
             self.examples |= dict(dead.sort("position").select("reason", "detail").rows())
-        self._look_at_history()
-
-    def _look_at_history(self) -> None:
-        if not self._history.exists():
-            return
-        with self._history.open("rb") as stream:
-            stream.seek(self._read)
-            text = stream.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        self._read += len(whole)
-        self.batches |= {entry.batch: entry for entry in map(parse, whole.splitlines())}
+        if self._history.exists():
+            with self._history.open("rb") as stream:
+                stream.seek(self._read)
+                text = stream.read()
+            whole = text[: text.rfind(b"\n") + 1]
+            self._read += len(whole)
+            self.batches |= {entry.batch: entry for entry in map(parse, whole.splitlines())}
 
 
 class Screen:
@@ -176,7 +170,6 @@ class PlainLines:
         self._next = 0.0
 
     def print_news(self) -> None:
-        """Print the newest batch with an example of what it brought."""
         if time.monotonic() >= self._next:
             self.print_last()
 

@@ -103,7 +103,6 @@ class BatchLog(ABC):
         self._write(_name(batch, "outcome"), to_text(outcome, format=FORMAT))
 
     def last_outcome(self) -> BatchOutcome | None:
-        """The outcome of the newest batch that has one."""
         newest = max((name for name in self._names() if name.endswith(".outcome.json")), default=None)
         return None if newest is None else self._outcome(newest)
 

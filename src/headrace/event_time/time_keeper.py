@@ -72,7 +72,6 @@ class TimeKeeper:
         self._planned_at = now
 
     def discover(self, partitions: Partitions) -> None:
-        """Add the partitions that each divided source has by now."""
         for name, found in partitions.items():
             if name in self.trackers:
                 self.trackers[name].discover(found)
@@ -159,7 +158,6 @@ class TimeKeeper:
         return time - self._topology.holdbacks.get(node.name, 0) if BEGINNING < time < END else time
 
     def _due(self, bounds: Mapping[str, TimeBounds]) -> dict[str, tuple[int, ...]]:
-        """The key groups of each step in which something is due."""
         return {
             step: tuple(
                 group

@@ -69,7 +69,6 @@ class BroadcastTables:
         return replace(record, tables={**self.versions(record.clock), **record.tables})
 
     def read_in(self, record: BatchRecord) -> dict[str, TableVersion]:
-        """For the history: the versions that a batch read."""
         return {name: TableVersion(version, self._states[name].problem) for name, version in record.tables.items()}
 
     def _stored(self, name: str) -> list[int]:

@@ -60,7 +60,8 @@ class Lease:
             raise HeadraceError(
                 "LEASE_LOST",
                 f"{Lease(self.folder, newest).holder} has taken over checkpoint {str(folder.parent)!r} "
-                f"(epoch {newest}) while this driver (epoch {self.epoch}) did not renew its lease. This driver writes nothing more.",
+                f"(epoch {newest}) while this driver (epoch {self.epoch}) did not renew its lease. "
+                "This driver writes nothing more.",
             )
 
     @property

@@ -105,7 +105,6 @@ class InlineEngine:
         return True
 
     def crash(self, rows: Sequence[At]) -> None:
-        """Run a batch and lose all of it but its record; then start again."""
         if rows and self._interrupted is None:
             before = {place: MapInMemory(entries) for place, entries in self._state.items()}
             self.run(rows, commit=False)

@@ -125,7 +125,6 @@ class SparkEngine:
         return True
 
     def crash(self, rows: Sequence[At]) -> None:
-        """Let the batch fail after its state was computed, and start again."""
         if rows and not self._interrupted:
             self._sink.dies = True
             try:
