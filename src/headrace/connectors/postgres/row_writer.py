@@ -45,12 +45,11 @@ _FIXED_SIZE: Mapping[type[pl.DataType], str] = {
 
 @dataclass(frozen=True, slots=True)
 class CopyTarget:
-    """A table, and the key by which its rows are replaced."""
+    """A table, the key by which its rows are replaced, and whether COPY takes them in its binary format."""
 
     table: sql.Identifier
     key: tuple[str, ...]
     binary: bool = False
-    """Whether rows are sent in COPY's binary format."""
 
     def append(self, connection: PgConnection, rows: pl.DataFrame) -> None:
         self._copy(connection, self.table, rows)

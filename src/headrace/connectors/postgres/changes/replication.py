@@ -82,15 +82,14 @@ class ReplicationFeed:
             while self._take(connection) < target and not self._stopping.is_set():
                 pass
             self._slot.check_published(connection, self._metadata)
-        except TableAltered as problem:
-            # The flows read what was logged before, and get the error behind it.
-            self._close()
-            write_failure(self._folder, problem)
-            return
         except BaseException as problem:
             self._close()
-            raise startup_error(problem, self._slot.server) from None
-        self._worker.start()
+            if not isinstance(problem, TableAltered):
+                raise startup_error(problem, self._slot.server) from None
+            # The flows read what was logged before, and get the error behind it.
+            write_failure(self._folder, problem)
+        else:
+            self._worker.start()
 
     def stop(self) -> None:
         """Finish the entry that is being logged; the server keeps what comes after it."""
