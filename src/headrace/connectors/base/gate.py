@@ -57,18 +57,13 @@ class Gate:
             rows, refused = (chunk.rows, None) if self.time is None else self._judge(chunk, self.time, task)
             for letters in (chunk.dead, refused):
                 if letters is not None and not letters.is_empty():
-                    record = task.record
                     where = {"source": self.source, "origin": chunk.origin}
-                    dead.append(dead_letters(letters, **where, batch=record.batch, clock=record.clock))
+                    dead.append(dead_letters(letters, **where, batch=task.record.batch, clock=task.record.clock))
             if self.time is not None and not rows.is_empty():
                 for partition, newest in _highest(rows, self.time, chunk.partition):
                     highest[partition] = max(newest, highest.get(partition, newest))
-            counts.update(
-                read=chunk.rows.height + chunk.dead.height,
-                handed_on=rows.height,
-                lost=chunk.lost,
-                skipped=chunk.skipped,
-            )
+            read = chunk.rows.height + chunk.dead.height
+            counts.update(read=read, handed_on=rows.height, lost=chunk.lost, skipped=chunk.skipped)
             origins.add(chunk.origin)
             unread[chunk.partition] = chunk.unread
             if self.adds_position:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Format = Literal["json", "csv", "raw", "avro"]
 KEY, VALUE = "_key", "value"
+DeadLetter = tuple[int, str, str, bytes]
+"""Position, reason, detail and payload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +98,6 @@ class Payloads:
         for place, payload in zip(places, self.lines.raw(), strict=True):
             found[place] = payload
         return found
-
-    @property
-    def dead(self) -> pl.DataFrame:
-        rows = [(position, "NO_VALUE", "the message has no value", b"") for position in self.missing.tolist()]
-        return pl.DataFrame(rows, schema=DEAD_SCHEMA, orient="row")
 
 
 class MessageDecoder(Protocol):
@@ -194,15 +191,12 @@ class CsvMessages:
     def decode(self, payloads: Payloads) -> Decoded:
         where = payloads.lines.positions
         records = [payload.rstrip(b"\r\n") for payload in payloads.lines.raw()]
-        dead = []
         broken = np.fromiter((b"\n" in record for record in records), np.bool_, len(records))
-        if broken.any():
-            bad = np.flatnonzero(broken).tolist()
-            letters = [(int(where[i]), "NOT_CSV", "the record has a line break", records[i][:RAW_BYTES]) for i in bad]
-            dead = [pl.DataFrame(letters, schema=DEAD_SCHEMA, orient="row")]
-            records = [record for record, out in zip(records, broken.tolist(), strict=True) if not out]
-            where = where[~broken]
-        return _with_dead(self.lines.decode_lines(as_lines(records, where)), payloads, *dead)
+        bad = np.flatnonzero(broken).tolist()
+        letters = [(int(where[i]), "NOT_CSV", "the record has a line break", records[i][:RAW_BYTES]) for i in bad]
+        if bad:
+            records = [record for record in records if b"\n" not in record]
+        return _with_dead(self.lines.decode_lines(as_lines(records, where[~broken])), payloads, letters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +223,7 @@ class AvroMessages:
         lines = payloads.lines
         records: list[dict[str, Any]] = []
         where: list[int] = []
-        dead: list[tuple[int, str, str, bytes]] = []
+        dead: list[DeadLetter] = []
         for payload, position in zip(lines.raw(), lines.positions.tolist(), strict=True):
             try:
                 # fastavro reads one record at a time.
@@ -237,12 +231,10 @@ class AvroMessages:
                 where.append(position)
             except (Exception, pl.exceptions.PanicException) as problem:  # strange bytes lead to any of them
                 dead.append((position, "NOT_AVRO", str(problem) or type(problem).__name__, payload[:RAW_BYTES]))
-        rows = pl.DataFrame(records, schema=self.columns.types) if records else self.columns.empty().drop(POSITION)
-        rows, problems = settle(rows.with_columns(pl.Series(POSITION, where, dtype=pl.Int64)), self.columns)
-        letters = pl.DataFrame(dead, schema=DEAD_SCHEMA, orient="row")
-        if not problems.is_empty():
-            letters = pl.concat([letters, problems.with_columns(lines.raw_at(problems["position"], RAW_BYTES))])
-        return _with_dead(Decoded(rows, letters), payloads)
+        read = pl.DataFrame(records, schema=self.columns.types).with_columns(pl.Series(POSITION, where, dtype=pl.Int64))
+        rows, problems = settle(read, self.columns)
+        letters = problems.with_columns(lines.raw_at(problems["position"], RAW_BYTES))
+        return _with_dead(Decoded(rows, letters), payloads, dead)
 
     def _record(self, payload: bytes, parsed: Any) -> dict[str, Any]:
         """The record of a payload; an exception if it is not one, or does not fit the declared columns."""
@@ -259,8 +251,10 @@ class AvroMessages:
         return record
 
 
-def _with_dead(decoded: Decoded, payloads: Payloads, *dead: pl.DataFrame) -> Decoded:
-    if not (dead or len(payloads.missing)):
+def _with_dead(decoded: Decoded, payloads: Payloads, dead: Sequence[DeadLetter] = ()) -> Decoded:
+    """The chunk with more dead rows: the given ones, and the messages without a payload."""
+    more = [*dead, *((at, "NO_VALUE", "the message has no value", b"") for at in payloads.missing.tolist())]
+    if not more:
         return decoded
-    letters = pl.concat([decoded.dead, *dead, payloads.dead]).sort("position")
+    letters = pl.concat([decoded.dead, pl.DataFrame(more, schema=DEAD_SCHEMA, orient="row")]).sort("position")
     return Decoded(decoded.rows, letters, decoded.lines)

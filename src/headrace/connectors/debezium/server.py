@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import ClassVar
 
-from headrace.connectors.kafka.server import JAVA_OPTIONS, LOGGING, Kafka
+from headrace.connectors.kafka.server import LOGGING, Kafka, java_command
 from headrace.errors import HeadraceError
-from headrace.services.jars import jars
-from headrace.services.server import java
 from headrace.services.service import HttpService
 
 SETTINGS = {
@@ -40,10 +37,8 @@ class Connect(HttpService):
         }
         file = self.folder / "worker.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        logging = f"-Dlog4j2.configurationFile={self.folder / 'logging.xml'}"
-        classes = os.pathsep.join(str(jar) for jar in jars("connect"))
         worker = "org.apache.kafka.connect.cli.ConnectStandalone"
-        return (java(), *JAVA_OPTIONS, logging, "-cp", classes, worker, str(file))
+        return (*java_command(self.folder, "connect"), worker, str(file))
 
     def _broker(self) -> str:
         broker = Kafka(self.folder.parent / Kafka.name)

@@ -6,6 +6,7 @@ import base64
 import os
 import subprocess
 import uuid
+from pathlib import Path
 from typing import ClassVar
 
 from confluent_kafka import KafkaException
@@ -76,13 +77,13 @@ class Kafka(Service):
         (self.folder / SETTINGS_FILE).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = ("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", SETTINGS_FILE)
-        command, silent = [*self._java(), *tool], subprocess.DEVNULL
+        command, silent = [*java_command(self.folder, "kafka-broker"), *tool], subprocess.DEVNULL
         outcome = subprocess.run(command, stdin=silent, capture_output=True, text=True, check=False, cwd=self.folder)
         if outcome.returncode != 0:
             raise HeadraceError("SERVICE_FAILED", f"Kafka could not format its store: {outcome.stderr.strip()}")
 
     def command(self) -> tuple[str, ...]:
-        return (*self._java(), "kafka.Kafka", str(self.folder / SETTINGS_FILE))
+        return (*java_command(self.folder, "kafka-broker"), "kafka.Kafka", str(self.folder / SETTINGS_FILE))
 
     def is_ready(self) -> bool:
         # Cheaper than a client without a server, which also logs to standard error.
@@ -98,7 +99,8 @@ class Kafka(Service):
     def url(self) -> str:
         return self.address
 
-    def _java(self) -> tuple[str, ...]:
-        logging = f"-Dlog4j2.configurationFile={self.folder / 'logging.xml'}"
-        classes = os.pathsep.join(str(jar) for jar in jars("kafka-broker"))
-        return (java(), *JAVA_OPTIONS, logging, "-cp", classes)
+
+def java_command(folder: Path, jar_set: str) -> tuple[str, ...]:
+    """Java with a set of jars, and with the settings for logging in the folder."""
+    logging = f"-Dlog4j2.configurationFile={folder / 'logging.xml'}"
+    return (java(), *JAVA_OPTIONS, logging, "-cp", os.pathsep.join(map(str, jars(jar_set))))

@@ -122,8 +122,8 @@ class OpenSearchSink:
             "raw": [operation.document or operation.id.encode() for operation, _ in left_out],
         }
         refused = pl.concat([without_id, pl.DataFrame(documents, schema=REFUSED)])
-        already = counts[_OVERTAKEN]
-        return Delivered(counts[_WRITTEN], changes.superseded, already, None if refused.is_empty() else refused)
+        left = None if refused.is_empty() else refused
+        return Delivered(counts[_WRITTEN], changes.superseded, counts[_OVERTAKEN], left)
 
     def _send(self, operations: Sequence[Operation], version: int) -> Outcomes:
         """Send all operations; retry those for which the server is busy."""

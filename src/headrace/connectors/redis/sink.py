@@ -91,11 +91,10 @@ class RedisSink:
 
     def _done(self, changes: RedisChanges, part: WriterBatch) -> int:
         """How many chunks an earlier attempt has written."""
-        fields = ["epoch", "generation", "batch", "rows", "chunk", "chunks"]
+        fields = ["epoch", "generation", "batch", "chunk", "chunks"]
         answer = self._ask(lambda client: client.hmget(self._mark(part.writer), fields))
-        epoch, generation, batch, rows, chunk, chunks = (None if text is None else int(text) for text in answer)
-        mark = Mark(epoch or 0, generation, batch, rows or 0)
-        if not already_written(part, mark, place=self.place):
+        epoch, generation, batch, chunk, chunks = (None if text is None else int(text) for text in answer)
+        if not already_written(part, Mark(epoch or 0, generation, batch), place=self.place):
             return 0
         if chunks != len(changes.chunks):
             raise HeadraceError(
