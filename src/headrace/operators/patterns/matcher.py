@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any
 
 from headrace.operators.patterns.automaton import FINAL, START, Automaton, TransitionTable, bits
@@ -100,24 +100,22 @@ class Matcher:
         outcomes, relevant, compute = self.table.outcomes, self.table.relevant, self.table.compute
         asked, limits, within, most = self._asked, self._limits, self._within, self._most
         starts_with = relevant[START]
-        for time, hits, values in rows:
-            partials = key.partials
+        partials, held = key.partials, key.held
+        for number, (time, hits, values) in enumerate(rows, key.rows):
             if partials and (limits or (within is not None and partials[0][1][0] + within <= time)):
                 self.expire(key, time, found)
-                partials = key.partials
+                partials, held = key.partials, key.held
             starts = hits & starts_with
-            key.rows += 1
             if not partials and not starts:
                 continue
-            row = (time, key.rows - 1, *values)
+            row = (time, number, *values)
             if starts:
                 partials.append((START, row, None))
             after: list[Partial] = []
-            completed: list[Partial] = []
             for partial in partials:
                 state, start, node = partial
                 met = hits & relevant[state]
-                if met & asked:
+                if asked and met & asked:
                     met = self._asked_of(met, row, node)
                 try:
                     outcome = outcomes[state][met]
@@ -131,14 +129,15 @@ class Matcher:
                     if target != FINAL:
                         after.append((target, start, reached))
                     if completes:
-                        completed.append((FINAL, start, reached))
-            key.partials = after
-            if completed or key.held or len(after) > most:
-                self._settle(key, completed, time, found)
+                        held.append((FINAL, start, reached))
+            key.partials = partials = after
+            if held or len(after) > most:
+                self._settle(key, time, found)
+                partials, held = key.partials, key.held
+        key.rows += len(rows)
 
-    def _settle(self, key: KeyMatches, completed: list[Partial], time: int, found: MatchResults) -> None:
+    def _settle(self, key: KeyMatches, time: int, found: MatchResults) -> None:
         """Emit what is complete, and drop partial matches of which a key has too many."""
-        key.held += completed
         self._release(key, time, found)
         while key.held and (excess := len(key.partials) + len(key.held) - self._most) > 0:
             # The earliest hold back the matches.
@@ -165,19 +164,21 @@ class Matcher:
 
     def _leaving(self, key: KeyMatches, end: int) -> list[Partial]:
         """Remove and return the partial matches whose time is over."""
-        if self._limits:
-            over = [partial for partial in key.partials if self._end(partial) == end]
-            key.partials = [partial for partial in key.partials if self._end(partial) != end]
-        else:
-            over = list(takewhile(lambda partial: self._end(partial) == end, key.partials))
-            key.partials = key.partials[len(over) :]
+        if not self._limits:
+            # All may last equally long, so those that began with the first end with it.
+            count = bisect_right(key.partials, key.partials[0][1][TIME], key=lambda partial: int(partial[1][TIME]))
+            over, key.partials = key.partials[:count], key.partials[count:]
+            return over
+        ends = list(map(self._end, key.partials))
+        over = [partial for partial, its_end in zip(key.partials, ends, strict=True) if its_end == end]
+        key.partials = [partial for partial, its_end in zip(key.partials, ends, strict=True) if its_end != end]
         return over
 
     def due(self, key: KeyMatches) -> int | None:
         """When the next partial match times out."""
         if self._limits:
             return min((end for partial in key.partials if (end := self._end(partial)) is not None), default=None)
-        return self._end(key.partials[0]) if key.partials else None
+        return None if self._within is None or not key.partials else int(key.partials[0][1][TIME]) + self._within
 
     def _end(self, partial: Partial) -> int | None:
         state, start, node = partial
