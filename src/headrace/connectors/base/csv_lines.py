@@ -92,7 +92,11 @@ class CsvLines:
     def decode_lines(self, lines: Lines, header: list[str] | None = None) -> Decoded:
         """Lines whose fields stand in the order of the header, or else of the declared columns."""
         names = self.columns.names if header is None else header
-        verdicts = _not_utf8(lines) | too_large(lines, self.max_row_bytes)
+        verdicts: dict[int, Verdict] = {}
+        if not_utf8(lines.data) is not None:
+            judged = enumerate(map(not_utf8, lines.raw()))
+            verdicts = {index: verdict for index, verdict in judged if verdict is not None}
+        verdicts |= too_large(lines, self.max_row_bytes)
         left = np.ones(len(lines), dtype=np.bool_)
         left[list(verdicts)] = False
         quoted, separators = _counts(lines, self.quote) > 0, _counts(lines, self.separator)
@@ -170,12 +174,6 @@ class CsvLines:
 def _counts(lines: Lines, character: str) -> Integers:
     at = np.flatnonzero(np.frombuffer(lines.data, dtype=np.uint8) == ord(character))
     return np.searchsorted(at, lines.ends) - np.searchsorted(at, lines.starts)
-
-
-def _not_utf8(lines: Lines) -> dict[int, Verdict]:
-    if not_utf8(lines.data) is None:
-        return {}
-    return {index: verdict for index, line in enumerate(lines.raw()) if (verdict := not_utf8(line)) is not None}
 
 
 def _field_count(count: int, names: list[str]) -> Verdict:

@@ -95,7 +95,10 @@ class JsonLines:
                 bulk[:] = False
         judged = np.flatnonzero(whole & ~bulk)
         if len(judged) > 0:
-            frames.extend(self._judged(lines, judged, verdicts))
+            found = zip(judged.tolist(), map(line_judge(self.columns), lines.take(judged).raw()), strict=True)
+            bad = {index: verdict for index, verdict in found if verdict is not None}
+            verdicts |= bad
+            frames.extend(self._halved(lines, judged[~np.isin(judged, list(bad))], verdicts))
         read = frames[0] if len(frames) == 1 else pl.concat([*frames, self._frame(lines, judged[:0])]).sort(POSITION)
         rows, problems = settle(read, self.columns)
         return Decoded(rows, dead_lines(lines, verdicts, problems), lines)
@@ -123,13 +126,6 @@ class JsonLines:
                 good &= ~line.str.contains(rf'"{re.escape(name)}"\s*:\s*{_IMPLAUSIBLE[type(kind)]}')
         texts = pl.Series("line", [raw.decode(errors="replace") for raw in lines.raw()], dtype=pl.String)
         return texts.to_frame().select(good).to_series().to_numpy()
-
-    def _judged(self, lines: Lines, indices: Integers, verdicts: dict[int, Verdict]) -> list[pl.DataFrame]:
-        """Frames of the good lines; the others get their verdict."""
-        found = zip(indices.tolist(), map(line_judge(self.columns), lines.take(indices).raw()), strict=True)
-        bad = {index: verdict for index, verdict in found if verdict is not None}
-        verdicts |= bad
-        return self._halved(lines, indices[~np.isin(indices, list(bad))], verdicts)
 
     def _halved(self, lines: Lines, indices: Integers, verdicts: dict[int, Verdict]) -> list[pl.DataFrame]:
         """Frames of lines that the judge has passed; one that Polars still refuses is found by halving."""
