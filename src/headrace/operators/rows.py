@@ -51,7 +51,6 @@ class Rows:
 
     @cached_property
     def keys(self) -> dict[str, pl.DataType]:
-        """The key columns and their types."""
         return {name: self.schema[name] for name in self.key}
 
     @property
@@ -102,7 +101,6 @@ class Rows:
         return rows.filter(~late), self.with_late_by(rows.filter(late), bounds)
 
     def with_late_by(self, late: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
-        """Late rows with how late each was."""
         # At a drain the watermark is the end of time, to which there is no distance.
         watermark = pl.lit(bounds.fire if bounds.fire < END_OF_TIME else bounds.late, pl.Int64)
         return late.with_columns((watermark - self.row_time).cast(pl.Duration("us")).alias(LATE_BY))
@@ -138,13 +136,13 @@ def failed_rows(rows: pl.DataFrame, reason: pl.Expr, detail: pl.Expr | pl.Series
     return rows.select(reason.alias("reason"), detail.alias("detail"), whole_row.alias("row"))
 
 
-def next_arrival(state: pl.DataFrame, first: int = 0) -> int:
+def next_arrival(state: pl.DataFrame) -> int:
     """The number of the next row that arrives.
 
     >>> next_arrival(pl.DataFrame({ARRIVAL: [0, 2, 1]})), next_arrival(pl.DataFrame(schema={ARRIVAL: pl.Int64}))
     (3, 0)
     """
-    return first if state.is_empty() else int(state[ARRIVAL].max()) + 1  # type: ignore[arg-type]
+    return 0 if state.is_empty() else int(state[ARRIVAL].max()) + 1  # type: ignore[arg-type]
 
 
 def with_schema(rows: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:

@@ -127,7 +127,6 @@ class WindowOperator(ABC):
 
     @cached_property
     def _partial(self) -> dict[str, pl.Expr]:
-        """Aggregates the rows of a group to a partial result."""
         counted = {UNSEEN: self._row_count} if self.counts_rows else {}
         return {**self.times, **self.aggregation.partial, **counted}
 
@@ -137,7 +136,6 @@ class WindowOperator(ABC):
 
     @cached_property
     def _merged(self) -> dict[str, pl.Expr]:
-        """Merges partial results of a group to one."""
         counted = {UNSEEN: pl.col(UNSEEN).sum()} if self.counts_rows else {}
         return {**self.times, **self.aggregation.merged, **counted}
 
@@ -181,7 +179,6 @@ class WindowOperator(ABC):
         return windows.with_columns(pl.col(given).alias(name) for name, given in self._given.items())
 
     def _computed(self, totals: pl.DataFrame) -> list[pl.Expr]:
-        """The results of partial results."""
         return self.aggregation.result(totals)
 
     def _results(self, totals: pl.DataFrame, pane: pl.Expr, change: pl.Expr = INSERT_OR_UPDATE) -> pl.DataFrame:

@@ -44,7 +44,6 @@ class Gap:
         return time + pl.col(self.column).cast(pl.Int64).clip(1, self.longest).fill_null(self.longest)
 
     def check(self, window: str, schema: Mapping[str, pl.DataType]) -> None:
-        """The gap column must exist and be a duration."""
         if self.column is None or schema.get(self.column) == DURATION:
             return
         found = f"is {schema[self.column]}" if self.column in schema else "does not exist"

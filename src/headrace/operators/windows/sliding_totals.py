@@ -25,7 +25,6 @@ class SlidingTotals:
 
     aggregation: Aggregation
     keys: Mapping[str, pl.DataType]
-    """The key columns."""
     size: int
 
     def totals(self, rows: pl.DataFrame, wanted: pl.Expr) -> pl.DataFrame:
@@ -111,11 +110,6 @@ class KeySpread:
     def row_time(self) -> pl.Expr:
         """The time of a row, or the earliest in the pane that it stands for."""
         return pl.coalesce(self.aggregation.row_time, pl.col(SUMS).struct.field(EARLIEST))
-
-    def apart(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Rows, and rows that stand for panes."""
-        stands_for_pane = rows[SUMS].is_not_null()
-        return rows.filter(~stands_for_pane), rows.filter(stands_for_pane)
 
     def pane(self, time: pl.Expr) -> pl.Expr:
         """The pane of a time; ``size`` later it is ``panes`` more."""

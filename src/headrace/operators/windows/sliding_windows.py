@@ -18,7 +18,7 @@ from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.rows import ARRIVAL, arrived_rows, next_arrival
 from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.emission import DISCARDING, AccumulationMode, Emission
-from headrace.operators.windows.sliding_totals import CHANGED, NEW, PLACE, REACHED, TIME, KeySpread, SlidingTotals
+from headrace.operators.windows.sliding_totals import CHANGED, NEW, PLACE, REACHED, SUMS, TIME, KeySpread, SlidingTotals
 from headrace.operators.windows.window_step import WindowStep
 from headrace.stability import stable
 from headrace.wheel.key_groups import canonical
@@ -138,7 +138,10 @@ class SlidingOperator(WindowOperator, Uncombined):
 
     def _apart(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Rows, and rows that stand for panes."""
-        return (rows, rows.clear()) if self.shares is None else self.shares.apart(rows)
+        if self.shares is None:
+            return rows, rows.clear()
+        stands_for_pane = rows[SUMS].is_not_null()
+        return rows.filter(~stands_for_pane), rows.filter(stands_for_pane)
 
     def _emit(
         self, rows: pl.DataFrame, sums: pl.DataFrame, closes: tuple[int, int], first: int | None
