@@ -51,11 +51,9 @@ class Origin(Protocol):
 class SourceFeed(Protocol):
     """Brings rows to where a source reads them, on the driver, while the pipeline runs."""
 
-    def start(self) -> None:
-        """Begin."""
+    def start(self) -> None: ...
 
-    def stop(self) -> None:
-        """End."""
+    def stop(self) -> None: ...
 
 
 OWN_FOLDERS = frozenset({"waiting", "lease", "ticks", "caps", "landing", "generators"})

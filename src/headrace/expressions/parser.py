@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -22,24 +22,6 @@ SUPPORTED = (
     "AND, OR, NOT, IS [NOT] NULL, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE, CASE, IF, COALESCE, + - * and ABS on DOUBLE or "
     "FLOAT, CAST to DOUBLE or to a wider integer, UPPER, LOWER, LENGTH"
 )
-SUPPORTED_STEP_VALUES = (
-    "a.x, first(a.x), last(a.x), count(a.*), count(a.x), sum(a.x), avg(a.x), min(a.x), max(a.x), elapsed()"
-)
-_STEP_FUNCTIONS: Mapping[type[exp.Expr], nodes.StepFunction] = {
-    exp.First: "first",
-    exp.Last: "last",
-    exp.Count: "count",
-    exp.Sum: "sum",
-    exp.Avg: "avg",
-    exp.Min: "min",
-    exp.Max: "max",
-}
-# Null where an argument is null, so computed with a step's last row they give what they give afterwards without one.
-_NULL_IN_NULL_OUT = (
-    *(exp.Column, exp.Dot, exp.Identifier, exp.Literal, exp.Boolean, exp.Paren, exp.Cast, exp.DataType),
-    *(exp.DataTypeParam, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.Not, exp.Add, exp.Sub),
-    *(exp.Mul, exp.Neg, exp.Abs, exp.Like, exp.Upper, exp.Lower, exp.Length),
-)
 
 
 def read_sql(text: str) -> exp.Expr:
@@ -53,17 +35,8 @@ def read_sql(text: str) -> exp.Expr:
     if len(trees) != 1 or not isinstance(trees[0], exp.Expr):
         raise _unreadable(text, "it is not exactly one expression")
     if "\\" in text:
-        raise _unsupported(text, "a backslash", "Write the characters themselves.")
+        raise unsupported(text, "a backslash", "Write the characters themselves.")
     return trees[0]
-
-
-def parse_step_expression(text: str, steps: Sequence[str]) -> nodes.Expression:
-    """The tree of an expression over a row and the rows that the steps of a pattern have matched.
-
-    >>> parse_step_expression("sum(b.price * b.amount)", ["a", "b"]).argument.sql
-    'price * amount'
-    """
-    return ExpressionParser(text, tuple(steps)).expression(read_sql(text))
 
 
 def is_supported(node: exp.Expr) -> bool:
@@ -73,25 +46,21 @@ def is_supported(node: exp.Expr) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ExpressionParser:
-    """Builds the tree of one text; the parts of a pattern's text may read the rows of its steps."""
+    """Builds the tree of one text."""
 
     text: str
-    steps: tuple[str, ...] = ()
 
     def expression(self, node: exp.Expr) -> nodes.Expression:
-        value = self._step_value(node) if self.steps else None
-        if value is not None:
-            return value
         self._check(node)
         if type(node) not in _PARSERS:
-            raise _unsupported(self.text, f"'{_sql(node)}'")
+            raise unsupported(self.text, f"'{sql_of(node)}'")
         return _PARSERS[type(node)][1](self, node)
 
     def _check(self, *parts: exp.Expr) -> None:
         for node in parts:
             if not _is_supported_node(node):
                 quote = 'Write a quote inside a string with the other kind of quote, as in "it\'s".'
-                raise _unsupported(self.text, f"'{_sql(node)}'", quote if isinstance(node, exp.Concat) else "")
+                raise unsupported(self.text, f"'{sql_of(node)}'", quote if isinstance(node, exp.Concat) else "")
 
     def column(self, node: exp.Expr) -> nodes.Expression:
         self._check(*node.walk())
@@ -99,49 +68,49 @@ class ExpressionParser:
         while isinstance(root, exp.Dot):
             root = root.this
         if not isinstance(root, exp.Column) or not isinstance(node, exp.Column | exp.Dot):
-            raise _unsupported(self.text, f"'{_sql(node)}'")
-        return nodes.ColumnRef(_sql(node), tuple(part.name for part in node.parts))
+            raise unsupported(self.text, f"'{sql_of(node)}'")
+        return nodes.ColumnRef(sql_of(node), tuple(part.name for part in node.parts))
 
     def literal(self, node: exp.Expr) -> nodes.Expression:
-        return nodes.Constant(_sql(node), node.this, pl.String()) if node.is_string else self._number(node, node.this)
+        return nodes.Constant(sql_of(node), node.this, pl.String()) if node.is_string else self._number(node, node.this)
 
     def _number(self, node: exp.Expr, text: str) -> nodes.Constant:
         found = number(text)
         if found is None:
             reason = "the number is outside the range of Spark's numbers"
-            raise wrong_type(self.text, _sql(node), reason, "Use at most 38 digits, or a DOUBLE up to 1.79e308.")
-        return nodes.Constant(_sql(node), *found)
+            raise wrong_type(self.text, sql_of(node), reason, "Use at most 38 digits, or a DOUBLE up to 1.79e308.")
+        return nodes.Constant(sql_of(node), *found)
 
     def binary(self, node: exp.Expr) -> nodes.Expression:
         left, right = self.expression(node.this), self.expression(node.expression)
-        return _BINARY_NODES[type(node)](_sql(node), left, right)
+        return _BINARY_NODES[type(node)](sql_of(node), left, right)
 
     def _compared(
         self, node: exp.Expr, operator: nodes.ComparisonOperator, left: exp.Expr, right: exp.Expr
     ) -> nodes.Comparison:
-        return nodes.Comparison(_sql(node), self.expression(left), self.expression(right), operator)
+        return nodes.Comparison(sql_of(node), self.expression(left), self.expression(right), operator)
 
     def function(self, node: exp.Expr) -> nodes.Expression:
-        return nodes.FunctionCall(_sql(node), self.expression(node.this), _FUNCTIONS[type(node)])
+        return nodes.FunctionCall(sql_of(node), self.expression(node.this), _FUNCTIONS[type(node)])
 
     def is_null(self, node: exp.Expr) -> nodes.Expression:
         if not isinstance(node.expression, exp.Null):
-            raise _unsupported(self.text, f"'{_sql(node)}'")
-        return nodes.FunctionCall(_sql(node), self.expression(node.this), "is_null")
+            raise unsupported(self.text, f"'{sql_of(node)}'")
+        return nodes.FunctionCall(sql_of(node), self.expression(node.this), "is_null")
 
     def in_list(self, node: exp.Expr) -> nodes.Expression:
-        return nodes.InList(_sql(node), self.expression(node.this), tuple(map(self.expression, node.expressions)))
+        return nodes.InList(sql_of(node), self.expression(node.this), tuple(map(self.expression, node.expressions)))
 
     def between(self, node: exp.Expr) -> nodes.Expression:
         low = self._compared(node, ">=", node.this, node.args["low"])
         high = self._compared(node, "<=", node.this, node.args["high"])
-        return nodes.Logical(_sql(node), low, high, "and")
+        return nodes.Logical(sql_of(node), low, high, "and")
 
     def like(self, node: exp.Expr) -> nodes.Expression:
         pattern = node.expression
         if not isinstance(pattern, exp.Literal) or not pattern.is_string or "\\" in pattern.this:
-            raise _unsupported(self.text, "LIKE with a pattern that is not a string literal, or that has escapes")
-        return nodes.Like(_sql(node), self.expression(node.this), pattern.this, bool(node.args.get("negate")))
+            raise unsupported(self.text, "LIKE with a pattern that is not a string literal, or that has escapes")
+        return nodes.Like(sql_of(node), self.expression(node.this), pattern.this, bool(node.args.get("negate")))
 
     def case(self, node: exp.Expr) -> nodes.Expression:
         branches = node.args["ifs"]
@@ -151,16 +120,17 @@ class ExpressionParser:
         else:
             conditions = tuple(self._compared(node, "=", node.this, branch.this) for branch in branches)
         values = tuple(self.expression(branch.args["true"]) for branch in branches)
-        return nodes.CaseWhen(_sql(node), conditions, values, self.expression(node.args.get("default") or exp.Null()))
+        default = self.expression(node.args.get("default") or exp.Null())
+        return nodes.CaseWhen(sql_of(node), conditions, values, default)
 
     def if_else(self, node: exp.Expr) -> nodes.Expression:
         if node.args.get("false") is None:
-            raise _unsupported(self.text, "IF without a third argument", "Write IF(condition, value, NULL).")
+            raise unsupported(self.text, "IF without a third argument", "Write IF(condition, value, NULL).")
         condition, value, default = (self.expression(node.args[name]) for name in ("this", "true", "false"))
-        return nodes.CaseWhen(_sql(node), (condition,), (value,), default)
+        return nodes.CaseWhen(sql_of(node), (condition,), (value,), default)
 
     def coalesce(self, node: exp.Expr) -> nodes.Expression:
-        return nodes.Coalesce(_sql(node), tuple(map(self.expression, [node.this, *node.expressions])))
+        return nodes.Coalesce(sql_of(node), tuple(map(self.expression, [node.this, *node.expressions])))
 
     def negative(self, node: exp.Expr) -> nodes.Expression:
         inner = node.this
@@ -169,7 +139,7 @@ class ExpressionParser:
         if isinstance(inner, exp.Cast) and _is_number(inner.this):
             self._check(inner)
             return self._cast_to(node, self._number(node, f"-{inner.this.this}"), inner.to)
-        return nodes.FunctionCall(_sql(node), self.expression(inner), "negative")
+        return nodes.FunctionCall(sql_of(node), self.expression(inner), "negative")
 
     def cast(self, node: exp.Expr) -> nodes.Expression:
         inner, to = node.this, node.args["to"]
@@ -180,71 +150,20 @@ class ExpressionParser:
         if value is None:
             reason = f"the text '{inner.this}' cannot be read as {dtype} in every session"
             advice = "Write DATE '2026-01-31', TIMESTAMP '2026-01-31T09:00:00Z' or TIMESTAMP_NTZ '2026-01-31T09:00:00'."
-            raise wrong_type(self.text, _sql(node), reason, advice)
-        return nodes.Constant(_sql(node), value, dtype)
+            raise wrong_type(self.text, sql_of(node), reason, advice)
+        return nodes.Constant(sql_of(node), value, dtype)
 
     def _cast_to(self, node: exp.Expr, operand: nodes.Expression, to: exp.DataType) -> nodes.Expression:
         dtype = self._type(to)
         if isinstance(operand, nodes.Constant) and operand.dtype.is_integer() and dtype.is_integer():
             assert isinstance(operand.value, int)  # for the type checker: as its type says
             if fits(operand.value, dtype):
-                return nodes.Constant(_sql(node), operand.value, dtype)
-        return nodes.Cast(_sql(node), operand, dtype)
+                return nodes.Constant(sql_of(node), operand.value, dtype)
+        return nodes.Cast(sql_of(node), operand, dtype)
 
     def _type(self, to: exp.DataType) -> pl.DataType:
         self._check(*to.walk())
         return polars_type(type_of(to, self.text), self.text)
-
-    def _step_value(self, node: exp.Expr) -> nodes.StepValue | None:
-        """The value of a step's rows that a syntax tree is as a whole, or None."""
-        if isinstance(node, exp.Anonymous) and str(node.this).lower() == "elapsed":
-            return self._elapsed(node)
-        function = _STEP_FUNCTIONS.get(type(node))
-        inner = node if function is None else node.this
-        # count() and the like have no argument at all, so they name no step.
-        columns = [] if inner is None else list(inner.find_all(exp.Column))
-        owners = {self._owner(column) for column in columns}
-        of_one_step = len(owners) == 1 and None not in owners
-        # What reads one step's last row alone can be computed with that row.
-        if function is None and not (of_one_step and all(isinstance(part, _NULL_IN_NULL_OUT) for part in node.walk())):
-            return None
-        if function is not None and any(node.args.get(name) for name in node.args if name not in ("this", "big_int")):
-            raise _unsupported(self.text, f"'{_sql(node)}'", f"Of a step, use one of {SUPPORTED_STEP_VALUES}.")
-        if function == "count" and isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star):
-            step = self._known_step(inner.table)
-            return nodes.StepValue(f"count({step}.*)", "count", step, None)
-        for column in columns:
-            if len(column.parts) > 1:
-                self._known_step(column.parts[0].name)
-        if not of_one_step:
-            raise DefinitionError(
-                "STEP_MISSING",
-                f"'{self.text}': '{_sql(node)}' must name exactly one step, as in {SUPPORTED_STEP_VALUES}. "
-                f"Steps: {', '.join(self.steps)}.",
-            )
-        step, function = str(owners.pop()), function or "last"
-        argument = ExpressionParser(self.text).expression(inner.transform(_without_step))
-        return nodes.StepValue(f"{function}({step}.{argument.sql})", function, step, argument)
-
-    def _elapsed(self, node: exp.Anonymous) -> nodes.StepValue:
-        if not node.expressions:
-            return nodes.StepValue("elapsed()", "elapsed", None, None)
-        step = node.expressions[0]
-        if len(node.expressions) > 1 or not isinstance(step, exp.Column) or len(step.parts) > 1:
-            raise DefinitionError("ELAPSED_OF", f"'{self.text}': write elapsed() or elapsed(step).")
-        known = self._known_step(step.name)
-        return nodes.StepValue(f"elapsed({known})", "elapsed", known, None)
-
-    def _known_step(self, step: str) -> str:
-        if step not in self.steps:
-            steps = ", ".join(self.steps)
-            raise DefinitionError("STEP_UNKNOWN", f"'{self.text}': there is no step {step!r}. Steps: {steps}.")
-        return step
-
-    def _owner(self, column: exp.Column) -> str | None:
-        """The step whose rows a column is read of, or None for the current row."""
-        first = column.parts[0].name
-        return first if len(column.parts) > 1 and first in self.steps else None
 
 
 def wrong_type(text: str, part: str, reason: str, advice: str) -> DefinitionError:
@@ -252,7 +171,8 @@ def wrong_type(text: str, part: str, reason: str, advice: str) -> DefinitionErro
     return DefinitionError("EXPRESSION_TYPE", f"'{text}': in '{part}', {reason}. {advice}")
 
 
-def _unsupported(text: str, part: str, advice: str = "") -> DefinitionError:
+def unsupported(text: str, part: str, advice: str = "") -> DefinitionError:
+    """The error for a part of a text that is not supported."""
     message = f"'{text}': {part} is not in the list of supported expressions: {SUPPORTED}."
     return DefinitionError("EXPRESSION_UNSUPPORTED", f"{message} {advice}".rstrip())
 
@@ -262,19 +182,13 @@ def _unreadable(text: str, reason: str) -> DefinitionError:
     return DefinitionError("EXPRESSION_UNREADABLE", message)
 
 
-def _sql(node: exp.Expr) -> str:
+def sql_of(node: exp.Expr) -> str:
+    """A part of a text as Spark writes it."""
     return node.sql(dialect="spark")
 
 
 def _is_number(node: exp.Expr) -> bool:
     return isinstance(node, exp.Literal) and not node.is_string
-
-
-def _without_step(node: exp.Expr) -> exp.Expr:
-    if isinstance(node, exp.Column) and len(node.parts) > 1:
-        first, *rest = (part.copy() for part in node.parts[1:])
-        return exp.Dot.build([exp.Column(this=first), *rest]) if rest else exp.Column(this=first)
-    return node
 
 
 _BINARY_NODES: Mapping[type[exp.Expr], Callable[[str, nodes.Expression, nodes.Expression], nodes.Expression]] = {
@@ -307,8 +221,8 @@ _PARSERS: Mapping[type[exp.Expr], tuple[frozenset[str], _Parser]] = {
     exp.Column: (frozenset({"this", "table", "db", "catalog"}), ExpressionParser.column),
     exp.Dot: (_BINARY, ExpressionParser.column),
     exp.Literal: (frozenset({"this", "is_string"}), ExpressionParser.literal),
-    exp.Boolean: (_UNARY, lambda parser, node: nodes.Constant(_sql(node), bool(node.this), pl.Boolean())),
-    exp.Null: (frozenset(), lambda parser, node: nodes.Constant(_sql(node), None, pl.Null())),
+    exp.Boolean: (_UNARY, lambda parser, node: nodes.Constant(sql_of(node), bool(node.this), pl.Boolean())),
+    exp.Null: (frozenset(), lambda parser, node: nodes.Constant(sql_of(node), None, pl.Null())),
     exp.Paren: (_UNARY, lambda parser, node: parser.expression(node.this)),
     **dict.fromkeys(_BINARY_NODES, (_BINARY, ExpressionParser.binary)),
     **dict.fromkeys(_FUNCTIONS, (_UNARY, ExpressionParser.function)),

@@ -105,14 +105,8 @@ def generate(
     # Spark deals numbers to tasks in turn. With few tasks, neighbouring rows decode together.
     counter = spark.readStream.format("rate").option("rowsPerSecond", rate)
     raw = counter.option("numPartitions", 1 + rate // ROWS_OF_A_TASK).load()
-    fingerprint: dict[str, object] = {
-        "kind": "generator",
-        "generator": repr(generator),
-        "rate": rate,
-        "speed": speed,
-        "start": begins.isoformat(),
-    }
-    return add_source(gate, raw, struct, fingerprint)
+    fingerprint = {"kind": "generator", "generator": repr(generator), "rate": rate, "speed": speed}
+    return add_source(gate, raw, struct, {**fingerprint, "start": begins.isoformat()})
 
 
 def _stored_start(file: Path, given: datetime | None, speed: float) -> datetime:

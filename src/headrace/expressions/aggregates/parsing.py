@@ -15,7 +15,7 @@ from headrace.expressions.aggregates.counts import ApproximateCountDistinct, Cou
 from headrace.expressions.aggregates.extremes import Extreme, ValueAtExtreme, Which
 from headrace.expressions.aggregates.percentile import Percentile
 from headrace.expressions.aggregates.sums import Average, Sum, Variance
-from headrace.expressions.parser import is_supported, read_sql
+from headrace.expressions.parser import is_supported, read_sql, sql_of
 from headrace.expressions.rows import RowExpression, row_expression
 
 LISTED_AGGREGATES = (
@@ -59,7 +59,7 @@ class _SqlAggregate:
             node = node.this
         if isinstance(node, exp.Filter):
             where = node.expression.this
-            node, condition = node.this, row_expression(where, where.sql(dialect="spark"))
+            node, condition = node.this, row_expression(where, sql_of(where))
         if is_supported(node):
             raise DefinitionError(
                 "AGGREGATE_EXPECTED",
@@ -68,7 +68,7 @@ class _SqlAggregate:
             )
         if isinstance(node, exp.ArrayAgg | exp.ArrayUniqueAgg):
             function = "collect_list" if isinstance(node, exp.ArrayAgg) else "collect_set"
-            check_limit(None, argument="at_most", text=f"hr.{function}({node.this.sql(dialect='spark')!r})")
+            check_limit(None, argument="at_most", text=f"hr.{function}({sql_of(node.this)!r})")
         arguments, build = _FUNCTIONS.get(type(node), (frozenset(), None))
         given = {key for key, value in node.args.items() if value and key != "big_int"}
         if build is None or not given <= arguments:
@@ -79,7 +79,7 @@ class _SqlAggregate:
         """An argument that reads columns of the row."""
         if isinstance(node, exp.Distinct | exp.Order):
             raise self.unsupported()
-        argument = row_expression(node, node.sql(dialect="spark"))
+        argument = row_expression(node, sql_of(node))
         if not argument.columns:
             raise reads_no_column(f"aggregate '{self.name}': '{self.text}'")
         return argument
@@ -88,7 +88,7 @@ class _SqlAggregate:
         """An argument that is written as a number."""
         sign, literal = (-1, node.this) if isinstance(node, exp.Neg) else (1, node)
         if not isinstance(literal, exp.Literal) or literal.is_string:
-            raise self.unsupported(f"'{node.sql(dialect='spark')}' must be a number as in 0.99. ")
+            raise self.unsupported(f"'{sql_of(node)}' must be a number as in 0.99. ")
         return sign * float(literal.this)
 
     def unsupported(self, reason: str = "") -> DefinitionError:
@@ -111,9 +111,8 @@ def _count(text: _SqlAggregate, node: exp.Expr) -> AggregateFunction:
 
 def _approximate_count(text: _SqlAggregate, node: exp.Expr) -> AggregateFunction:
     error, argument = node.args.get("accuracy"), text.argument(node.this)
-    return (
-        ApproximateCountDistinct(argument) if error is None else ApproximateCountDistinct(argument, text.number(error))
-    )
+    accuracy = {} if error is None else {"error": text.number(error)}
+    return ApproximateCountDistinct(argument, **accuracy)
 
 
 def _percentile(text: _SqlAggregate, node: exp.Expr) -> AggregateFunction:

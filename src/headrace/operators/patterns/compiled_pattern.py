@@ -13,12 +13,11 @@ import polars as pl
 from headrace.errors import DefinitionError
 from headrace.expressions.nodes import columns_of, step_values_of
 from headrace.expressions.operands import Operand
-from headrace.expressions.parser import parse_step_expression
 from headrace.expressions.rows import PolarsLowering
+from headrace.expressions.step_expressions import parse_step_expression
 from headrace.operators.patterns.automaton import START, Automaton
 from headrace.operators.patterns.compiler import compile_automaton
 from headrace.operators.patterns.definition import PatternDefinition
-from headrace.operators.patterns.match_conditions import StepCondition
 from headrace.operators.patterns.match_values import CarriedColumns, Reader, physical, reader, step_operands
 from headrace.operators.patterns.matcher import Matcher, Node
 
@@ -82,13 +81,9 @@ class CompiledPattern:
         return compile_automaton(self.definition.elements)
 
     @cached_property
-    def _conditions(self) -> list[StepCondition]:
-        return self.definition.conditions
-
-    @cached_property
     def matcher(self) -> Matcher:
         definition = self.definition
-        functions = [condition.bind(self.columns, definition.steps) for condition in self._conditions]
+        functions = [condition.bind(self.columns, definition.steps) for condition in definition.conditions]
         over_match = {1 << number: function for number, function in enumerate(functions) if function is not None}
         return Matcher(
             self.automaton, within=definition.within, skip=definition.skip, most=self.most, conditions=over_match
@@ -108,7 +103,7 @@ class CompiledPattern:
     def hits(self) -> pl.Expr:
         """The conditions that a row meets by itself, as one number."""
         met = pl.lit(0, pl.Int64)
-        for number, condition in enumerate(self._conditions):
+        for number, condition in enumerate(self.definition.conditions):
             bit = pl.lit(1 << number, pl.Int64)
             if condition.of_row:
                 holds = pl.all_horizontal(part.truth(self.columns.schema) for part in condition.of_row)

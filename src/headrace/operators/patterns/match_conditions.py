@@ -15,8 +15,8 @@ import polars as pl
 from headrace.errors import DefinitionError
 from headrace.expressions import RowExpression, nodes
 from headrace.expressions.operands import common_type, is_float
-from headrace.expressions.parser import parse_step_expression
 from headrace.expressions.rows import PolarsLowering, check_condition
+from headrace.expressions.step_expressions import parse_step_expression
 from headrace.operators.patterns.match_values import CarriedColumns, Reader, physical, reader, step_operands
 
 

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from headrace.expressions.nodes import columns_of, step_values_of
-from headrace.expressions.parser import parse_step_expression
 from headrace.expressions.rows import PolarsLowering, RowExpression
+from headrace.expressions.step_expressions import parse_step_expression
 from headrace.operators.patterns.compiled_pattern import bind_measures
 from headrace.operators.patterns.match_conditions import bind_condition, parse_step_condition
 from headrace.operators.patterns.match_values import CarriedColumns, physical, step_operands
