@@ -20,7 +20,6 @@ from headrace.operators.joins.matching import (
     CandidateRows,
     Int64Array,
     JoinHow,
-    MatchStrategy,
     SingleMatch,
     concat_pairs,
     retained,
@@ -174,7 +173,7 @@ class IntervalJoinOperator(StreamJoinOperator):
 
     own_state: ClassVar[Mapping[str, pl.DataType]] = {MATCHED: pl.Boolean()}
 
-    strategy: MatchStrategy
+    strategy: AllMatches | SingleMatch
     left_kept: int
     """How long after a left row's time its matches may come; negative when all came before."""
     right_kept: int

@@ -20,7 +20,7 @@ from headrace.operators.rows import ARRIVAL, MAX_CHUNKS
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 JoinHow = Literal["inner", "left", "right", "full", "semi", "anti"]
-_LARGEST = 2**62
+_LARGEST, _MANY = 2**62, 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +92,20 @@ def match_ranges(left: KeyedTimes, right: KeyedTimes, low: int, high: int) -> Ma
 def retained(
     rows: pl.DataFrame, altered: BoolArray, expired: BoolArray, *, known: int
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """The state without expired rows, its new and altered rows, and the identities of known rows that are gone.
-
-    Rows are picked by number: with few rows in each of many key groups, planning a query costs more than running it.
-    """
-    kept = rows[np.flatnonzero(~expired)] if expired.any() else rows
-    upserts, revised = rows[known:], altered[:known] & ~expired[:known]
-    if revised.any() or expired[known:].any():
-        upserts = rows[np.flatnonzero(np.r_[revised, ~expired[known:]])]
-    removed = pl.DataFrame([rows[ARRIVAL]])[np.flatnonzero(expired[:known])]
+    """The state without expired rows, its new and altered rows, and the identities of known rows that are gone."""
+    kept, new = _chosen(rows, ~expired), _chosen(rows[known:], ~expired[known:])
+    revised = altered[:known] & ~expired[:known]
+    upserts = pl.concat([_chosen(rows[:known], revised), new]) if revised.any() else new
+    removed = _chosen(pl.DataFrame([rows[ARRIVAL]])[:known], expired[:known])
     return kept.rechunk() if kept.n_chunks() > MAX_CHUNKS else kept, upserts, removed
+
+
+def _chosen(rows: pl.DataFrame, chosen: BoolArray) -> pl.DataFrame:
+    if chosen.all():
+        return rows
+    numbers = np.flatnonzero(chosen)
+    # Taking few rows is faster than a query that filters; taking many out of several chunks is ten times slower.
+    return rows[numbers] if len(numbers) < _MANY or rows.n_chunks() == 1 else rows.filter(chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +276,3 @@ class SingleMatch:
 
     def _visible(self, pairs: RowPairs) -> RowPairs:
         return pairs if self.emits_unmatched else pairs[np.flatnonzero(pairs.right >= 0)]
-
-
-MatchStrategy = AllMatches | SingleMatch
-"""Decides which pairs a batch emits and retracts."""

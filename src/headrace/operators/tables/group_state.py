@@ -28,7 +28,6 @@ GROUP, VALUE, ROW = 0, 1, 2
 TIMES = "__times"
 """How often a value is in its group."""
 CHANGED = "__changed"
-RETRACTABLE = "count(*), count(x), count(DISTINCT x), sum, avg, min and max"
 
 
 @dataclass(frozen=True)
@@ -184,5 +183,5 @@ def check_retractable(step: str, aggregate: Aggregate) -> None:
         raise DefinitionError(
             "AGGREGATE_CANNOT_RETRACT",
             f"step {step!r}: {aggregate.name} = {aggregate.text} cannot retract a row that is updated or deleted. "
-            f"Use {RETRACTABLE}.",
+            "Use count(*), count(x), count(DISTINCT x), sum, avg, min and max.",
         )
