@@ -139,7 +139,6 @@ class JoinInput(Uncombined):
         return {**self.rows.keys, TIME: pl.Int64(), **{name: self.rows.schema[name] for name in self.payload}}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Set late rows aside, and drop rows with a null key where they could not be emitted."""
         correctable, closes, partly_late = self.lateness.correctable, None, 0
         if self.windows is not None:
             closes = self.windows.last(self.windows.pane(self.rows.row_time))

@@ -270,18 +270,15 @@ class LookupOperator:
             return Passed(rows.with_columns(why).select(self.output_schema.keys()), rows.height)
         failed = rows.filter(pl.col(_REASON).is_not_null())
         if self.step.on_failure == "stop" and not failed.is_empty():
-            raise self._stopping(failed)
+            first = failed.row(0, named=True)
+            key = ", ".join(f"{name}={first[name]!r}" for name in self.step.key)
+            raise HeadraceError(
+                "LOOKUP_FAILED",
+                f"step {self.name!r}: {failed.height} rows got no answer, the first for {key}: {first[_REASON]}: "
+                f"{' '.join(first[_DETAIL].split())}. Nothing of the batch is committed; repair the service and start "
+                "again, or choose on_failure='dead_letter' or 'null'.",
+            )
         accepted = rows.filter(pl.col(_REASON).is_null()).select(self.output_schema.keys())
         whole = pl.Series("row", json_rows(failed.select(self.schema.keys())), pl.Binary())
         letters = failed.select(pl.col(_REASON).alias("reason"), pl.col(_DETAIL).alias("detail")).with_columns(whole)
         return Passed(accepted, accepted.height, failed=letters)
-
-    def _stopping(self, failed: pl.DataFrame) -> HeadraceError:
-        first = failed.row(0, named=True)
-        key = ", ".join(f"{name}={first[name]!r}" for name in self.step.key)
-        return HeadraceError(
-            "LOOKUP_FAILED",
-            f"step {self.name!r}: {failed.height} rows got no answer, the first for {key}: {first[_REASON]}: "
-            f"{' '.join(first[_DETAIL].split())}. Nothing of the batch is committed; repair the service and start "
-            "again, or choose on_failure='dead_letter' or 'null'.",
-        )

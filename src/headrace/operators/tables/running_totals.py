@@ -61,7 +61,6 @@ class ExactTotal:
 
     @property
     def result(self) -> pl.Expr:
-        """The aggregate's value, from the state columns."""
         result = self.aggregate.result(self.schema)
         if isinstance(self.aggregate.function, Count):
             return result

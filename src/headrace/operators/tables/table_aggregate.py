@@ -212,7 +212,6 @@ class TableAggregateOperator(ChangelogOperator):
         return state[stored[ROW_NUMBER]].with_columns(stored[KEY_NUMBER]), changes.with_columns(new[KEY_NUMBER])
 
     def _stored_rows(self, touched: pl.DataFrame) -> pl.DataFrame:
-        """The stored rows of the table, under their own column names."""
         names = {state: name for name, state in self.layout.row_columns.items()}
         rows = touched.filter(pl.col(KIND) == ROW).rename(names)
         return rows.select(*self.changelog.columns, *LAST_CHANGE, KEY_NUMBER)
