@@ -149,7 +149,7 @@ class Matcher:
 
     def expire(self, key: KeyMatches, until: int, found: MatchResults) -> None:
         """Let time pass: partial matches that cannot be completed before ``until`` time out, the first to end first."""
-        while (end := self.due(key)) is not None and end <= until:
+        while key.partials and (end := self.due(key)) is not None and end <= until:
             over = self._leaving(key, end)
             matched = [partial for partial in over if self._pending[partial[0]]]
             key.held += [(FINAL, start, node) for _, start, node in matched]
@@ -169,9 +169,8 @@ class Matcher:
             count = bisect_right(key.partials, key.partials[0][1][TIME], key=lambda partial: int(partial[1][TIME]))
             over, key.partials = key.partials[:count], key.partials[count:]
             return over
-        ends = list(map(self._end, key.partials))
-        over = [partial for partial, its_end in zip(key.partials, ends, strict=True) if its_end == end]
-        key.partials = [partial for partial, its_end in zip(key.partials, ends, strict=True) if its_end != end]
+        over = [partial for partial in key.partials if self._end(partial) == end]
+        key.partials = [partial for partial in key.partials if self._end(partial) != end]
         return over
 
     def due(self, key: KeyMatches) -> int | None:

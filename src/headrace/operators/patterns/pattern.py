@@ -27,18 +27,28 @@ from headrace.stability import experimental, stable
 from headrace.wheel.operator import Joined, Operator
 
 MOST = 1_000
-_LATE_ROWS = LateRows(FINAL, consequence="which can no longer be matched", uncorrectable="matches are not retracted")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Pattern(Chain, Step):
+class MatchingStep(Step):
+    """What both steps of patterns share."""
+
+    changelogs = (0,)
+    late_rows = LateRows(FINAL, consequence="which can no longer be matched", uncorrectable="matches are not retracted")
+
+    most: int = MOST
+
+    @property
+    def _arguments(self) -> Mapping[str, object]:
+        return {} if self.most == MOST else {"most": self.most}
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Pattern(Chain, MatchingStep):
     """A pattern of rows; call ``.select()`` and ``.late()`` before use."""
 
     kind = "pattern"
-    changelogs = (0,)
-    late_rows = _LATE_ROWS
 
-    most: int = MOST
     length: int | None = None
     skip: Skip = Skip("none")  # noqa: RUF009  # frozen
     measures: tuple[tuple[str, str], ...] = ()
@@ -114,7 +124,7 @@ class Pattern(Chain, Step):
 
     @property
     def _arguments(self) -> Mapping[str, object]:
-        return {"key": key_argument(self.key), **({} if self.most == MOST else {"most": self.most})}
+        return {"key": key_argument(self.key), **super()._arguments}
 
     @property
     def _calls(self) -> tuple[str, ...]:
@@ -125,16 +135,13 @@ class Pattern(Chain, Step):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class PatternRules(Step):
+class PatternRules(MatchingStep):
     """Patterns that come as rules; call ``.late()`` before use."""
 
     kind = "pattern_rules"
-    changelogs = (0,)
-    late_rows = _LATE_ROWS
 
     output: str
     rules: Rules
-    most: int = MOST
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -181,8 +188,7 @@ class PatternRules(Step):
 
     @property
     def _arguments(self) -> Mapping[str, object]:
-        given = {"key": key_argument(self.key), "output": self.output, "rules": self.rules}
-        return {**given, **({} if self.most == MOST else {"most": self.most})}
+        return {"key": key_argument(self.key), "output": self.output, "rules": self.rules, **super()._arguments}
 
 
 @stable

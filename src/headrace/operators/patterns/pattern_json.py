@@ -79,8 +79,7 @@ def _elements(raw: object) -> tuple[Element, ...]:
             step = Group(elements=_elements(_expect(parts["group"], list, "group")))
         else:
             raise ValueError(f"an element is step {shown(parts['step'])} and a group at once")
-        where = None if parts.get("where") is None else _expect(parts["where"], str, "where")
-        chain = chain.add(contiguity, step, where)
+        chain = chain.add(contiguity, step, _text(parts, "where"))
         chain = _quantified(chain, _parts(parts.get("quantifier", {}), "quantifier", tuple(_ONCE)))
         since = _length(parts.get("since_previous"), "since_previous")
         if since is not None:
@@ -100,8 +99,8 @@ def _quantified(chain: Group, parts: Mapping[str, Any]) -> Group:
         raise ValueError(f"there is no inner {shown(inner)}")
     if inner != "relaxed":
         chain = chain.consecutive() if inner == "consecutive" else chain.allow_combinations()
-    if parts.get("until") is not None:
-        chain = chain.until(_expect(parts["until"], str, "until"))
+    until = _text(parts, "until")
+    chain = chain if until is None else chain.until(until)
     chain = chain.optional() if optional else chain
     return chain.greedy() if greedy else chain
 
@@ -109,10 +108,9 @@ def _quantified(chain: Group, parts: Mapping[str, Any]) -> Group:
 def _skip(raw: object) -> Skip:
     parts = _parts(raw, "skip", ("kind", "step"))
     kind: Any = _expect(parts.get("kind"), str, "kind")
-    step = parts.get("step")
-    if kind not in KINDS or (step is None) == (kind in ("to_first", "to_last")):
+    if kind not in KINDS or (parts.get("step") is None) == (kind in ("to_first", "to_last")):
         raise ValueError(f"there is no skip {shown(parts)}")
-    return Skip(kind, None if step is None else _expect(step, str, "step"))
+    return Skip(kind, _text(parts, "step"))
 
 
 def _length(raw: object, name: str) -> int | None:
@@ -122,6 +120,10 @@ def _length(raw: object, name: str) -> int | None:
     if abs(length) > LONGEST:
         raise ValueError(f"{name} is longer than the calendar, {shown(length)}")
     return positive_microseconds(timedelta(microseconds=length), argument=name)
+
+
+def _text(parts: Mapping[str, Any], name: str) -> str | None:
+    return None if parts.get(name) is None else _expect(parts[name], str, name)
 
 
 def _parts(raw: object, name: str, known: tuple[str, ...]) -> Mapping[str, Any]:

@@ -19,7 +19,7 @@ from headrace.operators.process.errors import OnError
 from headrace.operators.process.keyed_process import KeyedProcess, declared_states
 from headrace.operators.process.outputs import OutputBuffer
 from headrace.operators.process.rows import python_columns, row_class
-from headrace.operators.process.runner import Cells, ProcessRunner, RunOptions, TimedRow
+from headrace.operators.process.runner import Cells, ProcessRunner, TimedRow
 from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY, ROW, StateLayout, is_empty
 from headrace.operators.rows import KEY_NUMBER, RowByRow, Rows, arrived_rows, with_schema
 from headrace.reports import WaitingRows
@@ -111,7 +111,9 @@ class ProcessOperator(RowByRow):
         numbers = self._numbers(state, keys) if keys.height else np.full(state.height, NO_KEY)
         touched = np.flatnonzero(numbers != NO_KEY)
         outputs = {name: OutputBuffer(name, each, self._with_added(each)) for name, each in self.outputs.items()}
-        runner = ProcessRunner(self.process, RunOptions(self.name, self.ordered, self.on_error), bounds, outputs, rules)
+        runner = ProcessRunner(
+            self.process, bounds, outputs, rules, step=self.name, ordered=self.ordered, on_error=self.on_error
+        )
         known = dict(zip(numbers[touched].tolist(), self._layout.cells(_at(state, touched)), strict=True))
         changed = self._run(runner, keys, known, set(numbers[due_keys].tolist()), released)
         stored = {number: cells for number, cells in changed.items() if not is_empty(cells)}

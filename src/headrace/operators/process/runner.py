@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import HeadraceError
@@ -22,28 +21,21 @@ Cells = tuple[Any, ...]
 """The cell of each state of a key, then its timers; to be stored, also when it is due by event time and clock."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How a step runs its process."""
-
-    step: str
-    ordered: bool
-    on_error: OnError
-
-
 class ProcessRunner:
     """Runs the keys of a key group in one batch."""
 
     def __init__(
         self,
         process: KeyedProcess,
-        options: RunOptions,
         bounds: TimeBounds,
         outputs: dict[str, OutputBuffer],
         rules: RuleHistory | None,
+        *,
+        step: str,
+        ordered: bool,
+        on_error: OnError,
     ) -> None:
-        self._options = options
-        self._ordered = options.ordered
+        self._step, self._ordered, self._on_error = step, ordered, on_error
         self._bounds = bounds
         self._rules = rules
         self._undo_log: UndoLog = []
@@ -199,7 +191,7 @@ class ProcessRunner:
     ) -> None:
         """Roll back a failed call and retry it as often as is allowed; then stop, or leave a dead letter."""
         self._roll_back()
-        for _ in range(self._options.on_error.retries):
+        for _ in range(self._on_error.retries):
             try:
                 emitted = method(given, self._context)
                 self._collect(emitted, self._context._time)
@@ -210,8 +202,8 @@ class ProcessRunner:
                 return
         failed = FailedCall(error, method, emitted)
         called = f"{type(self._process).__name__}.{method.__name__}"
-        reason = f"step {self._options.step!r}, key {self._context.key!r}: {called} failed: {failed.summary}"
-        if self._options.on_error.then == "stop":
+        reason = f"step {self._step!r}, key {self._context.key!r}: {called} failed: {failed.summary}"
+        if self._on_error.then == "stop":
             raise HeadraceError("PROCESS_FAILED", reason) from failed.cause
         detail, row = f"{reason}\n{failed.traceback}", as_json(given, self._context.key)
         self.dead_letters.append(("PROCESS_FAILED", detail, row, isinstance(given, Timer)))
