@@ -236,14 +236,14 @@ class Graph:
         return node
 
     def time_field(self, frame: DataFrame, *, step: str) -> StructField:
-        tagged = [column for column in frame.schema.fields if TIME_TAG in (column.metadata or {})]
-        if not tagged:
-            raise DefinitionError(
-                "EVENT_TIME_MISSING",
-                f"step {step!r} needs event time, but none of the columns {', '.join(frame.columns)} carries it. "
-                "Apply hr.event_time(...) to the source, and keep its column (or a window) unchanged in every select.",
-            )
-        return tagged[0]
+        for column in frame.schema.fields:
+            if TIME_TAG in (column.metadata or {}):
+                return column
+        raise DefinitionError(
+            "EVENT_TIME_MISSING",
+            f"step {step!r} needs event time, but none of the columns {', '.join(frame.columns)} carries it. "
+            "Apply hr.event_time(...) to the source, and keep its column (or a window) unchanged in every select.",
+        )
 
 
 def time_tag(node: NodeId) -> dict[str, str]:

@@ -48,8 +48,6 @@ def parse_aggregate(given: object, *, name: str) -> Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class _SqlAggregate:
-    """The SQL text of one aggregate."""
-
     text: str
     name: str
 
