@@ -111,7 +111,9 @@ class _MatchLowering:
                 return reduce(partial(_logical, decisive=True), equal)
             case nodes.Coalesce():
                 operands, _ = self._same_type(node.operands)
-                return _first_known(operands)
+                return lambda row, matched: next(
+                    (given for each in operands if (given := each(row, matched)) is not None), None
+                )
             case nodes.CaseWhen():
                 (*values, default), _ = self._same_type([*node.values, node.default])
                 return _chosen([self.function(each) for each in node.conditions], values, default)
@@ -230,13 +232,6 @@ def _logical(left: Reader, right: Reader, decisive: bool) -> Reader:
         return decisive if other is decisive else None if one is None or other is None else not decisive
 
     return combined
-
-
-def _first_known(values: Sequence[Reader]) -> Reader:
-    def first_known(row: Any, matched: Any) -> Any:
-        return next((given for value in values if (given := value(row, matched)) is not None), None)
-
-    return first_known
 
 
 def _chosen(conditions: Sequence[Reader], values: Sequence[Reader], default: Reader) -> Reader:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import polars as pl
 
@@ -36,7 +36,36 @@ class MatchingStep(Step):
     changelogs = (0,)
     late_rows = LateRows(FINAL, consequence="which can no longer be matched", uncorrectable="matches are not retracted")
 
+    result_columns: ClassVar[tuple[str, ...]] = RESULT_COLUMNS
+    """The columns that results have beside the key and what the user selects."""
+
     most: int = MOST
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.most, int) or isinstance(self.most, bool) or self.most < 1:
+            raise DefinitionError(
+                "MOST_TOO_SMALL",
+                f"{self._label}: most={self.most!r} must be a whole number of at least 1, the partial matches a key "
+                "may have.",
+            )
+        for name in self.key:
+            if name in self.result_columns:
+                raise DefinitionError(
+                    "RESULT_NAME_TAKEN",
+                    f"{self._label}: key column {name!r} has the name of a column that results have "
+                    f"({', '.join(self.result_columns)}). Rename it before the step, as in "
+                    f".withColumnRenamed({name!r}, 'key_{name}').",
+                )
+
+    def _check_free(self, what: str, names: Iterable[str]) -> None:
+        for name in names:
+            if name in (*self.result_columns, *self.key):
+                raise DefinitionError(
+                    "RESULT_NAME_TAKEN",
+                    f"{self._label}: {what} {name!r} has the name of a key or of a column that every match has "
+                    f"({', '.join(self.result_columns)}). Choose another name.",
+                )
 
     @property
     def _arguments(self) -> Mapping[str, object]:
@@ -74,7 +103,7 @@ class Pattern(Chain, MatchingStep):
 
     def select(self, **measures: str) -> Self:
         """The measures of a match, as SQL text over its steps: ``total="sum(b.amount)"``."""
-        _check_free(f"{self._label}: measure", measures, RESULT_COLUMNS, self.key)
+        self._check_free("measure", measures)
         return replace(self, measures=tuple(measures.items()))
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
@@ -140,8 +169,14 @@ class PatternRules(MatchingStep):
 
     kind = "pattern_rules"
 
+    result_columns = (RULE, *RESULT_COLUMNS)
+
     output: str
     rules: Rules
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self._output  # unreadable columns are refused here
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -172,7 +207,7 @@ class PatternRules(MatchingStep):
     @property
     def _output(self) -> dict[str, pl.DataType]:
         output = polars_schema(parse_ddl(self.output))
-        _check_free(f"{self._label}: output column", output, (RULE, *RESULT_COLUMNS), self.key)
+        self._check_free("output column", output)
         return output
 
     @property
@@ -198,9 +233,7 @@ def pattern(name: str, *, key: Key, most: int = MOST) -> Pattern:
     >>> pattern("guessed", key="user").begin("fail", "NOT ok").times(3).next("hit", "ok").within("1 minute")
     hr.pattern('guessed', key='user').begin('fail', 'NOT ok').times(3).next('hit', 'ok').within('1 minute')
     """
-    made = Pattern(name=name, key=key_columns(key), most=most)
-    _check_arguments(f"pattern {name!r}", made.key, RESULT_COLUMNS, most)
-    return made
+    return Pattern(name=name, key=key_columns(key), most=most)
 
 
 @experimental
@@ -211,33 +244,4 @@ def pattern_rules(name: str, *, key: Key, output: str, rules: Rules, most: int =
     >>> pattern_rules("alerts", key="card", output="n BIGINT", rules=rules(key="rule_id"))
     hr.pattern_rules('alerts', key='card', output='n BIGINT', rules=hr.rules(key='rule_id'))
     """
-    made = PatternRules(name=name, key=key_columns(key), output=output, rules=rules, most=most)
-    _check_arguments(f"step {name!r}", made.key, (RULE, *RESULT_COLUMNS), most)
-    _ = made._output
-    return made
-
-
-def _check_arguments(label: str, key: tuple[str, ...], taken: tuple[str, ...], most: int) -> None:
-    """Refuse a key with the name of a result column, and ``most`` below 1."""
-    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-        raise DefinitionError(
-            "MOST_TOO_SMALL",
-            f"{label}: most={most!r} must be a whole number of at least 1, the partial matches a key may have.",
-        )
-    for name in key:
-        if name in taken:
-            raise DefinitionError(
-                "RESULT_NAME_TAKEN",
-                f"{label}: key column {name!r} has the name of a column that results have ({', '.join(taken)}). "
-                f"Rename it before the step, as in .withColumnRenamed({name!r}, 'key_{name}').",
-            )
-
-
-def _check_free(label: str, names: Iterable[str], taken: tuple[str, ...], key: tuple[str, ...]) -> None:
-    for name in names:
-        if name in (*taken, *key):
-            raise DefinitionError(
-                "RESULT_NAME_TAKEN",
-                f"{label} {name!r} has the name of a key or of a column that every match has ({', '.join(taken)}). "
-                "Choose another name.",
-            )
+    return PatternRules(name=name, key=key_columns(key), output=output, rules=rules, most=most)

@@ -122,11 +122,10 @@ class Process(Step):
 
     @property
     def state_description(self) -> str:
-        lengths = (
-            "for ever" if each.ttl is None else f"for {spoken(each.ttl)} of {_TIME_DOMAINS[each.time]}"
+        states = (
+            f"{each.name} for {'ever' if each.ttl is None else f'{spoken(each.ttl)} of {_TIME_DOMAINS[each.time]}'}, "
             for each in self.states
         )
-        states = (f"{each.name} {length}, " for each, length in zip(self.states, lengths, strict=True))
         order = ", rows until event time has passed them"
         without = "; without order, so results may depend on batches"
         return f"of each key {''.join(states)}its timers{order if self.ordered else without}"
