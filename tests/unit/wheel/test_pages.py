@@ -228,7 +228,7 @@ def test_a_worker_that_was_away_while_deltas_were_folded_reads_the_new_base() ->
 def test_a_state_that_a_crash_took_back_is_not_caught_up_from() -> None:
     stored, here = Stored(), StateCache()
     stored.change(some(20), cache=StateCache())
-    before = stored.entries.copy()
+    before = MapInMemory(stored.entries)
     stored.change({("k1", 1.0): -1}, cache=here)
     stored.entries = before
     stored.change({("k2", 1.0): -2}, cache=StateCache())
