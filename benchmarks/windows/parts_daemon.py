@@ -14,8 +14,8 @@ from typing import Any
 
 from pyspark import daemon
 
-import headrace.runtime.worker_daemon  # as Headrace's own: everything is loaded before workers are forked
 import headrace.connectors.base.gate
+import headrace.runtime.worker_daemon  # as Headrace's own: everything is loaded before workers are forked
 import headrace.wheel.pack
 import headrace.wheel.turn
 from headrace.connectors.base.gate import Gate
