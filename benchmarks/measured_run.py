@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import headrace as hr
+from benchmarks.spark_streams import SPARKS_STATE
 from benchmarks.wheel.measured_run import Batches
 
 
@@ -15,7 +16,8 @@ def main(text: str) -> None:
     given = json.loads(text)
     jobs = import_module(given["jobs"])
     run = jobs.RUNS[given["system"]]
-    spark = hr.spark_session("benchmark", master="local[2]", connectors=given["connectors"], settings=given["settings"])
+    settings = {**SPARKS_STATE, **given["settings"]}
+    spark = hr.spark_session("benchmark", master="local[2]", connectors=given["connectors"], settings=settings)
     *earlier, last = (jobs.Order(**order) for order in given["orders"])
     for order in earlier:
         run(spark, order)

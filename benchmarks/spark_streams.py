@@ -7,6 +7,14 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from benchmarks.spark_runs import Order
 
+STATE_STORE = "spark.sql.streaming.stateStore"
+SPARKS_STATE = {
+    f"{STATE_STORE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+    f"{STATE_STORE}.checkpointFormatVersion": "2",
+}
+"""Where Spark's own streaming queries keep their state: the better of its two stores, writing changes only."""
+
 
 def topic_rows(spark: SparkSession, order: Order, columns: str) -> DataFrame:
     """The declared columns of a topic's rows, and ``ts``, their time."""

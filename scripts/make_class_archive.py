@@ -1,4 +1,4 @@
-"""Makes an archive of the JVM classes that a small stateful Spark query loads, so that later starts are quick.
+"""Makes an archive of the JVM classes that a small streaming query loads, so that later starts are quick.
 
 The JVM writes it when it ends (`-XX:ArchiveClassesAtExit`); sessions use it by `-XX:SharedArchiveFile`.
 """
@@ -13,32 +13,21 @@ from pathlib import Path
 
 import pyarrow
 from pyspark import SparkContext
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 PATIENCE = 180
 
 
-class Remember(StatefulProcessor):
-    """Keeps one value per key: enough to load the classes of the state store."""
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self.pages = handle.getMapState("pages", "page LONG", "blob BINARY")
-
-    def handleInputRows(self, key: tuple[int], rows: Iterator[Row], timerValues: object) -> Iterator[Row]:  # noqa: N802, N803
-        for row in rows:
-            self.pages.updateValue((row.page,), (row.blob,))
-            yield Row(key_group=key[0], blob=row.blob)
-
-    def close(self) -> None:
-        pass
-
-
 def pack(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
     for batch in batches:
-        groups = pyarrow.array([0, 1], pyarrow.int64())
+        slots = pyarrow.array([0, 1], pyarrow.int32())
         blobs = pyarrow.array([bytes(batch.num_rows), b""], pyarrow.binary())
-        yield pyarrow.RecordBatch.from_arrays([groups, groups, blobs], ["key_group", "page", "blob"])
+        yield pyarrow.RecordBatch.from_arrays([slots, blobs], ["slot", "blob"])
+
+
+def unpack(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    yield from batches
 
 
 def start_session(archive: Path, folder: str) -> SparkSession:
@@ -53,11 +42,6 @@ def start_session(archive: Path, folder: str) -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
-        .config(
-            "spark.sql.streaming.stateStore.providerClass",
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-        )
-        .config("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
         .getOrCreate()
     )
 
@@ -72,11 +56,10 @@ def run_small_query(spark: SparkSession, folder: str) -> None:
     (
         spark.readStream.schema("id LONG, name STRING")
         .parquet(f"{folder}/in")
-        .mapInArrow(pack, "key_group LONG, page LONG, blob BINARY")
-        .groupBy("key_group")
-        .transformWithState(Remember(), "key_group LONG, blob BINARY", "update", "none")
+        .mapInArrow(pack, "slot INT, blob BINARY")
+        .repartitionById(1, F.pmod("slot", F.lit(1)).cast("int"))
+        .mapInArrow(unpack, "slot INT, blob BINARY")
         .writeStream.foreachBatch(write)
-        .outputMode("update")
         .option("checkpointLocation", f"{folder}/checkpoint")
         .trigger(availableNow=True)
         .start()

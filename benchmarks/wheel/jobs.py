@@ -13,10 +13,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import headrace as hr
+from benchmarks.spark_streams import SPARKS_STATE, STATE_STORE
 from benchmarks.wheel.inputs import FILES_PER_BATCH, OUT_OF_ORDER, SCHEMA
 
 IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-STATE_STORE = "spark.sql.streaming.stateStore"
 DELAY = f"{OUT_OF_ORDER // 1_000_000} seconds"
 Take = Callable[[DataFrame], None]
 """What is done with the rows of a batch."""
@@ -154,7 +154,7 @@ RUNS: Mapping[str, Callable[[SparkSession, Order, Callable[[], None]], None]] = 
 }
 SETTINGS: Mapping[str, dict[str, str]] = {
     "headrace": {},
-    "python_state": {},
+    "python_state": SPARKS_STATE,
     # Almost four times as fast as RocksDB at a million keys; see docs/design/2026-11-15-wheel-benchmark.md.
     "native": {f"{STATE_STORE}.providerClass": IN_MEMORY, f"{STATE_STORE}.checkpointFormatVersion": "1"},
 }

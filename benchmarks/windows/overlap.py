@@ -59,26 +59,6 @@ def measure_overlap(runs: int) -> Overlap:
     return Overlap(medians("seconds"), medians("with_emission"), medians("bytes_per_window"))
 
 
-class Entries(dict[tuple[int], tuple[bytes]]):
-    """A key group's state, kept as Spark would keep it."""
-
-    def getValue(self, key: tuple[int]) -> tuple[bytes] | None:  # noqa: N802
-        """The value of a key."""
-        return self.get(key)
-
-    def updateValue(self, key: tuple[int], value: tuple[bytes]) -> None:  # noqa: N802
-        """Set the value of a key."""
-        self[key] = value
-
-    def removeKey(self, key: tuple[int]) -> None:  # noqa: N802
-        """Remove what may be there."""
-        self.pop(key, None)
-
-    def iterator(self) -> Iterator[tuple[tuple[int], tuple[bytes]]]:
-        """All keys with their values."""
-        return iter(self.items())
-
-
 def _batches() -> Iterator[pl.DataFrame]:
     import numpy as np
     import polars as pl
@@ -93,15 +73,23 @@ def _batches() -> Iterator[pl.DataFrame]:
 
 def _run(operator: Operator, batches: list[pl.DataFrame], *, emitting: bool) -> tuple[float, int]:
     """Processor seconds of all batches, and the bytes of state after the last."""
+    from headrace.checkpoint.storage import MemoryStorage
     from headrace.event_time.record import BatchRecord, TimeBounds
     from headrace.event_time.strategy import BEGINNING
+    from headrace.reports import Report, ReportKey, SlotSummary, StateReport
+    from headrace.state.group_range import KEY_GROUPS
+    from headrace.state.segment import OpenSegments
     from headrace.wheel.pack import Blob, pack
-    from headrace.wheel.pages import StateCache
-    from headrace.wheel.task import Task
+    from headrace.wheel.task import Task, TaskState
     from headrace.wheel.turn import turn
 
-    entries: dict[int, Entries] = {}
-    cache = StateCache()
+    held: dict[int, SlotSummary] = {}
+    state = TaskState(MemoryStorage(), OpenSegments(), KEY_GROUPS, 1, {operator.name: held})
+
+    def report(key: ReportKey, said: Report) -> None:
+        if isinstance(said, StateReport):
+            held[key[3]] = said.slot
+
     watermark = BEGINNING
     seconds = 0.0
     for number, rows in enumerate(batches):
@@ -109,17 +97,17 @@ def _run(operator: Operator, batches: list[pl.DataFrame], *, emitting: bool) -> 
         before, fired = watermark, FIRST_TIME + number * MINUTES_PER_BATCH * MINUTE
         watermark = fired
         bounds = TimeBounds(watermark, watermark, before=before if emitting else watermark)
-        record = BatchRecord(number, 0, {}, {operator.name: bounds}, {}, drain=False)
+        record = BatchRecord(number, 0, {}, {operator.name: bounds}, {}, drain=False, slots=TASKS)
         began = time.process_time()
-        groups: dict[int, list[Blob]] = {}
+        slots: dict[int, list[Blob]] = {}
         for part in range(TASKS):
-            task = Task(record, "overlap", "", part, 0, lambda _key, _values: None)
+            task = Task(record, "overlap", "", part, 0, report, state)
             for blob in pack([rows.gather_every(TASKS, part)], operator, task):
-                groups.setdefault(blob.key_group, []).append(blob)
-        for group, blobs in groups.items():
-            turn(operator, entries.setdefault(group, Entries()), cache, task, blobs)
+                slots.setdefault(blob.slot, []).append(blob)
+        for slot, blobs in slots.items():
+            turn(operator, task, slot, blobs)
         seconds += time.process_time() - began
-    return seconds, sum(len(blob) for group in entries.values() for (blob,) in group.values())
+    return seconds, sum({each.file: each.size for slot in held.values() for each in slot.segments}.values())
 
 
 def main() -> None:

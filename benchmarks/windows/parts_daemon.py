@@ -22,7 +22,7 @@ from headrace.connectors.base.gate import Gate
 from headrace.connectors.kafka.reader import KafkaReader, _Consumption
 from headrace.operators.windows.fixed_window_operator import FixedWindowOperator, PaneOperator
 from headrace.operators.windows.session_operator import FinalSessionOperator
-from headrace.wheel.pages import Pages
+from headrace.state.slot_state import SlotState
 from headrace.wheel.task import Task
 
 FOLDER = "HEADRACE_PARTS"
@@ -66,13 +66,13 @@ def _watch() -> None:
     for operator in (FixedWindowOperator, PaneOperator, FinalSessionOperator):
         _timed(operator, "combine", "combine")
         _timed(operator, "apply", "apply")
-        _timed(operator, "due", "apply")
     _timed(headrace.wheel.pack, "encode", "pack and unpack")
-    _timed(headrace.wheel.pack, "group_of_rows", "pack and unpack")
+    _timed(headrace.wheel.pack, "hashes_of", "pack and unpack")
     _timed(headrace.wheel.turn, "encode", "pack and unpack")
     _timed(headrace.wheel.turn, "decode", "pack and unpack")
-    _timed(Pages, "load", "state")
-    _timed(Pages, "store", "state")
+    _timed(headrace.wheel.turn, "_hashed", "state")
+    for lookup in ("find", "all", "due", "next_due", "write"):
+        _timed(SlotState, lookup, "state")
     Task.report = _reported(Task.report)  # type: ignore[method-assign]
 
 

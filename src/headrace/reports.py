@@ -1,6 +1,6 @@
 """What the tasks of a batch report to the driver: rows counted by node, event times seen, side files written.
 
-Reports and node ids have no slots: pickle takes eight times as long with them, and every key group sends one.
+Reports and node ids have no slots: pickle takes eight times as long with them, and every slot sends one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.nodes import NodeId
+from headrace.state.segment import SegmentRange
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -64,7 +65,7 @@ class StepReport:
 
 @dataclass(frozen=True)
 class WaitingRows:
-    """Rows of a key group that wait for event time to pass them, counted apart from those that are handled.
+    """Rows of a slot that wait for event time to pass them, counted apart from those that are handled.
 
     before + accepted on the map side = handled + late + failed + dropped + after
     """
@@ -75,22 +76,39 @@ class WaitingRows:
 
 
 @dataclass(frozen=True)
-class KeyGroupState:
-    """A key group after a batch: when it must be called though no row comes, and how large its state is."""
+class SlotSummary:
+    """The state of a step in a slot after a batch."""
 
+    segments: tuple[SegmentRange, ...] = ()
+    shared: tuple[SegmentRange, ...] = ()
+    """Of the first slot: rows that all slots see."""
     due: int | None = None
-    """By event time."""
+    """When the slot must be called though no row comes, by event time."""
     due_clock: int | None = None
-    """By the clock."""
-    rows: int = 0
-    bytes: int = 0
+    """The same by the clock."""
+    waiting: int = 0
+    """How many rows wait for event time to pass them."""
+
+    @property
+    def rows(self) -> int:
+        """The rows that are stored, with those that later ones have replaced."""
+        return sum(each.rows for each in self.segments)
+
+    @property
+    def files(self) -> set[str]:
+        """The files that it is stored in."""
+        return {each.file for each in (*self.segments, *self.shared)}
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.size for each in self.segments)
 
 
 @dataclass(frozen=True)
 class StateReport:
-    """What the state of one key group found in rows that the map side had accepted, and what is left of it."""
+    """What the state of one slot found in rows that the map side had accepted, and what it is now."""
 
-    group: KeyGroupState
+    slot: SlotSummary
     late: int = 0
     dropped: int = 0
     dropped_second: Mapping[str, int] = field(default_factory=dict)
@@ -103,13 +121,13 @@ class StateReport:
 
 Report = SourceReport | StepReport | StateReport
 ReportKey = tuple[str, int, NodeId, int]
-"""(flow, batch, node, partition or key group)"""
+"""(flow, batch, node, partition or slot)"""
 ReportAccumulator: TypeAlias = "Accumulator[dict[ReportKey, Report]]"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReports:
-    """All reports of a batch, each by partition or key group.
+    """All reports of a batch, each by partition or slot.
 
     >>> reports = BatchReports()
     >>> reports.add(NodeId("source", "payments"), 0, SourceReport(read=3))
@@ -122,7 +140,7 @@ class BatchReports:
     states: dict[str, dict[int, StateReport]] = field(default_factory=dict)
 
     def add(self, node: NodeId, part: int, report: Report) -> None:
-        """Take in the report of a node's partition or key group; a later one replaces an earlier one."""
+        """Take in the report of a node's partition or slot; a later one replaces an earlier one."""
         match report:
             case SourceReport():
                 self.sources.setdefault(node.name, {})[part] = report

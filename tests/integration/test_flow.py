@@ -140,10 +140,7 @@ def test_a_sink_that_lies_in_its_numbers_makes_the_batch_fail(
 def test_a_query_that_failed_is_started_again_in_the_same_process_without_its_uncommitted_state(
     place: Any, spark: SparkSession
 ) -> None:
-    """Workers live on between the two queries and may hold the state of the batch that was never committed.
-
-    Which worker Spark chooses is chance; that such state is never used is proved in recovery/test_stale_cache.py.
-    """
+    """Workers live on between the two queries and may have segments of the batch that was never committed open."""
     _land(place)
     failures: list[hr.BatchIdentity] = []
 

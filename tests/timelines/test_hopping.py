@@ -230,10 +230,8 @@ def test_an_hour_every_minute_is_kept_in_minutes_and_not_in_hours() -> None:
     bound = operator.bind(schema, "at")
     rows = _rows(schema, *(("s", 1.0, minute) for minute in range(60)))
     bounds = TimeBounds(BEGINNING, BEGINNING)
-    state = bound.apply(
-        pl.DataFrame(schema=dict(bound.state_schema)), bound.combine(rows, bounds).partials, bounds
-    ).state
-    assert state.height == 60
+    applied = bound.apply(pl.DataFrame(schema=dict(bound.state_schema)), bound.combine(rows, bounds).partials, bounds)
+    assert applied.upserts.height == 60
 
 
 @pytest.mark.parametrize(

@@ -562,11 +562,12 @@ def test_the_time_may_be_among_the_columns_that_are_equal(how: str) -> None:
     assert sorted(each["id"] for each in played.main) == wanted[how]
 
 
-@pytest.mark.parametrize("pause", [(), (crash(),)], ids=["the worker remembers", "the state is read again"])
-def test_rows_leave_in_one_order_whether_the_worker_remembers_them_or_not(
-    pause: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("pause", [(), (crash(),)], ids=["the slots stay", "the slots are others"])
+@pytest.mark.parametrize("fan_out", [99, 2], ids=["a segment each batch", "merged segments"])
+def test_rows_leave_in_one_order_whether_their_segments_are_merged_or_not(
+    fan_out: int, pause: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.testing.inline.WORKERS", 1)
+    monkeypatch.setattr("headrace.state.slot_state.FAN_OUT", fan_out)
     played = play(
         orders("left", between=("0 minutes", "1 hour")),
         order("10:00", n=0),

@@ -236,11 +236,12 @@ def test_a_value_of_one_of_several_versions_at_one_time_is_carried_on_however_of
     )
 
 
-@pytest.mark.parametrize("pause", [(), (crash(),)], ids=["the worker remembers", "the state is read again"])
-def test_of_two_versions_of_one_time_the_one_that_came_last_counts_whether_the_worker_remembers_it_or_not(
-    pause: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("pause", [(), (crash(),)], ids=["the slots stay", "the slots are others"])
+@pytest.mark.parametrize("fan_out", [99, 2], ids=["a segment each batch", "merged segments"])
+def test_of_two_versions_of_one_time_the_one_that_came_last_counts_whether_segments_are_merged_or_not(
+    fan_out: int, pause: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.testing.inline.WORKERS", 1)
+    monkeypatch.setattr("headrace.state.slot_state.FAN_OUT", fan_out)
 
     def unplaced(time: str, price: int, text: str | None, *unchanged: str) -> Any:
         given: dict[str, Any] = {"change": "update_after", "unchanged": list(unchanged) or None}

@@ -18,6 +18,7 @@ from headrace.reports import StepReport
 from headrace.wheel.stateless import Stateless, pass_rows
 from headrace.wheel.task import Task
 from tests.bad_service import BadService, bad_service
+from tests.tasks import state_in_memory
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Batches:
         self._number += 1
         record = BatchRecord(self._number, clock, {}, {}, {}, False)
         heard = {} if said is None else said
-        task = Task(record, "flow", str(self._folder), 0, 0, heard.__setitem__)
+        task = Task(record, "flow", str(self._folder), 0, 0, heard.__setitem__, state_in_memory())
         return pass_rows(frames, self._bound[id(step)][1], task)
 
     def close(self) -> None:

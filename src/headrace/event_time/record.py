@@ -11,7 +11,7 @@ from typing import Literal
 from headrace.event_time.strategy import BEGINNING
 from headrace.event_time.tracker import SavedWatermark
 from headrace.json_codec import from_text, to_text
-from headrace.reports import KeyGroupState
+from headrace.reports import SlotSummary
 from headrace.storage import write_durably
 
 FORMAT = 1
@@ -30,6 +30,8 @@ class TimeBounds:
     fire: int
     before: int = BEGINNING
     clock: int = 0
+    clock_before: int = BEGINNING
+    """The clock of the batch before."""
     batch: int = field(default=0, compare=False)
 
 
@@ -47,7 +49,7 @@ class BatchRecord:
     watermarks: Mapping[str, int]
     time_bounds: Mapping[str, TimeBounds] = field(metadata={"json": "edges"})
     wake: Mapping[str, tuple[int, ...]]
-    """The key groups of each step in which something is due: they are called even without rows."""
+    """The slots of each step in which something is due: they are called even without rows."""
     drain: bool
     generation: int = 0
     """Sinks' marks are compared by (flow, generation, batch)."""
@@ -55,6 +57,8 @@ class BatchRecord:
     """The number of writers of each sink."""
     epoch: int = 0
     """The lease epoch of the driver that planned it."""
+    slots: int = 1
+    """Into how many slots the key groups of every step are divided."""
     tables: Mapping[str, int] = field(default_factory=dict)
     """The version of its small table that each step reads."""
 
@@ -71,8 +75,10 @@ class BatchOutcome:
     """What the next batch starts from."""
 
     trackers: Mapping[str, SavedWatermark] = field(default_factory=dict)
-    groups: Mapping[str, Mapping[int, KeyGroupState]] = field(default_factory=dict)
-    """The key groups of each step."""
+    slots: Mapping[str, Mapping[int, SlotSummary]] = field(default_factory=dict)
+    """The state of each step by slot."""
+    clock: int = BEGINNING
+    """The clock of the batch: everything due by then has been looked at."""
     fired: Mapping[str, int] = field(default_factory=dict)
     """The time up to which each step has fired everything."""
     rules_versions: Mapping[str, int] = field(default_factory=dict)

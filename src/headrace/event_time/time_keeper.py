@@ -9,7 +9,8 @@ from headrace.event_time.record import BatchOutcome, BatchRecord, TimeBounds
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
 from headrace.event_time.tracker import WatermarkTracker
 from headrace.nodes import NodeId
-from headrace.reports import BatchReports, KeyGroupState
+from headrace.reports import BatchReports, SlotSummary
+from headrace.state.group_range import GroupRange
 
 Clock = Callable[[], int]
 """Microseconds since the epoch."""
@@ -52,7 +53,8 @@ class TimeKeeper:
             name: WatermarkTracker(strategy, divided=name in topology.divided)
             for name, strategy in topology.sources.items()
         }
-        self.groups: dict[str, dict[int, KeyGroupState]] = {step: {} for step in topology.steps}
+        self.slots: dict[str, dict[int, SlotSummary]] = {step: {} for step in topology.steps}
+        self.clock_before = BEGINNING
         self.fired: Mapping[str, int] = dict.fromkeys(topology.steps, BEGINNING)
         """The time up to which each step has fired everything."""
         self._unread: set[str] = set()
@@ -61,8 +63,15 @@ class TimeKeeper:
     def restore(self, outcome: BatchOutcome) -> None:
         for name, saved in outcome.trackers.items():
             self.trackers[name].restore(saved)
-        self.groups = {step: dict(groups) for step, groups in outcome.groups.items()}
+        self.slots = {**self.slots, **{step: dict(slots) for step, slots in outcome.slots.items()}}
+        self.clock_before = outcome.clock
         self.fired = outcome.fired
+
+    def divide(self, slots: int, key_groups: int) -> None:
+        """Divide the state of every step into so many slots."""
+        for step, held in self.slots.items():
+            if held and set(held) != set(range(slots)):
+                self.slots[step] = rescaled(held, slots, key_groups)
 
     def pass_time(self) -> None:
         """Let the idle clocks run up to now, the moment at which the next batch is planned."""
@@ -111,7 +120,8 @@ class TimeKeeper:
             if sum(report.origins for report in reports.of_source(name)) >= cap
         }
         for step in self._topology.steps:
-            self.groups[step].update({group: said.group for group, said in reports.states.get(step, {}).items()})
+            self.slots[step].update({slot: said.slot for slot, said in reports.states.get(step, {}).items()})
+        self.clock_before = record.clock
         self.fired = {step: bounds.fire for step, bounds in record.time_bounds.items()}
 
     def end(self) -> None:
@@ -142,7 +152,7 @@ class TimeKeeper:
             fired = self.fired[step]
             late = max(fired, min(self._complete_up_to(each, watermarks, self.fired) for each in awake))
             fires[step] = max(fired, min(self._complete_up_to(each, watermarks, fires) for each in awake))
-            bounds[step] = TimeBounds(late, fires[step], fired, clock)
+            bounds[step] = TimeBounds(late, fires[step], fired, clock, self.clock_before)
         return bounds
 
     def _is_idle(self, node: NodeId, idle: Collection[str]) -> bool:
@@ -160,10 +170,29 @@ class TimeKeeper:
     def _due(self, bounds: Mapping[str, TimeBounds]) -> dict[str, tuple[int, ...]]:
         return {
             step: tuple(
-                group
-                for group, held in self.groups[step].items()
+                slot
+                for slot, held in self.slots[step].items()
                 if (held.due is not None and held.due <= each.fire)
                 or (held.due_clock is not None and held.due_clock <= each.clock)
             )
             for step, each in bounds.items()
         }
+
+
+def rescaled(held: Mapping[int, SlotSummary], slots: int, key_groups: int) -> dict[int, SlotSummary]:
+    """The same state in another number of slots; each may be due when any was."""
+    segments = [segment for each in held.values() for segment in each.segments]
+    due = min((each.due for each in held.values() if each.due is not None), default=None)
+    due_clock = min((each.due_clock for each in held.values() if each.due_clock is not None), default=None)
+    waiting = sum(each.waiting for each in held.values())
+    ranges = [GroupRange.of_slot(slot, slots=slots, key_groups=key_groups) for slot in range(slots)]
+    return {
+        slot: SlotSummary(
+            tuple(part for segment in segments for part in segment.within(groups)),
+            () if slot else held[0].shared if 0 in held else (),
+            due,
+            due_clock,
+            0 if slot else waiting,
+        )
+        for slot, groups in enumerate(ranges)
+    }

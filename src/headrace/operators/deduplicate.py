@@ -17,7 +17,7 @@ from headrace.keys import key_argument, key_columns
 from headrace.operators.rows import KEY_NUMBER, RowByRow, Rows, in_key_order, with_key_numbers
 from headrace.operators.step import FINAL, LateRows, Step, check_key
 from headrace.stability import stable
-from headrace.wheel.key_groups import canonical
+from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Operator
 
 FIRST, TIME, PLACE = "__first", "__time", "__place"
@@ -67,22 +67,19 @@ class DeduplicateOperator(RowByRow):
         return Combined(firsts.select(self.partial_schema.keys()), late, firsts.height, dropped=dropped)
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Emit the rows that are not repeats, remember them, and drop entries that no row on time can be close to."""
+        """Emit the rows that are not repeats, and remember them while a row on time can be close to them."""
         rows = partials.with_columns(self.rows.row_time.alias(TIME)).with_row_index(PLACE)
         emitted = rows[self._first_places(state, rows)].sort(TIME, PLACE)
         fresh = emitted.select(*self.key, pl.col(TIME).alias(FIRST))
-        over = pl.col(FIRST) + self.within <= bounds.fire
-        fresh = fresh.filter(~over)
         return Applied(
-            pl.concat([state.filter(~over), fresh]),
-            fresh,
-            state.filter(over).select(self.identity),
+            fresh.filter(pl.col(FIRST) + self.within > bounds.fire),
+            state.clear().select(self.identity),
             emitted.select(self.output_schema.keys()),
             dropped=rows.height - emitted.height,
         )
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        return Due(None if state.is_empty() else int(state.select(pl.col(FIRST).min()).item()) + self.within)
+    def due(self, bounds: TimeBounds) -> Due:
+        return Due(dead_at=pl.col(FIRST) + self.within)
 
     def _first_places(self, state: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
         """The positions of rows that are not repeats."""

@@ -23,7 +23,7 @@ KEY, VALUE = "key", "value"
 
 @dataclass(frozen=True)
 class OutboxOperator(RowByRow):
-    """Emits each insert at once; messages of one key go through one key group, which keeps them in order."""
+    """Emits each insert at once; messages of one key go through one slot, which keeps them in order."""
 
     name: str
     rows: Rows
@@ -67,9 +67,9 @@ class OutboxOperator(RowByRow):
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         key, value = pl.col(*self.key).cast(pl.String).alias(KEY), pl.col(self.payload).alias(VALUE)
         messages = partials.sort(POSITION, maintain_order=True).select(key, value, POSITION, self.rows.time)
-        return Applied(state, state.clear(), state.clear(), messages)
+        return Applied(state.clear(), state.clear(), messages)
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
+    def due(self, bounds: TimeBounds) -> Due:
         return Due()
 
 

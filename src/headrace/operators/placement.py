@@ -80,7 +80,9 @@ def place(step: Step, *frames: DataFrame) -> StepOutputs:
         _check_sources_apart(step.name, [graph.sources_behind(each) for each in before])
     schemas = ((polars_schema(frame.schema), time.name) for frame, time in zip(frames, times, strict=True))
     operator: AnyOperator = step.bind(*chain.from_iterable(schemas))
-    results = turned(_packed(step.name, origins, operator, graph), operator, graph.reports)
+    results = turned(
+        _packed(step.name, origins, operator, graph), operator, graph.reports, name=f"headrace.state.{step.name}"
+    )
     node = NodeId("step", step.name)
     output = tagged(spark_schema(operator.output_schema), operator.output_time, node)
     behind = frozenset({node}).union(*(origin.nodes for origin in origins))

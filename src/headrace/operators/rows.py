@@ -19,13 +19,11 @@ from headrace.wheel.operator import Uncombined
 RESERVED = "__"
 LATE_BY = "late_by"
 ARRIVAL = "__arrival"
-"""A row's arrival number in its key group."""
+"""A row's arrival number among the stored rows of its key."""
 KEY_NUMBER = "__key"
 """A number for each key of a frame; sorting and rolling by it is several times faster than by the key."""
 ROW_NUMBER = "__row_number"
 """The number of a row in its frame."""
-MAX_CHUNKS = 16
-"""A batch appends chunks to a state; beyond this many it is made contiguous, because gathering from many is slow."""
 _SAME = "__same"
 
 
@@ -107,7 +105,7 @@ class Rows:
 
 
 class RowByRow(Uncombined):
-    """An input whose rows travel one by one to the key group of their key."""
+    """An input whose rows travel one by one to the slot of their key."""
 
     rows: Rows
 
@@ -167,10 +165,10 @@ def split_matching(rows: pl.DataFrame, others: pl.DataFrame, on: Sequence[str]) 
     >>> unmatched["n"].to_list(), matched["n"].to_list()
     ([1], [2])
     """
-    return (
-        rows.join(others, on=on, how="anti", nulls_equal=True),
-        rows.join(others, on=on, how="semi", nulls_equal=True),
-    )
+    matching = rows.join(others, on=on, how="semi", nulls_equal=True)
+    if matching.height == rows.height:
+        return rows.clear(), matching
+    return rows.join(others, on=on, how="anti", nulls_equal=True), matching
 
 
 def in_order_of_arrival(state: pl.DataFrame) -> pl.DataFrame:

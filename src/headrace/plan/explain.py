@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from headrace.durations import spoken
 from headrace.graph import FlowNode, Graph
 from headrace.nodes import NodeId
-from headrace.wheel.key_groups import KEY_GROUPS
+from headrace.state.group_range import KEY_GROUPS
 
 
 def explanation(graph: Graph) -> str:

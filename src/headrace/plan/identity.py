@@ -11,8 +11,8 @@ from pathlib import Path
 from headrace.errors import HeadraceError
 from headrace.graph import FlowNode, Graph
 from headrace.json_codec import decode, encode
+from headrace.state.group_range import KEY_GROUPS
 from headrace.storage import write_durably
-from headrace.wheel.key_groups import KEY_GROUPS
 
 FILE = "identity.json"
 FORMAT = 1

@@ -7,6 +7,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from headrace.checkpoint.storage import LocalStorage
+from headrace.checkpoint.sweep import sweep
 from headrace.errors import HeadraceError, reported
 from headrace.event_time.record import BatchRecord, FileBatchLog
 from headrace.event_time.time_keeper import Clock, TimeKeeper, Topology
@@ -24,8 +26,9 @@ from headrace.runtime.checkpoint import Lease, brings_rows, partitions
 from headrace.runtime.modes import Mode, Throttle
 from headrace.runtime.outputs import BatchOutputs, FlowOutputs
 from headrace.runtime.planner import Planner, Writing
+from headrace.state.group_range import KEY_GROUPS
 from headrace.storage import write_durably
-from headrace.wheel.task import PROPERTY, TABLES, property_text, take_reports
+from headrace.wheel.task import PROPERTY, STATE, TABLES, property_text, take_reports
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +79,8 @@ class Flow:
                 f"flow {node.name!r}: drain=True closes every window at the end of the data, but source {endless[0]!r} "
                 "never ends. Use hr.available_now() or hr.micro_batch().",
             )
-        writing = Writing(flow_id.generation, lease.epoch, self._outputs.writers)
+        slots = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        writing = Writing(flow_id.generation, lease.epoch, self._outputs.writers, slots)
         log = FileBatchLog(self.folder / "log")
         self._tables = broadcast_tables(self.folder / TABLES, [graph.steps[name].step for name in node.steps])
         keeper = TimeKeeper(_topology(graph, node), clock, interval=mode.interval, is_away=self._is_away)
@@ -234,10 +238,20 @@ class Flow:
         began = time.monotonic()
         self._lease.check()
         drain = self._drain and not brings_rows(self.folder / "spark", batch)
+        if self.planner.is_done(batch):
+            # Spark had not noted it when the process ended; state and sinks have the batch.
+            return
         record = self.planner.plan(batch, drain=drain, partitions=partitions(self.folder / "spark", batch))
         side_folder = self.folder / "side"
         shutil.rmtree(side_folder, ignore_errors=True)
-        text = property_text(record, flow=self.node.name, side_folder=str(side_folder))
+        text = property_text(
+            record,
+            flow=self.node.name,
+            side_folder=str(side_folder),
+            key_groups=KEY_GROUPS,
+            epoch=self._lease.epoch,
+            slots=self.planner.time.slots,
+        )
         self._spark.sparkContext.setLocalProperty(PROPERTY, text)
         outputs = BatchOutputs(self._outputs, record, self.planner.marks)
         outputs.write_main(frame)
@@ -249,16 +263,22 @@ class Flow:
         self._lease.check()
         self.planner.conclude(record, reports, outputs.marks)
         self._tables.forget(record.tables)
+        self._sweep(batch)
         whole = time.monotonic() - began
         seconds = BatchSeconds(round(computed - began, 3), round(whole, 3))
         history.append(self.folder, self._entry(record, reports, account, seconds))
         self._throttle.learn(rows=account.read, seconds=whole)
 
+    def _sweep(self, done: int) -> None:
+        """Remove the files of the state that no slot names any more."""
+        kept = {file for slots in self.planner.time.slots.values() for slot in slots.values() for file in slot.files}
+        sweep(LocalStorage(self.folder), STATE, kept=kept, epoch=self._lease.epoch, done=done, now=self._clock())
+
     def _entry(
         self, record: BatchRecord, reports: BatchReports, account: Account, seconds: BatchSeconds
     ) -> HistoryEntry:
         time = self.planner.time
-        groups = [group for held in time.groups.values() for group in held.values()]
+        slots = [slot for held in time.slots.values() for slot in held.values()]
         sources = {name: reports.of_source(name) for name in self.node.sources}
         return HistoryEntry(
             flow=self.node.name,
@@ -276,5 +296,5 @@ class Flow:
             lost={name: sum(report.lost for report in parts) for name, parts in sources.items()},
             skipped={name: sum(report.skipped for report in parts) for name, parts in sources.items()},
             seconds=seconds,
-            state=StateSize(sum(group.rows for group in groups), sum(group.bytes for group in groups)),
+            state=StateSize(sum(slot.rows for slot in slots), sum(slot.bytes for slot in slots)),
         )

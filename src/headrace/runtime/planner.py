@@ -10,6 +10,7 @@ from headrace.event_time.record import BatchLog, BatchOutcome, BatchRecord
 from headrace.event_time.time_keeper import Partitions, TimeKeeper
 from headrace.nodes import NodeId
 from headrace.reports import BatchReports
+from headrace.state.group_range import KEY_GROUPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class Writing:
     generation: int = 0
     epoch: int = 0
     writers: Mapping[str, int] = field(default_factory=dict)
+    slots: int = 1
+    key_groups: int = KEY_GROUPS
 
 
 RULES_INPUT = "rules"
@@ -59,6 +62,10 @@ class Planner:
             if last.generation == writing.generation:
                 self.marks = {sink: dict(marks) for sink, marks in last.marks.items()}
 
+    def is_done(self, batch: int) -> bool:
+        """Whether a batch was concluded, whatever Spark knows of it."""
+        return self._log.outcome(batch) is not None
+
     def plan(self, batch: int, *, drain: bool = False, partitions: Partitions = NO_PARTITIONS) -> BatchRecord:
         """The record of a batch: the logged one when the batch runs again, otherwise decided and logged now.
 
@@ -67,6 +74,7 @@ class Planner:
         logged = self._log.record(batch)
         if logged is None:
             self.time.pass_time()
+        self.time.divide(self._writing.slots if logged is None else logged.slots, self._writing.key_groups)
         # What is new has not been quiet before it was there.
         self.time.discover(partitions)
         record = self._complete(self._decide(batch, drain) if logged is None else logged)
@@ -84,7 +92,13 @@ class Planner:
             )
         decided = self.time.decide(batch, drain=drain)
         writing = self._writing
-        return replace(decided, generation=writing.generation, writers=writing.writers, epoch=writing.epoch)
+        return replace(
+            decided,
+            generation=writing.generation,
+            writers=writing.writers,
+            epoch=writing.epoch,
+            slots=writing.slots,
+        )
 
     def conclude(
         self, record: BatchRecord, reports: BatchReports, marks: Mapping[str, Mapping[int, int]] = NO_MARKS
@@ -103,7 +117,8 @@ class Planner:
             record.batch,
             BatchOutcome(
                 {name: tracker.saved() for name, tracker in self.time.trackers.items()},
-                self.time.groups,
+                self.time.slots,
+                record.clock,
                 self.time.fired,
                 self.rules_versions,
                 self.drained,

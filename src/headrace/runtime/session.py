@@ -128,14 +128,8 @@ def _joined(*lists: str) -> str:
 OLDEST_JAVA = 17
 
 QUERY_SETTINGS = {
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     "spark.sql.adaptive.streaming.stateless.enabled": "false",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-    # mapInArrow and transformWithState share one Python daemon and its workers only without this.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
 }
 """Settings that can be made on a running session, so a user's own works too."""
@@ -147,9 +141,9 @@ START_SETTINGS = {
     "spark.driver.memory": "4g",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.python.daemon.module": "headrace.runtime.worker_daemon",
+    # Over TCP an exchange with a Python worker may wait 40 ms for an acknowledgement.
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.speculation": "false",
-    # A step of more than a megabyte would travel as a broadcast variable, which Spark's stateful workers never load.
-    "spark.broadcast.UDFCompressionThreshold": "1g",
     # One thread a worker: tasks already use every core, and sums of floats keep one order.
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
     # The default forks a process for every small file on local disks.

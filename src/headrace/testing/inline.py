@@ -1,4 +1,4 @@
-"""The inline engine: the same gate, pack, pages, cache and turn over maps in memory; only Spark is absent."""
+"""The inline engine: the same gate, pack, state and turn, with segments in memory; only Spark is absent."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from headrace.checkpoint.storage import MemoryStorage
 from headrace.connectors.base.decoding import POSITION, Decoded
 from headrace.connectors.base.gate import Gate
 from headrace.event_time.record import MemoryBatchLog
@@ -23,38 +24,23 @@ from headrace.operators.placement import check_chained
 from headrace.operators.step import Step
 from headrace.reports import BatchReports, Report, ReportKey
 from headrace.runtime.broadcast_tables import broadcast_tables
-from headrace.runtime.planner import Planner
+from headrace.runtime.planner import Planner, Writing
 from headrace.schemas import MOMENT
+from headrace.state.group_range import KEY_GROUPS
+from headrace.state.segment import OpenSegments
 from headrace.testing.elements import At, Side
 from headrace.testing.engine import SOURCES, TIME, Setting
 from headrace.wheel.codec import decode
 from headrace.wheel.operator import AnyOperator, Joined
 from headrace.wheel.pack import Blob, pack, pack_both, pack_second
-from headrace.wheel.pages import StateCache
 from headrace.wheel.stateless import Stateless, pass_rows
-from headrace.wheel.task import TABLES, Task
+from headrace.wheel.task import TABLES, Task, TaskState
 from headrace.wheel.turn import turn
 
 FLOW = "timeline"
 Frames = dict[int, list[pl.DataFrame]]
 """Rows by partition."""
-WORKERS = 2
-
-
-class MapInMemory(dict[tuple[int], tuple[bytes]]):
-    """Spark's map state as a dictionary."""
-
-    def getValue(self, key: tuple[int]) -> tuple[bytes] | None:  # noqa: N802
-        return self.get(key)
-
-    def updateValue(self, key: tuple[int], value: tuple[bytes]) -> None:  # noqa: N802
-        self[key] = value
-
-    def removeKey(self, key: tuple[int]) -> None:  # noqa: N802
-        self.pop(key, None)
-
-    def iterator(self) -> Iterator[tuple[tuple[int], tuple[bytes]]]:
-        return iter(list(self.items()))
+SLOTS = (1, 2, 3, 8)
 
 
 class NothingToRead:
@@ -65,7 +51,7 @@ class NothingToRead:
 
 
 class InlineEngine:
-    """Runs batches in this process; key groups move between two workers' caches at random."""
+    """Runs batches in this process; every start divides the state into another number of slots."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -75,14 +61,14 @@ class InlineEngine:
         self._gates = {side: Gate(SOURCES[side], NothingToRead(), setting.strategy) for side in setting.schemas}
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-inline-"))
         self._log = MemoryBatchLog()
-        self._state: defaultdict[tuple[str, int], MapInMemory] = defaultdict(MapInMemory)
+        self._storage = MemoryStorage()
         self._interrupted: Sequence[At] | None = None
         self._random = random.Random(7)
-        self._next = 0
+        self._next = self._epoch = 0
         self._start()
 
     def _start(self) -> None:
-        """What every start of the process begins with: the log, the maps, and empty caches."""
+        """What every start of the process begins with: the log, the files, and no open segment."""
         names = [operator.name for operator in self._stateful]
         sources = [SOURCES[side] for side in self._setting.schemas]
         inputs = [tuple(NodeId("source", source) for source in sources), *((NodeId("step", name),) for name in names)]
@@ -91,10 +77,12 @@ class InlineEngine:
             dict(zip(names, inputs, strict=False)),
             holdbacks={step.name: step.holdback for step in self._setting.steps},
         )
-        self._caches = [StateCache() for _ in range(WORKERS)]
+        self._opened = OpenSegments()
+        self._epoch += 1
         self._tables = broadcast_tables(self._folder / TABLES, self._setting.steps)
         time = TimeKeeper(topology, lambda: self._setting.clock)
-        self.planner = Planner(time, self._log, complete=self._tables.complete)
+        writing = Writing(epoch=self._epoch, slots=self._random.choice(SLOTS))
+        self.planner = Planner(time, self._log, writing=writing, complete=self._tables.complete)
         self._setting.take_over(time)
 
     def finish(self) -> bool:
@@ -106,9 +94,7 @@ class InlineEngine:
 
     def crash(self, rows: Sequence[At]) -> None:
         if rows and self._interrupted is None:
-            before = {place: MapInMemory(entries) for place, entries in self._state.items()}
             self.run(rows, commit=False)
-            self._state = defaultdict(MapInMemory, before)
             self._interrupted = rows
         self._start()
 
@@ -122,12 +108,13 @@ class InlineEngine:
     def run(self, rows: Sequence[At], *, commit: bool = True) -> None:
         record = self.planner.plan(self._next)
         reports = BatchReports()
+        state = TaskState(self._storage, self._opened, KEY_GROUPS, self._epoch, self.planner.time.slots)
 
         def report(key: ReportKey, said: Report) -> None:
             reports.add(key[2], key[3], said)
 
         def task(partition: int) -> Task:
-            return Task(record, FLOW, str(self._folder / "side"), partition, 0, report)
+            return Task(record, FLOW, str(self._folder / "side"), partition, 0, report, state)
 
         frames = self._arrived(rows, "left", task)
         second = self._arrived(rows, "right", task) if "right" in self._setting.schemas else {}
@@ -162,15 +149,12 @@ class InlineEngine:
     def _step(self, operator: AnyOperator, frames: Frames, second: Frames, task: Any) -> Frames:
         blobs: defaultdict[int, list[Blob]] = defaultdict(list)
         for blob in self._packed(operator, frames, second, task):
-            blobs[blob.key_group].append(blob)
-        outputs: dict[int, list[pl.DataFrame]] = {number: [] for number in range(WORKERS)}
-        for group, given in sorted(blobs.items()):
+            blobs[blob.slot].append(blob)
+        outputs: Frames = {0: []}
+        for slot, given in sorted(blobs.items()):
             self._random.shuffle(given)
-            worker = self._random.randrange(WORKERS)
-            entries = self._state[operator.name, group]
-            result = turn(operator, entries, self._caches[worker], task(worker), given)
-            if result is not None:
-                outputs[worker].append(decode([result]))
+            result = turn(operator, task(slot), slot, given)
+            outputs[slot] = [] if result is None else [decode([result])]
         return outputs
 
     def _packed(self, operator: AnyOperator, frames: Frames, second: Frames, task: Any) -> Iterator[Blob]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import astuple, dataclass, field
 from typing import Protocol, runtime_checkable
 
 import polars as pl
@@ -30,9 +31,8 @@ class Combined:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A key group after a batch: its new state, what changed of it, and the rows to emit."""
+    """What a batch did in a slot: the state rows that changed, and the rows to emit."""
 
-    state: pl.DataFrame
     upserts: pl.DataFrame
     removed: pl.DataFrame
     """Identities that are gone from the state."""
@@ -50,15 +50,52 @@ class Applied:
     waiting: WaitingRows | None = None
     """For a step in which rows wait: how many did and do, and how many were handled."""
     counters: Mapping[str, int] = field(default_factory=dict)
-    """Per-step counters for the history, summed over the key groups."""
+    """Per-step counters for the history, summed over the slots."""
+    shared: tuple[pl.DataFrame, pl.DataFrame] | None = None
+    """Changed and removed state rows that belong to no key and that all slots see, such as rules."""
+
+
+def together(parts: Iterable[Applied]) -> Applied:
+    """What was done for several ranges of keys, as one."""
+    given = list(parts)
+    if len(given) == 1:
+        return given[0]
+    late = [each.late for each in given if each.late is not None]
+    failed = [each.failed for each in given if each.failed is not None]
+    waiting = [each.waiting for each in given if each.waiting is not None]
+    side: dict[str, list[pl.DataFrame]] = {}
+    counters: Counter[str] = Counter()
+    for each in given:
+        counters.update(each.counters)
+        for name, rows in each.side.items():
+            side.setdefault(name, []).append(rows)
+    return Applied(
+        pl.concat([each.upserts for each in given]),
+        pl.concat([each.removed for each in given]),
+        pl.concat([each.output for each in given]),
+        pl.concat(late) if late else None,
+        sum(each.dropped for each in given),
+        sum(each.dropped_second for each in given),
+        {name: pl.concat(rows) for name, rows in side.items()},
+        pl.concat(failed) if failed else None,
+        WaitingRows(*(sum(counts) for counts in zip(*map(astuple, waiting), strict=True))) if waiting else None,
+        counters,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """When a key group must be called though no row comes: by event time, by the clock, or not at all."""
+    """When rows of the state concern a batch that brings no row of their key: expressions over state rows."""
 
-    event: int | None = None
-    clock: int | None = None
+    event: pl.Expr | None = None
+    """By event time."""
+    clock: pl.Expr | None = None
+    dead_at: pl.Expr | None = None
+    """From which event time on a row no longer counts, without being removed."""
+    reach: int = 0
+    """How long after its due time a row may still be needed."""
+    following: Callable[[int], int] | None = None
+    """The next moment after a time at which rows within reach are needed; without it that is when they are due."""
 
 
 class Intake(Protocol):
@@ -116,15 +153,18 @@ class Keeper(Intake, Protocol):
     def side_schemas(self) -> Mapping[str, Mapping[str, pl.DataType]]:
         """Columns of every side output; ``late`` is one of them unless late rows are only counted."""
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest time after ``bounds`` at which something in the state fires or is forgotten."""
+    def due(self, bounds: TimeBounds) -> Due:
+        """When the rows that a batch with these bounds stores fire or are forgotten."""
 
 
 class Operator(Keeper, Protocol):
     """The runtime form of a step with one input."""
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """State side: take the partial results in, fire what is due, forget what is over."""
+        """State side: take the partial results in, fire what is due, forget what is over.
+
+        ``state`` has at least the rows of all keys that the partial results have, and of those with a row that is due.
+        """
 
 
 class Second(Intake, Protocol):

@@ -1,4 +1,4 @@
-"""Map side of the wheel: rows into few blobs, one for each key group that has something."""
+"""Map side of the wheel: rows into few blobs, one for each slot that has something."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import polars as pl
 
 from headrace.nodes import NodeId
 from headrace.reports import KeyCounts, StepReport
+from headrace.state.key_hash import hashes_of
 from headrace.wheel.codec import encode
-from headrace.wheel.key_groups import group_ids, group_of_rows
 from headrace.wheel.operator import AnyOperator, Intake, Joined, Second
 from headrace.wheel.side_rows import DEAD_LETTERS, failed_letters, write_side_rows
 from headrace.wheel.task import Task
@@ -58,14 +58,16 @@ class KeySample:
 
 
 PENDING_ROWS = 4_000_000
-BLOB_SCHEMA = "key_group INT, origin INT, sequence INT, blob BINARY, second BOOLEAN"
+PASS_ROWS = 100_000
+_SLOT, _GROUP = "__slot", "__group"
+BLOB_SCHEMA = "slot INT, origin INT, sequence INT, blob BINARY, second BOOLEAN"
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Rows for one key group; (origin, sequence) is the order in which the state takes them."""
+    """Rows for one slot; (origin, sequence) is the order in which the state takes them."""
 
-    key_group: int
+    slot: int
     origin: int
     sequence: int
     blob: bytes
@@ -74,7 +76,7 @@ class Blob:
 
 
 def pack(frames: Iterable[pl.DataFrame], operator: AnyOperator, task: Task) -> Iterator[Blob]:
-    """Hand a task's rows on by key group; the first task also wakes groups that are due."""
+    """Hand a task's rows on by slot; the first task also wakes slots in which something is due."""
     yield from Packing(operator, operator, task).all_of(frames)
     yield from _wakes(operator, task)
 
@@ -101,8 +103,8 @@ def pack_both(
 def _wakes(operator: AnyOperator, task: Task) -> Iterator[Blob]:
     """Spark leaves out an input that brings nothing, so either may hold the first task; woken twice is no harm."""
     if task.partition == 0:
-        for group in task.record.wake.get(operator.name, ()):
-            yield Blob(group, -1, 0, b"")
+        for slot in task.record.wake.get(operator.name, ()):
+            yield Blob(slot, -1, 0, b"")
 
 
 class Packing:
@@ -183,11 +185,16 @@ class Packing:
         filled = [partials for partials in self._pending if not partials.is_empty()]
         if filled:
             partials = pl.concat(filled)
-            grouped = partials.with_columns(group_of_rows(partials, self._intake.key))
-            for (group,), part in grouped.partition_by("key_group", as_dict=True, include_key=False).items():
-                # Merged by key group, not all at once: with many keys a small hash table is several times faster.
-                merged = part if len(filled) == 1 else self._intake.merge(part)
-                yield from self._addressed(Blob(int(group), self._task.partition, self._sequence, encode(merged)))
+            slots, groups = self._task.slots_of(hashes_of(partials, self._intake.key))
+            # Merged by key group where there are many rows: a small hash table is several times faster.
+            by = groups if len(filled) > 1 and partials.height > PASS_ROWS else slots
+            grouped = partials.with_columns(slots.alias(_SLOT), by.alias(_GROUP))
+            merged: dict[int, list[pl.DataFrame]] = {}
+            for (slot, _), part in grouped.partition_by(_SLOT, _GROUP, as_dict=True, include_key=False).items():
+                merged.setdefault(int(slot), []).append(part if len(filled) == 1 else self._intake.merge(part))
+            for slot, parts in merged.items():
+                blob = Blob(slot, self._task.partition, self._sequence, encode(pl.concat(parts)))
+                yield from self._addressed(blob)
         self._pending.clear()
         self._sequence += 1
 
@@ -196,7 +203,7 @@ class Packing:
 
 
 class PackingSecond(Packing):
-    """The same for the second input of a step; the rows of a broadcast go to every key group."""
+    """The same for the second input of a step; the rows of a broadcast go to every slot."""
 
     _intake: Second
 
@@ -209,5 +216,5 @@ class PackingSecond(Packing):
         return self._intake.late_output
 
     def _addressed(self, blob: Blob) -> Iterator[Blob]:
-        for group in group_ids() if self._intake.broadcast else (blob.key_group,):
-            yield replace(blob, key_group=group, second=True)
+        for slot in range(self._task.record.slots) if self._intake.broadcast else (blob.slot,):
+            yield replace(blob, slot=slot, second=True)

@@ -1,25 +1,24 @@
-"""The wheel on Spark: pack and unpack as ``mapInArrow``, a turn as ``transformWithState`` over key groups."""
+"""The wheel on Spark: pack, turn and unpack as ``mapInArrow``, with one shuffle that brings blobs to their slots."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from headrace.reports import ReportAccumulator
 from headrace.schemas import arrow_batches
+from headrace.state.key_hash import hashes_of
 from headrace.wheel.codec import decode, encode
-from headrace.wheel.key_groups import group_of_rows
 from headrace.wheel.operator import AnyOperator
 from headrace.wheel.pack import BLOB_SCHEMA, Blob
-from headrace.wheel.processor import WheelProcessor
 from headrace.wheel.task import Task, current_task
+from headrace.wheel.turn import turn
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -30,7 +29,7 @@ Pack = Callable[..., Iterable[Blob]]
 
 _BLOBS = pa.schema(
     [
-        ("key_group", pa.int32()),
+        ("slot", pa.int32()),
         ("origin", pa.int32()),
         ("sequence", pa.int32()),
         ("blob", pa.binary()),
@@ -38,7 +37,7 @@ _BLOBS = pa.schema(
     ]
 )
 ARROW_BYTES = 64 << 20
-_ORIGIN, _POSITION = "__origin", "__position"
+_ORIGIN, _POSITION, _SLOT = "__origin", "__position", "__slot"
 
 
 def packed(frame: DataFrame, read: Read, pack: Pack, reports: ReportAccumulator, *, name: str) -> DataFrame:
@@ -54,21 +53,22 @@ def packed(frame: DataFrame, read: Read, pack: Pack, reports: ReportAccumulator,
 
 def gathered(frame: DataFrame, read: Read, key: tuple[str, ...], reports: ReportAccumulator, *, name: str) -> DataFrame:
     """Rows of a frame as blobs, those of one key in one task; ``rows_in_order`` reads them there."""
+    # As many tasks as run at once, whatever the session says: they wait for services, and would wait one after another.
+    tasks = frame.sparkSession.sparkContext.defaultParallelism
 
     def gathering(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = current_task(reports)
-        # One blob for each key group that has rows, however many frames they come in.
+        # One blob for each task behind the shuffle, however many frames the rows come in.
         frames = [rows for rows in read(batches, task) if not rows.is_empty()]
         if frames:
             rows = pl.concat(frames).with_row_index(_POSITION)
-            grouped = rows.with_columns(group_of_rows(rows, key))
-            parts = grouped.partition_by("key_group", as_dict=True, include_key=False).items()
-            yield from _record_batches(Blob(int(group), task.partition, 0, encode(part)) for (group,), part in parts)
+            slots = (hashes_of(rows, key) % np.uint64(tasks)).astype(np.int32)
+            grouped = rows.with_columns(pl.Series(_SLOT, slots))
+            parts = grouped.partition_by(_SLOT, as_dict=True, include_key=False).items()
+            yield from _record_batches(Blob(int(slot), task.partition, 0, encode(part)) for (slot,), part in parts)
 
     gathering.__name__ = name
-    # As many tasks as run at once, whatever the session says: they wait for services, and would wait one after another.
-    tasks = frame.sparkSession.sparkContext.defaultParallelism
-    return frame.mapInArrow(gathering, BLOB_SCHEMA).repartition(tasks, "key_group")
+    return frame.mapInArrow(gathering, BLOB_SCHEMA).repartitionById(tasks, "slot")
 
 
 def rows_in_order(batches: Iterator[pa.RecordBatch], _task: Task | None = None) -> Iterator[pl.DataFrame]:
@@ -80,27 +80,26 @@ def rows_in_order(batches: Iterator[pa.RecordBatch], _task: Task | None = None) 
         yield pl.concat(parts).sort(_ORIGIN, _POSITION).drop(_ORIGIN, _POSITION)
 
 
-def turned(blobs: DataFrame, operator: AnyOperator, reports: ReportAccumulator) -> DataFrame:
-    """Blobs through the state of their key groups; the results as blobs."""
-    processor = WheelProcessor(operator, reports)
-    with _workers_of_their_own(blobs.sparkSession.sparkContext):
-        return blobs.groupBy("key_group").transformWithState(processor, "blob BINARY", "Append", "None")
+def turned(blobs: DataFrame, operator: AnyOperator, reports: ReportAccumulator, *, name: str) -> DataFrame:
+    """Blobs through the state of their slots; the results as blobs."""
+    from pyspark.sql import functions as F  # noqa: N812
 
+    def turning(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = current_task(reports)
+        by_slot: dict[int, list[Blob]] = {}
+        for batch in batches:
+            for row in batch.to_pylist():
+                blob = Blob(**row)
+                by_slot.setdefault(blob.slot, []).append(blob)
+        for slot in sorted(by_slot):
+            result = turn(operator, task, slot, by_slot[slot])
+            if result is not None:
+                yield pa.record_batch([pa.array([result], pa.binary())], names=["blob"])
 
-@contextmanager
-def _workers_of_their_own(context: SparkContext) -> Iterator[None]:
-    """What is defined here runs in workers that do nothing else.
-
-    A task gets the worker that has waited longest, and a worker keeps the state of every key group that it has met. The
-    fewer there are, the more often a key group comes back to one that knows its state, and the fewer copies of it there
-    are. Spark has a pool of workers for each environment.
-    """
-    given = context.environment
-    context.environment = {**given, "HEADRACE_WORKERS": "state"}
-    try:
-        yield
-    finally:
-        context.environment = given
+    turning.__name__ = name
+    partitions = int(blobs.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    by_slot = blobs.repartitionById(partitions, F.pmod("slot", F.lit(partitions)).cast("int"))
+    return by_slot.mapInArrow(turning, "blob BINARY")
 
 
 def unpacked(blobs: DataFrame, schema: StructType) -> DataFrame:

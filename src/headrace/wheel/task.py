@@ -7,26 +7,47 @@ exact under retries, because the same report replaces itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+import polars as pl
 from pyspark.accumulators import AccumulatorParam
 
+from headrace.checkpoint.storage import LocalStorage, Storage
+from headrace.checkpoint.sweep import FileName
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord, TimeBounds
+from headrace.json_codec import decode, encode
 from headrace.nodes import NodeId
-from headrace.reports import BatchReports, Report, ReportAccumulator, ReportKey
+from headrace.reports import BatchReports, Report, ReportAccumulator, ReportKey, SlotSummary
+from headrace.state.group_range import GroupRange, Hashes, groups_of
+from headrace.state.segment import WORKER, OpenSegments, SegmentFiles
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 PROPERTY = "headrace.batch"
+STATE = "state"
+"""The folder of the state's segments, below that of the flow."""
 TABLES = "tables"
 """The folder of small tables, beside that of side rows."""
 Reporter = Callable[[ReportKey, Report], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """Where the state of a flow lies, and what it was after the last batch."""
+
+    storage: Storage
+    opened: OpenSegments
+    key_groups: int
+    epoch: int
+    """The lease epoch of the driver that runs the batch."""
+    slots: Mapping[str, Mapping[int, SlotSummary]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +60,40 @@ class Task:
     partition: int
     attempt: int
     reporter: Reporter
+    state: TaskState
 
     def time_bounds(self, step: str) -> TimeBounds:
         """The time bounds of a step in this batch."""
         return replace(self.record.time_bounds[step], batch=self.record.batch)
+
+    def slots_of(self, hashes: Hashes) -> tuple[pl.Series, pl.Series]:
+        """The slot and the key group of every hash."""
+        groups = groups_of(hashes, self.state.key_groups)
+        ends = [self.groups(slot).end for slot in range(self.record.slots)]
+        return pl.Series(np.searchsorted(ends, groups, side="right"), dtype=pl.Int32), pl.Series(groups)
+
+    def groups(self, slot: int) -> GroupRange:
+        """The key groups of a slot."""
+        return GroupRange.of_slot(slot, slots=self.record.slots, key_groups=self.state.key_groups)
+
+    @property
+    def all_groups(self) -> GroupRange:
+        """All key groups."""
+        return GroupRange(0, self.state.key_groups, self.state.key_groups)
+
+    def slot(self, step: str, slot: int) -> SlotSummary:
+        """What the state of a slot was after the last batch."""
+        return self.state.slots.get(step, {}).get(slot, SlotSummary())
+
+    def segment_files(self, step: str, slot: int) -> SegmentFiles:
+        """The segments of a step's state."""
+        state, batch = self.state, self.record.batch
+        folder = f"{STATE}/{step}"
+        return SegmentFiles(
+            state.storage,
+            state.opened,
+            lambda: str(FileName.new(folder, epoch=state.epoch, batch=batch, slot=slot)),
+        )
 
     def table_file(self, step: str) -> str:
         """The version of its small table that a step reads in this batch."""
@@ -62,15 +113,35 @@ def table_file(folder: Path, step: str, version: int) -> Path:
     return folder / step / f"{version:010d}.parquet"
 
 
-def property_text(record: BatchRecord, *, flow: str, side_folder: str) -> str:
+Slots = Mapping[str, Mapping[int, SlotSummary]]
+
+
+def property_text(
+    record: BatchRecord, *, flow: str, side_folder: str, key_groups: int, epoch: int, slots: Slots
+) -> str:
     """The local property that hands a batch to its tasks."""
-    return json.dumps({"record": record.to_json(), "flow": flow, "side_folder": side_folder})
+    return json.dumps(
+        {
+            "record": record.to_json(),
+            "flow": flow,
+            "side_folder": side_folder,
+            "key_groups": key_groups,
+            "epoch": epoch,
+            "slots": encode(slots),
+        }
+    )
 
 
 @lru_cache(maxsize=8)
-def _read_property(text: str) -> tuple[BatchRecord, str, str]:
+def _read_property(text: str) -> tuple[BatchRecord, str, str, TaskState]:
     given = json.loads(text)
-    return BatchRecord.from_json(given["record"]), given["flow"], given["side_folder"]
+    storage = LocalStorage(Path(given["side_folder"]).parent)
+    slots = {
+        step: {int(slot): decode(SlotSummary, each) for slot, each in slots.items()}
+        for step, slots in given["slots"].items()
+    }
+    state = TaskState(storage, WORKER, given["key_groups"], given["epoch"], slots)
+    return BatchRecord.from_json(given["record"]), given["flow"], given["side_folder"], state
 
 
 def current_task(reports: ReportAccumulator) -> Task:
@@ -85,7 +156,7 @@ def current_task(reports: ReportAccumulator) -> Task:
             "a task of a Headrace flow runs without its batch record, so its time is unknown. Use the frame only in "
             "hr.write(...); a frame of a pipeline cannot be collected or written by a query of your own.",
         )
-    record, flow, side_folder = _read_property(text)
+    record, flow, side_folder, state = _read_property(text)
     return Task(
         record,
         flow,
@@ -93,6 +164,7 @@ def current_task(reports: ReportAccumulator) -> Task:
         context.partitionId(),
         context.attemptNumber(),
         lambda key, report: reports.add({key: report}),
+        state,
     )
 
 

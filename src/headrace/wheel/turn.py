@@ -1,63 +1,145 @@
-"""One turn of the wheel: a key group takes a batch's blobs against its state and emits one blob."""
+"""One turn of the wheel: a slot takes a batch's blobs against its state and emits one blob."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
 import polars as pl
 
+from headrace.event_time.record import TimeBounds
+from headrace.event_time.strategy import END
 from headrace.nodes import NodeId
-from headrace.reports import KeyGroupState, StateReport
+from headrace.reports import SlotSummary, StateReport
+from headrace.state.group_range import GroupRange, Hashes
+from headrace.state.key_hash import hashes_of
+from headrace.state.segment import DEAD_AT, DUE, DUE_CLOCK, HASH
+from headrace.state.slot_state import SlotState, StateRows
 from headrace.wheel.codec import decode, encode
-from headrace.wheel.operator import AnyOperator, Intake, Joined
+from headrace.wheel.operator import AnyOperator, Due, Intake, Joined, together
 from headrace.wheel.pack import Blob
-from headrace.wheel.pages import Pages, SparkMapState, StateCache
 from headrace.wheel.side_rows import DEAD_LETTERS, failed_letters, write_side_rows
 from headrace.wheel.task import Task
 
+NEVER = Due()
+PASS_ROWS = 100_000
 
-def turn(
-    operator: AnyOperator, entries: SparkMapState, cache: StateCache, task: Task, blobs: Iterable[Blob]
-) -> bytes | None:
-    """Apply a batch to one key group; the result rows as a blob, or None when there are none."""
+
+def turn(operator: AnyOperator, task: Task, slot: int, blobs: Iterable[Blob]) -> bytes | None:
+    """Apply a batch to one slot; the result rows as a blob, or None when there are none."""
     ordered = sorted(blobs, key=lambda blob: (blob.origin, blob.sequence))
-    group = ordered[0].key_group
     partials = _brought(operator, [blob.blob for blob in ordered if blob.blob and not blob.second])
-    pages = Pages(entries, operator, cache, (task.flow, operator.name, group))
-    bounds = task.time_bounds(operator.name)
+    bounds, batch = task.time_bounds(operator.name), task.record.batch
+    known = task.slot(operator.name, slot)
+    rows = StateRows(operator.state_schema, operator.identity)
+    state = SlotState(task.segment_files(operator.name, slot), rows, known.segments, task.groups(slot), bounds.before)
+    due = operator.due(bounds)
+    due_hashes = _due_hashes(state, due, bounds)
+    shared = SlotState(
+        task.segment_files(operator.name, 0), rows, task.slot(operator.name, 0).shared, task.all_groups, bounds.before
+    )
+    hashes = [hashes_of(partials, operator.key), due_hashes]
     if isinstance(operator, Joined):
         second = _brought(operator.second, [blob.blob for blob in ordered if blob.second])
-        applied = operator.apply_both(pages.load(), partials, second, bounds)
+        if operator.second.broadcast:
+            concerned = pl.concat([_concerned(state, hashes, task.groups(slot), bounds), shared.all()])
+            applied = operator.apply_both(concerned, partials, second, bounds)
+        else:
+            frames = (partials, second)
+            of_frames = (hashes[0], hashes_of(second, operator.second.key))
+            applied = together(
+                operator.apply_both(_concerned(state, each, groups, bounds), parts[0], parts[1], bounds)
+                for groups, parts, each in _passes(task.groups(slot), frames, of_frames, due_hashes)
+            )
     else:
-        applied = operator.apply(pages.load(), partials, bounds)
-    pages.store(applied)
-    due = operator.due(applied.state, bounds)
+        applied = together(
+            operator.apply(_concerned(state, each, groups, bounds), parts[0], bounds)
+            for groups, parts, each in _passes(task.groups(slot), (partials,), hashes[:1], due_hashes)
+        )
+    state.write(_hashed(applied.upserts, operator.key, due), _hashed(applied.removed, operator.key, NEVER), batch)
+    if applied.shared is not None and slot == 0:
+        shared.write(_hashed(applied.shared[0], (), due), _hashed(applied.shared[1], (), NEVER), batch)
     late, failed = applied.late, applied.failed
     side = dict(applied.side)
     if late is not None and "late" in operator.side_schemas:
         side["late"] = late
     if failed is not None:
         side[DEAD_LETTERS] = failed_letters(failed, step=operator.name, task=task)
-    dropped_second = {operator.second.name: applied.dropped_second} if isinstance(operator, Joined) else {}
-    size = 0 if pages.directory is None else pages.directory.size
+    waiting = known.waiting
+    if applied.waiting is not None:
+        waiting += applied.waiting.after - applied.waiting.before
     task.report(
         NodeId("state", operator.name),
         StateReport(
-            KeyGroupState(due.event, due.clock, applied.state.height, size),
+            SlotSummary(
+                state.segments,
+                shared.segments if slot == 0 else (),
+                _least(_next_due(each, due, bounds) for each in (state, shared)),
+                _least(each.next_due(DUE_CLOCK, bounds.clock) for each in (state, shared)),
+                waiting,
+            ),
             late=0 if late is None else late.height,
             dropped=applied.dropped,
-            dropped_second=dropped_second,
+            dropped_second={operator.second.name: applied.dropped_second} if isinstance(operator, Joined) else {},
             failed=0 if failed is None else int((~failed["is_timer"]).sum()),
             waiting=applied.waiting,
             counters=dict(applied.counters),
             side={
-                name: write_side_rows(task, operator.name, name, [rows], part=f"group-{group}")
+                name: write_side_rows(task, operator.name, name, [rows], part=f"slot-{slot}")
                 for name, rows in side.items()
             },
         ),
-        part=group,
+        part=slot,
     )
     return None if applied.output.is_empty() else encode(applied.output)
+
+
+def _passes(
+    slot: GroupRange, frames: Sequence[pl.DataFrame], of_frames: Sequence[Hashes], due: Hashes
+) -> Iterator[tuple[GroupRange, list[pl.DataFrame], list[Hashes]]]:
+    """The key groups of a slot in ranges of so many rows that what they need stays in the processor's cache."""
+    ranges = slot.divided(-(-(len(due) + sum(map(len, of_frames))) // PASS_ROWS))
+    if len(ranges) == 1:
+        yield slot, list(frames), [*of_frames, due]
+        return
+    order = [np.argsort(hashes, kind="stable") for hashes in of_frames]
+    frames = [frame[places] for frame, places in zip(frames, order, strict=True)]
+    of_frames = [hashes[places] for hashes, places in zip(of_frames, order, strict=True)]
+    for groups in ranges:
+        within = [groups.slice_of(hashes) for hashes in of_frames]
+        parts = [frame[each] for frame, each in zip(frames, within, strict=True)]
+        hashes = [hashes[each] for hashes, each in zip(of_frames, within, strict=True)]
+        yield groups, parts, [*hashes, due[groups.slice_of(due)]]
+
+
+def _due_hashes(state: SlotState, due: Due, bounds: TimeBounds) -> Hashes:
+    """The keys, in order, that concern a batch because something of them is due."""
+    needed = due.following is None or due.following(bounds.before) <= bounds.fire
+    since = bounds.before - due.reach if needed else bounds.fire
+    by_event = state.due(DUE, since, bounds.fire)
+    by_clock = state.due(DUE_CLOCK, bounds.clock_before, bounds.clock)
+    return np.union1d(by_event, by_clock) if len(by_clock) else by_event
+
+
+def _concerned(state: SlotState, hashes: Sequence[Hashes], groups: GroupRange, bounds: TimeBounds) -> pl.DataFrame:
+    # At the end of time everything is due.
+    return state.all(groups) if bounds.fire >= END else state.find(np.concatenate(hashes))
+
+
+def _hashed(rows: pl.DataFrame, key: Sequence[str], due: Due) -> pl.DataFrame:
+    """Changed rows with their hashes and due times; of removed rows, which have only an identity, the hashes."""
+    times = {DUE: due.event, DUE_CLOCK: due.clock, DEAD_AT: due.dead_at}
+    given = [time.cast(pl.Int64).alias(name) for name, time in times.items() if time is not None]
+    return rows.with_columns(pl.Series(HASH, hashes_of(rows, key), pl.UInt64), *given)
+
+
+def _least(times: Iterable[int | None]) -> int | None:
+    return min((time for time in times if time is not None), default=None)
+
+
+def _next_due(state: SlotState, due: Due, bounds: TimeBounds) -> int | None:
+    found = state.next_due(DUE, bounds.fire - due.reach)
+    return found if found is None or due.following is None else due.following(max(found - 1, bounds.fire))
 
 
 def _brought(intake: Intake, blobs: Sequence[bytes]) -> pl.DataFrame:

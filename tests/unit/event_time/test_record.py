@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,9 @@ from headrace.event_time.record import (
 )
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.event_time.tracker import SavedWatermark
-from headrace.reports import KeyGroupState
+from headrace.reports import SlotSummary
+from headrace.state.group_range import GroupRange
+from headrace.state.segment import SegmentRange
 
 names = st.text("abcxyz_", min_size=1, max_size=5)
 times = st.integers(-(2**63), 2**63 - 1)
@@ -34,9 +37,10 @@ times = st.integers(-(2**63), 2**63 - 1)
         batch=st.integers(0, 10**10),
         clock=times,
         watermarks=st.dictionaries(names, times, max_size=3),
-        time_bounds=st.dictionaries(names, st.builds(TimeBounds, times, times), max_size=3),
+        time_bounds=st.dictionaries(names, st.builds(TimeBounds, times, times, times, times, times), max_size=3),
         wake=st.dictionaries(names, st.lists(st.integers(0, 500)).map(tuple), max_size=3),
         drain=st.booleans(),
+        slots=st.integers(1, 128),
     )
 )
 def test_every_record_survives_as_one_line_of_json(record: BatchRecord) -> None:
@@ -87,9 +91,17 @@ def test_the_last_outcome_is_that_of_the_highest_batch(reopened: Callable[[], Ba
 
 
 def test_every_part_of_an_outcome_is_read_back(reopened: Callable[[], BatchLog]) -> None:
+    whole = SegmentRange("state/hourly/1-3-7.arrow", GroupRange(7, 9, 128), 3, 100, 77, level=0, run=3)
+    merging = replace(whole, level=2, due=(60, 70), due_clock=(5, END), dead_at=90, merging=2)
     outcome = BatchOutcome(
         {"payments": SavedWatermark(5, 9, {"t/0": 9, "t/1": BEGINNING})},
-        {"hourly": {7: KeyGroupState(60, None, 3, 100), 63: KeyGroupState(None, END, 1, 8)}},
+        {
+            "hourly": {
+                0: SlotSummary((merging, whole), (whole,), 60, None, 4),
+                63: SlotSummary((), (), None, END),
+            }
+        },
+        77,
         {"hourly": 5},
         {"alerts": 2},
         True,

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.event_time.record import BatchLog, BatchRecord, FileBatchLog, MemoryBatchLog
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
-from headrace.event_time.time_keeper import TimeKeeper, Topology
+from headrace.event_time.time_keeper import TimeKeeper, Topology, rescaled
 from headrace.nodes import NodeId
-from headrace.reports import BatchReports, KeyGroupState, SourceReport, StateReport
-from headrace.runtime.planner import Planner
+from headrace.reports import BatchReports, SlotSummary, SourceReport, StateReport
+from headrace.runtime.planner import Planner, Writing
+from headrace.state.group_range import GroupRange
+from headrace.state.segment import SegmentRange
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
+SLOTS = 9
 PAYMENTS, LEFT, RIGHT = (NodeId("source", name) for name in ("payments", "left", "right"))
 advancing = hr.event_time("at", when_all_idle="advance", out_of_order="1 second")
 
@@ -39,9 +44,11 @@ def read(*highest: int | None, source: str = "payments") -> BatchReports:
     return reports
 
 
-def holds(step: str, group: int, due: int | None) -> BatchReports:
+def holds(step: str, slot: int, due: int | None) -> BatchReports:
+    """What the slots of a step report when something is due in one of them."""
     reports = BatchReports()
-    reports.add(NodeId("state", step), group, StateReport(KeyGroupState(due, None, 1, 1)))
+    for each in range(SLOTS):
+        reports.add(NodeId("state", step), each, StateReport(SlotSummary(due=due if each == slot else None)))
     return reports
 
 
@@ -58,7 +65,7 @@ def planner_of(
     topology: Topology, clock: ClockByHand, *, log: BatchLog | None = None, interval: int = 0, away: Container[str] = ()
 ) -> Planner:
     time = TimeKeeper(topology, clock, interval=interval, is_away=away.__contains__)
-    return Planner(time, log or MemoryBatchLog())
+    return Planner(time, log or MemoryBatchLog(), writing=Writing(slots=SLOTS))
 
 
 def new(
@@ -77,17 +84,19 @@ def bounds(record: BatchRecord) -> dict[str, tuple[int, int, int]]:
     return {step: (each.late, each.fire, each.before) for step, each in record.time_bounds.items()}
 
 
-def test_a_group_is_woken_by_the_clock_when_what_is_due_in_it_is_due_by_the_clock() -> None:
+def test_a_slot_is_woken_by_the_clock_when_what_is_due_in_it_is_due_by_the_clock() -> None:
     clock = ClockByHand()
     planner = new(clock=clock)
     planner.conclude(planner.plan(0), read(10))
-    planner.time.groups["hourly"][5] = KeyGroupState(None, clock.now + 10, 1, 1)
+    held = {slot: SlotSummary(due_clock=clock.now + 10 if slot == 5 else None) for slot in range(SLOTS)}
+    planner.time.slots["hourly"] = held
     assert not planner.time.wants_batch()
     clock.now += 10
     assert planner.time.wants_batch()
     record = planner.plan(1)
     assert record.wake["hourly"] == (5,)
     assert record.time_bounds["hourly"].clock == clock.now
+    assert record.time_bounds["hourly"].clock_before == clock.now - 10
 
 
 def test_a_steps_late_bound_is_what_the_step_before_it_fired_up_to_in_the_batch_before() -> None:
@@ -176,10 +185,10 @@ def test_the_highest_time_of_all_tasks_counts() -> None:
     assert planner.plan(1).watermarks == {"payments": 30}
 
 
-def test_a_group_is_woken_exactly_when_the_watermark_reaches_what_is_due_in_it() -> None:
+def test_a_slot_is_woken_exactly_when_the_watermark_reaches_what_is_due_in_it() -> None:
     planner = new()
-    for group, due in ((3, 10), (4, 11), (5, None)):
-        planner.time.groups["hourly"][group] = KeyGroupState(due, None, 1, 1)
+    due = {3: 10, 4: 11}
+    planner.time.slots["hourly"] = {slot: SlotSummary(due=due.get(slot)) for slot in range(SLOTS)}
     planner.conclude(planner.plan(0), read(10))
     assert planner.plan(1).wake == {"hourly": (3,), "daily": ()}
 
@@ -206,7 +215,7 @@ def test_a_flow_wants_a_batch_once_idleness_makes_something_due() -> None:
     assert planner.plan(1).wake["hourly"] == (3,)
 
 
-def test_a_restart_takes_up_watermark_time_bounds_and_due_groups_from_the_files_of_the_log(tmp_path: Path) -> None:
+def test_a_restart_takes_up_watermark_time_bounds_and_due_slots_from_the_files_of_the_log(tmp_path: Path) -> None:
     first = new(FileBatchLog(tmp_path))
     first.conclude(first.plan(0), merged(read(10), holds("hourly", 3, 25), holds("daily", 8, 25)))
     first.conclude(first.plan(1), read(30))
@@ -334,3 +343,92 @@ def test_a_partition_that_is_new_has_not_been_quiet_before_it_was_there() -> Non
     planner.conclude(planner.plan(1, partitions={"payments": ["t/0", "t/1"]}), second)
     clock.now += SECOND
     assert planner.plan(2).watermarks == {"payments": BEGINNING}
+
+
+def test_a_batch_knows_the_clock_of_the_one_before_it_also_after_a_restart() -> None:
+    clock, log = ClockByHand(), MemoryBatchLog()
+    planner = new(log, clock)
+    first = planner.plan(0)
+    assert first.time_bounds["hourly"].clock_before == BEGINNING
+    planner.conclude(first, BatchReports())
+    clock.now += MINUTE
+    for each in (planner, new(log, clock)):
+        each.time.pass_time()
+        time = each.time.decide(1, drain=False).time_bounds["hourly"]
+        assert (time.clock_before, time.clock) == (first.clock, first.clock + MINUTE)
+
+
+KEY_GROUPS = 16
+TIMES = st.none() | st.integers(0, 9)
+
+
+def of_slot(slot: int, slots: int) -> GroupRange:
+    return GroupRange.of_slot(slot, slots=slots, key_groups=KEY_GROUPS)
+
+
+def written(file: str, groups: GroupRange, run: int = 0) -> SegmentRange:
+    return SegmentRange(file, groups, 10, 100, 7, level=0, run=run, due=(5, 9))
+
+
+@st.composite
+def states(draw: st.DrawFn) -> dict[int, SlotSummary]:
+    """A step's slots, of which some were never called."""
+    count = draw(st.integers(1, 6))
+    held = {}
+    for slot in draw(st.sets(st.integers(0, count - 1), min_size=1)):
+        runs = range(draw(st.integers(0, 2)))
+        segments = tuple(written(f"{slot}-{run}", of_slot(slot, count), run) for run in runs)
+        shared = (written("shared", GroupRange(0, KEY_GROUPS, KEY_GROUPS)),) if slot == 0 else ()
+        held[slot] = SlotSummary(segments, shared, draw(TIMES), draw(TIMES), draw(st.integers(-3, 9)))
+    return held
+
+
+def places(held: Mapping[int, SlotSummary]) -> list[tuple[str, int]]:
+    """Each key group of each segment, once for every slot that has it."""
+    segments = [segment for each in held.values() for segment in each.segments]
+    return sorted((each.file, group) for each in segments for group in range(each.groups.first, each.groups.end))
+
+
+@given(states(), st.integers(1, 6))
+def test_another_number_of_slots_holds_the_same_segments_and_shared_rows(
+    held: dict[int, SlotSummary], slots: int
+) -> None:
+    made = rescaled(held, slots, KEY_GROUPS)
+    assert list(made) == list(range(slots))
+    assert places(made) == places(held)
+    for slot, each in made.items():
+        assert all(not segment.groups.without(of_slot(slot, slots)) for segment in each.segments)
+        assert each.shared == (() if slot else held[0].shared if 0 in held else ())
+
+
+@given(states(), st.integers(1, 6))
+def test_another_number_of_slots_loses_no_row_that_waits_and_nothing_that_is_due(
+    held: dict[int, SlotSummary], slots: int
+) -> None:
+    made = rescaled(held, slots, KEY_GROUPS)
+    assert sum(each.waiting for each in made.values()) == sum(each.waiting for each in held.values())
+    due = min((each.due for each in held.values() if each.due is not None), default=None)
+    due_clock = min((each.due_clock for each in held.values() if each.due_clock is not None), default=None)
+    assert {(each.due, each.due_clock) for each in made.values()} == {(due, due_clock)}
+
+
+def test_what_was_due_in_one_of_many_slots_wakes_each_of_a_few_once() -> None:
+    planner = new()
+    planner.conclude(planner.plan(0), merged(read(10), holds("hourly", 3, 10)))
+    time = planner.time
+    time.divide(2, KEY_GROUPS)
+    record = time.decide(1, drain=False)
+    assert record.wake == {"hourly": (0, 1), "daily": ()}
+    reports = BatchReports()
+    for slot in range(2):
+        reports.add(NodeId("state", "hourly"), slot, StateReport(SlotSummary()))
+    time.observe(record, reports)
+    assert not time.wants_batch()
+
+
+def test_state_in_the_number_of_slots_that_a_batch_has_is_left_as_it_is() -> None:
+    time = new().time
+    held = {slot: SlotSummary((written("a", of_slot(slot, 4)),), due=slot, waiting=slot) for slot in range(4)}
+    time.slots["hourly"] = held
+    time.divide(4, KEY_GROUPS)
+    assert time.slots == {"hourly": held, "daily": {}}

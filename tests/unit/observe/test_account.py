@@ -11,9 +11,9 @@ from headrace.errors import HeadraceError
 from headrace.json_codec import encode
 from headrace.nodes import NodeId
 from headrace.observe.account import StepCounts, account_of, step_counters
-from headrace.reports import BatchReports, KeyGroupState, SourceReport, StateReport, StepReport, WaitingRows
+from headrace.reports import BatchReports, SlotSummary, SourceReport, StateReport, StepReport, WaitingRows
 
-HELD = KeyGroupState(rows=1, bytes=9)
+HELD = SlotSummary(due=10)
 BROKEN_STEP = r"step hourly: waited 0 \+ in {taken} != accepted 3 \+ late {late} \+ failed 0 \+ dropped 0 \+ waiting 0"
 NO_WAITING = {"failed": 0, "waited": 0, "waiting": 0}
 
@@ -29,8 +29,8 @@ def reports(
     made.add(NodeId("source", "payments"), 1, SourceReport(read=1, handed_on=1))
     counts: dict[str, Any] = {"in_": 5, "accepted": 3, "late": 2, "partly_late": 1} | (step or {})
     made.add(NodeId("step", "hourly"), 0, StepReport(**counts))
-    for group, state in (states or {7: StateReport(HELD)}).items():
-        made.add(NodeId("state", "hourly"), group, state)
+    for slot, state in (states or {7: StateReport(HELD)}).items():
+        made.add(NodeId("state", "hourly"), slot, state)
     return made
 
 
@@ -99,7 +99,7 @@ def test_everything_that_is_broken_is_said_at_once() -> None:
         account_of(reports({"read": 9}, {"late": 9}), {"late": Written(1, 0)}).check(flow="spend", batch=3)
 
 
-def test_the_counters_of_a_step_are_added_up_over_its_tasks_and_key_groups() -> None:
+def test_the_counters_of_a_step_are_added_up_over_its_tasks_and_slots() -> None:
     made = reports(
         states={1: StateReport(HELD, counters={"overflow": 2}), 7: StateReport(HELD, counters={"overflow": 1})}
     )

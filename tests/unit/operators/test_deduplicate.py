@@ -13,7 +13,8 @@ from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.deduplicate import FIRST, TIME, _leaps
 from headrace.operators.rows import KEY_NUMBER
-from headrace.wheel.operator import Applied, Due, Operator
+from headrace.wheel.operator import Applied, Operator
+from tests.unit.operators.stored import next_due, stored
 
 MOMENT = pl.Datetime("us", "UTC")
 SCHEMA = {"id": pl.String(), "n": pl.Int64(), "at": MOMENT, "tags": pl.List(pl.String())}
@@ -36,6 +37,11 @@ def operator() -> Operator:
 def turned(given: pl.DataFrame, *, state: pl.DataFrame | None = None, bounds: TimeBounds = START) -> Applied:
     before = pl.DataFrame(schema=operator().state_schema) if state is None else state
     return operator().apply(before, given, bounds)
+
+
+def remembered(applied: Applied, *, state: pl.DataFrame | None = None, bounds: TimeBounds = START) -> pl.DataFrame:
+    before = pl.DataFrame(schema=operator().state_schema) if state is None else state
+    return stored(operator(), before, applied, bounds)
 
 
 def test_a_step_is_printed_as_it_is_written() -> None:
@@ -115,34 +121,34 @@ def test_repeats_are_counted_and_only_first_rows_are_remembered() -> None:
     applied = turned(rows(("a", 0), ("a", 9), ("a", 10), ("b", 3), ("a", 19), ("a", 20)))
     assert applied.output["n"].to_list() == [0, 3, 2, 5]
     assert applied.dropped == 2
-    assert sorted(applied.state.rows()) == [("a", 0), ("a", 10), ("a", 20), ("b", 3)]
-    assert sorted(applied.upserts.rows()) == sorted(applied.state.rows())
-    again = turned(rows(("a", 12), ("b", 12), ("c", 12)), state=applied.state)
+    assert sorted(applied.upserts.rows()) == [("a", 0), ("a", 10), ("a", 20), ("b", 3)]
+    again = turned(rows(("a", 12), ("b", 12), ("c", 12)), state=remembered(applied))
     assert again.output["n"].to_list() == [2]
     assert again.dropped == 2
     assert again.upserts.rows() == [("c", 12)]
 
 
 def test_a_row_is_forgotten_when_no_row_on_time_can_be_near_it() -> None:
-    state = turned(rows(("a", 0), ("b", 5))).state
-    assert turned(rows(), state=state, bounds=TimeBounds(9, 9)).removed.height == 0
-    later = turned(rows(), state=state, bounds=TimeBounds(10, 10))
-    assert (later.state.rows(), later.removed.rows()) == ([("b", 5)], [("a", 0)])
-    assert turned(rows(), state=state, bounds=TimeBounds(END, END)).state.is_empty()
+    state = remembered(turned(rows(("a", 0), ("b", 5))))
+    found = []
+    for time in (9, 10, END):
+        bounds = TimeBounds(time, time)
+        found.append(remembered(turned(rows(), state=state, bounds=bounds), state=state, bounds=bounds).rows())
+    assert found == [[("a", 0), ("b", 5)], [("b", 5)], []]
 
 
 def test_a_row_that_is_over_in_its_own_batch_is_emitted_and_not_remembered() -> None:
     applied = turned(rows(("a", 0), ("a", 5), ("a", 12)), bounds=TimeBounds(BEGINNING, 15))
     assert applied.output["n"].to_list() == [0, 2]
-    assert applied.state.rows() == [("a", 12)]
+    assert applied.upserts.rows() == [("a", 12)]
     assert applied.upserts.select(FIRST).rows() == [(12,)]
     assert applied.removed.is_empty()
 
 
-def test_a_group_is_called_when_its_first_row_can_be_forgotten() -> None:
-    state = turned(rows(("a", 3), ("b", 8))).state
-    assert operator().due(state, START) == Due(13)
-    assert operator().due(state.clear(), START) == Due()
+def test_nothing_is_called_to_be_forgotten() -> None:
+    state = remembered(turned(rows(("a", 3), ("b", 8))))
+    assert state.height == 2
+    assert next_due(operator(), state, START) == (None, None)
 
 
 def test_many_rows_of_one_key_are_leapt_through() -> None:

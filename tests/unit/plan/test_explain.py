@@ -45,7 +45,7 @@ def test_explain_tells_time_state_and_guarantees(spend: Pipeline, spark: SparkSe
         ".emit(hr.on_close()).late(hr.update_for('5 minutes'))",
         "      reads source.payments; columns account, window, n, pane, revision",
         "      state: a row for each key and open window, until the window closes and 5 minutes longer; "
-        "in 64 key groups",
+        "in 128 key groups",
         "    main -> hr.to_files('out', format='parquet'): exactly_once",
         "    main -> hr.to_console(): at_least_once",
         "    hourly.late -> hr.to_memory('late'): exactly_once",

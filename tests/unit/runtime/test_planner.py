@@ -11,11 +11,12 @@ from headrace.event_time.record import BatchLog, BatchRecord, FileBatchLog, Memo
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
 from headrace.event_time.time_keeper import TimeKeeper, Topology
 from headrace.nodes import NodeId
-from headrace.reports import BatchReports, KeyGroupState, SourceReport, StateReport
-from headrace.runtime.planner import Planner
+from headrace.reports import BatchReports, SlotSummary, SourceReport, StateReport
+from headrace.runtime.planner import Planner, Writing
 
 SECOND = 1_000_000
 PAYMENTS = NodeId("source", "payments")
+SLOTS = 8
 
 
 class Clock:
@@ -28,16 +29,25 @@ class Clock:
         return self.now
 
 
-def _planner(log: BatchLog, clock: Clock, strategy: TimeStrategy | None = None, interval: int = SECOND) -> Planner:
+def _planner(
+    log: BatchLog,
+    clock: Clock,
+    strategy: TimeStrategy | None = None,
+    interval: int = SECOND,
+    slots: int = SLOTS,
+) -> Planner:
     chosen = strategy or hr.event_time("at", out_of_order="1 second")
     steps = {"minutely": (PAYMENTS,), "hourly": (NodeId("step", "minutely"),)}
-    return Planner(TimeKeeper(Topology({"payments": chosen}, steps), clock, interval=interval), log)
+    time = TimeKeeper(Topology({"payments": chosen}, steps), clock, interval=interval)
+    return Planner(time, log, writing=Writing(slots=slots))
 
 
-def _saw(time: int, *, due: int | None = None, group: int = 3) -> BatchReports:
+def _saw(time: int, *, due: int | None = None, slot: int = 3) -> BatchReports:
+    """A batch that read up to a time, and after which something is due in one of the slots."""
     reports = BatchReports()
     reports.add(PAYMENTS, 0, SourceReport(highest={"": time}))
-    reports.add(NodeId("state", "minutely"), group, StateReport(KeyGroupState(due, None, 1, 10)))
+    for each in range(SLOTS):
+        reports.add(NodeId("state", "minutely"), each, StateReport(SlotSummary(due=due if each == slot else None)))
     return reports
 
 
@@ -50,6 +60,7 @@ def test_the_first_batch_knows_nothing_of_time() -> None:
         {"minutely": TimeBounds(BEGINNING, BEGINNING), "hourly": TimeBounds(BEGINNING, BEGINNING)},
         {"minutely": (), "hourly": ()},
         False,
+        slots=SLOTS,
     )
 
 
@@ -66,13 +77,13 @@ def test_a_step_behind_a_step_judges_lateness_by_what_the_first_has_already_fire
     planner.conclude(planner.plan(0), _saw(10 * SECOND))
     second = planner.plan(1)
     assert second.time_bounds == {
-        "minutely": TimeBounds(9 * SECOND, 9 * SECOND),
-        "hourly": TimeBounds(BEGINNING, 9 * SECOND),
+        "minutely": TimeBounds(9 * SECOND, 9 * SECOND, clock_before=0),
+        "hourly": TimeBounds(BEGINNING, 9 * SECOND, clock_before=0),
     }
     planner.conclude(second, _saw(20 * SECOND))
     assert planner.plan(2).time_bounds == {
-        "minutely": TimeBounds(19 * SECOND, 19 * SECOND, 9 * SECOND),
-        "hourly": TimeBounds(9 * SECOND, 19 * SECOND, 9 * SECOND),
+        "minutely": TimeBounds(19 * SECOND, 19 * SECOND, 9 * SECOND, clock_before=0),
+        "hourly": TimeBounds(9 * SECOND, 19 * SECOND, 9 * SECOND, clock_before=0),
     }
 
 
@@ -91,8 +102,8 @@ def test_a_new_planner_takes_up_where_the_log_ended() -> None:
     planner.conclude(planner.plan(0), _saw(10 * SECOND, due=60 * SECOND))
     planner.conclude(planner.plan(1), BatchReports())
     again = _planner(log, clock)
-    kept = KeyGroupState(60 * SECOND, None, 1, 10)
-    assert again.time.groups == {"minutely": {3: kept}, "hourly": {}}
+    held = {slot: SlotSummary(due=60 * SECOND if slot == 3 else None) for slot in range(SLOTS)}
+    assert again.time.slots == {"minutely": held, "hourly": {}}
     assert again.plan(2) == planner.plan(2)
 
 
@@ -114,13 +125,13 @@ def test_a_crash_between_outcome_and_commit_changes_nothing_when_the_batch_runs_
     assert again.plan(2) == expected
 
 
-def test_key_groups_in_which_something_is_due_are_woken() -> None:
+def test_slots_in_which_something_is_due_are_woken() -> None:
     planner = _planner(MemoryBatchLog(), Clock())
-    planner.conclude(planner.plan(0), _saw(61 * SECOND, due=60 * SECOND, group=7))
+    planner.conclude(planner.plan(0), _saw(61 * SECOND, due=60 * SECOND, slot=7))
     assert planner.time.wants_batch()
     record = planner.plan(1)
     assert record.wake == {"minutely": (7,), "hourly": ()}
-    planner.conclude(record, _saw(61 * SECOND, due=None, group=7))
+    planner.conclude(record, _saw(61 * SECOND, due=None, slot=7))
     assert not planner.time.wants_batch()
 
 
@@ -177,3 +188,16 @@ def test_a_log_of_files_gives_back_what_a_log_in_memory_does(tmp_path: Any) -> N
 def test_a_log_without_batches_has_no_outcome(kind: type[MemoryBatchLog] | None, tmp_path: Any) -> None:
     log: BatchLog = FileBatchLog(tmp_path / "log") if kind is None else kind()
     assert (log.record(0), log.outcome(0), log.last_outcome()) == (None, None, None)
+
+
+def test_a_batch_that_runs_again_has_the_slots_of_its_record_and_the_next_those_of_the_new_start() -> None:
+    log, clock = MemoryBatchLog(), Clock()
+    planner = _planner(log, clock)
+    planner.conclude(planner.plan(0), _saw(10 * SECOND, due=60 * SECOND))
+    logged = planner.plan(1)
+    again = _planner(log, clock, slots=2)
+    assert again.plan(1) == logged
+    assert sorted(again.time.slots["minutely"]) == list(range(SLOTS))
+    again.conclude(logged, BatchReports())
+    assert (logged.slots, again.plan(2).slots) == (SLOTS, 2)
+    assert again.time.slots == {"minutely": dict.fromkeys(range(2), SlotSummary(due=60 * SECOND)), "hourly": {}}

@@ -1,8 +1,7 @@
-"""Rows into blobs on one side of the shuffle, blobs into state on the other."""
+"""Rows into blobs before the shuffle."""
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +11,18 @@ import pytest
 import headrace as hr
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import BatchRecord, TimeBounds
-from headrace.event_time.strategy import BEGINNING, END
+from headrace.event_time.strategy import BEGINNING
 from headrace.nodes import NodeId
-from headrace.reports import KeyGroupState, ReportKey, StateReport
-from headrace.testing.inline import MapInMemory
+from headrace.reports import ReportKey
+from headrace.state.key_hash import hashes_of
 from headrace.wheel import pack as module
 from headrace.wheel.codec import decode
-from headrace.wheel.key_groups import group_ids, group_of_rows
 from headrace.wheel.operator import Joined, Operator
 from headrace.wheel.pack import Blob, pack, pack_both, pack_second
-from headrace.wheel.pages import StateCache
 from headrace.wheel.task import Task
-from headrace.wheel.turn import turn
+from tests.tasks import state_in_memory
 
+SLOTS = 8
 SCHEMA = {"key": pl.String(), "x": pl.Float64(), "at": pl.Datetime("us", "UTC")}
 
 
@@ -43,23 +41,25 @@ class Here:
 
     def __init__(self, folder: Path, bounds: TimeBounds, wake: tuple[int, ...] = ()) -> None:
         self.said: dict[ReportKey, Any] = {}
-        self.record = BatchRecord(4, 0, {}, {"tens": bounds}, {"tens": wake}, False)
+        self.record = BatchRecord(4, 0, {}, {"tens": bounds}, {"tens": wake}, False, slots=SLOTS)
         self.folder = folder
 
     def task(self, partition: int = 0, attempt: int = 0) -> Task:
-        return Task(self.record, "spend", str(self.folder), partition, attempt, self.said.__setitem__)
+        state = state_in_memory()
+        return Task(self.record, "spend", str(self.folder), partition, attempt, self.said.__setitem__, state)
 
 
 OPEN = TimeBounds(BEGINNING, BEGINNING)
 
 
-def test_every_blob_holds_the_partials_of_one_key_group(tmp_path: Path) -> None:
+def test_every_blob_holds_the_partials_of_one_slot(tmp_path: Path) -> None:
     given = rows(*((f"k{number % 50}", 1.0, number) for number in range(500)))
-    blobs = list(pack([given], operator(), Here(tmp_path, OPEN).task(partition=5)))
-    assert len({blob.key_group for blob in blobs}) == len(blobs) > 20
+    task = Here(tmp_path, OPEN).task(partition=5)
+    blobs = list(pack([given], operator(), task))
+    assert sorted(blob.slot for blob in blobs) == list(range(SLOTS))
     for blob in blobs:
         partials = decode([blob.blob])
-        assert set(group_of_rows(partials, ("key",))) == {blob.key_group}
+        assert task.groups(blob.slot).holds(hashes_of(partials, ["key"])).all()
         assert dict(partials.schema) == operator().partial_schema
         assert (blob.origin, blob.sequence) == (5, 0)
     assert sum(decode([blob.blob])["n.count"].sum() for blob in blobs) == 500
@@ -79,9 +79,9 @@ def test_too_many_pending_rows_leave_in_several_sequences(tmp_path: Path, monkey
     assert [decode([blob.blob]).height for blob in blobs] == [3, 3, 1]
 
 
-def test_only_the_first_task_wakes_groups_that_are_due(tmp_path: Path) -> None:
-    here = Here(tmp_path, OPEN, wake=(9, 4))
-    assert list(pack([], operator(), here.task(partition=0))) == [Blob(9, -1, 0, b""), Blob(4, -1, 0, b"")]
+def test_only_the_first_task_wakes_slots_that_are_due(tmp_path: Path) -> None:
+    here = Here(tmp_path, OPEN, wake=(7, 4))
+    assert list(pack([], operator(), here.task(partition=0))) == [Blob(7, -1, 0, b""), Blob(4, -1, 0, b"")]
     assert list(pack([], operator(), here.task(partition=1))) == []
 
 
@@ -112,41 +112,6 @@ def test_a_task_without_rows_reports_too(tmp_path: Path) -> None:
     assert [report.in_ for report in here.said.values()] == [0]
 
 
-def test_blobs_are_taken_in_the_order_of_origin_and_sequence_whatever_order_they_come_in(tmp_path: Path) -> None:
-    """Sums of floats depend on the order: these four give 2.0 in the right one and other totals in most others."""
-    numbers = [(0, 0, 1e16), (0, 1, 1.0), (1, 0, -1e16), (1, 1, 2.0)]
-    group = group_of_rows(pl.DataFrame({"key": ["a"]}), ("key",)).item()
-    here = Here(tmp_path, TimeBounds(BEGINNING, END))
-    blobs = []
-    for origin, sequence, number in numbers:
-        (blob,) = pack([rows(("a", number, 3))], operator(), here.task())
-        blobs.append(Blob(group, origin, sequence, blob.blob))
-    totals = set()
-    for order in itertools.permutations(blobs):
-        result = turn(operator(), MapInMemory(), StateCache(), here.task(), order)
-        assert result is not None
-        totals.add(decode([result])["total"].item())
-    assert totals == {1e16 + 1.0 - 1e16 + 2.0}
-
-
-def test_a_woken_group_closes_its_windows_without_rows(tmp_path: Path) -> None:
-    entries, cache = MapInMemory(), StateCache()
-    opened = Here(tmp_path, OPEN)
-    blobs = list(pack([rows(("a", 1.0, 3))], operator(), opened.task()))
-    assert turn(operator(), entries, cache, opened.task(), blobs) is None
-    group = blobs[0].key_group
-    report = opened.said["spend", 4, NodeId("state", "tens"), group]
-    assert (report.group.due, report.group.rows) == (10, 1)
-    assert report.group.bytes > 0
-    closing = Here(tmp_path, TimeBounds(10, 10), wake=(group,))
-    result = turn(operator(), entries, cache, closing.task(), list(pack([], operator(), closing.task())))
-    assert result is not None
-    assert decode([result]).select("key", "n", "pane").rows() == [("a", 1, "on_time")]
-    said = closing.said["spend", 4, NodeId("state", "tens"), group]
-    assert said == StateReport(KeyGroupState())
-    assert list(entries.iterator()) == []
-
-
 class Counts(hr.KeyedProcess):
     """Does nothing."""
 
@@ -154,14 +119,14 @@ class Counts(hr.KeyedProcess):
         """Nothing."""
 
 
-def test_rows_of_a_broadcast_go_to_every_key_group(tmp_path: Path) -> None:
+def test_rows_of_a_broadcast_go_to_every_slot(tmp_path: Path) -> None:
     step = hr.process("tens", Counts, key="key", output="key STRING", rules=hr.rules(key="key")).late(hr.drop())
     operator = step.bind(SCHEMA, "at", SCHEMA, "at")
     assert isinstance(operator, Joined)
     here = Here(tmp_path, OPEN, wake=(3,))
     *blobs, wake = pack_second([rows(("a", 1.0, 1), ("b", 2.0, 2))], operator, here.task())
     assert wake == Blob(3, -1, 0, b"")
-    assert sorted(blob.key_group for blob in blobs) == sorted(group_ids())
+    assert sorted(blob.slot for blob in blobs) == list(range(SLOTS))
     assert all(blob.second and decode([blob.blob]).height == 2 for blob in blobs)
     assert here.said["spend", 4, NodeId("step", "tens", "rules"), 0].accepted == 2
 

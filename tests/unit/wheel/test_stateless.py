@@ -17,6 +17,7 @@ from headrace.wheel.codec import encode
 from headrace.wheel.spark import rows_in_order
 from headrace.wheel.stateless import Passed, Stateless, pass_rows
 from headrace.wheel.task import Task
+from tests.tasks import state_in_memory
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Halving:
 
 
 def task(folder: Path, said: dict[Any, Any]) -> Task:
-    return Task(BatchRecord(3, 0, {}, {}, {}, False), "flow", str(folder), 2, 0, said.__setitem__)
+    return Task(BatchRecord(3, 0, {}, {}, {}, False), "flow", str(folder), 2, 0, said.__setitem__, state_in_memory())
 
 
 def test_rows_are_handed_on_and_every_one_that_is_not_is_counted(tmp_path: Path) -> None:
@@ -74,7 +75,7 @@ def test_gathered_rows_are_in_the_order_of_their_tasks_and_of_their_places_there
         return encode(pl.DataFrame(rows, schema={"__position": pl.UInt32, "x": pl.String}, orient="row"))
 
     given = [(1, blob((1, "d"), (4, "f"))), (0, blob((7, "c"))), (1, blob((2, "e"))), (0, blob((0, "a"), (6, "b")))]
-    columns = {"key_group": [0] * 4, "origin": [origin for origin, _ in given], "blob": [each for _, each in given]}
+    columns = {"slot": [0] * 4, "origin": [origin for origin, _ in given], "blob": [each for _, each in given]}
     batches = pa.Table.from_pydict(columns).to_batches(max_chunksize=3)
     (rows,) = rows_in_order(iter(batches))
     assert rows.columns == ["x"]

@@ -3,22 +3,65 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 
+from headrace.checkpoint.storage import MemoryStorage
+from headrace.checkpoint.sweep import FileName
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord, TimeBounds
 from headrace.nodes import NodeId
-from headrace.reports import KeyGroupState, Report, ReportKey, SourceReport, StateReport, StepReport
+from headrace.reports import Report, ReportKey, SlotSummary, SourceReport, StateReport, StepReport
+from headrace.state.group_range import GroupRange
+from headrace.state.segment import HASH, WORKER, SegmentRange
 from headrace.wheel.task import ReportsByKey, Task, _read_property, current_task, property_text, take_reports
+from tests.tasks import state_in_memory
 
 TENS = NodeId("step", "tens")
-RECORD = BatchRecord(4, 99, {"payments": 5}, {"tens": TimeBounds(3, 5)}, {"tens": (1, 2)}, False)
+RECORD = BatchRecord(4, 99, {"payments": 5}, {"tens": TimeBounds(3, 5)}, {"tens": (1, 2)}, False, slots=5)
 
 
-def test_the_property_hands_over_the_whole_record() -> None:
-    text = property_text(RECORD, flow="spend", side_folder="in/side")
-    assert _read_property(text) == (RECORD, "spend", "in/side")
+HELD = {"tens": {3: SlotSummary((SegmentRange("a.arrow", GroupRange(76, 102, 128), 9, 99, 7, 0, 3),), (), 60, None, 2)}}
+
+
+def test_the_property_hands_over_the_whole_record_and_what_every_slot_holds(tmp_path: Path) -> None:
+    side_folder = str(tmp_path / "side")
+    text = property_text(RECORD, flow="spend", side_folder=side_folder, key_groups=128, epoch=6, slots=HELD)
+    record, flow, folder, state = _read_property(text)
+    assert (record, flow, folder) == (RECORD, "spend", side_folder)
+    assert (state.key_groups, state.epoch, state.slots) == (128, 6, HELD)
+    # The segments lie beside the side rows, and stay open in the worker from batch to batch.
+    (tmp_path / "a.arrow").write_bytes(b"segment")
+    assert state.storage.open("a.arrow").to_pybytes() == b"segment"
+    assert state.opened is WORKER
+
+
+def test_every_hash_is_in_one_slot() -> None:
+    task = Task(RECORD, "spend", "side", 0, 0, lambda *_: None, state_in_memory())
+    hashes = np.random.default_rng(7).integers(0, 2**64, 1_000, dtype=np.uint64)
+    held = np.array([task.groups(slot).holds(hashes) for slot in range(5)])
+    assert (held.sum(axis=0) == 1).all()
+    assert held.any(axis=1).all()
+    assert task.all_groups.holds(hashes).all()
+
+
+def test_a_slot_that_was_never_called_holds_nothing() -> None:
+    task = Task(RECORD, "spend", "side", 0, 0, lambda *_: None, state_in_memory(HELD))
+    assert task.slot("tens", 3) == HELD["tens"][3]
+    assert task.slot("tens", 0) == task.slot("another", 3) == SlotSummary()
+
+
+def test_a_segment_is_named_for_who_wrote_it_and_never_twice() -> None:
+    storage = MemoryStorage()
+    task = Task(RECORD, "spend", "side", 0, 0, lambda *_: None, state_in_memory(storage=storage))
+    rows = pl.DataFrame({HASH: [1, 2]}, schema={HASH: pl.UInt64()})
+    names = {task.segment_files("tens", 3).write(rows, task.groups(3), level=0, run=4).file for _ in range(3)}
+    assert set(storage.list("state/tens")) == names
+    assert len(names) == 3
+    assert {(name.epoch, name.batch, name.slot) for name in map(FileName.parse, names)} == {(1, 4, 3)}
 
 
 def test_outside_a_batch_there_is_no_time_and_no_default() -> None:
@@ -27,7 +70,7 @@ def test_outside_a_batch_there_is_no_time_and_no_default() -> None:
 
 
 def test_a_step_without_time_bounds_in_the_record_has_no_time() -> None:
-    task = Task(RECORD, "spend", "side", 0, 0, lambda key, values: None)
+    task = Task(RECORD, "spend", "side", 0, 0, lambda *_: None, state_in_memory())
     assert task.time_bounds("tens") == TimeBounds(3, 5)
     with pytest.raises(KeyError):
         task.time_bounds("another")
@@ -36,12 +79,12 @@ def test_a_step_without_time_bounds_in_the_record_has_no_time() -> None:
 def test_a_task_that_runs_again_replaces_what_it_said() -> None:
     said: dict[ReportKey, Report] = {}
     for attempt, count in ((0, 7), (1, 5)):
-        task = Task(RECORD, "spend", "side", 2, attempt, lambda key, values: said.update({key: values}))
+        task = Task(RECORD, "spend", "side", 2, attempt, said.__setitem__, state_in_memory())
         task.report(TENS, StepReport(in_=count))
-        task.report(NodeId("state", "tens"), StateReport(KeyGroupState(rows=count)), part=33)
+        task.report(NodeId("state", "tens"), StateReport(SlotSummary(waiting=count)), part=3)
     assert said == {
         ("spend", 4, TENS, 2): StepReport(in_=5),
-        ("spend", 4, NodeId("state", "tens"), 33): StateReport(KeyGroupState(rows=5)),
+        ("spend", 4, NodeId("state", "tens"), 3): StateReport(SlotSummary(waiting=5)),
     }
 
 

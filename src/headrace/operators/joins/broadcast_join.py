@@ -24,7 +24,7 @@ from headrace.operators.joins.join_columns import (
 from headrace.operators.rows import join_by_key
 from headrace.operators.step import LateRows, Step
 from headrace.stability import stable
-from headrace.wheel.key_groups import canonical
+from headrace.state.key_hash import canonical
 from headrace.wheel.stateless import Passed, Stateless
 from headrace.wheel.task import Task
 

@@ -210,13 +210,19 @@ class IntervalJoinOperator(StreamJoinOperator):
         if updated.any():
             rows.replace_column(rows.get_column_index(MATCHED), pl.Series(MATCHED, outcome.matched))
         output = self._results(rows, pairs, len(outcome.retracted.left), moments)
-        return Applied(*retained(rows, updated, outcome.expired, known=state.height), output)
+        kept = retained(
+            rows,
+            known=state.height,
+            identity=self.identity,
+            expired=outcome.expired,
+            altered=updated,
+            settled=outcome.settled,
+        )
+        return Applied(*kept, output)
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        if state.is_empty():
-            return Due()
-        last = self._last_match(state)
-        return Due(int((last + np.where(last < bounds.fire, self.left.lateness.correctable, 0)).min()) + 1)
+    def due(self, bounds: TimeBounds) -> Due:
+        final = pl.col(TIME) + pl.when(RIGHT).then(self.right_kept).otherwise(self.left_kept) + 1
+        return Due(pl.when(final > bounds.fire).then(final), dead_at=final + self.left.lateness.correctable)
 
     def _last_match(self, rows: pl.DataFrame) -> Int64Array:
         kept = np.where(rows[RIGHT].to_numpy(), self.right_kept, self.left_kept)

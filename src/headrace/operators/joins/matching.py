@@ -1,11 +1,12 @@
 """Which rows of two inputs match, computed over whole arrays, and which of them the state keeps.
 
-Rows are addressed by their number in the frame of a key group. ``AllMatches`` and ``SingleMatch`` are the strategies of
+Rows are addressed by their number in the frame of a slot. ``AllMatches`` and ``SingleMatch`` are the strategies of
 stream joins; the range search and ``retained`` also serve temporal joins.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +16,6 @@ import polars as pl
 
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
-from headrace.operators.rows import ARRIVAL, MAX_CHUNKS
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -90,14 +90,21 @@ def match_ranges(left: KeyedTimes, right: KeyedTimes, low: int, high: int) -> Ma
 
 
 def retained(
-    rows: pl.DataFrame, altered: BoolArray, expired: BoolArray, *, known: int
-) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """The state without expired rows, its new and altered rows, and the identities of known rows that are gone."""
-    kept, new = _chosen(rows, ~expired), _chosen(rows[known:], ~expired[known:])
-    revised = altered[:known] & ~expired[:known]
-    upserts = pl.concat([_chosen(rows[:known], revised), new]) if revised.any() else new
-    removed = _chosen(pl.DataFrame([rows[ARRIVAL]])[:known], expired[:known])
-    return kept.rechunk() if kept.n_chunks() > MAX_CHUNKS else kept, upserts, removed
+    rows: pl.DataFrame,
+    *,
+    known: int,
+    identity: Sequence[str],
+    expired: BoolArray,
+    altered: BoolArray | None = None,
+    settled: BoolArray | None = None,
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The new and altered rows that are kept, and the identities of known rows that are settled before they expire."""
+    kept = ~expired if settled is None else ~(expired | settled)
+    upserts = _chosen(rows[known:], kept[known:])
+    if altered is not None and (revised := altered[:known] & kept[:known]).any():
+        upserts = pl.concat([_chosen(rows[:known], revised), upserts])
+    removed = np.zeros(known, dtype=np.bool_) if settled is None else (settled & ~expired)[:known]
+    return upserts, _chosen(rows.select(identity)[:known], removed)
 
 
 def _chosen(rows: pl.DataFrame, chosen: BoolArray) -> pl.DataFrame:
@@ -110,7 +117,7 @@ def _chosen(rows: pl.DataFrame, chosen: BoolArray) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class CandidateRows:
-    """All rows of both sides in a key group: buffered rows first, then new ones, each in the order of arrival."""
+    """All rows of both sides in a slot: buffered rows first, then new ones, each in the order of arrival."""
 
     times: Int64Array
     is_right: BoolArray
@@ -176,6 +183,8 @@ class MatchOutcome:
     emitted: RowPairs
     matched: BoolArray
     expired: BoolArray
+    settled: BoolArray | None = None
+    """Rows that are needed no longer, though their time is not over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +222,7 @@ class AllMatches:
         if self.how in ("semi", "anti"):
             retracted = RowPairs.alone(wrong & left) if self.how == "anti" else NO_PAIRS
             emitted = RowPairs.alone((unmatched if self.how == "anti" else newly_matched) & left)
-            return MatchOutcome(retracted, emitted, rows.matched, expired | (matched & left))
+            return MatchOutcome(retracted, emitted, rows.matched, expired, matched & left)
         retracted, known = NO_PAIRS, rows.matched
         for how, side in (("left", left), ("right", right)):
             if self.how in (how, "full"):

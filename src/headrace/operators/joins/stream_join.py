@@ -20,7 +20,6 @@ from headrace.operators.joins.matching import BoolArray, Int64Array, JoinHow, Ro
 from headrace.operators.rows import (
     ARRIVAL,
     KEY_NUMBER,
-    MAX_CHUNKS,
     ROW_NUMBER,
     Rows,
     has_closed,
@@ -30,7 +29,7 @@ from headrace.operators.rows import (
 from headrace.operators.step import Step
 from headrace.operators.windows.assigners import Windows
 from headrace.schemas import MOMENT
-from headrace.wheel.key_groups import canonical
+from headrace.state.key_hash import canonical
 from headrace.wheel.operator import AnyOperator, Combined, Uncombined
 
 TIME = "__time"
@@ -168,7 +167,10 @@ class StreamJoinOperator(Uncombined, ABC):
     """Whether results may be retracted, so that they carry a ``change``."""
     own_state: ClassVar[Mapping[str, pl.DataType]]
     """The columns that the join adds to a state row."""
-    identity = (ARRIVAL,)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return (*self.key, ARRIVAL)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -227,7 +229,7 @@ class StreamJoinOperator(Uncombined, ABC):
         for name, joined in self.second.payload.items():
             columns[joined] = pl.concat([self._nulls[joined].new_from_index(0, left), second[name].alias(joined)])
         arrived = pl.DataFrame([columns[name].alias(name) for name in self.state_schema])
-        return pl.concat([state, arrived], rechunk=state.n_chunks() > MAX_CHUNKS)
+        return pl.concat([state, arrived])
 
     @cached_property
     def _nulls(self) -> pl.DataFrame:

@@ -31,13 +31,13 @@ from headrace.operators.joins.temporal_versions import (
 )
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, in_order_of_arrival, next_arrival, with_key_numbers
 from headrace.reports import WaitingRows
-from headrace.wheel.key_groups import canonical
+from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined
 
 _IS_ROW = pl.col(KIND) == ROW
 _ORDER, _BEFORE, _NOW, _MATCH, _SINCE = "__order", "__before", "__now", "__match", "__since"
 _Snapshot = tuple[pl.DataFrame, VersionedTable]
-"""The rows of a key group, and the versions among them in order."""
+"""The rows of a slot, and the versions among them in order."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,10 @@ class TemporalJoinOperator(Uncombined):
     how: InnerOrLeft
     ttl: int | None
     second: VersionInput
-    identity = (ARRIVAL,)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return (*self.key, ARRIVAL)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -122,7 +125,7 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
-        """Add versions and rows, emit the rows that event time has passed, and drop what no row can need."""
+        """Add versions and rows, emit the rows that event time has passed, and drop versions that no row can need."""
         state = in_order_of_arrival(state)
         known, following = state.height, next_arrival(state)
         arrived = self.layout.versions_in(second, following)
@@ -151,45 +154,53 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
             before = stored, VersionedTable.of(numbered.filter(~is_row[numbers] & (numbers < known)))
             corrections = self._corrections(numbered.filter(emitted_before), before, (everything, versions), altered)
             output = pl.concat([corrections, output])
-        expired = self._expired(times, kinds, versions, bounds)
         held = int(waiting[:known].sum())
         return Applied(
-            *retained(everything, altered, expired, known=known),
+            *retained(
+                everything,
+                known=known,
+                identity=self.identity,
+                expired=self._expired(times, kinds, bounds),
+                altered=altered,
+                settled=self._superseded(versions, everything.height, bounds),
+            ),
             output,
             dropped_second=len(versions.duplicates),
             waiting=WaitingRows(held, fired.height, held + new_rows.height - fired.height),
         )
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest moment at which a row is emitted or expires, or a version may expire.
-
-        A version ahead of event time will supersede the one before it, if there is one: looking for it costs more.
-        """
-        row = pl.col(TIME) + 1 + pl.when(pl.col(TIME) >= bounds.fire).then(0).otherwise(self.corrects_for)
-        is_ahead = pl.col(TIME) >= _earlier(bounds.fire, self._reach)
-        life = pl.when(is_ahead).then(1).otherwise(pl.lit(self.ttl, pl.Int64))
-        version = pl.col(TIME) + self._reach + life
-        return Due(state.select(pl.when(_IS_ROW).then(row).otherwise(version).min()).item())
+    def due(self, bounds: TimeBounds) -> Due:
+        """When a row is emitted, and when a version makes the one before it superfluous; when either has lived out."""
+        reach = pl.lit(self._reach, pl.Int64)
+        event = pl.col(TIME) + 1 + pl.when(_IS_ROW).then(0).otherwise(reach)
+        of_version = pl.when(pl.col(KIND) == TOMBSTONE).then(1).otherwise(pl.lit(self.ttl, pl.Int64))
+        dead_at = pl.col(TIME) + pl.when(_IS_ROW).then(self.corrects_for + 1).otherwise(reach + of_version)
+        return Due(pl.when(event > bounds.fire).then(event), dead_at=dead_at)
 
     @property
     def _reach(self) -> int:
         """How far behind event time a row may be that still needs its version."""
         return max(self.corrects_for, self.lateness.correctable)
 
-    def _expired(self, times: Int64Array, kinds: Int64Array, versions: VersionedTable, bounds: TimeBounds) -> BoolArray:
+    def _expired(self, times: Int64Array, kinds: Int64Array, bounds: TimeBounds) -> BoolArray:
         settled = _earlier(bounds.fire, self._reach)
         expired: BoolArray = (kinds == ROW) & (times < _earlier(bounds.fire, self.corrects_for))
         expired |= (kinds == TOMBSTONE) & (times < settled)
         if self.ttl is not None:
             expired |= (kinds != ROW) & (times <= _earlier(settled, self.ttl))
+        return expired
+
+    def _superseded(self, versions: VersionedTable, rows: int, bounds: TimeBounds) -> BoolArray:
+        """Which of so many rows are duplicates, or versions that others have superseded."""
         # A version is needed until the next one of its key is valid for every row that may still come.
         valid_until = versions.valid_until
-        superseded = valid_until <= settled
+        superseded = valid_until <= _earlier(bounds.fire, self._reach)
         if UNCHANGED not in self.layout.change_columns:
             superseded |= valid_until == versions.keyed_times.times
-        expired[versions.row_numbers[superseded]] = True
-        expired[versions.duplicates] = True
-        return expired
+        settled = np.zeros(rows, dtype=np.bool_)
+        settled[versions.row_numbers[superseded]] = True
+        settled[versions.duplicates] = True
+        return settled
 
     def _corrections(self, rows: pl.DataFrame, before: _Snapshot, now: _Snapshot, altered: BoolArray) -> pl.DataFrame:
         """Retract emitted rows that would match another version now, and emit them again."""
@@ -244,17 +255,25 @@ class TemporalJoinByArrival(TemporalJoinOperator):
         numbers, keys = (ordered[name].to_numpy().astype(np.int64) for name in (ROW_NUMBER, KEY_NUMBER))
         everything, altered = fill_unsent(everything, numbers, keys, known=state.height)
         versions = everything[: state.height + arrived.height].select(self.state_schema.keys())
-        expires = versions.select((self._expires <= bounds.fire).fill_null(False)).to_series()
-        expired = expires.to_numpy(writable=True)
-        expired[ordered[ROW_NUMBER].filter(ordered[ROW_NUMBER].is_in(latest[ROW_NUMBER]).not_()).to_numpy()] = True
+        expired = versions.select((self._expires <= bounds.fire).fill_null(False)).to_series().to_numpy()
+        superseded = np.zeros(versions.height, dtype=np.bool_)
+        superseded[numbers] = True
+        superseded[latest[ROW_NUMBER].to_numpy()] = False
         return Applied(
-            *retained(versions, altered, expired, known=state.height),
+            *retained(
+                versions,
+                known=state.height,
+                identity=self.identity,
+                expired=expired,
+                altered=altered,
+                settled=superseded,
+            ),
             self._latest(everything, numbered.filter(_IS_ROW), latest),
             dropped_second=self._stale(ordered, state.height),
         )
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        return Due(state.select(self._expires.min()).item())
+    def due(self, bounds: TimeBounds) -> Due:
+        return Due(dead_at=self._expires)
 
     @property
     def _expires(self) -> pl.Expr:

@@ -16,7 +16,7 @@ from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, joined
 from headrace.operators.joins.matching import BoolArray, Int64Array, KeyedTimes, match_ranges
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, Rows, arrived_rows, failed_rows, has_closed
 from headrace.operators.tables.changelog_input import unknown_change
-from headrace.wheel.key_groups import canonical
+from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Combined, Uncombined
 
 TIME, KIND, VERSION_POSITION, UNSENT = "__time", "__kind", "__position", "__unsent"

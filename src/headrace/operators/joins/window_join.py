@@ -190,15 +190,17 @@ class WindowJoinOperator(StreamJoinOperator):
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
-        """Close windows up to ``bounds.fire``, correct closed ones, and drop expired rows."""
+        """Close windows up to ``bounds.fire``, and correct closed ones."""
         rows, known = self._buffered(state, partials, second), state.height
         expired = rows.select(self._expires <= bounds.fire).to_series().to_numpy()
-        unaltered = np.zeros(rows.height, dtype=np.bool_)
-        return Applied(*retained(rows, unaltered, expired, known=known), self._output(rows, known, bounds))
+        return Applied(
+            *retained(rows, known=known, identity=self.identity, expired=expired), self._output(rows, known, bounds)
+        )
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        following = pl.coalesce(self.windows.after(pl.col(PANE), bounds.fire), self._expires)
-        return Due(state.select(following.min()).item())
+    def due(self, bounds: TimeBounds) -> Due:
+        if not self.windows.overlapping:
+            return Due(pl.col(PANE), dead_at=self._expires)
+        return Due(pl.col(PANE), dead_at=self._expires, reach=self.windows.longest, following=self.windows.next_close)
 
     @property
     def _expires(self) -> pl.Expr:

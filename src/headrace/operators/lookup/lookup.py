@@ -24,7 +24,7 @@ from headrace.operators.step import LateRows, Step, check_key
 from headrace.rendering import json_rows
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.stability import stable
-from headrace.wheel.key_groups import canonical
+from headrace.state.key_hash import canonical
 from headrace.wheel.stateless import Passed
 from headrace.wheel.task import Task
 

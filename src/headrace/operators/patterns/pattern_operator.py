@@ -25,7 +25,7 @@ from headrace.operators.patterns.partial_match_codec import (
 )
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, RowByRow, Rows, next_arrival, with_schema
 from headrace.schemas import MOMENT
-from headrace.wheel.key_groups import canonical
+from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined
 
 TIME, HITS = "__time", "__hits"
@@ -46,12 +46,10 @@ class BufferedRows(Uncombined):
     output_time = MATCHED_AT
     """A match's time is that of the row, or the time-out, that completed it."""
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest moment at which a row is taken or a partial match times out."""
-        if state.is_empty():
-            return Due()
-        when = pl.when(pl.col(ARRIVAL) == KEY_STATE).then(pl.col(TIME)).otherwise(pl.col(TIME) + 1)
-        return Due(state.select(when.min()).item())
+    def due(self, bounds: TimeBounds) -> Due:
+        """When a row is taken, with which it is over, or a partial match times out."""
+        taken = pl.when(pl.col(ARRIVAL) != KEY_STATE).then(pl.col(TIME) + 1)
+        return Due(pl.coalesce(taken, TIME), dead_at=taken)
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class PatternOperator(BufferedRows, RowByRow):
         return (*self.key, ARRIVAL)
 
     @cached_property
-    def _types(self) -> list[pl.DataType]:
+    def carried_types(self) -> list[pl.DataType]:
         return list(self.pattern.carried.values())
 
     @cached_property
@@ -90,7 +88,7 @@ class PatternOperator(BufferedRows, RowByRow):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        return {**self.partial_schema, ARRIVAL: pl.Int64(), **partial_match_schema(self._types)}
+        return {**self.partial_schema, ARRIVAL: pl.Int64(), **partial_match_schema(self.carried_types)}
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
@@ -126,12 +124,12 @@ class PatternOperator(BufferedRows, RowByRow):
         fresh = with_schema(still_waiting, self.state_schema)
         if released.is_empty() and due.is_empty():
             # The usual batch of a quiet watermark: nothing is taken and nothing is due.
-            return Applied(pl.concat([state, fresh]), fresh, state.clear().select(self.identity), self._no_output)
+            return Applied(fresh, state.clear().select(self.identity), self._no_output)
         numbers = self._key_numbers(pl.concat([released.select(self.key), due.select(self.key)]))
         touched = keys.join(numbers, on=self.identity, nulls_equal=True)
         matches: list[KeyMatches | None] = [None] * numbers.height
         with _without_cyclic_gc():
-            decoded = decode_partial_matches(touched, self._types)
+            decoded = decode_partial_matches(touched, self.carried_types)
             for number, key in zip(touched[KEY_NUMBER].to_list(), decoded, strict=True):
                 key.number = number
                 matches[number] = key
@@ -141,11 +139,9 @@ class PatternOperator(BufferedRows, RowByRow):
             overflow = results.overflow
             del matches, decoded, results
         gone = touched.join(living, on=self.identity, how="anti", nulls_equal=True)
-        untouched = keys.join(numbers, on=self.identity, how="anti", nulls_equal=True)
         return Applied(
-            pl.concat([untouched, living, waiting.filter(~passed), fresh]),
             pl.concat([living, fresh]),
-            pl.concat([gone.select(self.identity), taken.select(self.identity)]),
+            gone.select(self.identity),
             matched,
             side=timed_out,
             counters={"overflow": overflow} if overflow else {},
@@ -195,7 +191,7 @@ class PatternOperator(BufferedRows, RowByRow):
     def _encoded(self, matches: list[KeyMatches | None], numbers: pl.DataFrame) -> pl.DataFrame:
         """The keys that have partial matches, as state rows."""
         alive = [(number, key) for number, key in enumerate(matches) if key is not None]
-        encoded = encode_partial_matches([key for _, key in alive], self._types)
+        encoded = encode_partial_matches([key for _, key in alive], self.carried_types)
         due = pl.Series(TIME, [self.pattern.matcher.due(key) for _, key in alive], pl.Int64)
         keys = numbers[[number for number, _ in alive]].select(*self.key, ARRIVAL, due)
         return with_schema(pl.concat([keys, encoded], how="horizontal"), self.state_schema)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from operator import itemgetter
@@ -14,6 +14,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.expressions.operands import common_type
+from headrace.operators.patterns.partial_match_codec import NODES, PARTIALS, ROW_TIME
 from headrace.operators.patterns.pattern_json import pattern_from_json
 from headrace.operators.patterns.pattern_operator import (
     KEY_STATE,
@@ -27,15 +28,17 @@ from headrace.operators.patterns.pattern_operator import (
     pattern_operator,
 )
 from headrace.operators.process.rules import BroadcastInput
-from headrace.operators.rows import ARRIVAL, Rows, failed_rows, with_schema
+from headrace.operators.rows import ARRIVAL, Rows, arrived_rows, failed_rows, next_arrival, with_schema
 from headrace.schemas import MOMENT
-from headrace.wheel.codec import decode, encode
-from headrace.wheel.key_groups import canonical
-from headrace.wheel.operator import Applied, Combined
+from headrace.state.key_hash import canonical
+from headrace.wheel.operator import Applied, Combined, Due
 
-RULE, PATTERN, ROW, STATE = "rule", "__pattern", "__row", "__state"
-VALID = KEY_STATE
+RULE, PATTERN, ROW, VERSION, VALUES = "rule", "__pattern", "__row", "__version", "__values"
+VALID = KEY_STATE - 1
 """The arrival number of a rule that is valid; those of changes to come are below it, those of waiting rows above."""
+_FIXED = (NODES, PARTIALS, ROW_TIME)
+_MOST_CHANGES = 1 << 24
+"""More changes of rules than a batch ever has."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +121,24 @@ class RuleInput(BroadcastInput):
 
 
 @dataclass(slots=True)
-class _Turn:
-    """The rules of a key group during a batch, and their results."""
+class _Rule:
+    """A valid rule during a batch."""
 
-    rules: dict[str, tuple[str, pl.DataFrame, int | None]]
-    """Pattern, state and due time of each rule."""
-    changed: set[str] = field(default_factory=set)
+    pattern: str
+    version: int
+    operator: PatternOperator
+    before: pl.DataFrame
+    """The state of its operator for the keys of the batch."""
+    after: pl.DataFrame
+    touched: list[pl.DataFrame] = field(default_factory=list)
+    """Keys whose partial matches have changed."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The rules of a slot during a batch, and their results."""
+
+    rules: dict[str, _Rule]
     output: list[pl.DataFrame] = field(default_factory=list)
     timed_out: list[pl.DataFrame] = field(default_factory=list)
     overflow: int = 0
@@ -133,8 +148,9 @@ class _Turn:
 class PatternRulesOperator(BufferedRows):
     """Matches rows against every rule that is valid at their time.
 
-    A state row is a waiting row, a valid rule with the state of its operator (an Arrow stream), or a change of a rule
-    that event time has not passed.
+    Of a key the state has its waiting rows, and one row for each rule with the partial matches of its pattern. Beside
+    them all slots see the valid rules, and the changes of rules that event time has not passed. A rule that is
+    replaced gets another version; partial matches of an earlier one no longer count.
     """
 
     name: str
@@ -161,8 +177,9 @@ class PatternRulesOperator(BufferedRows):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        rule = {RULE: pl.String(), PATTERN: pl.String(), STATE: pl.Binary()}
-        return {**self.partial_schema, ARRIVAL: pl.Int64(), **rule}
+        rule = {ARRIVAL: pl.Int64(), RULE: pl.String(), PATTERN: pl.String(), VERSION: pl.Int64()}
+        matches = {**dict.fromkeys(_FIXED, pl.List(pl.Int64())), VALUES: pl.List(pl.String())}
+        return {**self.partial_schema, **rule, **matches}
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
@@ -185,83 +202,147 @@ class PatternRulesOperator(BufferedRows):
     ) -> Applied:
         """Take rows and changes of rules in the order of event time, a change before the rows of its time."""
         passed = pl.col(TIME) < bounds.fire
-        waiting = pl.concat([state.filter(pl.col(ARRIVAL) > VALID), self._numbered(state, partials, up=True)])
-        changes = pl.concat([state.filter(pl.col(ARRIVAL) < VALID), self._numbered(state, second, up=False)])
+        following = max(next_arrival(state), KEY_STATE + 1)
+        waiting = state.filter(pl.col(ARRIVAL) > KEY_STATE)
+        waiting = pl.concat([waiting, arrived_rows(partials, following, self.state_schema)])
+        changes = pl.concat([state.filter(pl.col(ARRIVAL) < VALID), self._numbered(second, bounds)])
         valid = state.filter(pl.col(ARRIVAL) == VALID)
         taken = waiting.filter(passed).sort(TIME, ARRIVAL)
         rows = taken[ROW].struct.unnest().with_columns(taken[TIME])
-        turn = _Turn(dict(self._stored(valid)))
+        turn = _Turn(dict(self._valid(valid, state.filter(pl.col(ARRIVAL) == KEY_STATE))))
         begin = 0
         due = changes.filter(passed).sort(TIME, -pl.col(ARRIVAL))
-        for time, rule, pattern in due.select(TIME, RULE, PATTERN).rows():
+        for time, rule, pattern, number in due.select(TIME, RULE, PATTERN, ARRIVAL).rows():
             end = begin + int(rows[begin:].select((pl.col(TIME) < time).sum()).item())
             self._run(turn, rows[begin:end], time, bounds)
             begin = end
-            self._change(turn, rule, pattern)
+            self._change(turn, rule, pattern, number)
         self._run(turn, rows[begin:], bounds.fire, bounds)
-        upserts, gone = self._changed_rules(turn, valid)
-        unchanged = valid.join(pl.concat([upserts, gone]), on=RULE, how="anti", nulls_equal=True)
-        still = pl.concat([waiting.filter(~passed), changes.filter(~passed)])
-        arrived = still.join(state, on=self.identity, how="anti", nulls_equal=True)
-        over = state.filter((pl.col(ARRIVAL) != VALID) & passed)
+        matches, ended = self._changed_matches(turn, state)
+        arrived = waiting.filter(~passed).join(state, on=self.identity, how="anti", nulls_equal=True)
+        over = state.filter((pl.col(ARRIVAL) > KEY_STATE) & passed)
         return Applied(
-            pl.concat([unchanged, upserts, still]),
-            pl.concat([upserts, arrived]),
-            pl.concat([gone, over]).select(self.identity),
+            pl.concat([matches, arrived]),
+            pl.concat([ended, over.select(self.identity)]),
             _fitted(turn.output, self.output_schema),
             side={TIMED_OUT: _fitted(turn.timed_out, self.side_schemas[TIMED_OUT])} if turn.timed_out else {},
             counters={"overflow": turn.overflow} if turn.overflow else {},
+            shared=self._changed_rules(turn, state, valid, changes, passed),
         )
 
-    def _numbered(self, state: pl.DataFrame, arriving: pl.DataFrame, *, up: bool) -> pl.DataFrame:
-        """What arrives, as state rows, numbered behind what waits already: rows upwards, changes downwards."""
-        known = pl.concat([state[ARRIVAL], pl.Series([VALID])])
-        step = 1 if up else -1
-        first = int(known.max() if up else known.min()) + step  # type: ignore[arg-type]
-        number = pl.int_range(first, first + step * arriving.height, step, dtype=pl.Int64, eager=True)
-        return with_schema(arriving.with_columns(number.alias(ARRIVAL)), self.state_schema)
+    def due(self, bounds: TimeBounds) -> Due:
+        """When a row or a change of a rule is taken, or a partial match times out."""
+        when = pl.when(pl.col(ARRIVAL) == KEY_STATE).then(pl.col(TIME))
+        return Due(when.when(pl.col(ARRIVAL) != VALID).then(pl.col(TIME) + 1))
 
-    def _new_state(self, pattern: str) -> pl.DataFrame:
-        return pl.DataFrame(schema=rule_operator(self.context, pattern).state_schema)
+    def _numbered(self, changes: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
+        """Changes of rules as state rows, with numbers that no change of an earlier batch has had."""
+        first = VALID - 1 - bounds.batch * _MOST_CHANGES
+        number = pl.int_range(first, first - changes.height, -1, dtype=pl.Int64, eager=True)
+        return with_schema(changes.with_columns(number.alias(ARRIVAL)), self.state_schema)
 
-    def _stored(self, valid: pl.DataFrame) -> Iterator[tuple[str, tuple[str, pl.DataFrame, int | None]]]:
-        for rule, pattern, blob, due in valid.select(RULE, PATTERN, STATE, TIME).rows():
-            yield rule, (pattern, self._new_state(pattern) if blob is None else decode([blob]), due)
+    def _rule(self, pattern: str, version: int, matches: pl.DataFrame | None = None) -> _Rule:
+        operator = rule_operator(self.context, pattern)
+        known = pl.DataFrame(schema=operator.state_schema)
+        if matches is not None and matches.height:
+            known = with_schema(matches.with_columns(_from_text(operator.carried_types)), operator.state_schema)
+        return _Rule(pattern, version, operator, known, known)
+
+    def _valid(self, valid: pl.DataFrame, matches: pl.DataFrame) -> Iterator[tuple[str, _Rule]]:
+        """The rules by their ids, each with the partial matches of its version."""
+        for rule, pattern, version in valid.select(RULE, PATTERN, VERSION).rows():
+            of_rule = matches.filter((pl.col(RULE) == rule) & (pl.col(VERSION) == version))
+            yield rule, self._rule(pattern, version, of_rule)
 
     def _run(self, turn: _Turn, rows: pl.DataFrame, fire: int, bounds: TimeBounds) -> None:
         """Step all rules through some rows, and let time run."""
-        for rule, (pattern, state, due) in turn.rules.items():
-            if rows.is_empty() and (due is None or due > fire):
+        until = TimeBounds(BEGINNING, fire, bounds.before, bounds.clock)
+        for name, rule in turn.rules.items():
+            operator = rule.operator
+            if rows.is_empty() and not rule.after.select((pl.col(TIME) <= fire).any()).item():
                 continue
-            operator = rule_operator(self.context, pattern)
-            until = TimeBounds(BEGINNING, fire, bounds.before, bounds.clock)
-            applied = operator.apply(state, operator.combine(rows.drop(TIME), until).partials, until)
-            turn.rules[rule] = (pattern, applied.state, operator.due(applied.state, until).event)
+            applied = operator.apply(rule.after, operator.combine(rows.drop(TIME), until).partials, until)
+            changed = pl.concat([applied.upserts.select(operator.identity), applied.removed])
+            kept = rule.after.join(changed, on=operator.identity, how="anti", nulls_equal=True)
+            rule.after = pl.concat([kept, applied.upserts])
+            rule.touched.append(changed)
             turn.overflow += applied.counters.get("overflow", 0)
-            if applied.upserts.height + applied.removed.height:
-                turn.changed.add(rule)
-            label = pl.lit(rule).alias(RULE)
+            label = pl.lit(name).alias(RULE)
             turn.output.append(applied.output.with_columns(label))
             turn.timed_out += [timed_out.with_columns(label) for timed_out in applied.side.values()]
 
-    def _change(self, turn: _Turn, rule: str, pattern: str | None) -> None:
+    def _change(self, turn: _Turn, rule: str, pattern: str | None, version: int) -> None:
         """Remove a rule, add it, or start it again with another pattern."""
         if pattern is None:
             turn.rules.pop(rule, None)
-        elif rule not in turn.rules or turn.rules[rule][0] != pattern:
-            turn.rules[rule] = (pattern, self._new_state(pattern), None)
-            turn.changed.add(rule)
+        elif rule not in turn.rules or turn.rules[rule].pattern != pattern:
+            turn.rules[rule] = self._rule(pattern, version)
 
-    def _changed_rules(self, turn: _Turn, valid: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The rules that are different now, and those that are gone."""
+    def _changed_matches(self, turn: _Turn, state: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Partial matches by key and rule that are different now, and those that are gone."""
+        upserts = [pl.DataFrame(schema=self.state_schema)]
+        for name, rule in turn.rules.items():
+            if rule.touched:
+                on = rule.operator.identity
+                changed = rule.after.join(pl.concat(rule.touched).unique(), on=on, how="semi", nulls_equal=True)
+                marks = (pl.lit(name).alias(RULE), pl.lit(rule.version, pl.Int64).alias(VERSION))
+                as_text = changed.with_columns(_to_text(rule.operator.carried_types), *marks)
+                upserts.append(with_schema(as_text, self.state_schema))
+        now = [rule.after.select(*self.key, ARRIVAL, pl.lit(name).alias(RULE)) for name, rule in turn.rules.items()]
+        living = pl.concat([pl.DataFrame(schema={name: self.state_schema[name] for name in self.identity}), *now])
+        known = state.filter(pl.col(ARRIVAL) == KEY_STATE).select(self.identity)
+        return pl.concat(upserts), known.join(living, on=self.identity, how="anti", nulls_equal=True)
+
+    def _changed_rules(
+        self, turn: _Turn, state: pl.DataFrame, valid: pl.DataFrame, changes: pl.DataFrame, passed: pl.Expr
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The rules and changes to come that are new, and those that are gone."""
         stored = [
-            (VALID, due, rule, pattern, None if state.is_empty() else encode(state))
-            for rule, (pattern, state, due) in sorted(turn.rules.items(), key=itemgetter(0))
-            if rule in turn.changed
+            (VALID, name, rule.pattern, rule.version) for name, rule in sorted(turn.rules.items(), key=itemgetter(0))
         ]
-        columns = {name: self.state_schema[name] for name in (ARRIVAL, TIME, RULE, PATTERN, STATE)}
-        upserts = with_schema(pl.DataFrame(stored, columns, orient="row"), self.state_schema)
-        return upserts, valid.filter(~pl.col(RULE).is_in(list(turn.rules)))
+        columns = {name: self.state_schema[name] for name in (ARRIVAL, RULE, PATTERN, VERSION)}
+        now = with_schema(pl.DataFrame(stored, columns, orient="row"), self.state_schema)
+        new = now.join(valid, on=[RULE, VERSION], how="anti")
+        to_come = changes.filter(~passed).join(state, on=self.identity, how="anti", nulls_equal=True)
+        gone = pl.concat([valid.join(now, on=RULE, how="anti"), state.filter((pl.col(ARRIVAL) < VALID) & passed)])
+        return pl.concat([new, to_come]), gone.select(self.identity)
+
+
+def _to_text(types: Sequence[pl.DataType]) -> pl.Expr:
+    """The values that rows carry, one column after the other, as text that gives the very same values back."""
+    nothing = pl.lit([], pl.List(pl.String))
+    return pl.concat_list(nothing, *(_text_of(number, dtype) for number, dtype in enumerate(types))).alias(VALUES)
+
+
+def _text_of(number: int, dtype: pl.DataType) -> pl.Expr:
+    value = pl.col(f"__row_value_{number}")
+    if dtype == pl.Binary:
+        return value.list.eval(pl.element().bin.encode("hex"))
+    if dtype == pl.Boolean:
+        return value.list.eval(pl.element().cast(pl.Int8).cast(pl.String))
+    if dtype.is_temporal():
+        return value.list.eval(pl.element().to_physical().cast(pl.String))
+    return value.list.eval(pl.element().cast(pl.String))
+
+
+def _from_text(types: Sequence[pl.DataType]) -> list[pl.Expr]:
+    """The same values as the columns of a pattern."""
+    rows = pl.col(ROW_TIME).list.len().cast(pl.Int64)
+    return [
+        _value_of(pl.col(VALUES).list.slice(number * rows, rows), dtype).alias(f"__row_value_{number}")
+        for number, dtype in enumerate(types)
+    ]
+
+
+def _value_of(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    if dtype == pl.Binary:
+        return text.list.eval(pl.element().str.decode("hex"))
+    if dtype == pl.Boolean:
+        return text.list.eval(pl.element().cast(pl.Int8).cast(pl.Boolean))
+    if dtype.is_temporal():
+        physical = pl.Int32 if dtype == pl.Date else pl.Int64
+        return text.list.eval(pl.element().cast(physical).cast(dtype))
+    return text.list.eval(pl.element().cast(dtype))
 
 
 def _fitted(results: list[pl.DataFrame], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:

@@ -24,12 +24,10 @@ from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_
 from headrace.operators.rows import KEY_NUMBER, RowByRow, Rows, arrived_rows, with_schema
 from headrace.reports import WaitingRows
 from headrace.schemas import MOMENT
-from headrace.wheel.key_groups import canonical
+from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
 LATE = "__late"
-MOST_CHUNKS = 8
-"""A state frame of more chunks is copied into one."""
 NO_KEY = -1
 """The key number of a row that belongs to no touched key."""
 Numbers = npt.NDArray[np.int64]
@@ -106,7 +104,7 @@ class ProcessOperator(RowByRow):
         keys = self._keys(released, _at(state, due_keys))
         if not (keys.height or waiting.height):
             idle = WaitingRows(waited, 0, waited)
-            return Applied(state, self._no_state, state.clear().select(self.identity), self._no_output, waiting=idle)
+            return Applied(self._no_state, state.clear().select(self.identity), self._no_output, waiting=idle)
         # The key numbers of the state's rows; a row of no touched key has none.
         numbers = self._numbers(state, keys) if keys.height else np.full(state.height, NO_KEY)
         touched = np.flatnonzero(numbers != NO_KEY)
@@ -118,16 +116,10 @@ class ProcessOperator(RowByRow):
         changed = self._run(runner, keys, known, set(numbers[due_keys].tolist()), released)
         stored = {number: cells for number, cells in changed.items() if not is_empty(cells)}
         upserts = self._state_rows(keys, stored)
-        replaced = np.zeros(state.height, bool)
-        replaced[taken] = True
-        replaced[touched] = np.isin(numbers[touched], list(changed))
-        gone = np.flatnonzero(replaced & ~np.isin(numbers, list(stored)))
-        remaining = [state.filter(~replaced) if replaced.any() else state, upserts, waiting]
+        gone = touched[np.isin(numbers[touched], [number for number in changed if number not in stored])]
         failed = pl.DataFrame(runner.dead_letters, _FAILED, orient="row") if runner.dead_letters else None
         failed_rows = sum(not is_timer for *_, is_timer in runner.dead_letters)
-        after = pl.concat([each for each in remaining if each.height] or [upserts])
         return Applied(
-            after.rechunk() if after.n_chunks() > MOST_CHUNKS else after,
             pl.concat([upserts, waiting]) if waiting.height else upserts,
             _at(state, gone).select(self.identity),
             outputs["main"].frame(),
@@ -136,10 +128,10 @@ class ProcessOperator(RowByRow):
             waiting=WaitingRows(waited, released.height - failed_rows, waited - len(taken) + waiting.height),
         )
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """The earliest time at which a waiting row is released, a timer fires or a value expires."""
-        event, clock = (END if state.is_empty() else int(state[name].min()) for name in (DUE, DUE_CLOCK))  # type: ignore[arg-type]
-        return Due(None if event == END else event, None if clock == END else clock)
+    def due(self, bounds: TimeBounds) -> Due:
+        """When a waiting row is released, with which it is over, a timer fires or a value expires."""
+        event, clock = (pl.when(pl.col(name) < END).then(pl.col(name)) for name in (DUE, DUE_CLOCK))
+        return Due(event, clock, dead_at=pl.when(pl.col(ARRIVAL) > OF_KEY).then(pl.col(DUE)))
 
     def _is_due(self, state: pl.DataFrame, bounds: TimeBounds) -> npt.NDArray[np.bool_]:
         event, clock = state[DUE].to_numpy(), state[DUE_CLOCK].to_numpy()

@@ -67,7 +67,7 @@ def rules(*, key: str) -> Rules:
 
 
 class BroadcastInput(Uncombined):
-    """The broadcast input of rules: every key group gets all of them, and none is late."""
+    """The broadcast input of rules: every slot gets all of them, and none is late."""
 
     name = "rules"
     broadcast = True
@@ -97,7 +97,7 @@ class BroadcastRulesInput(BroadcastInput):
 class RulesProcessOperator(ProcessOperator):
     """Calls a process with the rules that were valid at the time of each row.
 
-    Rules lie in the state of every key group, beside its keys. A rule ahead of the watermark waits like a row, so all
+    Rules lie in the shared state, which all slots see. A rule ahead of the watermark waits like a row, so all
     rows of a batch are older than what still waits, and of the valid rules only the last of each key is stored.
     """
 
@@ -171,9 +171,4 @@ class RulesProcessOperator(ProcessOperator):
         """What was applied, with the state rows of rules before and after it."""
         changed = after.join(before, on=[ARRIVAL, DUE, VERSION], how="anti", nulls_equal=True)
         gone = before.join(after, on=ARRIVAL, how="anti").select(self.identity)
-        return replace(
-            applied,
-            state=pl.concat([applied.state, after]),
-            upserts=pl.concat([applied.upserts, changed]),
-            removed=pl.concat([applied.removed, gone]),
-        )
+        return replace(applied, shared=(changed, gone))

@@ -22,7 +22,7 @@ Cells = tuple[Any, ...]
 
 
 class ProcessRunner:
-    """Runs the keys of a key group in one batch."""
+    """Runs the keys of a slot in one batch."""
 
     def __init__(
         self,

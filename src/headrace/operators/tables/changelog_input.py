@@ -14,10 +14,10 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
-from headrace.operators.rows import MAX_CHUNKS, Rows, failed_rows
+from headrace.operators.rows import Rows, failed_rows
 from headrace.operators.step import LateRows, Step
 from headrace.schemas import MOMENT
-from headrace.wheel.key_groups import canonical
+from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Combined, Due, Uncombined
 
 ROW_POSITION, IS_UPSERT, TIME = "__position", "__sets", "__time"
@@ -141,9 +141,11 @@ class TombstoneRetention:
         passed = pl.lit(False) if self.kept is None else pl.col(TIME) <= max(bounds.fire - self.kept, BEGINNING)
         return ~pl.col(IS_UPSERT) & passed
 
-    def due(self, state: pl.DataFrame) -> Due:
-        first = pl.col(TIME).filter(~pl.col(IS_UPSERT)).min()
-        return Due(state.select(first + pl.lit(self.kept, pl.Int64)).item())
+    @property
+    def due(self) -> Due:
+        if self.kept is None:
+            return Due()
+        return Due(dead_at=pl.when(~pl.col(IS_UPSERT)).then(pl.col(TIME) + self.kept))
 
     def __str__(self) -> str:
         if self.kept is None:
@@ -220,16 +222,10 @@ class ChangelogOperator(Uncombined):
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         return self.changelog.combine(rows, bounds)
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        return self.tombstones.due(state)
+    def due(self, bounds: TimeBounds) -> Due:
+        return self.tombstones.due
 
-    def retained(
-        self, rest: pl.DataFrame, changed: pl.DataFrame, over: pl.Expr
-    ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-        """The state without rows that are over, the changed rows that stay, and the identities that are gone."""
-        kept = pl.concat([rest, changed])
-        gone = kept.select(over).to_series()
-        removed = kept.filter(gone).select(self.identity)
-        if gone.any():
-            kept = kept.filter(~gone)
-        return kept.rechunk() if kept.n_chunks() > MAX_CHUNKS else kept, changed.filter(~over), removed
+    def retained(self, changed: pl.DataFrame, over: pl.Expr) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The changed rows that stay, and the identities of those that are gone at once."""
+        gone = changed.select(over).to_series()
+        return changed.filter(~gone), changed.filter(gone).select(self.identity)

@@ -133,18 +133,16 @@ class MaterializeOperator(ChangelogOperator):
         return {**self._table, **CHANGELOG}
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Apply the last change of every key, emit what it did to the table, and drop expired tombstones."""
+        """Apply the last change of every key, and emit what it did to the table."""
         key = list(self.key)
-        known = state.join(partials.select(key).unique(), on=key, how="semi", nulls_equal=True)
-        table = TableChanges.of(partials, known, key)
+        table = TableChanges.of(partials, state, key)
         counters, last = table.counters, table.last
         if self._fills_unchanged:
-            last, unknown = fill_unchanged(table.changes, known, key=key, columns=list(self._values))
+            last, unknown = fill_unchanged(table.changes, state, key=key, columns=list(self._values))
             counters["unknown_values"] = unknown
-        rest = state.join(last, on=key, how="anti", nulls_equal=True) if last.height else state
         return Applied(
-            *self.retained(rest, last.select(self.state_schema.keys()), self.tombstones.expired(bounds)),
-            self._output(known, last),
+            *self.retained(last.select(self.state_schema.keys()), self.tombstones.expired(bounds)),
+            self._output(state, last),
             dropped=table.dropped,
             counters=counters,
         )

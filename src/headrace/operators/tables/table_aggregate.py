@@ -174,7 +174,7 @@ class TableAggregateOperator(ChangelogOperator):
         return {**aggregation.keys, **aggregation.results, **VIEW_CHANGELOG}
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Apply the changes, emit the groups that changed, and drop expired tombstones."""
+        """Apply the changes, and emit the groups that changed."""
         touched, changes = self._with_group_numbers(state, partials.drop(LACKS_BEFORE))
         table, counters = None, {"updates_without_before": int(partials[LACKS_BEFORE].sum())}
         if self.changelog.row_key:
@@ -192,10 +192,9 @@ class TableAggregateOperator(ChangelogOperator):
         if table is not None:
             changed.append(self.layout.state_rows(ROW, table.last.rename(self.layout.row_columns)))
         news = pl.concat(changed)
-        rest = state.join(news, on=self.identity, how="anti", nulls_equal=True)
         over = self.layout.is_empty | self.tombstones.expired(bounds).fill_null(False)
         return Applied(
-            *self.retained(rest, news, over),
+            *self.retained(news, over),
             self._output(touched.filter(pl.col(KIND) == GROUP), totals, rows, bounds),
             dropped=0 if table is None else table.dropped,
             counters=counters,

@@ -34,11 +34,10 @@ from headrace.operators.tables.changelog_input import (
 )
 from headrace.operators.tables.table_changes import TableChanges, view_changes
 from headrace.stability import stable
-from headrace.wheel.key_groups import key_hash
 from headrace.wheel.operator import Applied, Joined
 
 TableJoinHow = Literal["inner", "left", "full"]
-RIGHT, HASH = "__right", "__hash"
+RIGHT = "__right"
 _OTHER_TIME = "__other_time"
 
 
@@ -141,8 +140,7 @@ def table_join(
 class TableJoinOperator(ChangelogOperator):
     """Keeps the rows of both tables by their join key.
 
-    A state row is a row of one table, in the columns of the view, or its tombstone. A batch only looks at the rows of
-    the join keys that it touches, which it finds by their stored hash.
+    A state row is a row of one table, in the columns of the view, or its tombstone.
     """
 
     second: ChangelogInput
@@ -166,7 +164,7 @@ class TableJoinOperator(ChangelogOperator):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        return {RIGHT: pl.Boolean(), HASH: pl.Int64(), **self.columns.schema, **LAST_CHANGE}
+        return {RIGHT: pl.Boolean(), **self.columns.schema, **LAST_CHANGE}
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
@@ -177,16 +175,11 @@ class TableJoinOperator(ChangelogOperator):
     ) -> Applied:
         ours = self._state_rows(partials.rename(dict(self.columns.left)), right=False)
         theirs = self._state_rows(second.rename({**self.on.left_of_right, **self.columns.right}), right=True)
-        hashes = pl.concat([ours[HASH], theirs[HASH]]).unique()
-        touching = state[HASH].is_in(hashes.implode()) if hashes.len() else pl.repeat(False, state.height, eager=True)
-        touched = state.filter(touching)
-        left = TableChanges.of(ours, touched.filter(~pl.col(RIGHT)), self.identity)
-        right = TableChanges.of(theirs, touched.filter(RIGHT), self.identity)
+        left = TableChanges.of(ours, state.filter(~pl.col(RIGHT)), self.identity)
+        right = TableChanges.of(theirs, state.filter(RIGHT), self.identity)
         last = pl.concat([left.last, right.last])
-        rest = touched.join(last, on=list(self.identity), how="anti", nulls_equal=True)
-        others = pl.concat([state.filter(~touching), rest])
         return Applied(
-            *self.retained(others, last, self.tombstones.expired(bounds)),
+            *self.retained(last, self.tombstones.expired(bounds)),
             self._output(left, right, bounds) if last.height else pl.DataFrame(schema=self.output_schema),
             dropped=left.dropped,
             dropped_second=right.dropped,
@@ -198,10 +191,7 @@ class TableJoinOperator(ChangelogOperator):
         )
 
     def _state_rows(self, changes: pl.DataFrame, *, right: bool) -> pl.DataFrame:
-        if changes.is_empty():
-            return pl.DataFrame(schema=self.state_schema)
-        hashes = pl.Series(HASH, key_hash(changes, self.on.left), dtype=pl.Int64)
-        return with_schema(changes.with_columns(pl.lit(right).alias(RIGHT), hashes), self.state_schema)
+        return with_schema(changes.with_columns(pl.lit(right).alias(RIGHT)), self.state_schema)
 
     def _output(self, left: TableChanges, right: TableChanges, bounds: TimeBounds) -> pl.DataFrame:
         before, after = (self._affected(left, right, after=after) for after in (False, True))

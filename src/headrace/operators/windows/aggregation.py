@@ -116,9 +116,11 @@ class WindowOperator(ABC):
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
         return self.aggregation.late_output(self.lateness)
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        """When the next preview is due, or a window closes or expires."""
-        return self.emission.due(state, self._earliest(state, bounds.fire))
+    def due(self, bounds: TimeBounds) -> Due:
+        """When the next preview is due, or a window closes; when it accepts no more corrections."""
+        end = self._window[1]
+        closes = pl.when(end > bounds.fire).then(end)
+        return self.emission.due(closes, end + self.lateness.correctable)
 
     @cached_property
     def _states(self) -> dict[str, pl.DataType]:
@@ -188,13 +190,6 @@ class WindowOperator(ABC):
         moments = {name: pl.col(column).cast(MOMENT) for name, column in self.moments.items()}
         shown = totals.with_columns(*self._computed(totals), **marks, **moments)
         return shown.select(*self.output_schema, *self.order)
-
-    def _earliest(self, state: pl.DataFrame, fired: int) -> int | None:
-        """When the next window closes or expires, if those up to ``fired`` have closed."""
-        end = self._window[1]
-        longer = pl.when(end > fired).then(0).otherwise(self.lateness.correctable)
-        earliest: int | None = state.select((end + longer).min()).item()
-        return earliest
 
     def _revisions(self, totals: pl.DataFrame, pane: pl.Expr) -> list[pl.DataFrame]:
         """The next revision of results; before it the retraction of the one before."""

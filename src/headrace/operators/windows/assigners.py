@@ -12,6 +12,7 @@ import polars as pl
 
 from headrace.durations import MICROSECONDS, Duration, not_too_long
 from headrace.errors import DefinitionError
+from headrace.event_time.strategy import BEGINNING, END
 
 
 class Windows(ABC):
@@ -22,6 +23,8 @@ class Windows(ABC):
     """
 
     overlapping = False
+    longest = 0
+    """The length of windows that overlap."""
     offset: int
 
     @abstractmethod
@@ -43,6 +46,12 @@ class Windows(ABC):
     def after(self, pane: pl.Expr, bound: int) -> pl.Expr:
         """The first window that holds a pane and ends after a bound; null when there is none."""
         return pl.when(pane > bound).then(pane)
+
+    def next_close(self, time: int) -> int:
+        """The end of the first window that ends after a time."""
+        if not BEGINNING < time < END:
+            return time
+        return int(pl.select(self.first(self.pane(pl.lit(time, pl.Int64)))).item())
 
     def all(self, pane: pl.Expr) -> pl.Expr:
         """Every window that holds a pane, as a list."""
@@ -82,6 +91,10 @@ class HoppingWindows(Windows):
     offset: int = 0
     overlapping = True
 
+    @property
+    def longest(self) -> int:  # type: ignore[override]
+        return self.size
+
     def pane(self, time: pl.Expr) -> pl.Expr:
         length = gcd(self.size, self.every)
         return ((time - self.offset) // length + 1) * length + self.offset
@@ -118,6 +131,10 @@ class CumulatingWindows(Windows):
     size: int
     offset: int = 0
     overlapping = True
+
+    @property
+    def longest(self) -> int:  # type: ignore[override]
+        return self.size
 
     def pane(self, time: pl.Expr) -> pl.Expr:
         return ((time - self.offset) // self.step + 1) * self.step + self.offset

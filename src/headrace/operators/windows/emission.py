@@ -88,14 +88,13 @@ class Emission:
             ready = pl.col(PREVIEW_AT) <= (bounds.clock if self.early.time == "processing" else bounds.fire)
         return ((end > bounds.fire) & ready).fill_null(False)
 
-    def due(self, state: pl.DataFrame, otherwise: int | None) -> Due:
-        """When the next preview or, by event time, something else is due."""
+    def due(self, closes: pl.Expr, dead_at: pl.Expr) -> Due:
+        """When the next preview is due or a window closes."""
         if not isinstance(self.early, Every):
-            return Due(otherwise)
-        preview: int | None = state.select(pl.col(PREVIEW_AT).min()).item()
+            return Due(closes, dead_at=dead_at)
         if self.early.time == "processing":
-            return Due(otherwise, preview)
-        return Due(min((time for time in (otherwise, preview) if time is not None), default=None))
+            return Due(closes, pl.col(PREVIEW_AT), dead_at)
+        return Due(pl.min_horizontal(closes, PREVIEW_AT), dead_at=dead_at)
 
     def __repr__(self) -> str:
         return f"hr.{self.kind}({'' if self.early is None else f'early={self.early!r}'})"

@@ -13,7 +13,7 @@ from headrace.operators.rows import has_closed, split_matching, with_schema
 from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.assigners import Windows
 from headrace.operators.windows.emission import ACCUMULATING, PREVIEW_AT, UNSEEN, AccumulationMode, Emission
-from headrace.wheel.key_groups import canonical
+from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
 END = "__end"
@@ -83,7 +83,7 @@ class PaneOperator(PaneCombiner):
         return {**self.partial_schema, EMITTED: pl.Boolean(), REVISION: pl.Int32()}
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Close windows that no row of this batch can be on time for, add the rows, close others, correct, clean up."""
+        """Close windows that no row of this batch can be on time for, add the rows, close others, correct."""
         correctable = self.lateness.correctable > 0
         emitted = state.filter(pl.col(EMITTED)) if correctable else state.clear()
         panes = state.filter(~pl.col(EMITTED)) if not emitted.is_empty() else state
@@ -97,26 +97,21 @@ class PaneOperator(PaneCombiner):
             corrections, revised = self._shown(corrected, pane="late")
             outputs = pl.concat([outputs, corrections])
             fresh = pl.concat([fresh.join(revised, on=self.identity, how="anti", nulls_equal=True), revised])
-        if correctable:
-            emitted = emitted.join(fresh, on=self.identity, how="anti", nulls_equal=True)
-        else:
-            fresh = fresh.clear()
-        everything, upserts = pl.concat([panes, emitted, fresh]), pl.concat([taken, fresh])
-        is_over = self._last + self.lateness.correctable <= bounds.fire
-        over = everything.select(is_over).to_series()
-        if not over.any():
-            return Applied(everything, upserts, state.clear().select(self.identity), outputs)
-        removed = everything.filter(over).select(self.identity)
-        return Applied(everything.filter(~over), upserts.filter(~is_over), removed, outputs)
+        upserts = pl.concat([taken, fresh]) if correctable else taken
+        return Applied(upserts.filter(self._over > bounds.fire), state.clear().select(self.identity), outputs)
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        closes = pl.when(~pl.col(EMITTED)).then(self.windows.after(pl.col(END), bounds.fire))
-        return Due(state.select(pl.coalesce(closes, self._last + self.lateness.correctable).min()).item())
+    def due(self, bounds: TimeBounds) -> Due:
+        """Panes are needed whenever one of their windows closes."""
+        closes = pl.when(~pl.col(EMITTED)).then(pl.col(END))
+        if not self.windows.overlapping:
+            return Due(closes, dead_at=self._over)
+        return Due(closes, dead_at=self._over, reach=self.windows.longest, following=self.windows.next_close)
 
     @property
-    def _last(self) -> pl.Expr:
-        """The end of the last window that needs a state row."""
-        return pl.when(pl.col(EMITTED)).then(pl.col(END)).otherwise(self.windows.last(pl.col(END)))
+    def _over(self) -> pl.Expr:
+        """When the last window that needs a state row accepts no more rows."""
+        last = pl.when(pl.col(EMITTED)).then(pl.col(END)).otherwise(self.windows.last(pl.col(END)))
+        return last + self.lateness.correctable
 
     def _take(self, panes: pl.DataFrame, partials: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Merge partial results into the panes: untouched panes, and the others."""
@@ -185,7 +180,7 @@ class FixedWindowOperator(PaneCombiner):
         return {**self.partial_schema, REVISION: pl.Int32(), PREVIEW_AT: pl.Int64(), **given}
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Add rows, emit previews, close windows up to ``bounds.fire``, correct closed ones, drop expired ones.
+        """Add rows, emit previews, close windows up to ``bounds.fire``, correct closed ones.
 
         Windows that had closed before this batch (``end <= bounds.late``) are emitted before its rows are added, so
         such rows are corrections.
@@ -201,8 +196,8 @@ class FixedWindowOperator(PaneCombiner):
         untouched, taken = self._take(state, opened, bounds)
         state = pl.concat([untouched, taken])
         if corrections.is_empty() and not self._fires(state, bounds):
-            # The usual batch: nothing is emitted and nothing expires.
-            return Applied(state, taken, state.clear().select(self.identity), self._no_output)
+            # The usual batch: nothing is emitted.
+            return Applied(taken, state.clear().select(self.identity), self._no_output)
         changed = pl.int_range(state.height, eager=True) >= untouched.height
         return self._emit(state.with_columns(changed.alias(CHANGED)), corrections, bounds)
 
@@ -213,13 +208,10 @@ class FixedWindowOperator(PaneCombiner):
     def _take(
         self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Merge partial results into the state: untouched windows, and the others (or a few more)."""
+        """Merge partial results into the state: untouched windows, and the others."""
         untouched, fresh = state, with_schema(partials, self.state_schema)
         if not state.is_empty() and not partials.is_empty():
-            untouched, touched = state.clear(), state
-            # Every row that is merged counts as changed, and on_update emits it.
-            if self.emission.kind == "on_update" or 2 * partials.height < state.height:
-                untouched, touched = split_matching(state, partials, self._grouping(state, partials))
+            untouched, touched = split_matching(state, partials, self._grouping(state, partials))
             kept = {name: pl.col(name).drop_nulls().first() for name in self._given.values()}
             marks = {REVISION: pl.col(REVISION).max(), PREVIEW_AT: pl.col(PREVIEW_AT).min(), **kept}
             merged = pl.concat([touched, fresh]).group_by(self.identity).agg(**self._merged, **marks)
@@ -228,30 +220,28 @@ class FixedWindowOperator(PaneCombiner):
         return untouched, fresh.with_columns(planned.alias(PREVIEW_AT))
 
     def _fires(self, state: pl.DataFrame, bounds: TimeBounds) -> bool:
-        due = self._earliest(state, bounds.before)
-        if due is not None and due <= bounds.fire:
-            return True
-        return self.emission.previews and bool(state.select(self.emission.shows(pl.col(END), bounds).any()).item())
+        fires = self._closes(bounds) | self.emission.shows(pl.col(END), bounds)
+        return bool(state.select(fires.any()).item())
+
+    def _closes(self, bounds: TimeBounds) -> pl.Expr:
+        return (pl.col(END) > bounds.before) & (pl.col(END) <= bounds.fire)
 
     def _emit(self, state: pl.DataFrame, corrections: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Everything that a batch emits; ``CHANGED`` marks rows that are not stored yet."""
         outputs: list[pl.DataFrame] = []
         touched = pl.col(CHANGED) if self.emission.kind == "on_update" else pl.lit(True)
         early = self.emission.shows(pl.col(END), bounds) & touched
-        closing = (pl.col(END) > bounds.before) & (pl.col(END) <= bounds.fire)
-        for shown, pane in ((early, "early"), (closing, "on_time")):
+        for shown, pane in ((early, "early"), (self._closes(bounds), "on_time")):
             state, rows = self._show(state, shown, pane=pane)
             outputs += rows
         if not corrections.is_empty():
             state, corrected = self._correct(state, corrections, bounds)
             state, rows = self._show(state, corrected, pane="late")
             outputs += rows
-        over = state.select(pl.col(END) + self.lateness.correctable <= bounds.fire).to_series()
-        kept = state.filter(~over)
+        accepts_rows = pl.col(END) + self.lateness.correctable > bounds.fire
         return Applied(
-            kept.drop(CHANGED),
-            kept.filter(pl.col(CHANGED)).drop(CHANGED),
-            state.filter(over).select(self.identity),
+            state.filter(pl.col(CHANGED) & accepts_rows).drop(CHANGED),
+            state.clear().select(self.identity),
             self._sorted(outputs, "window", *self.key),
         )
 

@@ -13,7 +13,7 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.windows.aggregation import Aggregation, WindowOperator
-from headrace.wheel.key_groups import canonical
+from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Combined
 
 DURATION = pl.Duration("us")

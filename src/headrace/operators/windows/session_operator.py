@@ -10,7 +10,7 @@ from typing import ClassVar
 import polars as pl
 
 from headrace.event_time.record import TimeBounds
-from headrace.operators.rows import split_matching, with_schema
+from headrace.operators.rows import with_schema
 from headrace.operators.windows.aggregation import GIVEN, NEXT_REVISION, REVISION
 from headrace.operators.windows.emission import ACCUMULATING, ON_CLOSE, PREVIEW_AT, UNSEEN, AccumulationMode, Emission
 from headrace.operators.windows.session_combiner import CHAIN, END, FIRST, ROOT, WHOLE, SessionCombiner, chained, cut
@@ -53,34 +53,28 @@ class SessionOperator(SessionCombiner):
 
     def _arranged(
         self, known: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds
-    ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame | None]:
-        """Sessions without new parts; the others with their new parts, in chains; and late rows.
+    ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+        """Sessions with their new parts, in chains; and late rows.
 
         A row is late when its session, with all its known parts, accepts no more rows.
         """
-        others, concerned = self._of_keys(known, partials)
         added = {**known.schema, WHOLE: self.partial_schema[WHOLE]}
-        chains = self._chained(pl.concat([with_schema(concerned, added), with_schema(partials, added)]))
+        chains = self._chained(pl.concat([with_schema(known, added), with_schema(partials, added)]))
         if partials[WHOLE].null_count() == partials.height:
-            return others, chains, None
+            return chains, None
         late = [chains.clear()]
         while (too_late := self._over(chains, bounds.late) & chains[WHOLE].is_not_null()).any():
             late.append(chains.filter(too_late))
             # Without them, later cuts may be elsewhere.
             chains = self._chained(chains.filter(~too_late))
         rows = pl.concat(late).select(pl.col(WHOLE).explode().struct.unnest())
-        return others, chains, self.aggregation.with_late_by(rows, bounds)
+        return chains, self.aggregation.with_late_by(rows, bounds)
 
-    def _of_keys(self, known: pl.DataFrame, parts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Sessions of other keys, and sessions of the keys of these parts (or of a few more)."""
-        if not self.key or 2 * parts.height >= known.height:
-            return known.clear(), known
-        return split_matching(known, parts, self.key)
-
-    def _gone(self, state: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-        """Identities that the stored state had and that are gone."""
+    def _gone(self, state: pl.DataFrame, known: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
+        """Identities that are gone from the stored state before their time is over."""
         changed, unchanged = known.filter(pl.col(PLACE).is_null()), known[PLACE].drop_nulls()
-        others = state.select(self.identity).filter(~pl.int_range(pl.len()).is_in(unchanged.implode()))
+        is_over = self._end + self.lateness.correctable <= bounds.fire
+        others = state.filter(~pl.int_range(pl.len()).is_in(unchanged.implode()) & ~is_over).select(self.identity)
         return others.join(changed, on=self.identity, how="anti", nulls_equal=True)
 
 
@@ -106,14 +100,13 @@ class FinalSessionOperator(SessionOperator):
         known, over = self._close(known, bounds.late)
         late = None
         if not partials.is_empty():
-            others, chains, late = self._arranged(known, partials, bounds)
-            known = pl.concat([others, self._joined(chains, bounds.fire)])
+            chains, late = self._arranged(known, partials, bounds)
+            known = self._joined(chains, bounds.fire)
         known, over_now = self._close(known, bounds.fire)
         emitted = pl.concat([over, over_now]).sort(FIRST, *self.key).with_columns(pl.lit(0, pl.Int32).alias(REVISION))
         return Applied(
-            known.drop(PLACE),
             known.filter(pl.col(PLACE).is_null()).drop(PLACE),
-            self._gone(state, known),
+            self._gone(state, known, bounds),
             self._results(emitted, pl.lit("on_time")),
             late,
         )
@@ -125,11 +118,9 @@ class FinalSessionOperator(SessionOperator):
             return known, known.clear()
         if self.max_length is None:
             return known.filter(~due), known.filter(due)
-        others, concerned = self._of_keys(known, known.filter(due))
-        chains = self._chained(concerned)
+        chains = self._chained(known)
         over = self._over(chains, passed)
-        still_open = self._joined(chains.filter(~over), passed)
-        return pl.concat([others, still_open]), self._joined(chains.filter(over), passed)
+        return self._joined(chains.filter(~over), passed), self._joined(chains.filter(over), passed)
 
     def _joined(self, chains: pl.DataFrame, passed: int) -> pl.DataFrame:
         """The parts of each session merged; where sessions may be cut, later parts only if they have equal times."""
@@ -171,7 +162,7 @@ class RevisedSessionOperator(SessionOperator):
         return True
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Close sessions that no row can extend, add the rows, emit what has changed, drop expired sessions."""
+        """Close sessions that no row can extend, add the rows, emit what has changed."""
         outputs: list[pl.DataFrame] = []
         late = None
         known = state.with_columns(
@@ -181,10 +172,9 @@ class RevisedSessionOperator(SessionOperator):
         outputs += rows
         known = self._unexpired(known, bounds.late)
         if not partials.is_empty():
-            others, chains, late = self._arranged(known, partials, bounds)
-            joined, rows = self._joined(chains.with_columns(pl.col(TOUCHED).fill_null(True)), bounds)
+            chains, late = self._arranged(known, partials, bounds)
+            known, rows = self._joined(chains.with_columns(pl.col(TOUCHED).fill_null(True)), bounds)
             outputs += rows
-            known = pl.concat([others, joined])
         open_ = self._end > bounds.fire
         corrected = pl.col(TOUCHED) & (self._end <= bounds.late)
         changed = pl.col(TOUCHED) if self.emission.kind == "on_update" else pl.lit(True)
@@ -195,11 +185,9 @@ class RevisedSessionOperator(SessionOperator):
             known, rows = self._show(known, shown, pane=pane)
             outputs += rows
         known = self._unexpired(known, bounds.fire)
-        kept = known.select(self.state_schema.keys())
         return Applied(
-            kept,
-            kept.filter(known[PLACE].is_null()),
-            self._gone(state, known),
+            known.filter(pl.col(PLACE).is_null()).select(self.state_schema.keys()),
+            self._gone(state, known, bounds),
             # The changes of one session leave in the order in which they happened.
             self._sorted(outputs, "session_id", *self.key),
             late,

@@ -1,4 +1,4 @@
-"""The totals of sliding windows, and how the rows of a hot key are spread over several key groups."""
+"""The totals of sliding windows, and how the rows of a hot key are spread over several slots."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _MOST_PANES = 1024
 
 @dataclass(frozen=True)
 class KeySpread:
-    """Spreads the rows of a hot key over several shares, each in a key group of its own.
+    """Spreads the rows of a hot key over several shares, each with a hash, and mostly a slot, of its own.
 
     Time is cut into short panes, and pane ``p`` belongs to share ``p mod count``. A window has a whole number of panes
     that ``count`` divides, so the panes in which a row's window begins and ends belong to the same share. Whatever lies

@@ -21,7 +21,7 @@ from headrace.operators.windows.emission import DISCARDING, AccumulationMode, Em
 from headrace.operators.windows.sliding_totals import CHANGED, NEW, PLACE, REACHED, SUMS, TIME, KeySpread, SlidingTotals
 from headrace.operators.windows.window_step import WindowStep
 from headrace.stability import stable
-from headrace.wheel.key_groups import canonical
+from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Operator, Uncombined
 
 _SHOWN_AS = "__shown_as"
@@ -32,7 +32,7 @@ _SHOWN_AS = "__shown_as"
 class SlidingOperator(WindowOperator, Uncombined):
     """Aggregates ``(t - size, t]`` of a row's key for every row, and emits it with the row's own columns.
 
-    A state row is a whole row with its arrival number in the key group. It stays as long as a row that may still be
+    A state row is a whole row with its arrival number. It stays as long as a row that may still be
     emitted covers it. Whether it has been emitted follows from its time, so most rows are written once. Only what does
     not follow from the time is stored: the revision of a row that was emitted early or again, and its last results
     where they may be retracted.
@@ -45,9 +45,13 @@ class SlidingOperator(WindowOperator, Uncombined):
     lateness: Lateness
     accumulation: AccumulationMode
     shares: KeySpread | None = None
-    """How a hot key is spread over several key groups; the state then also has rows that stand for panes."""
-    identity = (ARRIVAL,)
+    """How a hot key is spread over several slots; the state then also has rows that stand for panes."""
+
     order = (TIME, ARRIVAL)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return (*self.key, ARRIVAL)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -72,10 +76,9 @@ class SlidingOperator(WindowOperator, Uncombined):
         return Combined(partials, late, accepted.height)
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Emit rows that late ones will correct, add the batch's rows, emit and correct, drop expired rows."""
-        following = next_arrival(state)
+        """Emit rows that late ones will correct, add the batch's rows, emit and correct."""
         known, sums = self._apart(self._marked(state, new=False))
-        arrived = self._marked(arrived_rows(partials, following, self.state_schema), new=True)
+        arrived = self._marked(arrived_rows(partials, next_arrival(state), self.state_schema), new=True)
         first: int | None = arrived.select(pl.col(TIME).min()).item()
         outputs: list[pl.DataFrame] = []
         after = bounds.before
@@ -88,25 +91,21 @@ class SlidingOperator(WindowOperator, Uncombined):
             sums = self.shares.taken(sums, fresh_sums)
         rows, shown = self._emit(pl.concat([known, fresh]), sums, (after, bounds.fire), first)
         outputs += shown
-        rows = pl.concat([rows, sums])
-        over = rows.select(self._expires <= bounds.fire).to_series()
-        kept = rows.filter(~over) if over.any() else rows
+        upserts = pl.concat([rows, sums]).filter(pl.col(CHANGED) & (self._expires(pl.col(TIME)) > bounds.fire))
         return Applied(
-            kept.select(self.state_schema.keys()),
-            kept.filter(CHANGED).select(self.state_schema.keys()),
-            rows.filter(over & (rows[ARRIVAL] < following)).select(self.identity),
+            upserts.select(self.state_schema.keys()),
+            state.clear().select(self.identity),
             # Rows of one key leave in the order of time, and each after its retraction.
             self._sorted(outputs, *self.order),
         )
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        pending = pl.when(pl.col(TIME) >= bounds.fire).then(pl.col(TIME) + 1)
-        return Due(self._timed(state).select(pl.coalesce(pending, self._expires).min()).item())
+    def due(self, bounds: TimeBounds) -> Due:
+        time = self._row_time
+        return Due(pl.when(time >= bounds.fire).then(time + 1), dead_at=self._expires(time))
 
-    @property
-    def _expires(self) -> pl.Expr:
-        """When no row that may still be emitted covers a row any more."""
-        return pl.col(TIME) + self.size + self.lateness.correctable
+    def _expires(self, time: pl.Expr) -> pl.Expr:
+        """When no row that may still be emitted covers a row of this time any more."""
+        return time + self.size + self.lateness.correctable
 
     @property
     def _window(self) -> tuple[pl.Expr, pl.Expr]:
@@ -129,9 +128,12 @@ class SlidingOperator(WindowOperator, Uncombined):
         replaced = ("window", "pane", "revision", "change")
         return {name: dtype for name, dtype in self.aggregation.schema.items() if name not in replaced}
 
+    @property
+    def _row_time(self) -> pl.Expr:
+        return self.aggregation.row_time if self.shares is None else self.shares.row_time
+
     def _timed(self, rows: pl.DataFrame) -> pl.DataFrame:
-        time = self.aggregation.row_time if self.shares is None else self.shares.row_time
-        return rows.with_columns(time.alias(TIME))
+        return rows.with_columns(self._row_time.alias(TIME))
 
     def _marked(self, rows: pl.DataFrame, *, new: bool) -> pl.DataFrame:
         return self._timed(rows).with_columns(pl.lit(new).alias(NEW), pl.lit(new).alias(CHANGED))

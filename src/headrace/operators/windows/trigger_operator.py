@@ -10,10 +10,10 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END as END_OF_TIME
-from headrace.operators.rows import ARRIVAL, arrived_rows, next_arrival, split_matching
+from headrace.operators.rows import ARRIVAL, arrived_rows, next_arrival
 from headrace.operators.windows.aggregation import GIVEN, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.emission import AccumulationMode, AfterRows, Every, Trigger, When
-from headrace.wheel.key_groups import canonical
+from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined
 
 KEPT = -1
@@ -197,10 +197,10 @@ class TriggerOperator(WindowOperator, Uncombined):
         waiting = state.filter(pl.col(ARRIVAL) != KEPT)
         passed = pl.col(TIME) < bounds.fire
         taken = waiting.filter(passed)
-        untouched, touched = self._concerned(kept, pl.concat([taken, arrived.filter(passed)]), bounds)
+        touched = self._concerned(kept, pl.concat([taken, arrived.filter(passed)]), bounds)
         if touched.is_empty():
             # The usual batch while the watermark stands: no row is added and nothing is due.
-            return Applied(pl.concat([state, arrived]), arrived, state.clear().select(self.identity), self._no_output)
+            return Applied(arrived, state.clear().select(self.identity), self._no_output)
         pieces = self._lifetimes.cut(touched, bounds)
         if self.accumulation.kind != "discarding":
             pieces = self._lifetimes.running(pieces)
@@ -213,14 +213,15 @@ class TriggerOperator(WindowOperator, Uncombined):
         gone = touched.filter(pl.col(ARRIVAL) == KEPT).join(living, on=self.identity, how="anti", nulls_equal=True)
         still_waiting = arrived.filter(~passed)
         return Applied(
-            pl.concat([untouched, living, waiting.filter(~passed), still_waiting]),
             pl.concat([living, still_waiting]),
-            pl.concat([gone, taken]).select(self.identity),
+            gone.select(self.identity),
             self._sorted(self._revisions(emitted, pl.col(PANE)), NUMBER),
         )
 
-    def due(self, state: pl.DataFrame, bounds: TimeBounds) -> Due:
-        return Due(state.select(self._lifetimes.due(bounds).min()).item())
+    def due(self, bounds: TimeBounds) -> Due:
+        """A waiting row is over when it is due: it is added to its key then."""
+        due = self._lifetimes.due(bounds)
+        return Due(due, dead_at=pl.when(pl.col(ARRIVAL) != KEPT).then(due))
 
     @cached_property
     def _row(self) -> pl.Struct:
@@ -232,17 +233,15 @@ class TriggerOperator(WindowOperator, Uncombined):
     def _lifetimes(self) -> KeyLifetimes:
         return KeyLifetimes(self.aggregation, self.trigger, self.ttl)
 
-    def _concerned(
-        self, kept: pl.DataFrame, rows: pl.DataFrame, bounds: TimeBounds
-    ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The keys to which nothing happens; and the others, with the rows that are added now."""
+    def _concerned(self, kept: pl.DataFrame, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
+        """The keys to which something happens, with the rows that are added now."""
         due = kept.select((self._lifetimes.due(bounds) <= bounds.fire).fill_null(False)).to_series()
         waked, quiet = kept.filter(due), kept.filter(~due)
         if rows.is_empty() or quiet.is_empty():
-            return quiet, pl.concat([waked, rows])
+            return pl.concat([waked, rows])
         keys = rows.select(*self.key, pl.lit(KEPT, pl.Int64).alias(ARRIVAL))
-        untouched, touched = split_matching(quiet, keys, self.identity)
-        return untouched, pl.concat([waked, touched, rows])
+        touched = quiet.join(keys, on=self.identity, how="semi", nulls_equal=True)
+        return pl.concat([waked, touched, rows])
 
     def _emitted(self, pieces: pl.DataFrame, over: pl.Expr, bounds: TimeBounds) -> pl.DataFrame:
         """Results by key and in order, each with the revision before and, when retracting, the result before."""

@@ -15,6 +15,7 @@ from headrace.connectors.base.gate import Gate
 from headrace.event_time.record import BatchRecord
 from headrace.schemas import MOMENT
 from headrace.wheel.task import Task
+from tests.tasks import state_in_memory
 
 
 @pytest.mark.parametrize(
@@ -28,9 +29,8 @@ from headrace.wheel.task import Task
 )
 def test_a_time_of_any_year_is_refused_row_by_row(tmp_path: Path, micros: int, reason: str, written: str) -> None:
     reports: list[Any] = []
-    task = Task(
-        BatchRecord(0, 0, {}, {}, {}, drain=False), "flow", str(tmp_path), 0, 0, lambda *report: reports.append(report)
-    )
+    record = BatchRecord(0, 0, {}, {}, {}, drain=False)
+    task = Task(record, "flow", str(tmp_path), 0, 0, lambda *report: reports.append(report), state_in_memory())
     accepted = hr.valid_times(not_before="1970-01-01T00:00:00Z", max_future="1 hour")
     gate = Gate("rows", cast(Any, None), hr.event_time("at", out_of_order="1 second", accept=accepted))
     rows = pl.DataFrame({"at": [5, micros], POSITION: [0, 1]}).with_columns(pl.col("at").cast(MOMENT))

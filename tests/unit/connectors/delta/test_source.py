@@ -15,8 +15,9 @@ from headrace.connectors.delta.table import DeltaLog
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord
 from headrace.wheel.task import Task
+from tests.tasks import state_in_memory
 
-TASK = Task(BatchRecord(0, 77, {}, {}, {}, drain=False), "flow", "side", 0, 0, lambda *_: None)
+TASK = Task(BatchRecord(0, 77, {}, {}, {}, drain=False), "flow", "side", 0, 0, lambda *_: None, state_in_memory())
 
 
 def _raw(*rows: tuple[Any, ...]) -> pl.DataFrame:

@@ -24,8 +24,9 @@ from headrace.connectors.kafka.positions import Subscription
 from headrace.connectors.kafka.reader import KafkaReader
 from headrace.event_time.record import BatchRecord
 from headrace.wheel.task import Task
+from tests.tasks import state_in_memory
 
-TASK = Task(BatchRecord(0, 7, {}, {}, {}, drain=False), "flow", "side", 0, 0, lambda key, values: None)
+TASK = Task(BatchRecord(0, 7, {}, {}, {}, drain=False), "flow", "side", 0, 0, lambda *_: None, state_in_memory())
 SUBSCRIPTION = Subscription("nobody:1", ("clicks",), False, "earliest", "fail", {})
 
 

@@ -17,6 +17,7 @@ from headrace.operators.joins.broadcast_join import broadcast_join
 from headrace.schemas import MOMENT
 from headrace.testing import at, batch, play
 from headrace.wheel.task import Task
+from tests.tasks import state_in_memory
 
 ROWS = {"id": pl.Int64(), "n": pl.Int64(), "at": MOMENT}
 
@@ -77,7 +78,7 @@ def test_a_worker_that_goes_on_with_another_checkpoint_in_the_same_place_reads_i
 ) -> None:
     operator = broadcast_join("levels", table, on="id").bind(ROWS, "at")
     record = BatchRecord(1, 0, {}, {}, {}, False, tables={"levels": 1})
-    task = Task(record, "flow", str(tmp_path / "side"), 0, 0, lambda *_: None)
+    task = Task(record, "flow", str(tmp_path / "side"), 0, 0, lambda *_: None, state_in_memory())
     rows = pl.DataFrame({"id": [1], "n": [2], "at": [None]}, schema=ROWS)
     found = []
     for level in ("gold", "tin"):

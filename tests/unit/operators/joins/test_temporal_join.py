@@ -13,6 +13,7 @@ from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.operators.joins.temporal_join import temporal_join
 from headrace.schemas import MOMENT
+from tests.unit.operators.stored import living, next_due, stored
 
 ROWS = {"item": pl.String(), "n": pl.Int64(), "at": MOMENT}
 VERSIONS = {"item": pl.String(), "price": pl.Int64(), "at": MOMENT}
@@ -35,6 +36,19 @@ def versions(*given: tuple[str, int, int]) -> pl.DataFrame:
 
 
 NO_ROWS, NO_VERSIONS = rows(), versions()
+START = TimeBounds(BEGINNING, BEGINNING)
+
+
+def state_after(
+    operator: Any,
+    given: pl.DataFrame = NO_ROWS,
+    new_versions: pl.DataFrame = NO_VERSIONS,
+    *,
+    state: pl.DataFrame | None = None,
+    bounds: TimeBounds = START,
+) -> pl.DataFrame:
+    before = pl.DataFrame(schema=operator.state_schema) if state is None else state
+    return stored(operator, before, operator.apply_both(before, given, new_versions, bounds), bounds)
 
 
 @pytest.mark.parametrize(
@@ -106,65 +120,59 @@ def test_the_column_change_is_its_own_where_rows_may_be_taken_back() -> None:
 
 def test_of_versions_only_the_valid_one_and_later_ones_are_kept() -> None:
     operator = bound()
-    state = pl.DataFrame(schema=operator.state_schema)
     given = versions(("tea", 1, 10), ("tea", 2, 20), ("tea", 3, 30), ("salt", 4, 5))
-    applied = operator.apply_both(state, NO_ROWS, given, TimeBounds(BEGINNING, BEGINNING))
-    assert applied.state.height == 4
-    later = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, TimeBounds(20, 20, BEGINNING))
-    assert sorted(later.state["__version.price"].to_list()) == [2, 3, 4]
+    state, bounds = state_after(operator, NO_ROWS, given), TimeBounds(20, 20, BEGINNING)
+    assert state.height == 4
+    later = operator.apply_both(state, NO_ROWS, NO_VERSIONS, bounds)
+    assert sorted(stored(operator, state, later, bounds)["__version.price"].to_list()) == [2, 3, 4]
     assert later.removed.height == 1
     assert later.upserts.is_empty()
 
 
-def test_a_quiet_key_group_is_woken_for_rows_that_wait_and_versions_whose_life_is_over() -> None:
+def test_a_quiet_key_is_woken_for_rows_that_wait_and_its_versions_live_out_by_themselves() -> None:
     operator = bound(keep_forever=False, ttl="1 minute")
-    state = pl.DataFrame(schema=operator.state_schema)
-    bounds = TimeBounds(BEGINNING, BEGINNING)
-    applied = operator.apply_both(state, rows(("tea", 1, 50)), versions(("tea", 1, 10)), bounds)
-    assert operator.due(applied.state, bounds).event == 11
+    state = state_after(operator, rows(("tea", 1, 50)), versions(("tea", 1, 10)))
+    assert next_due(operator, state, START) == (11, None)
     bounds = TimeBounds(11, 11, BEGINNING)
-    applied = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, bounds)
-    assert operator.due(applied.state, bounds).event == 51
+    state = state_after(operator, state=state, bounds=bounds)
+    assert next_due(operator, state, bounds) == (51, None)
     bounds = TimeBounds(51, 51, 11)
-    applied = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, bounds)
+    applied = operator.apply_both(state, NO_ROWS, NO_VERSIONS, bounds)
     assert applied.output.select("n", "price").rows() == [(1, 1)]
-    assert operator.due(applied.state, bounds).event == 10 + MINUTE
-    bounds = TimeBounds(10 + MINUTE, 10 + MINUTE, 51)
-    applied = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, bounds)
-    assert applied.state.is_empty()
-    assert operator.due(applied.state, bounds).event is None
+    state = stored(operator, state, applied, bounds)
+    assert (state["__version.price"].to_list(), next_due(operator, state, bounds)) == ([1], (None, None))
+    lives = [living(operator, state, TimeBounds(fire, fire, 51)).height for fire in (9 + MINUTE, 10 + MINUTE)]
+    assert lives == [1, 0]
 
 
-def test_a_kept_forever_version_wakes_its_group_once_when_time_has_passed_it() -> None:
+def test_a_kept_forever_version_wakes_its_key_once_when_time_has_passed_it() -> None:
     operator = bound()
-    bounds = TimeBounds(BEGINNING, BEGINNING)
-    applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), NO_ROWS, versions(("tea", 1, 10)), bounds)
-    assert operator.due(applied.state, bounds).event == 11
-    applied = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, TimeBounds(11, 11, BEGINNING))
-    assert applied.state.height == 1
-    assert operator.due(applied.state, TimeBounds(11, 11, BEGINNING)).event is None
+    state = state_after(operator, NO_ROWS, versions(("tea", 1, 10)))
+    assert next_due(operator, state, START) == (11, None)
+    bounds = TimeBounds(11, 11, BEGINNING)
+    state = state_after(operator, state=state, bounds=bounds)
+    assert (state.height, next_due(operator, state, bounds)) == (1, (None, None))
 
 
 def played_when_due(operator: Any, state: pl.DataFrame, time_bounds: list[TimeBounds]) -> pl.DataFrame:
-    """The state of a group to which nothing comes, and which is called only when it asked for it."""
-    due = operator.due(state, TimeBounds(BEGINNING, BEGINNING)).event
+    """The state of keys to which nothing comes, and which are called only when they asked for it."""
+    due, _ = next_due(operator, state, START)
     no_versions = pl.DataFrame(schema=operator.second.partial_schema)
     for bounds in time_bounds:
         if due is not None and due <= bounds.fire:
-            state = operator.apply_both(state, NO_ROWS, no_versions, bounds).state
-            due = operator.due(state, bounds).event
+            state = state_after(operator, NO_ROWS, no_versions, state=state, bounds=bounds)
+            due, _ = next_due(operator, state, bounds)
+        state = living(operator, state, bounds)
     return state
 
 
 @pytest.mark.parametrize("fires", [[500], [30, 500], [29, 30, 31, 500], [5, 20, 40, 500]])
 @pytest.mark.parametrize("reach", [0, 7])
-def test_superseded_versions_of_a_quiet_group_are_forgotten(fires: list[int], reach: int) -> None:
+def test_superseded_versions_of_a_quiet_key_are_forgotten(fires: list[int], reach: int) -> None:
     late = hr.update_for(f"{reach} microseconds") if reach else hr.drop()
     operator = bound(versions_late=late)
     given = versions(*(("tea", number, number) for number in range(1, 31)), ("salt", 1, 30))
-    state = operator.apply_both(
-        pl.DataFrame(schema=operator.state_schema), NO_ROWS, given, TimeBounds(BEGINNING, BEGINNING)
-    ).state
+    state = state_after(operator, NO_ROWS, given)
     time_bounds = [TimeBounds(fire, fire, before) for before, fire in zip([BEGINNING, *fires], fires, strict=False)]
     left = played_when_due(operator, state, time_bounds)
     assert left.select("item", "__version.price").sort("item").rows() == [("salt", 1), ("tea", 30)]
@@ -175,9 +183,7 @@ def test_an_end_is_not_forgotten_before_the_version_that_it_ends(fires: list[int
     step = temporal_join("p", on="item", keep_forever=True, versions_late=hr.drop()).late(hr.drop())
     operator: Any = step.bind(ROWS, "at", {**VERSIONS, "change": pl.String()}, "at")
     given = versions(("tea", 1, 10), ("tea", 1, 20)).with_columns(change=pl.Series(["insert", "delete"]))
-    state = operator.apply_both(
-        pl.DataFrame(schema=operator.state_schema), NO_ROWS, given, TimeBounds(BEGINNING, BEGINNING)
-    ).state
+    state = state_after(operator, NO_ROWS, given)
     time_bounds = [TimeBounds(fire, fire, before) for before, fire in zip([BEGINNING, *fires], fires, strict=False)]
     assert played_when_due(operator, state, time_bounds).is_empty()
 
@@ -188,7 +194,8 @@ def test_rows_that_wait_are_counted_apart_from_those_that_are_handled() -> None:
     given = rows(("tea", 1, 10), ("tea", 2, 20))
     applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), given, NO_VERSIONS, bounds)
     assert (applied.waiting.before, applied.waiting.handled, applied.waiting.after) == (0, 1, 1)
-    applied = operator.apply_both(applied.state, NO_ROWS, NO_VERSIONS, TimeBounds(15, 30, 15))
+    state = state_after(operator, given, bounds=bounds)
+    applied = operator.apply_both(state, NO_ROWS, NO_VERSIONS, TimeBounds(15, 30, 15))
     assert (applied.waiting.before, applied.waiting.handled, applied.waiting.after) == (1, 1, 0)
 
 
@@ -197,11 +204,10 @@ def test_a_change_that_comes_twice_is_dropped_and_counted() -> None:
     step = temporal_join("p", on="item", keep_forever=True, versions_late=hr.drop()).late(hr.drop())
     operator: Any = step.bind(ROWS, "at", changelog, "at")
     given = versions(("tea", 1, 10), ("tea", 1, 10)).with_columns(change=pl.lit("insert"), position=pl.lit("7"))
-    bounds = TimeBounds(BEGINNING, BEGINNING)
-    applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), NO_ROWS, given, bounds)
-    assert (applied.state.height, applied.dropped_second) == (1, 1)
-    again = operator.apply_both(applied.state, NO_ROWS, given.head(1), bounds)
-    assert (again.state.height, again.dropped_second, again.upserts.height, again.removed.height) == (1, 1, 0, 0)
+    applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), NO_ROWS, given, START)
+    assert (applied.upserts.height, applied.dropped_second) == (1, 1)
+    again = operator.apply_both(applied.upserts, NO_ROWS, given.head(1), START)
+    assert (again.dropped_second, again.upserts.height, again.removed.height) == (1, 0, 0)
 
 
 def test_versions_without_a_key_are_dropped_before_they_travel() -> None:
@@ -215,16 +221,6 @@ def test_rows_without_a_key_travel_only_where_they_leave_unmatched() -> None:
     inner, left = bound().combine(given, bounds), bound(how="left").combine(given, bounds)
     assert (inner.accepted, inner.dropped, inner.partials.height) == (1, 1, 1)
     assert (left.accepted, left.dropped, left.partials.height) == (2, 0, 2)
-
-
-def test_state_of_many_small_batches_lies_in_few_chunks() -> None:
-    operator = bound()
-    state = pl.DataFrame(schema=operator.state_schema)
-    for number in range(60):
-        given = versions((f"item {number}", number, number))
-        state = operator.apply_both(state, NO_ROWS, given, TimeBounds(BEGINNING, BEGINNING)).state
-    assert state.height == 60
-    assert state.n_chunks() <= 16 + 2
 
 
 CHANGELOG = {**VERSIONS, "change": pl.String(), "position": pl.String()}
@@ -244,9 +240,9 @@ def test_as_of_arrival_a_change_that_comes_again_in_the_same_batch_or_the_next_i
     operator, bounds = live(), TimeBounds(BEGINNING, BEGINNING)
     given = changes(("tea", 1, 10, "insert", "7"), ("tea", 1, 10, "insert", "7"), ("salt", 1, 10, "insert", "7"))
     applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), NO_ROWS, given, bounds)
-    assert (applied.state.height, applied.dropped_second) == (2, 1)
-    again = operator.apply_both(applied.state, NO_ROWS, given, bounds)
-    assert (again.state.height, again.dropped_second, again.upserts.height, again.removed.height) == (2, 3, 0, 0)
+    assert (applied.upserts.height, applied.dropped_second) == (2, 1)
+    again = operator.apply_both(applied.upserts, NO_ROWS, given, bounds)
+    assert (again.dropped_second, again.upserts.height, again.removed.height) == (3, 0, 0)
 
 
 def test_as_of_arrival_the_rows_of_an_update_are_no_repeats() -> None:
@@ -254,15 +250,15 @@ def test_as_of_arrival_the_rows_of_an_update_are_no_repeats() -> None:
     given = changes(("tea", 2, 10, "update_after", "7"), ("tea", 1, 10, "update_before", "7"))
     state = pl.DataFrame(schema=operator.state_schema)
     applied = operator.apply_both(state, NO_ROWS, given, TimeBounds(BEGINNING, BEGINNING))
-    assert (applied.state["__version.price"].to_list(), applied.dropped_second) == ([2], 0)
+    assert (applied.upserts["__version.price"].to_list(), applied.dropped_second) == ([2], 0)
 
 
 def test_as_of_arrival_of_two_changes_at_one_position_the_first_stays() -> None:
-    operator, bounds = live(), TimeBounds(BEGINNING, BEGINNING)
-    state = pl.DataFrame(schema=operator.state_schema)
-    first = operator.apply_both(state, NO_ROWS, changes(("tea", 1, 10, "insert", "7")), bounds)
-    applied = operator.apply_both(first.state, NO_ROWS, changes(("tea", 2, 10, "insert", "7")), bounds)
-    assert (applied.state["__version.price"].to_list(), applied.dropped_second) == ([1], 1)
+    operator = live()
+    state = state_after(operator, NO_ROWS, changes(("tea", 1, 10, "insert", "7")))
+    applied = operator.apply_both(state, NO_ROWS, changes(("tea", 2, 10, "insert", "7")), START)
+    kept = stored(operator, state, applied, START)
+    assert (kept["__version.price"].to_list(), applied.dropped_second) == ([1], 1)
     assert (applied.upserts.height, applied.removed.height) == (0, 0)
 
 
@@ -274,25 +270,22 @@ def test_as_of_arrival_of_two_changes_at_one_position_the_first_stays() -> None:
         ({"keep_forever": False, "ttl": "1 day"}, 24 * 60 * MINUTE),
     ],
 )
-def test_as_of_arrival_a_deletion_is_kept_and_the_group_is_woken_to_forget_it(given: Any, kept: int) -> None:
-    operator, bounds = live(**given), TimeBounds(BEGINNING, BEGINNING)
+def test_as_of_arrival_a_deletion_is_kept_so_long_and_forgotten_without_a_call(given: Any, kept: int) -> None:
+    operator = live(**given)
     deletion = changes(("tea", None, 10, "delete", "7"))
-    applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), NO_ROWS, deletion, bounds)
-    assert operator.due(applied.state, bounds).event == 10 + kept
-    nothing = deletion.clear()
-    bounds = TimeBounds(9 + kept, 9 + kept, BEGINNING)
-    assert operator.apply_both(applied.state, NO_ROWS, nothing, bounds).state.height == 1
-    bounds = TimeBounds(10 + kept, 10 + kept, 9 + kept)
-    forgotten = operator.apply_both(applied.state, NO_ROWS, nothing, bounds)
-    assert (forgotten.state.height, forgotten.removed.height) == (0, 1)
-    assert operator.due(forgotten.state, bounds).event is None
+    state = state_after(operator, NO_ROWS, deletion)
+    assert next_due(operator, state, START) == (None, None)
+    for fire, rows_left in ((9 + kept, 1), (10 + kept, 0)):
+        bounds = TimeBounds(fire, fire, BEGINNING)
+        assert living(operator, state, bounds).height == rows_left
+        assert state_after(operator, NO_ROWS, deletion.clear(), state=state, bounds=bounds).height == rows_left
 
 
 def test_as_of_arrival_a_deletion_may_be_kept_for_ever() -> None:
     operator, bounds = live(keep_deleted=None), TimeBounds(10**15, 10**15)
     deletion = changes(("tea", None, 10, "delete", "7"))
-    applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), NO_ROWS, deletion, bounds)
-    assert (applied.state.height, operator.due(applied.state, bounds).event) == (1, None)
+    state = state_after(operator, NO_ROWS, deletion, bounds=bounds)
+    assert (state.height, next_due(operator, state, bounds)) == (1, (None, None))
 
 
 WINDOW = pl.Struct({"start": MOMENT, "end": MOMENT})

@@ -14,7 +14,8 @@ from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.state_layout import ARRIVAL, OF_KEY
 from headrace.reports import WaitingRows
 from headrace.wheel.codec import decode, encode
-from headrace.wheel.operator import Applied, Due, Operator
+from headrace.wheel.operator import Applied, Operator
+from tests.unit.operators.stored import next_due, stored
 
 MOMENT = pl.Datetime("us", "UTC")
 SCHEMA: dict[str, pl.DataType] = {"user": pl.String(), "n": pl.Int64(), "at": MOMENT}
@@ -55,8 +56,8 @@ def rows(*given: tuple[str, int, int]) -> pl.DataFrame:
     return pl.DataFrame(columns, schema={**SCHEMA, "at": pl.Int64()}).cast({"at": MOMENT})
 
 
-class Group:
-    """A key group, batch after batch, with everything encoded in between as on the wheel."""
+class Slot:
+    """A slot, batch after batch, with everything encoded in between as on the wheel."""
 
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
@@ -69,22 +70,13 @@ class Group:
         partials = self.operator.combine(rows(*given), bounds).partials
         assert dict(partials.schema) == dict(self.operator.partial_schema)
         applied = self.operator.apply(decode([encode(self.state)]), decode([encode(partials)]), bounds)
-        assert dict(applied.state.schema) == dict(self.operator.state_schema)
-        assert dict(applied.upserts.schema) == dict(self.operator.state_schema)
         assert dict(applied.output.schema) == dict(self.operator.output_schema)
-        identity = list(self.operator.identity)
-        assert not applied.state.select(identity).is_duplicated().any()
-        # What is written and removed, put on what was there, is what is there.
-        changed = pl.concat([applied.upserts.select(identity), applied.removed])
-        patched = pl.concat([self.state.join(changed, on=identity, how="anti", nulls_equal=True), applied.upserts])
-        assert patched.sort(identity).equals(applied.state.sort(identity))
-        self.state, self.fired = applied.state, until
+        self.state, self.fired = stored(self.operator, self.state, applied, bounds), until
         self.bounds = bounds
         return applied
 
-    @property
-    def due(self) -> Due:
-        return self.operator.due(self.state, self.bounds)
+    def due(self) -> tuple[int | None, int | None]:
+        return next_due(self.operator, self.state, self.bounds)
 
     @property
     def keys(self) -> int:
@@ -96,113 +88,103 @@ def said(applied: Applied) -> list[str]:
 
 
 def test_the_state_stays_flat_over_fifty_batches_of_ever_new_keys() -> None:
-    group = Group(bound())
+    slot = Slot(bound())
     sizes = []
     for number in range(50):
         given = [(f"user-{number}-{each}", number * 5 + each % 5, 1) for each in range(100)]
-        group.run(*given, fire=number * 5 + 5)
-        sizes.append((group.state.height, group.state.estimated_size()))
+        slot.run(*given, fire=number * 5 + 5)
+        sizes.append((slot.state.height, slot.state.estimated_size()))
     # Four batches live, but for those of the first second of the oldest one.
     assert {height for height, _ in sizes[10:]} == {380}
     assert max(size for _, size in sizes[10:]) < 1.5 * min(size for _, size in sizes[10:])
 
 
 def test_values_leave_the_state_exactly_when_event_time_is_so_far_and_the_key_when_nothing_is_left() -> None:
-    group = Group(bound())
-    group.run(("a", 1, 7), fire=2)
-    assert group.due == Due(11 * SECOND)
-    applied = group.run(fire=10.999999)
+    slot = Slot(bound())
+    slot.run(("a", 1, 7), fire=2)
+    assert slot.due() == (11 * SECOND, None)
+    applied = slot.run(fire=10.999999)
     assert (applied.upserts.height, applied.removed.height) == (0, 0)
-    group.run(fire=11)
-    assert group.state.select("state.count", "state.numbers").rows() == [(None, [{"value": 7, "written": SECOND}])]
-    assert group.due == Due(21 * SECOND)
-    applied = group.run(fire=21)
-    assert (group.state.height, applied.removed.rows()) == (0, [("a", OF_KEY)])
-    assert group.due == Due()
+    slot.run(fire=11)
+    assert slot.state.select("state.count", "state.numbers").rows() == [(None, [{"value": 7, "written": SECOND}])]
+    assert slot.due() == (21 * SECOND, None)
+    applied = slot.run(fire=21)
+    assert (slot.state.height, applied.removed.rows()) == (0, [("a", OF_KEY)])
+    assert slot.due() == (None, None)
 
 
-def test_a_time_to_live_that_has_become_longer_holds_and_does_not_wake_the_group_again_and_again() -> None:
+def test_a_time_to_live_that_has_become_longer_holds_and_does_not_wake_the_slot_again_and_again() -> None:
     class Longer(Counting):
         count = hr.value_state("INT", ttl="30 seconds")
 
-    group = Group(bound())
-    group.run(("a", 1, 7), fire=2)
+    slot = Slot(bound())
+    slot.run(("a", 1, 7), fire=2)
     step = hr.process("counting", Longer, key="user", output="said STRING").late(hr.drop())
-    group.operator = cast(Operator, step.bind(SCHEMA, "at"))
-    assert group.due == Due(11 * SECOND)
-    group.run(fire=12)
-    assert group.due == Due(21 * SECOND)
-    assert said(group.run(("a", 25, -1), fire=26)) == ["1 []"]
-    assert group.due == Due(31 * SECOND)
+    slot.operator = cast(Operator, step.bind(SCHEMA, "at"))
+    assert slot.due() == (11 * SECOND, None)
+    slot.run(fire=12)
+    assert slot.due() == (21 * SECOND, None)
+    assert said(slot.run(("a", 25, -1), fire=26)) == ["1 []"]
+    assert slot.due() == (31 * SECOND, None)
 
 
 def test_only_keys_that_have_changed_are_written() -> None:
-    group = Group(bound())
-    group.run(("a", 1, 1), ("b", 1, 1), ("c", 1, 1), fire=2)
-    applied = group.run(("a", 3, -1), ("b", 3, 1), ("d", 3, -1), fire=4)
+    slot = Slot(bound())
+    slot.run(("a", 1, 1), ("b", 1, 1), ("c", 1, 1), fire=2)
+    applied = slot.run(("a", 3, -1), ("b", 3, 1), ("d", 3, -1), fire=4)
     assert said(applied) == ["1 [1]", "2 [1, 1]", "None []"]
     assert applied.upserts["user"].to_list() == ["b"]
     assert applied.removed.height == 0
-    assert group.keys == 3
+    assert slot.keys == 3
 
 
 def test_a_key_that_clears_everything_leaves_the_state() -> None:
-    group = Group(bound())
-    group.run(("a", 1, 1), ("b", 1, 1), fire=2)
-    applied = group.run(("a", 3, 0), fire=4)
+    slot = Slot(bound())
+    slot.run(("a", 1, 1), ("b", 1, 1), fire=2)
+    applied = slot.run(("a", 3, 0), fire=4)
     assert applied.removed.rows() == [("a", OF_KEY)]
-    assert group.state["user"].to_list() == ["b"]
-    assert group.run(("c", 5, 0), fire=6).removed.height == 0
+    assert slot.state["user"].to_list() == ["b"]
+    assert slot.run(("c", 5, 0), fire=6).removed.height == 0
 
 
 def test_rows_wait_with_numbers_and_are_counted() -> None:
-    group = Group(bound())
-    applied = group.run(("a", 5, 5), ("a", 3, 3), ("b", 1, 1), fire=2)
+    slot = Slot(bound())
+    applied = slot.run(("a", 5, 5), ("a", 3, 3), ("b", 1, 1), fire=2)
     assert applied.waiting == WaitingRows(0, 1, 2)
-    assert group.due == Due(3 * SECOND + 1)
-    applied = group.run(("a", 4, 4), ("a", 9, 9), fire=5)
+    assert slot.due() == (3 * SECOND + 1, None)
+    applied = slot.run(("a", 4, 4), ("a", 9, 9), fire=5)
     assert said(applied) == ["1 [3]", "2 [3, 4]"]
     assert applied.waiting == WaitingRows(2, 2, 2)
-    assert sorted(group.state.filter(pl.col(ARRIVAL) > OF_KEY)[ARRIVAL].to_list()) == [1, 3]
-    assert group.run(fire=float("inf")).waiting == WaitingRows(2, 2, 0)
+    assert sorted(slot.state.filter(pl.col(ARRIVAL) > OF_KEY)[ARRIVAL].to_list()) == [1, 3]
+    assert slot.run(fire=float("inf")).waiting == WaitingRows(2, 2, 0)
 
 
 def test_due_is_the_earliest_of_waiting_rows_timers_and_values_by_each_clock() -> None:
-    group = Group(bound())
-    group.run(("a", 1, 100), ("b", 30, 1), fire=2, clock=50)
-    assert group.due == Due(6 * SECOND, 57 * SECOND)
-    assert said(group.run(fire=6, clock=56)) == ["t"]
-    assert group.due == Due(11 * SECOND, 57 * SECOND)
-    assert said(group.run(fire=6, clock=57)) == ["c"]
-    assert group.due == Due(11 * SECOND)
+    slot = Slot(bound())
+    slot.run(("a", 1, 100), ("b", 30, 1), fire=2, clock=50)
+    assert slot.due() == (6 * SECOND, 57 * SECOND)
+    assert said(slot.run(fire=6, clock=56)) == ["t"]
+    assert slot.due() == (11 * SECOND, 57 * SECOND)
+    assert said(slot.run(fire=6, clock=57)) == ["c"]
+    assert slot.due() == (11 * SECOND, None)
 
 
 def test_the_end_of_time_handles_all_rows_fires_all_timers_and_forgets_all_that_lives_by_event_time() -> None:
-    group = Group(bound())
-    group.run(("a", 1, 100), ("b", 30, 100), fire=2, clock=50)
-    applied = group.run(fire=float("inf"), clock=51)
+    slot = Slot(bound())
+    slot.run(("a", 1, 100), ("b", 30, 100), fire=2, clock=50)
+    applied = slot.run(fire=float("inf"), clock=51)
     assert said(applied) == ["1 [100]", "t", "t"]
     assert applied.output["at"].cast(pl.Int64).to_list() == [30 * SECOND, 35 * SECOND, 6 * SECOND]
     # Timers of the clock stay, for a clock goes on.
-    assert group.state.select("user", "state.count").sort("user").rows() == [("a", None), ("b", None)]
-    assert group.due == Due(None, 57 * SECOND)
+    assert slot.state.select("user", "state.count").sort("user").rows() == [("a", None), ("b", None)]
+    assert slot.due() == (None, 57 * SECOND)
 
 
 def test_a_batch_with_nothing_to_do_writes_nothing() -> None:
-    group = Group(bound())
-    group.run(("a", 1, 1), ("b", 9, 1), fire=2)
-    applied = group.run(fire=3)
+    slot = Slot(bound())
+    slot.run(("a", 1, 1), ("b", 9, 1), fire=2)
+    applied = slot.run(fire=3)
     assert (applied.upserts.height, applied.removed.height, applied.output.height) == (0, 0, 0)
-
-
-def test_the_state_is_of_few_chunks_after_many_batches() -> None:
-    group = Group(bound(ordered=False))
-    operator, bounds = group.operator, TimeBounds(BEGINNING, 0, BEGINNING, 0)
-    state = group.state
-    for number in range(40):
-        state = operator.apply(state, operator.combine(rows((f"user-{number}", 1, 1)), bounds).partials, bounds).state
-    assert state.height == 40
-    assert state.n_chunks() <= 8
 
 
 @pytest.mark.parametrize("ordered", [True, False])

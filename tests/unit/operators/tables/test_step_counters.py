@@ -14,6 +14,7 @@ from headrace.operators.tables.materialize import materialize
 from headrace.operators.tables.table_aggregate import table_aggregate
 from headrace.operators.tables.table_join import table_join
 from headrace.schemas import MOMENT
+from tests.unit.operators.stored import stored
 
 EDGE = TimeBounds(BEGINNING, BEGINNING)
 SCHEMA: dict[str, pl.DataType] = {
@@ -74,8 +75,10 @@ def test_only_what_changed_of_the_state_is_written() -> None:
     first = operator.apply_both(state, operator.combine(changes(*rows), EDGE).partials, nothing, EDGE)
     assert first.upserts.height == 9
     again = changes((1, "s1", "insert", "1"), (2, "s2", "update_after", "2"))
-    second = operator.apply_both(first.state, operator.combine(again, EDGE).partials, nothing, EDGE)
-    assert (second.upserts["id"].to_list(), second.removed.height, second.state.height) == ([2], 0, 9)
+    state = stored(operator, state, first, EDGE)
+    second = operator.apply_both(state, operator.combine(again, EDGE).partials, nothing, EDGE)
+    assert (second.upserts["id"].to_list(), second.removed.height) == ([2], 0)
+    assert stored(operator, state, second, EDGE).height == 9
 
 
 UNSENT = {**SCHEMA, "text": pl.String(), "unchanged": pl.List(pl.String())}
@@ -96,7 +99,7 @@ def test_a_table_counts_values_that_nobody_knows_those_of_a_deleted_row_too() ->
             pl.lit(text, pl.String).alias("text"), pl.Series("unchanged", [unsent], pl.List(pl.String()))
         )
         applied = operator.apply(state, operator.combine(given, EDGE).partials, EDGE)
-        state = applied.state
+        state = stored(operator, state, applied, EDGE)
         unknown.append(applied.counters["unknown_values"])
     assert (unknown, state["text"].to_list()) == ([0, 0, 0, 1, 0], [None])
 
@@ -121,7 +124,7 @@ def test_a_sum_beyond_doubles_leaves_nothing_when_its_rows_have_gone(row_key: An
         position = f"{number:.0f}{kind == 'delete':d}"
         brought = operator.combine(doubles((number, "s", kind, position, 1e308)), far).partials
         applied = operator.apply(state, brought, far)
-        state = applied.state
+        state = stored(operator, state, applied, far)
         said.append(applied.output["total"].to_list())
     assert said[:2] == [[1e308], [1e308, float("inf")]]
     assert state.is_empty()
@@ -139,7 +142,8 @@ def test_an_aggregate_and_a_view_lose_a_row_that_is_deleted_by_the_same_number(o
         brought = doubles((number, "s", kind, position, 1.0))
         of_groups = aggregate.apply(grouped, aggregate.combine(brought, EDGE).partials, EDGE)
         of_view = view.apply_both(joined, view.combine(brought, EDGE).partials, nothing, EDGE)
-        grouped, joined = of_groups.state, of_view.state
+        grouped = stored(aggregate, grouped, of_groups, EDGE)
+        joined = stored(view, joined, of_view, EDGE)
     assert (of_groups.output["change"].to_list(), of_view.output["change"].to_list()) == (["delete"], ["delete"])
     assert joined["__sets"].to_list() == [False]
     # The store knows a row of state by its bytes, in which the two zeros differ.

@@ -14,7 +14,8 @@ from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.windows.aggregation import REVISION
 from headrace.operators.windows.fixed_window_operator import END as WINDOW_END
-from headrace.wheel.operator import Due, Operator
+from headrace.wheel.operator import Operator
+from tests.unit.operators.stored import next_due, stored
 
 MOMENT = pl.Datetime("us", "UTC")
 SCHEMA = {"key": pl.String(), "x": pl.Int64(), "at": MOMENT}
@@ -34,6 +35,12 @@ def rows(*given: tuple[str | None, int | None, int]) -> pl.DataFrame:
 
 def empty(of: Operator) -> pl.DataFrame:
     return pl.DataFrame(schema=of.state_schema)
+
+
+def first_state(of: Operator, *given: tuple[str | None, int | None, int]) -> pl.DataFrame:
+    """The state after a first batch with these rows."""
+    applied = of.apply(empty(of), of.combine(rows(*given), OPEN).partials, OPEN)
+    return stored(of, empty(of), applied, OPEN)
 
 
 def emitted(frame: pl.DataFrame) -> list[tuple[Any, ...]]:
@@ -93,51 +100,53 @@ def test_an_open_window_is_kept_and_written_as_changed() -> None:
     partials = of.combine(rows(("a", 1, 3)), OPEN).partials
     applied = of.apply(empty(of), partials, TimeBounds(9, 9))
     assert applied.output.is_empty()
-    assert applied.state.equals(applied.upserts)
+    state = stored(of, empty(of), applied, TimeBounds(9, 9))
+    assert state.equals(applied.upserts)
     assert applied.removed.is_empty()
-    assert applied.state[REVISION].to_list() == [None]
-    assert dict(applied.state.schema) == of.state_schema
-    assert of.due(applied.state, TimeBounds(9, 9)) == Due(10)
+    assert state[REVISION].to_list() == [None]
+    assert dict(state.schema) == of.state_schema
+    assert next_due(of, state, TimeBounds(9, 9)) == (10, None)
 
 
 def test_only_what_a_batch_touches_is_written() -> None:
     of = operator()
     many = of.combine(rows(*((f"k{number}", 1, 3) for number in range(20))), OPEN).partials
-    state = of.apply(empty(of), many, OPEN).state
+    state = stored(of, empty(of), of.apply(empty(of), many, OPEN), OPEN)
     applied = of.apply(state, of.combine(rows(("k7", 5, 4)), OPEN).partials, OPEN)
     assert applied.upserts["key"].to_list() == ["k7"]
-    assert applied.state.height == 20
-    assert int(applied.state.filter(pl.col("key") == "k7")["total.sum"].item()) == 6
+    state = stored(of, state, applied, OPEN)
+    assert state.height == 20
+    assert int(state.filter(pl.col("key") == "k7")["total.sum"].item()) == 6
 
 
-def test_a_closing_window_leaves_the_state_and_is_named_as_removed() -> None:
+def test_a_closing_window_leaves_the_state_without_being_written() -> None:
     of = operator()
-    state = of.apply(empty(of), of.combine(rows(("a", 1, 3), ("a", 2, 13)), OPEN).partials, OPEN).state
+    state = first_state(of, ("a", 1, 3), ("a", 2, 13))
     applied = of.apply(state, pl.DataFrame(schema=of.partial_schema), TimeBounds(10, 10))
     assert emitted(applied.output) == [("a", 0, 1, 1, "on_time", 0)]
-    assert applied.removed.rows() == [("a", 10)]
-    assert applied.state[WINDOW_END].to_list() == [20]
-    assert applied.upserts.is_empty()
-    assert of.due(applied.state, TimeBounds(10, 10)) == Due(20)
+    state = stored(of, state, applied, TimeBounds(10, 10))
+    assert state[WINDOW_END].to_list() == [20]
+    assert (applied.upserts.height, applied.removed.height) == (0, 0)
+    assert next_due(of, state, TimeBounds(10, 10)) == (20, None)
 
 
 def test_a_correctable_window_stays_until_its_corrections_end() -> None:
     of = operator(hr.update_for("5 microseconds"))
     nothing = pl.DataFrame(schema=of.partial_schema)
-    state = of.apply(empty(of), of.combine(rows(("a", 1, 3)), OPEN).partials, OPEN).state
-    closed = of.apply(state, nothing, TimeBounds(10, 10))
-    assert closed.state[REVISION].to_list() == [0]
-    assert of.due(closed.state, TimeBounds(10, 10)) == Due(15)
-    assert of.apply(closed.state, nothing, TimeBounds(14, 14, before=10)).removed.is_empty()
-    over = of.apply(closed.state, nothing, TimeBounds(15, 15, before=14))
-    assert over.removed.rows() == [("a", 10)]
-    assert over.output.is_empty()
-    assert of.due(over.state, TimeBounds(15, 15)) == Due()
+    state = first_state(of, ("a", 1, 3))
+    closed = stored(of, state, of.apply(state, nothing, TimeBounds(10, 10)), TimeBounds(10, 10))
+    assert closed[REVISION].to_list() == [0]
+    assert next_due(of, closed, TimeBounds(10, 10)) == (None, None)
+    for time, rows_left in ((14, 1), (15, 0)):
+        bounds = TimeBounds(time, time, before=10)
+        applied = of.apply(closed, nothing, bounds)
+        assert applied.output.is_empty()
+        assert stored(of, closed, applied, bounds).height == rows_left
 
 
 def test_a_window_that_closes_in_the_batch_of_its_late_row_is_emitted_first_and_then_corrected() -> None:
     of = operator(hr.update_for("1 second"))
-    state = of.apply(empty(of), of.combine(rows(("a", 1, 3)), OPEN).partials, OPEN).state
+    state = first_state(of, ("a", 1, 3))
     bounds = TimeBounds(12, 12)
     applied = of.apply(state, of.combine(rows(("a", 5, 4), ("b", 7, 4)), bounds).partials, bounds)
     assert emitted(applied.output)[0] == ("a", 0, 1, 1, "on_time", 0)
@@ -158,7 +167,7 @@ def test_rows_of_an_earlier_step_have_the_time_of_their_windows_end_less_a_micro
 
 
 def test_a_state_of_nothing_is_never_due() -> None:
-    assert operator().due(empty(operator()), OPEN) == Due()
+    assert next_due(operator(), empty(operator()), OPEN) == (None, None)
 
 
 @pytest.mark.parametrize("name", ["window", "pane", "revision", "change", "session_id", "key"])

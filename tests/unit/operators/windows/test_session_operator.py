@@ -17,9 +17,9 @@ from headrace.event_time.strategy import END as END_OF_TIME
 from headrace.operators.windows.session_combiner import CHAIN, END, FIRST, WHOLE, chained, cut
 from headrace.operators.windows.session_operator import FinalSessionOperator, RevisedSessionOperator
 from headrace.wheel.codec import decode, encode
-from headrace.wheel.operator import Applied
 from tests.models import session as model
 from tests.models.rows import Event
+from tests.unit.operators.stored import next_due, stored
 
 SCHEMA = {"user": pl.String(), "amount": pl.Int64(), "at": pl.Datetime("us", "UTC")}
 plain = hr.session("s", gap="10 microseconds", key="user").agg(n="count(*)", total="sum(amount)")
@@ -115,12 +115,11 @@ def test_frames_have_the_schemas_that_are_promised_also_after_a_journey(kind: st
         partials = decode([encode(partials)])
         assert dict(operator.merge(partials).schema) == dict(operator.partial_schema)
         applied = operator.apply(nothing(operator), partials, time_bounds(50, 80, 50))
-        state = decode([encode(applied.state)])
+        state = decode([encode(stored(operator, nothing(operator), applied, time_bounds(50, 80, 50)))])
         assert dict(state.schema) == dict(operator.state_schema) == dict(applied.upserts.schema)
         assert dict(applied.output.schema) == dict(operator.output_schema)
         assert applied.removed.columns == list(operator.identity)
-        again = operator.apply(state, partials.clear(), time_bounds(END_OF_TIME, END_OF_TIME, 80))
-        assert again.state.is_empty()
+        assert state_after(operator, state, partials.clear(), time_bounds(END_OF_TIME, END_OF_TIME, 80)).is_empty()
 
 
 def test_the_state_holds_one_row_for_each_open_session() -> None:
@@ -130,7 +129,7 @@ def test_the_state_holds_one_row_for_each_open_session() -> None:
     for start in range(0, 1000, 100):
         rows = frame(*((chance.choice("abc"), start + chance.randrange(100)) for _ in range(500)))
         partials = operator.combine(rows, time_bounds(start)).partials
-        state = operator.apply(state, partials, time_bounds(start, start, start - 100)).state
+        state = state_after(operator, state, partials, time_bounds(start, start, start - 100))
         assert state.height == 3
 
 
@@ -140,50 +139,38 @@ def test_with_a_greatest_length_rows_that_time_has_passed_are_one_row_of_the_sta
     applied = operator.apply(nothing(operator), partials, time_bounds(BEGINNING, 30))
     # [0, 25) is over, [25, 30) is one row, and each time from 30 on is one.
     assert applied.output["n"].to_list() == [25]
-    assert applied.state.sort(FIRST).select(FIRST, pl.col(END) - 10).rows()[:2] == [(25, 29), (30, 30)]
-    assert applied.state.height == 1 + 30
+    state = stored(operator, nothing(operator), applied, time_bounds(BEGINNING, 30))
+    assert state.sort(FIRST).select(FIRST, pl.col(END) - 10).rows()[:2] == [(25, 29), (30, 30)]
+    assert state.height == 1 + 30
 
 
-def test_due_is_the_next_end_and_then_the_moment_of_forgetting() -> None:
+def test_due_is_the_next_end_and_a_session_is_forgotten_when_its_corrections_end() -> None:
     operator = bound(STEPS["corrected"])
-    assert operator.due(nothing(operator), time_bounds(0)).event is None
-    state = operator.apply(
-        nothing(operator), operator.combine(frame(("a", 5), ("b", 20)), time_bounds(0)).partials, time_bounds(0)
-    ).state
-    assert operator.due(state, time_bounds(0)).event == 15
-    state = operator.apply(state, nothing_came(operator), time_bounds(15, 15, 0)).state
-    assert operator.due(state, time_bounds(15)).event == 30
-    state = operator.apply(state, nothing_came(operator), time_bounds(30, 30, 15)).state
-    assert operator.due(state, time_bounds(30)).event == 45
-    state = operator.apply(state, nothing_came(operator), time_bounds(45, 45, 30)).state
-    assert (state["user"].to_list(), operator.due(state, time_bounds(45)).event) == (["b"], 60)
+    assert next_due(operator, nothing(operator), time_bounds(0)) == (None, None)
+    partials = operator.combine(frame(("a", 5), ("b", 20)), time_bounds(0)).partials
+    state = state_after(operator, nothing(operator), partials, time_bounds(0))
+    assert next_due(operator, state, time_bounds(0)) == (15, None)
+    state = state_after(operator, state, nothing_came(operator), time_bounds(15, 15, 0))
+    assert next_due(operator, state, time_bounds(15)) == (30, None)
+    for time, before, users in ((30, 15, ["a", "b"]), (45, 30, ["b"]), (60, 45, [])):
+        state = state_after(operator, state, nothing_came(operator), time_bounds(time, time, before))
+        assert sorted(state["user"]) == users
+        assert next_due(operator, state, time_bounds(time)) == (None, None)
 
 
 def test_previews_by_the_clock_are_due_by_the_clock() -> None:
     operator = bound(plain.emit(hr.on_close(early=hr.every("10 microseconds"))).late(hr.drop()))
     at_23 = TimeBounds(0, 0, 0, 23)
-    applied = operator.apply(nothing(operator), operator.combine(frame(("a", 5)), at_23).partials, at_23)
-    due = operator.due(applied.state, at_23)
-    assert (due.event, due.clock) == (15, 30)
+    state = state_after(operator, nothing(operator), operator.combine(frame(("a", 5)), at_23).partials, at_23)
+    assert next_due(operator, state, at_23) == (15, 30)
 
 
 def nothing_came(operator: Any) -> pl.DataFrame:
     return pl.DataFrame(schema=operator.partial_schema)
 
 
-def patched(operator: Any, state: pl.DataFrame, applied: Applied) -> list[tuple[Any, ...]]:
-    """The state as it is read back from what was stored."""
-    identity = list(operator.identity)
-    assert applied.upserts.select(identity).is_unique().all()
-    both = applied.upserts.join(applied.removed, on=identity, how="semi", nulls_equal=True)
-    assert both.is_empty()
-    kept = state.join(applied.removed, on=identity, how="anti", nulls_equal=True)
-    kept = kept.join(applied.upserts, on=identity, how="anti", nulls_equal=True)
-    return in_order(operator, pl.concat([kept, applied.upserts]))
-
-
-def in_order(operator: Any, state: pl.DataFrame) -> list[tuple[Any, ...]]:
-    return state.sort(list(operator.identity)).rows()
+def state_after(operator: Any, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
+    return stored(operator, state, operator.apply(state, partials, bounds), bounds)
 
 
 batches_of_rows = st.lists(
@@ -200,7 +187,7 @@ batches_of_rows = st.lists(
 @pytest.mark.parametrize("kind", STEPS)
 @settings(deadline=None, max_examples=25)
 @given(batches=batches_of_rows)
-def test_what_is_stored_is_the_state_and_nothing_is_due_that_was_not_done(
+def test_every_row_is_in_one_session_whatever_is_left_to_the_end(
     kind: str, batches: list[tuple[int, int, list[tuple[str, int]]]]
 ) -> None:
     operator = bound(STEPS[kind])
@@ -212,21 +199,19 @@ def test_what_is_stored_is_the_state_and_nothing_is_due_that_was_not_done(
         bounds = TimeBounds(late, fire, before)
         combined = operator.combine(frame(*rows), bounds)
         applied = operator.apply(state, combined.partials, bounds)
-        assert patched(operator, state, applied) == in_order(operator, applied.state)
-        assert applied.state.select(operator.identity).is_unique().all()
-        due = operator.due(applied.state, bounds).event
-        assert due is None or due > fire
+        state = stored(operator, state, applied, bounds)
+        assert state.select(operator.identity).is_unique().all()
         # On time for a following step, or known as a correction, or what was said earlier and is taken back.
         fresh = applied.output.filter(pl.col("pane") != "late")
         if "change" in fresh.columns:
             fresh = fresh.filter(~pl.col("change").is_in(["update_before", "delete"]))
         ends = fresh["window"].struct.field("end").cast(pl.Int64)
         assert (ends - 1 >= before).all()
-        state = applied.state
         counted += combined.accepted - (0 if applied.late is None else applied.late.height)
         taken += applied.output["n"].sum() if operator.__class__ is FinalSessionOperator else 0
-    closing = operator.apply(state, nothing_came(operator), TimeBounds(END_OF_TIME, END_OF_TIME, fire))
-    assert closing.state.is_empty()
+    at_end = TimeBounds(END_OF_TIME, END_OF_TIME, fire)
+    closing = operator.apply(state, nothing_came(operator), at_end)
+    assert stored(operator, state, closing, at_end).is_empty()
     if operator.__class__ is FinalSessionOperator:
         assert taken + closing.output["n"].sum() == counted
     else:

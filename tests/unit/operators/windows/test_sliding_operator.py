@@ -13,7 +13,8 @@ from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.rows import ARRIVAL
 from headrace.operators.windows.sliding_windows import SlidingOperator
-from headrace.wheel.operator import Applied, Due
+from headrace.wheel.operator import Applied
+from tests.unit.operators.stored import next_due, stored
 
 MOMENT = pl.Datetime("us", "UTC")
 SCHEMA = {"key": pl.String(), "n": pl.Int64(), "at": MOMENT}
@@ -39,20 +40,27 @@ def turned(operator: SlidingOperator, state: pl.DataFrame | None, given: pl.Data
     return operator.apply(before, operator.combine(given, bounds).partials, bounds)
 
 
+def state_after(
+    operator: SlidingOperator, state: pl.DataFrame | None, given: pl.DataFrame, bounds: TimeBounds
+) -> pl.DataFrame:
+    before = pl.DataFrame(schema=operator.state_schema) if state is None else state
+    return stored(operator, before, turned(operator, state, given, bounds), bounds)
+
+
 def test_rows_that_close_are_written_once() -> None:
     operator = operator_of(ten.late(hr.update_for("5 microseconds")))
     taken = turned(operator, None, rows(1, 2, 3), START)
     assert taken.upserts.height == 3
-    closed = turned(operator, taken.state, rows(), TimeBounds(3, 3, BEGINNING))
+    closed = turned(operator, taken.upserts, rows(), TimeBounds(3, 3, BEGINNING))
     assert closed.output["n"].to_list() == [1, 2]
     assert (closed.upserts.height, closed.removed.height) == (0, 0)
 
 
 def test_only_rows_that_are_corrected_are_written_again() -> None:
     operator = operator_of(ten.late(hr.update_for("5 microseconds")))
-    taken = turned(operator, None, rows(1, 4, 6), START)
-    closed = turned(operator, taken.state, rows(), TimeBounds(7, 7, BEGINNING))
-    corrected = turned(operator, closed.state, rows(5), TimeBounds(7, 7, 7))
+    taken = state_after(operator, None, rows(1, 4, 6), START)
+    closed = state_after(operator, taken, rows(), TimeBounds(7, 7, BEGINNING))
+    corrected = turned(operator, closed, rows(5), TimeBounds(7, 7, 7))
     assert sorted(corrected.upserts["n"].to_list()) == [5, 6]
     assert corrected.output.select("n", "total", "pane", "revision").rows() == [
         (5, 10, "late", 0),
@@ -62,27 +70,25 @@ def test_only_rows_that_are_corrected_are_written_again() -> None:
 
 def test_a_row_is_forgotten_when_no_row_on_time_reaches_back_to_it() -> None:
     operator = operator_of(ten.late(hr.drop()))
-    state = turned(operator, None, rows(1, 2, 15), START).state
-    assert turned(operator, state, rows(), TimeBounds(10, 10, BEGINNING)).removed.height == 0
-    later = turned(operator, state, rows(), TimeBounds(11, 11, BEGINNING))
-    assert later.state["n"].to_list() == [2, 15]
-    assert later.removed.rows() == state.filter(pl.col("n") == 1).select(ARRIVAL).rows()
+    state = state_after(operator, None, rows(1, 2, 15), START)
+    assert state_after(operator, state, rows(), TimeBounds(10, 10, BEGINNING)).height == 3
+    assert state_after(operator, state, rows(), TimeBounds(11, 11, BEGINNING))["n"].to_list() == [2, 15]
+    assert turned(operator, state, rows(), TimeBounds(11, 11, BEGINNING)).removed.height == 0
 
 
 def test_corrections_keep_rows_so_much_longer() -> None:
     operator = operator_of(ten.late(hr.update_for("5 microseconds")))
-    state = turned(operator, None, rows(1), START).state
-    assert turned(operator, state, rows(), TimeBounds(15, 15, BEGINNING)).state.height == 1
-    assert turned(operator, state, rows(), TimeBounds(16, 16, BEGINNING)).state.height == 0
+    state = state_after(operator, None, rows(1), START)
+    assert state_after(operator, state, rows(), TimeBounds(15, 15, BEGINNING)).height == 1
+    assert state_after(operator, state, rows(), TimeBounds(16, 16, BEGINNING)).height == 0
 
 
 def test_a_drain_emits_everything_and_leaves_nothing() -> None:
     operator = operator_of(ten.late(hr.update_for("5 microseconds")))
-    state = turned(operator, None, rows(1, 5), START).state
-    drained = turned(operator, state, rows(), TimeBounds(END, END, BEGINNING))
+    state, at_end = state_after(operator, None, rows(1, 5), START), TimeBounds(END, END, BEGINNING)
+    drained = turned(operator, state, rows(), at_end)
     assert drained.output["total"].to_list() == [1, 6]
-    assert drained.state.height == 0
-    assert drained.removed.height == 2
+    assert stored(operator, state, drained, at_end).height == 0
 
 
 def test_a_row_that_is_emitted_and_over_in_its_own_batch_is_never_written() -> None:
@@ -90,22 +96,22 @@ def test_a_row_that_is_emitted_and_over_in_its_own_batch_is_never_written() -> N
     operator = operator_of(ten.late(hr.drop()))
     drained = turned(operator, None, rows(1, 5), TimeBounds(BEGINNING, END, BEGINNING))
     assert drained.output["total"].to_list() == [1, 6]
-    assert (drained.state.height, drained.upserts.height, drained.removed.height) == (0, 0, 0)
+    assert (drained.upserts.height, drained.removed.height) == (0, 0)
 
 
-def test_a_group_is_called_when_its_first_row_is_passed_and_when_its_first_row_is_over() -> None:
+def test_a_row_is_called_when_it_is_passed_and_not_when_it_is_over() -> None:
     operator = operator_of(ten.late(hr.update_for("5 microseconds")))
-    state = turned(operator, None, rows(3, 8), START).state
-    assert operator.due(state, START) == Due(4)
-    assert operator.due(state, TimeBounds(4, 4)) == Due(9)
-    assert operator.due(state, TimeBounds(9, 9)) == Due(18)
-    assert operator.due(state.clear(), START) == Due()
+    state = state_after(operator, None, rows(3, 8), START)
+    assert next_due(operator, state, START) == (4, None)
+    assert next_due(operator, state, TimeBounds(4, 4)) == (9, None)
+    assert next_due(operator, state, TimeBounds(9, 9)) == (None, None)
+    assert [state_after(operator, state, rows(), TimeBounds(time, time)).height for time in (17, 18, 23)] == [2, 1, 0]
 
 
 def test_arrivals_are_numbered_behind_those_in_the_state() -> None:
     operator = operator_of(ten.late(hr.drop()))
-    state = turned(operator, None, rows(5, 3, 4), START).state
-    more = turned(operator, state, rows(3, 3), START).state
+    state = state_after(operator, None, rows(5, 3, 4), START)
+    more = state_after(operator, state, rows(3, 3), START)
     assert dict(more.select(ARRIVAL, "n").rows()) == {0: 5, 1: 3, 2: 4, 3: 3, 4: 3}
 
 

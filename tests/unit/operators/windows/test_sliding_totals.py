@@ -15,6 +15,7 @@ from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.windows.sliding_totals import SHARE
 from headrace.operators.windows.sliding_windows import SlidingOperator
 from headrace.wheel.codec import decode, encode
+from tests.unit.operators.stored import stored
 
 MOMENT = pl.Datetime("us", "UTC")
 SIZE = timedelta(seconds=10)
@@ -84,7 +85,7 @@ ROWS = make_rows()
 
 
 def emitted(operator: SlidingOperator) -> pl.DataFrame:
-    """Forty rows, then twenty more, then the end, in a key group for each share."""
+    """Forty rows, then twenty more, then the end, in a slot for each share."""
     outputs = []
     states: dict[int, pl.DataFrame] = {}
     before = BEGINNING
@@ -94,8 +95,9 @@ def emitted(operator: SlidingOperator) -> pl.DataFrame:
         partials = operator.combine(given, bounds).partials
         for share in range(1 if operator.shares is None else operator.shares.count):
             part = partials if operator.shares is None else partials.filter(pl.col(SHARE) == share)
-            applied = operator.apply(states.get(share, pl.DataFrame(schema=operator.state_schema)), part, bounds)
-            states[share] = decode([encode(applied.state)])
+            state = states.get(share, pl.DataFrame(schema=operator.state_schema))
+            applied = operator.apply(state, part, bounds)
+            states[share] = decode([encode(stored(operator, state, applied, bounds))])
             outputs.append(applied.output)
     assert all(state.is_empty() for state in states.values())
     return pl.concat(outputs)

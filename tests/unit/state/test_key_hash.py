@@ -1,4 +1,4 @@
-"""Key groups and how Spark spreads them."""
+"""The hash of a key: Spark's own, and spread over all key groups."""
 
 from __future__ import annotations
 
@@ -19,49 +19,22 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import DefinitionError
 from headrace.schemas import arrow_batches, parse_ddl, polars_schema
-from headrace.wheel.key_groups import KEY_GROUPS, _murmur3, canonical, group_ids, group_of_rows, key_groups, key_hash
-
-
-@pytest.mark.parametrize("partitions", [1, 2, 4, 8, 16, 32, 64])
-def test_every_number_of_partitions_that_divides_the_groups_gets_equally_many(partitions: int) -> None:
-    spread = Counter(_murmur3(group) % partitions for group in group_ids())
-    assert spread == Counter(dict.fromkeys(range(partitions), KEY_GROUPS // partitions))
-
-
-@pytest.mark.parametrize("partitions", [3, 5, 6, 7, 12, 24])
-def test_other_numbers_of_partitions_differ_by_little(partitions: int) -> None:
-    spread = Counter(_murmur3(group) % partitions for group in group_ids())
-    assert len(spread) == partitions
-    assert max(spread.values()) <= 3 * KEY_GROUPS / partitions
-
-
-def test_every_group_has_an_id_of_its_own_and_always_the_same() -> None:
-    assert len(set(group_ids())) == KEY_GROUPS
-    # State is found by these numbers after every restart.
-    assert group_ids()[:4] == (38, 64, 57, 80)
-    assert sum(group_ids()) == 4574
+from headrace.state.group_range import KEY_GROUPS, groups_of
+from headrace.state.key_hash import canonical, hashes_of, key_hash
 
 
 def test_keys_spread_over_all_groups() -> None:
     frame = pl.DataFrame({"key": [f"account {number}" for number in range(64_000)]})
-    spread = Counter(group_of_rows(frame, ("key",)).to_list())
-    assert set(spread) == set(group_ids())
-    assert 850 < min(spread.values()) <= max(spread.values()) < 1150
+    spread = Counter(groups_of(hashes_of(frame, ["key"]), KEY_GROUPS).tolist())
+    assert set(spread) == set(range(KEY_GROUPS))
+    assert 400 < min(spread.values()) <= max(spread.values()) < 600
 
 
-def test_equal_keys_are_in_the_same_group() -> None:
+def test_equal_keys_have_one_hash_and_so_one_group() -> None:
     frame = pl.DataFrame({"key": ["a", None, "a", None], "other": [1, 2, 3, 4]})
-    groups = group_of_rows(frame, ("key",)).to_list()
-    assert groups[:2] == groups[2:]
-
-
-@pytest.mark.spark
-def test_spark_hashes_group_ids_as_we_do(spark: SparkSession) -> None:
-    ids = [*group_ids(), *range(100)]
-    rows = (
-        spark.createDataFrame([(number,) for number in ids], "id INT").selectExpr("id", "hash(id) AS hashed").collect()
-    )
-    assert {row["id"]: row["hashed"] & 0xFFFFFFFF for row in rows} == {number: _murmur3(number) for number in ids}
+    hashes = hashes_of(frame, ["key"]).tolist()
+    assert hashes[:2] == hashes[2:]
+    assert hashes == [value % 2**64 for value in key_hash(frame, ["key"]).tolist()]
 
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "key_hash.json"
@@ -187,19 +160,6 @@ def test_an_empty_frame_has_no_hashes() -> None:
     assert key_hash(_sample(1, seed=1).clear(), ["text", "largest", "double"]).tolist() == []
 
 
-def test_groups_are_the_hash_modulo_their_number_and_never_negative() -> None:
-    frame = _sample(500, seed=5)
-    groups = key_groups(frame, ["text", "long"], 7)
-    assert groups.dtype == pl.Int32
-    assert groups.to_list() == [value % 7 for value in key_hash(frame, ["text", "long"]).tolist()]
-    assert set(groups.to_list()) == set(range(7))
-
-
 def test_a_list_is_refused_as_a_key() -> None:
     with pytest.raises(DefinitionError, match=r"\[KEY_TYPE\] key column 'tags' is List"):
         key_hash(pl.DataFrame({"tags": [["a"]]}), ["tags"])
-
-
-def test_no_groups_are_refused() -> None:
-    with pytest.raises(DefinitionError, match=r"\[KEY_GROUPS\]"):
-        key_groups(pl.DataFrame({"a": [1]}), ["a"], 0)

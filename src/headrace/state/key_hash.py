@@ -1,4 +1,4 @@
-"""Key groups, the unit in which state is spread over a cluster, and the hash that assigns keys to them.
+"""The hash of a key, by which its rows find their key group and their state.
 
 The hash is Spark's own ``xxhash64``, computed over whole frames: the hash so far is the seed of the next column and a
 null leaves it unchanged, so the same number comes out of ``SELECT xxhash64(a, b)``. The encoding of each type is
@@ -8,7 +8,6 @@ written down in docs/design/2026-11-15-key-encoding.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -47,15 +46,9 @@ def key_hash(frame: pl.DataFrame, key: Sequence[str]) -> npt.NDArray[np.int64]:
     return hashes.view(np.int64)
 
 
-def key_groups(frame: pl.DataFrame, key: Sequence[str], groups: int) -> pl.Series:
-    """The key group of every row: its key's hash modulo the number of groups, never negative.
-
-    >>> key_groups(pl.DataFrame({"account": ["a", None]}), ["account"], 16).to_list()
-    [12, 10]
-    """
-    if groups < 1:
-        raise DefinitionError("KEY_GROUPS", f"groups={groups}: a flow needs at least one key group. Use groups >= 1.")
-    return pl.Series("key_group", (key_hash(frame, key) % groups).astype(np.int32))
+def hashes_of(frame: pl.DataFrame, key: Sequence[str]) -> Words:
+    """The same as unsigned numbers, in whose order key groups lie."""
+    return key_hash(frame, key).view(np.uint64)
 
 
 def canonical(frame: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
@@ -236,46 +229,3 @@ def _avalanche(hashes: Words) -> Words:
     hashes = (hashes ^ (hashes >> np.uint64(33))) * _PRIME_2
     hashes = (hashes ^ (hashes >> np.uint64(29))) * _PRIME_3
     return hashes ^ (hashes >> np.uint64(32))
-
-
-KEY_GROUPS = 64
-_MASK = 0xFFFFFFFF
-
-
-def _murmur3(value: int) -> int:
-    """Murmur3 of one 4-byte integer with seed 42, by which Spark assigns shuffle partitions."""
-
-    def rotate(word: int, bits: int) -> int:
-        return ((word << bits) | (word >> (32 - bits))) & _MASK
-
-    mixed = rotate((value * 0xCC9E2D51) & _MASK, 15) * 0x1B873593 & _MASK
-    hashed = (rotate(42 ^ mixed, 13) * 5 + 0xE6546B64) & _MASK
-    hashed ^= 4
-    hashed = (hashed ^ (hashed >> 16)) * 0x85EBCA6B & _MASK
-    hashed = (hashed ^ (hashed >> 13)) * 0xC2B2AE35 & _MASK
-    return hashed ^ (hashed >> 16)
-
-
-@cache
-def group_ids(groups: int = KEY_GROUPS) -> tuple[int, ...]:
-    """An id for each key group, chosen so that Spark spreads the groups evenly.
-
-    Spark puts id ``i`` into partition ``murmur3(i) mod partitions``. Ids 0 to 63 land unevenly (27 and 37 on two
-    partitions), so group ``g`` gets the smallest id whose hash is ``g`` modulo the number of groups: every number of
-    partitions that divides it then gets equally many.
-
-    >>> from collections import Counter
-    >>> Counter(_murmur3(i) % 8 for i in group_ids(64)) == Counter({p: 8 for p in range(8)})
-    True
-    """
-    found: dict[int, int] = {}
-    candidate = 0
-    while len(found) < groups:
-        found.setdefault(_murmur3(candidate) % groups, candidate)
-        candidate += 1
-    return tuple(found[group] for group in range(groups))
-
-
-def group_of_rows(frame: pl.DataFrame, key: tuple[str, ...]) -> pl.Series:
-    """The key group id of each row."""
-    return pl.Series(group_ids(), dtype=pl.Int32).gather(key_groups(frame, key, KEY_GROUPS)).alias("key_group")

@@ -1,0 +1,168 @@
+"""The log of a flow: numbered entries, each created at the next number and never changed. It alone says what is true.
+
+Every entry names the token of the one before it and carries a checksum, so a part that is missing, damaged or older is
+found when the log is read. docs/design/2026-11-18-the-protocol.md has the rules and why each is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from headrace.checkpoint.storage import Storage
+from headrace.errors import HeadraceError
+
+FORMAT = 1
+FOLDER = "log"
+Kind = Literal["takeover", "record", "outcome"]
+"""A driver begins; what a batch will do; what a batch did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of the log."""
+
+    number: int
+    kind: Kind
+    token: str
+    previous: str | None
+    """The token of the entry before it; None in the first one."""
+    body: Any
+    """What the entry says, as JSON values."""
+    is_base: bool = False
+    """Whether nothing before it is needed to know the flow's state: an outcome with a full manifest."""
+
+    def to_bytes(self) -> bytes:
+        """The entry as JSON, with a checksum behind it."""
+        text = json.dumps(
+            {
+                "format": FORMAT,
+                "number": self.number,
+                "kind": self.kind,
+                "token": self.token,
+                "previous": self.previous,
+                "is_base": self.is_base,
+                "body": self.body,
+            },
+            separators=(",", ":"),
+        ).encode()
+        return text + _checksum(text)
+
+    @classmethod
+    def from_bytes(cls, content: bytes, *, name: str) -> Entry:
+        """The entry from its file; a file that was cut or changed is an error that names it."""
+        text = content[: -len(_checksum(b""))]
+        if content != text + _checksum(text):
+            raise _damaged(f"{name!r} was cut or changed: its checksum does not fit")
+        raw = json.loads(text)
+        if raw.pop("format") != FORMAT:
+            raise HeadraceError(
+                "LOG_FORMAT_UNKNOWN",
+                f"the log's entry {name!r} has another format than {FORMAT}, which this version of Headrace reads. Use "
+                "the version that wrote it.",
+            )
+        return cls(**raw)
+
+
+class Log:
+    """The log of a flow, as one driver reads and continues it."""
+
+    def __init__(self, storage: Storage, folder: str = FOLDER) -> None:
+        self._storage = storage
+        self._folder = folder
+        self._number = 0
+        self._token: str | None = None
+
+    def read(self) -> list[Entry]:
+        """The entries from the last base on (from the first one if there is none), the oldest first.
+
+        The next entry is appended behind the newest of them.
+        """
+        entries = self._read()
+        self._number = entries[-1].number if entries else 0
+        self._token = entries[-1].token if entries else None
+        return entries
+
+    def append(self, kind: Kind, body: Any, *, is_base: bool = False) -> Entry:
+        """Write the next entry; [LEASE_LOST] when another driver has taken over."""
+        entry = Entry(self._number + 1, kind, uuid.uuid4().hex, self._token, body, is_base)
+        if not self._create(entry):
+            raise self._lost(entry.number)
+        # The number may be one that trimming has freed long after others went on.
+        newer = [number for number in self._numbers() if number > entry.number]
+        if newer:
+            raise self._lost(max(newer))
+        self._number, self._token = entry.number, entry.token
+        return entry
+
+    def trim(self, base: int) -> None:
+        """Remove all entries before a base, the oldest first: what is left has no gap wherever this stops."""
+        for number in sorted(number for number in self._numbers() if number < base):
+            self._storage.delete(self._name(number))
+
+    def _create(self, entry: Entry) -> bool:
+        """Create the entry's file; whether it is there as it was given."""
+        name, content = self._name(entry.number), entry.to_bytes()
+        try:
+            if self._storage.create(name, content):
+                return True
+        except OSError:
+            # Whether it was written is not known: the file itself tells. One that is not there is a failure.
+            if self._storage.open(name) != content:
+                raise
+            return True
+        return bool(self._storage.open(name) == content)
+
+    def _read(self) -> list[Entry]:
+        while True:
+            numbers = sorted(self._numbers(), reverse=True)
+            try:
+                return self._chain(numbers)
+            except FileNotFoundError as problem:
+                # Another driver may have trimmed what was listed; then there are newer entries.
+                if not numbers or max(self._numbers(), default=0) == numbers[0]:
+                    raise _damaged(f"{problem} is missing") from problem
+
+    def _chain(self, numbers: list[int]) -> list[Entry]:
+        """The entries from the newest back to a base, each named by the one after it."""
+        chain: list[Entry] = []
+        for number in range(numbers[0] if numbers else 0, 0, -1):
+            name = self._name(number)
+            entry = Entry.from_bytes(self._storage.open(name).to_pybytes(), name=name)
+            if entry.number != number or (chain and chain[-1].previous != entry.token):
+                raise _damaged(f"{name!r} is not the entry that the next one was written behind")
+            chain.append(entry)
+            if entry.is_base:
+                break
+        if chain and not chain[-1].is_base and chain[-1].previous is not None:
+            raise _damaged(f"nothing stands before {self._name(chain[-1].number)!r}, which is not the first entry")
+        return chain[::-1]
+
+    def _numbers(self) -> Iterator[int]:
+        names = (name.rpartition("/")[2] for name in self._storage.list(self._folder))
+        return (int(name.removesuffix(".json")) for name in names if name.endswith(".json"))
+
+    def _name(self, number: int) -> str:
+        return f"{self._folder}/{number:012d}.json"
+
+    def _lost(self, number: int) -> HeadraceError:
+        return HeadraceError(
+            "LEASE_LOST",
+            f"another driver has written entry {number} of the log {self._folder!r}, so it has taken over this flow. "
+            "This driver writes nothing more.",
+        )
+
+
+def _checksum(text: bytes) -> bytes:
+    return b"\n%08x\n" % zlib.crc32(text)
+
+
+def _damaged(what: str) -> HeadraceError:
+    return HeadraceError(
+        "LOG_DAMAGED",
+        f"the checkpoint's log cannot be trusted: {what}. Restore the checkpoint from a copy.",
+    )

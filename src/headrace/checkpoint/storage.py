@@ -1,0 +1,110 @@
+"""Where log, segments and pins lie: a small set of calls that a local folder and an object store both have."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from headrace.storage import named_first, sync_folder
+
+
+class Buffer(Protocol):
+    """Bytes, wherever they are."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+
+class Storage(ABC):
+    """Files by name; a name may have folders, as in ``state/hourly/1-5-0.arrow``."""
+
+    @abstractmethod
+    def open(self, name: str) -> pa.Buffer:
+        """The content of a file, mapped where that is possible; FileNotFoundError when there is none."""
+
+    @abstractmethod
+    def write(self, name: str, content: Buffer) -> None:
+        """Write a file under a name that nobody else will ever use; it survives a crash of the machine."""
+
+    @abstractmethod
+    def create(self, name: str, content: bytes) -> bool:
+        """Write a file unless there is one of that name: whole, durably, and for exactly one of all who try."""
+
+    @abstractmethod
+    def list(self, folder: str) -> Iterator[str]:
+        """The names of all files below a folder, in no order."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Remove a file, if it is there."""
+
+
+class LocalStorage(Storage):
+    """A folder of a file system that the driver and all executors share."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def open(self, name: str) -> pa.Buffer:
+        with pa.memory_map(str(self._folder / name)) as file:
+            return file.read_buffer()
+
+    def write(self, name: str, content: Buffer) -> None:
+        file = self._folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("xb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        sync_folder(file.parent)
+
+    def create(self, name: str, content: bytes) -> bool:
+        file = self._folder / name
+        if file.exists():
+            return False
+        unfinished = f"{name}.{uuid.uuid4().hex}.unfinished"
+        self.write(unfinished, content)
+        return named_first(self._folder / unfinished, file)
+
+    def list(self, folder: str) -> Iterator[str]:
+        files = (self._folder / folder).rglob("*")
+        return (
+            str(file.relative_to(self._folder)) for file in files if file.suffix != ".unfinished" and file.is_file()
+        )
+
+    def delete(self, name: str) -> None:
+        (self._folder / name).unlink(missing_ok=True)
+
+
+class MemoryStorage(Storage):
+    """Files in memory, for the inline engine."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, pa.Buffer] = {}
+
+    def open(self, name: str) -> pa.Buffer:
+        if name not in self._files:
+            raise FileNotFoundError(name)
+        return self._files[name]
+
+    def write(self, name: str, content: Buffer) -> None:
+        if name in self._files:
+            raise FileExistsError(name)
+        self._files[name] = pa.py_buffer(content)
+
+    def create(self, name: str, content: bytes) -> bool:
+        if name in self._files:
+            return False
+        self.write(name, content)
+        return True
+
+    def list(self, folder: str) -> Iterator[str]:
+        return (name for name in list(self._files) if name.startswith(f"{folder}/"))
+
+    def delete(self, name: str) -> None:
+        self._files.pop(name, None)

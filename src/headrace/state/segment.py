@@ -1,0 +1,229 @@
+"""A segment: rows of a step's state in one immutable Arrow file, sorted by the hash of their key.
+
+Name, size and checksum of the file stand in the manifest, so one that is missing, cut or changed is found when it is
+first opened. It is mapped, not read: the workers of a machine share one copy, and a lookup touches the pages it needs.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+from pyarrow import ipc
+
+from headrace.checkpoint.storage import Storage
+from headrace.errors import HeadraceError
+from headrace.state.group_range import GroupRange, Hashes
+
+HASH = "__state_hash"
+REMOVED = "__state_removed"
+"""True in a row that has only its identity: it is gone from the state."""
+DUE, DUE_CLOCK, DEAD_AT = "__state_due", "__state_due_clock", "__state_dead_at"
+"""When a row must be looked at, by event time and by the clock; from when on it no longer counts."""
+_ORDER = {DUE: "__state_by_due", DUE_CLOCK: "__state_by_due_clock"}
+"""The positions of the rows in the order of a due time; the last ones are null, for rows that are never due."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRange:
+    """An entry of a manifest: those rows of a segment whose key groups are in a range.
+
+    A merge goes through its inputs range by range: each output has a range, and what counts of the inputs shrinks.
+    """
+
+    file: str
+    groups: GroupRange
+    rows: int
+    size: int
+    checksum: int
+    level: int
+    """How often its rows have been merged; a higher level is older."""
+    run: int
+    """The batch that wrote it, or began the merge that did: of one run, a key group is in one segment at most."""
+    due: tuple[int, int] | None = None
+    """The earliest and the latest time at which one of its rows is due."""
+    due_clock: tuple[int, int] | None = None
+    dead_at: int | None = None
+    """From when on none of its rows counts; None if some always do."""
+    merging: int | None = None
+    """The run that it is being merged into."""
+
+    def within(self, groups: GroupRange) -> tuple[SegmentRange, ...]:
+        """What counts of it in a slot with these key groups."""
+        shared = self.groups.shared(groups)
+        return () if shared is None else (replace(self, groups=shared),)
+
+    def without(self, groups: GroupRange) -> tuple[SegmentRange, ...]:
+        """What still counts once these groups are merged."""
+        return tuple(replace(self, groups=left) for left in self.groups.without(groups))
+
+
+class Segment:
+    """An open segment."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self._index = {name: frame[name] for name in _ORDER.values() if name in frame.columns}
+        self._rows = frame.drop(self._index)
+
+    @cached_property
+    def _hashes(self) -> Hashes:
+        return self._rows[HASH].to_numpy()
+
+    def rows(self, hashes: Hashes) -> pl.DataFrame:
+        """The rows with one of these hashes, which are sorted and distinct."""
+        first = np.searchsorted(self._hashes, hashes)
+        there = first < len(self._hashes)
+        there[there] = self._hashes[first[there]] == hashes[there]
+        first = first[there]
+        # The next hash begins where this one ends: a search among the hashes that are there.
+        counts = np.searchsorted(self._hashes, hashes[there], side="right") - first
+        ends = np.cumsum(counts)
+        total = int(ends[-1]) if len(ends) else 0
+        return (
+            self._rows[np.repeat(first - (ends - counts), counts) + np.arange(total)] if total else self._rows.clear()
+        )
+
+    def rows_within(self, groups: GroupRange) -> pl.DataFrame:
+        """The rows of some key groups."""
+        return self._rows[groups.slice_of(self._hashes)]
+
+    def count(self, groups: GroupRange) -> int:
+        """The number of rows of some key groups."""
+        within = groups.slice_of(self._hashes)
+        return int(within.stop) - int(within.start)
+
+    def due_hashes(self, column: str, after: int, until: int) -> Hashes:
+        """The hashes of the rows that are due after a time and not after another."""
+        order = self._index[_ORDER[column]]
+        first, end = self._first_after(column, after), self._first_after(column, until)
+        hashes: Hashes = self._hashes[order[first:end].to_numpy()]
+        return hashes
+
+    def next_due(self, column: str, after: int) -> int | None:
+        """The earliest time after another at which a row is due."""
+        order = self._index[_ORDER[column]]
+        first = self._first_after(column, after)
+        return int(self._rows[column][order[first]]) if first < len(order) - order.null_count() else None
+
+    def _first_after(self, column: str, time: int) -> int:
+        """The place in the order of due times of the first row that is due after a time."""
+        times, order = self._rows[column], self._index[_ORDER[column]]
+        low, high = 0, len(order) - order.null_count()
+        while low < high:
+            middle = (low + high) // 2
+            if times[order[middle]] <= time:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+class SegmentFiles:
+    """Opens and writes the segments of a step. What is open stays open: segments never change."""
+
+    def __init__(self, storage: Storage, cache: OpenSegments, new_name: Callable[[], str]) -> None:
+        self._storage = storage
+        self._cache = cache
+        self._new_name = new_name
+
+    def open(self, segment: SegmentRange) -> Segment:
+        """A segment, checked against what the manifest says of it when this process opens it first."""
+        opened = self._cache.get(segment.file)
+        if opened is None:
+            opened = Segment(self._read(segment))
+            self._cache.put(segment.file, opened)
+        return opened
+
+    def close(self, segment: SegmentRange) -> None:
+        """Let go of a segment that the manifest no longer names."""
+        self._cache.drop(segment.file)
+
+    def write(self, rows: pl.DataFrame, groups: GroupRange, *, level: int, run: int) -> SegmentRange:
+        """Write rows, which have their hashes, as a segment; it survives a crash of the machine once this returns."""
+        frame = rows.sort(HASH, maintain_order=True)
+        due: dict[str, tuple[int, int] | None] = {}
+        for column, index in _ORDER.items():
+            given = frame.height - frame[column].null_count() if column in frame.columns else 0
+            due[column] = None
+            if given:
+                order = frame[column].arg_sort(nulls_last=True)
+                due[column] = (int(frame[column][order[0]]), int(frame[column][order[given - 1]]))
+                places = order.cast(pl.UInt32).head(given).extend_constant(None, frame.height - given)
+                frame = frame.with_columns(places.alias(index))
+        buffer = io.BytesIO()
+        frame.write_ipc(buffer, compression="uncompressed", record_batch_size=max(frame.height, 1))
+        content = buffer.getbuffer()
+        file = self._new_name()
+        self._storage.write(file, content)
+        ends = frame[DEAD_AT] if DEAD_AT in frame.columns else None
+        return SegmentRange(
+            file,
+            groups,
+            frame.height,
+            len(content),
+            zlib.crc32(content),
+            level,
+            run,
+            due[DUE],
+            due[DUE_CLOCK],
+            None if ends is None or ends.null_count() else int(ends.max()),  # type: ignore[arg-type]
+        )
+
+    def _read(self, segment: SegmentRange) -> pl.DataFrame:
+        try:
+            content = self._storage.open(segment.file)
+        except (FileNotFoundError, OSError) as problem:
+            raise _damaged(segment, f"cannot be read ({problem})") from problem
+        if content.size != segment.size:
+            raise _damaged(segment, f"has {content.size:,} bytes instead of {segment.size:,}")
+        if zlib.crc32(content) != segment.checksum:
+            raise _damaged(segment, "was changed: its checksum is not the one that was written down")
+        # Zero copies: the columns are where the file is mapped.
+        frame = pl.from_arrow(ipc.open_file(content).read_all(), rechunk=False)
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+
+def _damaged(segment: SegmentRange, what: str) -> HeadraceError:
+    return HeadraceError(
+        "STATE_DAMAGED",
+        f"the state's file {segment.file!r} {what}, so results would be wrong. Restore the checkpoint from a copy.",
+    )
+
+
+class OpenSegments:
+    """The segments that a process has open; those used longest ago are closed when there are many.
+
+    A file that is open takes room on the disk until it is closed, also when another process has removed it.
+    """
+
+    def __init__(self, most: int = 1_000) -> None:
+        self._most = most
+        self._open: OrderedDict[str, Segment] = OrderedDict()
+
+    def get(self, file: str) -> Segment | None:
+        """An open segment."""
+        opened = self._open.get(file)
+        if opened is not None:
+            self._open.move_to_end(file)
+        return opened
+
+    def drop(self, file: str) -> None:
+        """Close a segment."""
+        self._open.pop(file, None)
+
+    def put(self, file: str, segment: Segment) -> None:
+        """Keep a segment open."""
+        self._open[file] = segment
+        while len(self._open) > self._most:
+            self._open.popitem(last=False)
+
+
+WORKER = OpenSegments()
+"""The segments that this worker process has open; Spark keeps workers between batches."""

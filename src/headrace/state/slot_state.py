@@ -1,0 +1,186 @@
+"""The state of one step in one slot: found by key or by time in its segments, changed by one more segment a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from headrace.state.group_range import GroupRange, Hashes
+from headrace.state.segment import DEAD_AT, DUE, HASH, REMOVED, SegmentFiles, SegmentRange
+
+FAN_OUT = 4
+"""So many runs of a level are merged into one of the next."""
+LEAST_MERGED = 50_000
+MERGED_FACTOR = 10
+"""A batch merges at most so many rows for each row that it writes: enough to keep up with ten levels."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateRows:
+    """What the state of a step is: its columns, those that identify a row, and the hash of a row's key."""
+
+    columns: Mapping[str, pl.DataType]
+    identity: Sequence[str]
+
+    def newest(self, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """The newest version of every row, in the order of their hashes, from parts that are given the oldest first."""
+        filled = [part for part in parts if part.height]
+        if len(filled) < 2:
+            return filled[0] if filled else pl.DataFrame(schema={**self.columns, HASH: pl.UInt64()})
+        rows = pl.concat(filled, how="diagonal")
+        hashes = rows[HASH].to_numpy()
+        # Stable, so that of rows with one hash the newest is the last; fast, because every part is sorted.
+        order = np.argsort(hashes, kind="stable")
+        rows, hashes = rows[order], hashes[order]
+        repeated = hashes[1:] == hashes[:-1]
+        if not repeated.any():
+            return rows
+        same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(-1)) for name in self.identity)
+        replaced = rows.select(same).to_series().to_numpy() & np.r_[repeated, False]
+        if (replaced[:-1] == repeated).all():
+            return rows.filter(~pl.Series(replaced))
+        return rows.unique(self.identity, keep="last", maintain_order=True)
+
+
+class SlotState:
+    """The segments of a slot, the oldest first."""
+
+    def __init__(
+        self,
+        files: SegmentFiles,
+        rows: StateRows,
+        segments: Iterable[SegmentRange],
+        groups: GroupRange,
+        dead_until: int,
+    ) -> None:
+        self._files = files
+        self._rows = rows
+        within = (part for each in segments for part in each.within(groups))
+        self.segments = tuple(sorted(within, key=lambda each: (-each.level, each.run)))
+        self._groups = groups
+        self._dead_until = dead_until
+
+    def find(self, hashes: Hashes) -> pl.DataFrame:
+        """The rows of the keys with these hashes; a few rows of other keys may be among them."""
+        wanted = np.sort(hashes)
+        wanted = wanted[np.r_[True, wanted[1:] != wanted[:-1]][: len(wanted)]]
+        parts = []
+        for each in self.segments:
+            live = wanted[each.groups.slice_of(wanted)]
+            if len(live):
+                parts.append(self._files.open(each).rows(live))
+        found = self._rows.newest(parts)
+        return found.filter(self._counts(found)).select(self._rows.columns.keys())
+
+    def all(self, groups: GroupRange | None = None) -> pl.DataFrame:
+        """Every row, or those of some key groups."""
+        ranges = [(each, each.groups if groups is None else each.groups.shared(groups)) for each in self.segments]
+        found = self._rows.newest(
+            [self._files.open(each).rows_within(shared) for each, shared in ranges if shared is not None]
+        )
+        return found.filter(self._counts(found)).select(self._rows.columns.keys())
+
+    def due(self, column: str, after: int, until: int) -> Hashes:
+        """The hashes of keys with a row that is due after a time and not after another.
+
+        A row that has been replaced since is found too: only the rows themselves say what is due now.
+        """
+        found = []
+        for each in self.segments:
+            bounds = each.due if column == DUE else each.due_clock
+            if bounds is not None and bounds[0] <= until and bounds[1] > after:
+                hashes = self._files.open(each).due_hashes(column, after, until)
+                found.append(hashes[each.groups.holds(hashes)])
+        return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint64)
+
+    def next_due(self, column: str, after: int) -> int | None:
+        """The earliest time after another at which a row, or an earlier version of one, is due."""
+        times = [
+            self._files.open(each).next_due(column, after)
+            for each in self.segments
+            if (bounds := each.due if column == DUE else each.due_clock) is not None and bounds[1] > after
+        ]
+        return min((time for time in times if time is not None), default=None)
+
+    def write(self, upserts: pl.DataFrame, removed: pl.DataFrame, run: int) -> None:
+        """Add a segment with the rows that a batch changed (with their hashes and due times), then merge a little."""
+        before, changed = self.segments, upserts
+        if removed.height:
+            removed = removed.with_columns(pl.lit(True).alias(REMOVED))
+            changed = pl.concat([upserts.with_columns(pl.lit(False).alias(REMOVED)), removed], how="diagonal")
+        if changed.height:
+            written = self._files.write(changed, self._groups, level=0, run=run)
+            self.segments = (*self.segments, written)
+        self._drop_dead()
+        self._merge(max(LEAST_MERGED, MERGED_FACTOR * changed.height), run)
+        kept = {each.file for each in self.segments}
+        for each in before:
+            if each.file not in kept:
+                self._files.close(each)
+
+    def _counts(self, frame: pl.DataFrame) -> pl.Expr:
+        """Which rows are there: they were not removed, and their time is not over."""
+        there = ~pl.col(REMOVED).fill_null(value=False) if REMOVED in frame.columns else pl.lit(True)
+        if DEAD_AT in frame.columns:
+            there &= pl.col(DEAD_AT).is_null() | (pl.col(DEAD_AT) > self._dead_until)
+        return there
+
+    def _drop_dead(self) -> None:
+        """Drop segments whose rows have all lived out, the oldest first: nothing that they hid can come back."""
+        kept: list[SegmentRange] = []
+        for each in self.segments:
+            is_dead = each.dead_at is not None and each.dead_at <= self._dead_until
+            if not is_dead or any(older.groups.shared(each.groups) for older in kept):
+                kept.append(each)
+        self.segments = tuple(kept)
+
+    def _merge(self, most_rows: int, run: int) -> None:
+        """Go on with the merge of the lowest level that has one; begin one where a level has enough runs."""
+        for level in sorted({each.level for each in self.segments}):
+            here = [each for each in self.segments if each.level == level]
+            if all(each.merging is None for each in here):
+                if len({each.run for each in here}) < FAN_OUT:
+                    continue
+                here = [replace(each, merging=run) for each in here]
+            inputs = [each for each in here if each.merging is not None]
+            most_rows -= self._merge_some(level, inputs, [each for each in here if each.merging is None], most_rows)
+            if most_rows <= 0:
+                return
+
+    def _merge_some(
+        self, level: int, inputs: Sequence[SegmentRange], later: Sequence[SegmentRange], most_rows: int
+    ) -> int:
+        """Merge the first key groups of the inputs, about as many rows as are allowed; returns how many there were."""
+        groups = self._next_groups(inputs, most_rows)
+        older = [each for each in self.segments if each.level > level]
+        newer = [each for each in self.segments if each.level < level]
+        parts = [
+            self._files.open(each).rows_within(shared) for each in inputs if (shared := each.groups.shared(groups))
+        ]
+        rows = self._rows.newest(parts)
+        merged = next(each.merging for each in inputs if each.merging is not None)
+        if not any(each.groups.shared(groups) for each in older):
+            # There is no older version that a removed row would have to hide.
+            rows = rows.filter(self._counts(rows)).drop(REMOVED, strict=False)
+        written = [self._files.write(rows, groups, level=level + 1, run=merged)] if rows.height else []
+        left = [part for each in inputs for part in each.without(groups)]
+        self.segments = (*older, *written, *left, *later, *newer)
+        return sum(part.height for part in parts)
+
+    def _next_groups(self, inputs: Sequence[SegmentRange], most_rows: int) -> GroupRange:
+        """The first key groups of the inputs that have no more rows than allowed together, but at least one group."""
+        first = min(each.groups.first for each in inputs)
+        end = max(each.groups.end for each in inputs)
+        opened = [(each, self._files.open(each)) for each in inputs]
+        low, high = first + 1, end
+        while low < high:
+            middle = (low + high + 1) // 2
+            groups = GroupRange(first, middle, self._groups.of)
+            rows = sum(
+                segment.count(shared) for each, segment in opened if (shared := each.groups.shared(groups)) is not None
+            )
+            low, high = (middle, high) if rows <= most_rows else (low, middle - 1)
+        return GroupRange(first, low, self._groups.of)

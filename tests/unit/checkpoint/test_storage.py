@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from headrace.checkpoint.storage import LocalStorage, MemoryStorage, Storage
+from headrace.checkpoint.sweep import FileName, pin, sweep
+
+
+@pytest.fixture(params=["local", "memory"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    return LocalStorage(tmp_path) if request.param == "local" else MemoryStorage()
+
+
+def test_files_are_written_read_listed_and_removed(storage: Storage) -> None:
+    storage.write("state/hourly/a", b"one")
+    storage.write("state/b", b"")
+    assert storage.open("state/hourly/a").to_pybytes() == b"one"
+    assert storage.open("state/b").size == 0
+    assert sorted(storage.list("state")) == ["state/b", "state/hourly/a"]
+    assert list(storage.list("log")) == []
+    storage.delete("state/b")
+    storage.delete("state/b")
+    with pytest.raises(FileNotFoundError):
+        storage.open("state/b")
+
+
+def test_a_name_is_written_once(storage: Storage) -> None:
+    storage.write("a", b"one")
+    with pytest.raises(FileExistsError):
+        storage.write("a", b"two")
+    assert not storage.create("a", b"two")
+    assert storage.open("a").to_pybytes() == b"one"
+
+
+def test_of_many_who_create_a_file_one_wins(tmp_path: Path) -> None:
+    storage, won = LocalStorage(tmp_path), list[int]()
+    start = threading.Barrier(8)
+
+    def create(number: int) -> None:
+        start.wait()
+        if storage.create("log/1", b"%d" % number):
+            won.append(number)
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert storage.open("log/1").to_pybytes() == b"%d" % won[0]
+    assert (len(won), list(storage.list("log"))) == (1, ["log/1"])
+
+
+def test_a_sweep_leaves_what_is_named_pinned_running_or_newer(storage: Storage) -> None:
+    files = {
+        (epoch, batch): str(FileName.new("state", epoch=epoch, batch=batch, slot=0))
+        for epoch in (1, 2, 3)
+        for batch in (4, 5, 6)
+    }
+    for file in files.values():
+        storage.write(file, b"")
+    with pin(storage, [files[1, 5]], until=100):
+        swept = sweep(storage, "state", kept=[files[2, 4]], epoch=2, done=5, now=99)
+        assert swept == 3
+        left = {files[1, 5], files[2, 4], files[2, 6], files[3, 4], files[3, 5], files[3, 6]}
+        assert set(storage.list("state")) == left
+    assert sweep(storage, "state", kept=[files[2, 4]], epoch=2, done=5, now=99) == 1
+
+
+def test_a_pin_that_has_expired_keeps_nothing(storage: Storage) -> None:
+    file = str(FileName.new("state", epoch=1, batch=1, slot=0))
+    storage.write(file, b"")
+    with pin(storage, [file], until=100):
+        assert sweep(storage, "state", kept=[], epoch=2, done=1, now=100) == 1
+        assert list(storage.list("pins")) == []
