@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -16,7 +17,7 @@ from headrace.state.key_hash import hashes_of
 from headrace.state.segment import DEAD_AT, DUE, DUE_CLOCK, HASH
 from headrace.state.slot_state import SlotState, StateRows
 from headrace.wheel.codec import decode, encode
-from headrace.wheel.operator import AnyOperator, Due, Intake, Joined, together
+from headrace.wheel.operator import AnyOperator, Applied, Due, Intake, Joined, together
 from headrace.wheel.pack import Blob
 from headrace.wheel.side_rows import DEAD_LETTERS, failed_letters, write_side_rows
 from headrace.wheel.task import Task
@@ -27,71 +28,85 @@ PASS_ROWS = 100_000
 
 def turn(operator: AnyOperator, task: Task, slot: int, blobs: Iterable[Blob]) -> bytes | None:
     """Apply a batch to one slot; the result rows as a blob, or None when there are none."""
-    ordered = sorted(blobs, key=lambda blob: (blob.origin, blob.sequence))
-    partials = _brought(operator, [blob.blob for blob in ordered if blob.blob and not blob.second])
-    bounds, batch = task.time_bounds(operator.name), task.record.batch
-    known = task.slot(operator.name, slot)
-    rows = StateRows(operator.state_schema, operator.identity)
-    state = SlotState(task.segment_files(operator.name, slot), rows, known.segments, task.groups(slot), bounds.before)
+    name, bounds, batch = operator.name, task.time_bounds(operator.name), task.record.batch
+    known, rows = task.slot(name, slot), StateRows(operator.state_schema, operator.identity)
+    state = SlotState(task.segment_files(name, slot), rows, known.segments, task.groups(slot), bounds.before)
+    of_first = task.slot(name, 0).shared
+    shared = SlotState(task.segment_files(name, 0), rows, of_first, task.all_groups, bounds.before)
     due = operator.due(bounds)
-    due_hashes = _due_hashes(state, due, bounds)
-    shared = SlotState(
-        task.segment_files(operator.name, 0), rows, task.slot(operator.name, 0).shared, task.all_groups, bounds.before
-    )
-    hashes = [hashes_of(partials, operator.key), due_hashes]
-    if isinstance(operator, Joined):
-        second = _brought(operator.second, [blob.blob for blob in ordered if blob.second])
-        if operator.second.broadcast:
-            concerned = pl.concat([_concerned(state, hashes, task.groups(slot), bounds), shared.all()])
-            applied = operator.apply_both(concerned, partials, second, bounds)
-        else:
-            frames = (partials, second)
-            of_frames = (hashes[0], hashes_of(second, operator.second.key))
-            applied = together(
-                operator.apply_both(_concerned(state, each, groups, bounds), parts[0], parts[1], bounds)
-                for groups, parts, each in _passes(task.groups(slot), frames, of_frames, due_hashes)
-            )
-    else:
-        applied = together(
-            operator.apply(_concerned(state, each, groups, bounds), parts[0], bounds)
-            for groups, parts, each in _passes(task.groups(slot), (partials,), hashes[:1], due_hashes)
-        )
+    applied = _applied(operator, _Kept(state, shared, task.groups(slot), due), bounds, blobs)
     state.write(_hashed(applied.upserts, operator.key, due), _hashed(applied.removed, operator.key, NEVER), batch)
     if applied.shared is not None and slot == 0:
         shared.write(_hashed(applied.shared[0], (), due), _hashed(applied.shared[1], (), NEVER), batch)
-    late, failed = applied.late, applied.failed
-    side = dict(applied.side)
+    waiting = known.waiting
+    if applied.waiting is not None:
+        waiting += applied.waiting.after - applied.waiting.before
+    summary = SlotSummary(
+        state.segments,
+        shared.segments if slot == 0 else (),
+        _least(_next_due(each, due, bounds) for each in (state, shared)),
+        _least(each.next_due(DUE_CLOCK, bounds.clock) for each in (state, shared)),
+        waiting,
+    )
+    task.report(NodeId("state", name), _report(operator, task, slot, applied, summary), part=slot)
+    return None if applied.output.is_empty() else encode(applied.output)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The state that a slot begins a batch with, and when its rows concern the batch."""
+
+    state: SlotState
+    shared: SlotState
+    groups: GroupRange
+    due: Due
+
+    def concerned(self, hashes: Sequence[Hashes], groups: GroupRange, bounds: TimeBounds) -> pl.DataFrame:
+        """The rows of the keys with these hashes; all of the key groups at the end of time, when everything is due."""
+        return self.state.all(groups) if bounds.fire >= END else self.state.find(np.concatenate(hashes))
+
+
+def _applied(operator: AnyOperator, kept: _Kept, bounds: TimeBounds, blobs: Iterable[Blob]) -> Applied:
+    """What the operator makes of the rows of a batch and of what is due."""
+    ordered = sorted(blobs, key=lambda blob: (blob.origin, blob.sequence))
+    partials = _brought(operator, [blob.blob for blob in ordered if blob.blob and not blob.second])
+    hashes = hashes_of(partials, operator.key)
+    due = _due_hashes(kept.state, kept.due, bounds)
+    if not isinstance(operator, Joined):
+        return together(
+            operator.apply(kept.concerned(each, groups, bounds), part, bounds)
+            for groups, (part,), each in _passes(kept.groups, (partials,), (hashes,), due)
+        )
+    second = _brought(operator.second, [blob.blob for blob in ordered if blob.second])
+    if operator.second.broadcast:
+        concerned = pl.concat([kept.concerned((hashes, due), kept.groups, bounds), kept.shared.all()])
+        return operator.apply_both(concerned, partials, second, bounds)
+    of_frames = (hashes, hashes_of(second, operator.second.key))
+    return together(
+        operator.apply_both(kept.concerned(each, groups, bounds), left, right, bounds)
+        for groups, (left, right), each in _passes(kept.groups, (partials, second), of_frames, due)
+    )
+
+
+def _report(operator: AnyOperator, task: Task, slot: int, applied: Applied, summary: SlotSummary) -> StateReport:
+    """What the slot tells the driver; side rows are written."""
+    late, failed, side = applied.late, applied.failed, dict(applied.side)
     if late is not None and "late" in operator.side_schemas:
         side["late"] = late
     if failed is not None:
         side[DEAD_LETTERS] = failed_letters(failed, step=operator.name, task=task)
-    waiting = known.waiting
-    if applied.waiting is not None:
-        waiting += applied.waiting.after - applied.waiting.before
-    task.report(
-        NodeId("state", operator.name),
-        StateReport(
-            SlotSummary(
-                state.segments,
-                shared.segments if slot == 0 else (),
-                _least(_next_due(each, due, bounds) for each in (state, shared)),
-                _least(each.next_due(DUE_CLOCK, bounds.clock) for each in (state, shared)),
-                waiting,
-            ),
-            late=0 if late is None else late.height,
-            dropped=applied.dropped,
-            dropped_second={operator.second.name: applied.dropped_second} if isinstance(operator, Joined) else {},
-            failed=0 if failed is None else int((~failed["is_timer"]).sum()),
-            waiting=applied.waiting,
-            counters=dict(applied.counters),
-            side={
-                name: write_side_rows(task, operator.name, name, [rows], part=f"slot-{slot}")
-                for name, rows in side.items()
-            },
-        ),
-        part=slot,
+    return StateReport(
+        summary,
+        late=0 if late is None else late.height,
+        dropped=applied.dropped,
+        dropped_second={operator.second.name: applied.dropped_second} if isinstance(operator, Joined) else {},
+        failed=0 if failed is None else int((~failed["is_timer"]).sum()),
+        waiting=applied.waiting,
+        counters=dict(applied.counters),
+        side={
+            name: write_side_rows(task, operator.name, name, [rows], part=f"slot-{slot}") for name, rows in side.items()
+        },
     )
-    return None if applied.output.is_empty() else encode(applied.output)
 
 
 def _passes(
@@ -119,11 +134,6 @@ def _due_hashes(state: SlotState, due: Due, bounds: TimeBounds) -> Hashes:
     by_event = state.due(DUE, since, bounds.fire)
     by_clock = state.due(DUE_CLOCK, bounds.clock_before, bounds.clock)
     return np.union1d(by_event, by_clock) if len(by_clock) else by_event
-
-
-def _concerned(state: SlotState, hashes: Sequence[Hashes], groups: GroupRange, bounds: TimeBounds) -> pl.DataFrame:
-    # At the end of time everything is due.
-    return state.all(groups) if bounds.fire >= END else state.find(np.concatenate(hashes))
 
 
 def _hashed(rows: pl.DataFrame, key: Sequence[str], due: Due) -> pl.DataFrame:

@@ -106,3 +106,44 @@ def _encoded(partials: Sequence[Partial]) -> tuple[list[int], list[int], list[Ro
 
 # A column of lists from one flat array of their values: many times faster than from a list of lists.
 _lists = pa.LargeListArray.from_arrays
+
+
+VALUES = "__values"
+"""The values of all carried columns as text, where the columns differ from row to row, as with rules."""
+
+
+def values_as_text(types: Sequence[pl.DataType]) -> pl.Expr:
+    """The values that rows carry, one column after the other, as text that gives the very same values back."""
+    nothing = pl.lit([], pl.List(pl.String))
+    return pl.concat_list(nothing, *(_text_of(number, dtype) for number, dtype in enumerate(types))).alias(VALUES)
+
+
+def _text_of(number: int, dtype: pl.DataType) -> pl.Expr:
+    value = pl.col(f"__row_value_{number}")
+    if dtype == pl.Binary:
+        return value.list.eval(pl.element().bin.encode("hex"))
+    if dtype == pl.Boolean:
+        return value.list.eval(pl.element().cast(pl.Int8).cast(pl.String))
+    if dtype.is_temporal():
+        return value.list.eval(pl.element().to_physical().cast(pl.String))
+    return value.list.eval(pl.element().cast(pl.String))
+
+
+def values_from_text(types: Sequence[pl.DataType]) -> list[pl.Expr]:
+    """The same values as the columns of a pattern."""
+    rows = pl.col(ROW_TIME).list.len().cast(pl.Int64)
+    return [
+        _value_of(pl.col(VALUES).list.slice(number * rows, rows), dtype).alias(f"__row_value_{number}")
+        for number, dtype in enumerate(types)
+    ]
+
+
+def _value_of(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    if dtype == pl.Binary:
+        return text.list.eval(pl.element().str.decode("hex"))
+    if dtype == pl.Boolean:
+        return text.list.eval(pl.element().cast(pl.Int8).cast(pl.Boolean))
+    if dtype.is_temporal():
+        physical = pl.Int32 if dtype == pl.Date else pl.Int64
+        return text.list.eval(pl.element().cast(physical).cast(dtype))
+    return text.list.eval(pl.element().cast(dtype))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from operator import itemgetter
@@ -14,7 +14,14 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.expressions.operands import common_type
-from headrace.operators.patterns.partial_match_codec import NODES, PARTIALS, ROW_TIME
+from headrace.operators.patterns.partial_match_codec import (
+    NODES,
+    PARTIALS,
+    ROW_TIME,
+    VALUES,
+    values_as_text,
+    values_from_text,
+)
 from headrace.operators.patterns.pattern_json import pattern_from_json
 from headrace.operators.patterns.pattern_operator import (
     KEY_STATE,
@@ -33,7 +40,7 @@ from headrace.schemas import MOMENT
 from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
-RULE, PATTERN, ROW, VERSION, VALUES = "rule", "__pattern", "__row", "__version", "__values"
+RULE, PATTERN, ROW, VERSION = "rule", "__pattern", "__row", "__version"
 VALID = KEY_STATE - 1
 """The arrival number of a rule that is valid; those of changes to come are below it, those of waiting rows above."""
 _FIXED = (NODES, PARTIALS, ROW_TIME)
@@ -79,7 +86,7 @@ def rule_operator(context: RuleContext, text: str) -> PatternOperator:
 
 @dataclass(frozen=True)
 class RuleInput(BroadcastInput):
-    """The second input: every key group gets all rules; those that cannot be read become dead letters."""
+    """The second input: every slot gets all rules; those that cannot be read become dead letters."""
 
     context: RuleContext
     rule: str
@@ -245,7 +252,7 @@ class PatternRulesOperator(BufferedRows):
         operator = rule_operator(self.context, pattern)
         known = pl.DataFrame(schema=operator.state_schema)
         if matches is not None and matches.height:
-            known = with_schema(matches.with_columns(_from_text(operator.carried_types)), operator.state_schema)
+            known = with_schema(matches.with_columns(values_from_text(operator.carried_types)), operator.state_schema)
         return _Rule(pattern, version, operator, known, known)
 
     def _valid(self, valid: pl.DataFrame, matches: pl.DataFrame) -> Iterator[tuple[str, _Rule]]:
@@ -286,7 +293,7 @@ class PatternRulesOperator(BufferedRows):
                 on = rule.operator.identity
                 changed = rule.after.join(pl.concat(rule.touched).unique(), on=on, how="semi", nulls_equal=True)
                 marks = (pl.lit(name).alias(RULE), pl.lit(rule.version, pl.Int64).alias(VERSION))
-                as_text = changed.with_columns(_to_text(rule.operator.carried_types), *marks)
+                as_text = changed.with_columns(values_as_text(rule.operator.carried_types), *marks)
                 upserts.append(with_schema(as_text, self.state_schema))
         now = [rule.after.select(*self.key, ARRIVAL, pl.lit(name).alias(RULE)) for name, rule in turn.rules.items()]
         living = pl.concat([pl.DataFrame(schema={name: self.state_schema[name] for name in self.identity}), *now])
@@ -306,43 +313,6 @@ class PatternRulesOperator(BufferedRows):
         to_come = changes.filter(~passed).join(state, on=self.identity, how="anti", nulls_equal=True)
         gone = pl.concat([valid.join(now, on=RULE, how="anti"), state.filter((pl.col(ARRIVAL) < VALID) & passed)])
         return pl.concat([new, to_come]), gone.select(self.identity)
-
-
-def _to_text(types: Sequence[pl.DataType]) -> pl.Expr:
-    """The values that rows carry, one column after the other, as text that gives the very same values back."""
-    nothing = pl.lit([], pl.List(pl.String))
-    return pl.concat_list(nothing, *(_text_of(number, dtype) for number, dtype in enumerate(types))).alias(VALUES)
-
-
-def _text_of(number: int, dtype: pl.DataType) -> pl.Expr:
-    value = pl.col(f"__row_value_{number}")
-    if dtype == pl.Binary:
-        return value.list.eval(pl.element().bin.encode("hex"))
-    if dtype == pl.Boolean:
-        return value.list.eval(pl.element().cast(pl.Int8).cast(pl.String))
-    if dtype.is_temporal():
-        return value.list.eval(pl.element().to_physical().cast(pl.String))
-    return value.list.eval(pl.element().cast(pl.String))
-
-
-def _from_text(types: Sequence[pl.DataType]) -> list[pl.Expr]:
-    """The same values as the columns of a pattern."""
-    rows = pl.col(ROW_TIME).list.len().cast(pl.Int64)
-    return [
-        _value_of(pl.col(VALUES).list.slice(number * rows, rows), dtype).alias(f"__row_value_{number}")
-        for number, dtype in enumerate(types)
-    ]
-
-
-def _value_of(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    if dtype == pl.Binary:
-        return text.list.eval(pl.element().str.decode("hex"))
-    if dtype == pl.Boolean:
-        return text.list.eval(pl.element().cast(pl.Int8).cast(pl.Boolean))
-    if dtype.is_temporal():
-        physical = pl.Int32 if dtype == pl.Date else pl.Int64
-        return text.list.eval(pl.element().cast(physical).cast(dtype))
-    return text.list.eval(pl.element().cast(dtype))
 
 
 def _fitted(results: list[pl.DataFrame], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
