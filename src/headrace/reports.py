@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.nodes import NodeId
+from headrace.state.group_range import GroupRange
 from headrace.state.segment import SegmentRange
 
 if TYPE_CHECKING:
@@ -93,6 +94,10 @@ class SlotSummary:
     def rows(self) -> int:
         """The rows that are stored, with those that later ones have replaced."""
         return sum(each.rows for each in self.segments)
+
+    def lies_within(self, groups: GroupRange) -> bool:
+        """Whether all of it belongs to these key groups."""
+        return all(each.groups.shared(groups) == each.groups for each in self.segments)
 
     @property
     def files(self) -> set[str]:

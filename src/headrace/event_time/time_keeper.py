@@ -68,9 +68,12 @@ class TimeKeeper:
         self.fired = outcome.fired
 
     def divide(self, slots: int, key_groups: int) -> None:
-        """Divide the state of every step into so many slots."""
+        """Divide the state of every step into so many slots, unless it is."""
+        ranges = [GroupRange.of_slot(slot, slots=slots, key_groups=key_groups) for slot in range(slots)]
         for step, held in self.slots.items():
-            if held and set(held) != set(range(slots)):
+            # A slot that was never called is not among them, so their number says nothing.
+            stays = all(slot < slots and each.lies_within(ranges[slot]) for slot, each in held.items())
+            if not stays:
                 self.slots[step] = rescaled(held, slots, key_groups)
 
     def pass_time(self) -> None:

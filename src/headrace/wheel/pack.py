@@ -58,7 +58,7 @@ class KeySample:
 
 
 PENDING_ROWS = 4_000_000
-PASS_ROWS = 100_000
+MERGED_TOGETHER = 100_000
 _SLOT, _GROUP = "__slot", "__group"
 BLOB_SCHEMA = "slot INT, origin INT, sequence INT, blob BINARY, second BOOLEAN"
 
@@ -187,7 +187,7 @@ class Packing:
             partials = pl.concat(filled)
             slots, groups = self._task.slots_of(hashes_of(partials, self._intake.key))
             # Merged by key group where there are many rows: a small hash table is several times faster.
-            by = groups if len(filled) > 1 and partials.height > PASS_ROWS else slots
+            by = groups if len(filled) > 1 and partials.height > MERGED_TOGETHER else slots
             grouped = partials.with_columns(slots.alias(_SLOT), by.alias(_GROUP))
             merged: dict[int, list[pl.DataFrame]] = {}
             for (slot, _), part in grouped.partition_by(_SLOT, _GROUP, as_dict=True, include_key=False).items():

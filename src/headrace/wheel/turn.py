@@ -24,6 +24,7 @@ from headrace.wheel.task import Task
 
 NEVER = Due()
 PASS_ROWS = 100_000
+"""About so many rows and keys go through the operator together."""
 
 
 def turn(operator: AnyOperator, task: Task, slot: int, blobs: Iterable[Blob]) -> bytes | None:

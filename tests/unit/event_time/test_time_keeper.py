@@ -432,3 +432,22 @@ def test_state_in_the_number_of_slots_that_a_batch_has_is_left_as_it_is() -> Non
     time.slots["hourly"] = held
     time.divide(4, KEY_GROUPS)
     assert time.slots == {"hourly": held, "daily": {}}
+
+
+@given(states(), st.integers(1, 6))
+def test_after_any_division_every_slot_has_the_segments_of_its_key_groups_whichever_slots_were_called(
+    held: dict[int, SlotSummary], slots: int
+) -> None:
+    time = new().time
+    time.slots["hourly"] = dict(held)
+    time.divide(slots, KEY_GROUPS)
+    made = time.slots["hourly"]
+    assert places(made) == places(held)
+    assert all(each.lies_within(of_slot(slot, slots)) for slot, each in made.items())
+
+
+def test_a_slot_that_was_never_called_does_not_hide_that_there_are_fewer_slots_now() -> None:
+    time = new().time
+    time.slots["hourly"] = {slot: SlotSummary((written("a", of_slot(slot, 3)),)) for slot in (0, 1)}
+    time.divide(2, KEY_GROUPS)
+    assert all(each.lies_within(of_slot(slot, 2)) for slot, each in time.slots["hourly"].items())
