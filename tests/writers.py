@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.connectors.base.sink import BatchIdentity, WriterBatch, writer_name
+from headrace.event_time.record import MarkedBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class Writer:
         """What the sink's system knows it by."""
         return writer_name(self.flow, "main", self.number)
 
-    def batch(self, generation: int, batch: int, last: int | None) -> WriterBatch:
+    def batch(self, generation: int, batch: int, last: int | None, *, token: str = "") -> WriterBatch:
         """Its part of a batch."""
-        identity = BatchIdentity(self.flow, generation, batch, "main", self.flow, self.epoch)
-        return WriterBatch(identity, self.number, last)
+        identity = BatchIdentity(self.flow, generation, batch, "main", self.flow, self.epoch, token)
+        return WriterBatch(identity, self.number, None if last is None else MarkedBatch(last))

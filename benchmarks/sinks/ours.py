@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks.sinks.rows import PARTITIONS, Rows
 from headrace.connectors.base.delivery import DeliveryContext, deliver
 from headrace.connectors.base.sink import BatchIdentity, TaskSink, writer_name
+from headrace.event_time.record import MarkedBatch
 from headrace.runtime.checkpoint import take_lease
 from headrace.schemas import polars_schema
 
@@ -19,12 +20,13 @@ def delivery(sink: TaskSink, rows: Rows, checkpoint: Path) -> Callable[[int], No
     flow = checkpoint.name
     writers = [writer_name(flow, "main", number) for number in range(PARTITIONS)]
     sink.prepare(polars_schema(rows.frame(0).schema), writers, lease.epoch)
-    marks: dict[int, int] = {}
+    marks: dict[int, MarkedBatch] = {}
 
     def write(batch: int) -> None:
         identity = BatchIdentity(flow, 0, batch, "main", flow, lease.epoch)
         clock = time.time_ns() // 1000
         context = DeliveryContext(PARTITIONS, dict(marks), clock, str(checkpoint), str(checkpoint / "side"), lease)
-        marks.update(deliver(rows.frame(batch), sink, identity, context).marks)
+        marked = deliver(rows.frame(batch), sink, identity, context).marked
+        marks.update(dict.fromkeys(marked, MarkedBatch(batch)))
 
     return write

@@ -135,6 +135,8 @@ class Graph:
     pipeline: str
     checkpoint: Path
     reports: ReportAccumulator
+    key_groups: int | None = None
+    """Into how many key groups state is divided; None for what a checkpoint has, or the usual number."""
     sources: dict[str, SourceNode] = field(default_factory=dict)
     steps: dict[str, StepNode] = field(default_factory=dict)
     flows: dict[str, FlowNode] = field(default_factory=dict)

@@ -19,13 +19,14 @@ from headrace.connectors.base.sink import BatchIdentity, Written
 from headrace.connectors.delta.sink import to_delta
 from headrace.connectors.delta.source import read_delta
 from headrace.connectors.delta.table import DeltaLog, DeltaWriter
+from headrace.errors import HeadraceError
 from headrace.storage import local_path
 
 pytestmark = pytest.mark.spark
 
 
-def _batch(number: int, *, generation: int = 0) -> BatchIdentity:
-    return BatchIdentity("spend", generation, number, "main", "spend-1f0c", 1)
+def _batch(number: int, *, generation: int = 0, token: str = "") -> BatchIdentity:
+    return BatchIdentity("spend", generation, number, "main", "spend-1f0c", 1, token)
 
 
 def _rows(spark: SparkSession, path: Path) -> list[tuple[Any, ...]]:
@@ -118,13 +119,24 @@ def test_the_last_change_of_a_key_is_merged_once(spark: SparkSession, tmp_path: 
     assert not [view.name for view in spark.catalog.listTables() if view.name.startswith("headrace_")]
 
 
+def test_of_two_copies_of_a_checkpoint_only_one_can_write(spark: SparkSession, tmp_path: Path) -> None:
+    sink, frame = to_delta(tmp_path / "t"), spark.createDataFrame([(1,), (2,)], "n BIGINT")
+    assert sink.write(frame, _batch(4, token="one")) == Written(2, 2)
+    for batch in (4, 3):
+        with pytest.raises(HeadraceError, match="CHECKPOINT_FORKED"):
+            sink.write(frame, _batch(batch, token="other"))
+    assert sink.write(frame, _batch(4, token="one")) == Written(2, 0, already_marked=2)
+    assert sink.write(frame, _batch(5, token="other")) == Written(2, 2)
+    assert _rows(spark, tmp_path / "t") == [(1,), (1,), (2,), (2,)]
+
+
 @pytest.mark.full
 def test_a_merge_that_another_driver_has_done_meanwhile_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     sink = to_delta(tmp_path / "t", upsert_on="id")
     frame = spark.createDataFrame([(1, 1)], "id BIGINT, n BIGINT")
     later = spark.createDataFrame([(1, 2)], "id BIGINT, n BIGINT")
     sink.write(frame, _batch(0))
-    table = DeltaWriter(DeltaLog(spark, str(tmp_path / "t")), "spend-1f0c.main.0", 0)
+    table = DeltaWriter(DeltaLog(spark, str(tmp_path / "t")), _batch(0))
     table.upsert(later, ["id"])
     assert _rows(spark, tmp_path / "t") == [(1, 1)]
 

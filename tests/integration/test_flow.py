@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,22 @@ def test_a_flow_with_several_outputs_runs_its_plan_once_and_ends_with_a_drain(pl
         f"[CHECKPOINT_DRAINED] flow 'spend': checkpoint '{place.checkpoint}/spend' was drained: all its windows were "
         "closed at the end of time, so any further row would be late. Start with a new checkpoint."
     )
+
+
+def test_a_copied_checkpoint_cannot_write_what_the_first_has_written(place: Any, spark: SparkSession) -> None:
+    place.land("1", ("1", "a", 5, "10:05:00"))
+    place.land("2", ("2", "a", 7, "12:50:00"))
+    pipeline = _pipeline(place, hr.to_files(place.root / "out"))
+    pipeline.run(checkpoint=place.checkpoint, mode=hr.available_now(), spark=spark)
+    copy = place.root / "copy"
+    shutil.copytree(place.checkpoint, copy)
+    place.land("3", ("3", "a", 9, "15:55:00"))
+    place.land("4", ("4", "a", 9, "16:55:00"))
+    pipeline.run(checkpoint=place.checkpoint, mode=hr.available_now(), spark=spark)
+    written = sorted((place.root / "out" / "_commits").iterdir())
+    with pytest.raises(hr.HeadraceError, match=r"\[CHECKPOINT_FORKED\] folder .* has batch"):
+        pipeline.run(checkpoint=copy, mode=hr.available_now(), spark=spark)
+    assert sorted((place.root / "out" / "_commits").iterdir()) == written
 
 
 class Custom:

@@ -41,7 +41,7 @@ WORKER = """
 import json, sys
 import polars as pl
 from headrace.connectors.kafka.sink import to_kafka
-from headrace.connectors.base.sink import BatchIdentity, Unreachable, WriterBatch
+from headrace.connectors.base.sink import Unreachable
 from tests.writers import Writer
 
 servers, topic = sys.argv[1:]
@@ -49,8 +49,7 @@ sink = to_kafka(topic, servers=servers, key="id")
 for line in sys.stdin:
     batch, epoch, rows = json.loads(line)
     frame = pl.DataFrame({"id": range(batch * 1000, batch * 1000 + rows)})
-    identity = BatchIdentity(topic, 0, batch, "main", topic, epoch)
-    part, said = WriterBatch(identity, 0, batch - 1 if batch else None), None
+    part, said = Writer(topic, epoch=epoch).batch(0, batch, batch - 1 if batch else None), None
     while said is None:
         try:
             said = sink.deliver(frame, part).written
@@ -153,6 +152,15 @@ def test_a_part_that_is_marked_is_not_written_again(kafka: Service, topic: str) 
     assert sink.deliver(_rows(10), _part(topic, 3, 0)) == Delivered(10)
     assert sink.deliver(_rows(10), _part(topic, 3, 0)) == Delivered(0, already_marked=10)
     assert _ids(kafka, topic) == list(range(20))
+
+
+def test_of_two_copies_of_a_checkpoint_only_one_can_write(kafka: Service, topic: str) -> None:
+    sink, writer = _sink(kafka, topic), _writer(topic)
+    assert sink.deliver(_rows(0), writer.batch(0, 0, None, token="one")) == Delivered(10)
+    with pytest.raises(HeadraceError, match="CHECKPOINT_FORKED"):
+        sink.deliver(_rows(0), writer.batch(0, 0, None, token="other"))
+    assert sink.deliver(_rows(0), writer.batch(0, 0, None, token="one")) == Delivered(0, already_marked=10)
+    assert _ids(kafka, topic) == list(range(10))
 
 
 def test_a_restart_finds_the_mark_and_a_new_generation_begins_at_batch_0(kafka: Service, topic: str) -> None:

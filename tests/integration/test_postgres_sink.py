@@ -162,6 +162,18 @@ def test_a_part_that_is_marked_is_not_written_again(
     assert _all(database, "select count(*) from sinks.once") == [(6,)]
 
 
+def test_of_two_copies_of_a_checkpoint_only_one_can_write(
+    postgres: Service, database: psycopg.Connection[Any], writer: Writer
+) -> None:
+    sink, rows = to_postgres("sinks.copies", dsn=postgres.url), pl.DataFrame({"n": [1, 2, 3]})
+    sink.prepare(rows.schema, [writer.name], writer.epoch)
+    assert _deliver(sink, rows, writer.batch(0, 4, None, token="one")) == Delivered(3)
+    with pytest.raises(HeadraceError, match="CHECKPOINT_FORKED"):
+        sink.deliver(rows, writer.batch(0, 4, None, token="other"))
+    assert _deliver(sink, rows, writer.batch(0, 4, None, token="one")) == Delivered(0, already_marked=3)
+    assert _all(database, "select count(*) from sinks.copies") == [(3,)]
+
+
 def test_an_older_epoch_is_fenced_and_a_new_generation_begins_at_batch_0(
     postgres: Service, database: psycopg.Connection[Any], writer: Writer
 ) -> None:

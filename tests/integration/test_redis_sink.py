@@ -39,8 +39,10 @@ def _writer(flow: str, *, epoch: int = 1) -> Writer:
     return Writer(flow, epoch=epoch)
 
 
-def _part(flow: str, batch: int, last: int | None, *, generation: int = 0, epoch: int = 1) -> WriterBatch:
-    return _writer(flow, epoch=epoch).batch(generation, batch, last)
+def _part(
+    flow: str, batch: int, last: int | None, *, generation: int = 0, epoch: int = 1, token: str = ""
+) -> WriterBatch:
+    return _writer(flow, epoch=epoch).batch(generation, batch, last, token=token)
 
 
 def _rows(count: int, n: int = 0) -> pl.DataFrame:
@@ -140,6 +142,20 @@ def test_a_restart_finds_the_mark_and_a_new_generation_begins_at_batch_0(redis_s
         sink.deliver(_rows(10, 3), _part(flow, 8, 7, epoch=2))
     assert problem.value.id == "GENERATION_OLD"
     assert _values(redis_server, flow) == dict.fromkeys(range(10), 2)
+
+
+def test_of_two_copies_of_a_checkpoint_only_one_can_write(
+    redis_server: Service, flow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = _sink(redis_server, flow, value="json")
+    assert sink.deliver(_rows(3), _part(flow, 0, None, token="one")) == Delivered(3)
+    with pytest.raises(HeadraceError, match="CHECKPOINT_FORKED"):
+        sink.deliver(_rows(3, 1), _part(flow, 0, None, token="other"))
+    # The other one writes between our look at the mark and our first chunk.
+    monkeypatch.setattr(RedisSink, "_done", lambda *_: 0)
+    with pytest.raises(HeadraceError, match="CHECKPOINT_FORKED"):
+        sink.deliver(_rows(3, 1), _part(flow, 0, None, token="other"))
+    assert _values(redis_server, flow) == dict.fromkeys(range(3), 0)
 
 
 def test_a_driver_of_an_older_epoch_writes_nothing(redis_server: Service, flow: str) -> None:

@@ -56,7 +56,9 @@ class Job:
         """The job in a session of its own; nothing of it is left afterwards, whatever happens in between."""
         with (self.root / "output.txt").open("ab") as output:
             command = [sys.executable, str(FOLDER / self.script), str(self.root), *arguments]
-            process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+            # Spark's workers import failpoints too.
+            environment = {**os.environ, "PYTHONPATH": str(FOLDER.parents[1])}
+            process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, env=environment)
             try:
                 yield process
             finally:

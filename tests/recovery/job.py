@@ -7,8 +7,8 @@ tasks is pickled by value, because the script is ``__main__``.
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,10 +19,14 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.checkpoint.log import FOLDER
+from headrace.checkpoint.storage import LocalStorage
+from headrace.checkpoint.sweep import Sweeper
 from headrace.connectors.files import sink as files
 from headrace.connectors.files.sink import FileSink
-from headrace.event_time.record import FileBatchLog
+from headrace.event_time.record import BatchLog
 from headrace.generator.payments import Payments
+from tests.recovery.failpoints import FAILPOINT, IN_TASKS, crash, wrap
 
 PART_PATIENCE = 60.0
 
@@ -42,15 +46,6 @@ def spend(spark: SparkSession, root: str, size: str, files_per_batch: int) -> No
     hr.write("spend", (windows.main, hr.to_files(f"{root}/out/main")), (windows.late, hr.to_files(f"{root}/out/late")))
 
 
-def crash(marker: str, group: int) -> None:
-    """Leave proof that this point was reached, then end the whole process group without any clean-up."""
-    with Path(marker).open("w", encoding="utf-8") as stream:
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.killpg(group, signal.SIGKILL)
-    os.killpg(os.getpgrp(), signal.SIGKILL)  # Spark's Python workers have a group of their own
-
-
 def install(name: str, batch: int, marker: str) -> None:
     """Make this process die at a named step of a batch."""
     group = os.getpgrp()
@@ -60,25 +55,64 @@ def install(name: str, batch: int, marker: str) -> None:
 
     match name:
         case "after the batch record":
-            _wrap(FileBatchLog, "write_record", lambda record: record.batch == batch, after=die)
+            wrap(BatchLog, "write_record", lambda record: record.batch == batch, after=die)
         case "mid sink write":
             _break_parts(batch, lambda folder: _half_part(marker, group))
         case "between two writers":
             _break_parts(batch, lambda folder: _second_part(folder, marker, group))
         case "after state":
-            _wrap(FileSink, "write_parts", lambda frame, staging: _is_main(staging, batch), after=die)
+            wrap(FileSink, "write_parts", lambda frame, staging: _is_main(staging, batch), after=die)
         case "before sink commit":
-            _wrap(FileSink, "commit", lambda file, listing: _is_main(file, batch), before=die)
+            wrap(FileSink, "commit", lambda file, listing: _is_main(file, batch), before=die)
         case "after sink commit":
-            _wrap(FileSink, "commit", lambda file, listing: _is_main(file, batch), after=die)
+            wrap(FileSink, "commit", lambda file, listing: _is_main(file, batch), after=die)
         case "between two sinks' commits":
-            _wrap(FileSink, "commit", lambda file, listing: _is_late(file, batch), before=die)
+            wrap(FileSink, "commit", lambda file, listing: _is_late(file, batch), before=die)
         case "before the outcome":
-            _wrap(FileBatchLog, "write_outcome", lambda number, outcome: number == batch, before=die)
+            wrap(BatchLog, "write_outcome", lambda outcome: outcome.batch == batch, before=die)
         case "after the outcome":
-            _wrap(FileBatchLog, "write_outcome", lambda number, outcome: number == batch, after=die)
+            wrap(BatchLog, "write_outcome", lambda outcome: outcome.batch == batch, after=die)
+        case "after the takeover":
+            wrap(BatchLog, "take_over", lambda: True, after=die)
+        case "record half written":
+            _half_of_an_entry("record", batch, die)
+        case "outcome half written":
+            _half_of_an_entry("outcome", batch, die)
+        case "sweep half done":
+            _half_of_a_sweep(batch, die)
+        case step if step in IN_TASKS:
+            os.environ[FAILPOINT] = f"{step}|{batch}|{marker}|{group}"
         case _:
             raise ValueError(f"no failpoint is named {name!r}")
+
+
+def _half_of_an_entry(kind: str, batch: int, die: Callable[[], None]) -> None:
+    """Die when half of a log entry is on the disk, under the name that it has before it is whole."""
+    original = LocalStorage._write
+
+    def write(self: LocalStorage, file: Path, content: Any) -> None:
+        entry: dict[str, Any] = (
+            json.loads(bytes(content).splitlines()[0]) if file.parent.name == FOLDER else {"kind": ""}
+        )
+        if entry["kind"] == kind and entry["body"]["batch"] == batch:
+            original(self, file, bytes(content)[: len(content) // 2])
+            die()
+        original(self, file, content)
+
+    LocalStorage._write = write  # type: ignore[method-assign]
+
+
+def _half_of_a_sweep(batch: int, die: Callable[[], None]) -> None:
+    """Die when the first file that a merge has made superfluous is gone, and others are not."""
+    swept: list[int] = []
+    original = Sweeper.batch
+
+    def sweeping(self: Sweeper, *arguments: Any, done: int, now: int) -> None:
+        swept.append(done)
+        original(self, *arguments, done=done, now=now)
+
+    Sweeper.batch = sweeping  # type: ignore[method-assign, assignment]
+    wrap(LocalStorage, "delete", lambda name: name.startswith("state/") and swept[-1:] == [batch], after=die)
 
 
 def _is_main(path: Path, batch: int) -> bool:
@@ -87,32 +121,6 @@ def _is_main(path: Path, batch: int) -> bool:
 
 def _is_late(path: Path, batch: int) -> bool:
     return f".spend.late-0000-{batch:010d}" in path.name
-
-
-def _nothing() -> None:
-    pass
-
-
-def _wrap(
-    owner: type,
-    method: str,
-    here: Callable[..., bool],
-    *,
-    before: Callable[[], None] = _nothing,
-    after: Callable[[], None] = _nothing,
-) -> None:
-    original = getattr(owner, method)
-
-    def wrapped(self: Any, *arguments: Any) -> Any:
-        chosen = here(*arguments)
-        if chosen:
-            before()
-        result = original(self, *arguments)
-        if chosen:
-            after()
-        return result
-
-    setattr(owner, method, wrapped)
 
 
 PartWriter = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -184,7 +192,8 @@ def main() -> None:
     given = arguments.parse_args()
     if given.failpoint is not None:
         install(given.failpoint, given.batch, given.marker)
-    spark = hr.spark_session("recovery", master=given.master, quick_start=True)
+    settings = {"spark.python.daemon.module": "tests.recovery.failing_worker_daemon"} if FAILPOINT in os.environ else {}
+    spark = hr.spark_session("recovery", master=given.master, quick_start=True, settings=settings)
     spend.run(
         checkpoint=given.root / "checkpoint",
         mode=hr.available_now(drain=True),

@@ -21,14 +21,20 @@ WAKE, DRAIN = FILES, FILES + 1
 """After the files come a batch that closes what they made due, and one that closes every window at the end of time."""
 CRASHES = (
     # step, batch, cores of the run that crashes there
+    ("after the takeover", 0, "local[2]"),
+    ("record half written", 0, "local[2]"),
     ("after the batch record", 0, "local[2]"),
+    ("segment half written", 1, "local[2]"),
+    ("segment written and not reported", 2, "local[2]"),
     ("after state", 2, "local[2]"),
     ("mid sink write", 3, "local[2]"),
     ("between two writers", 4, "local[2]"),
     ("before sink commit", 5, "local[1]"),
     ("after sink commit", 6, "local[3]"),
     ("between two sinks' commits", 7, "local[2]"),
+    ("sweep half done", 7, "local[2]"),
     ("before the outcome", 8, "local[2]"),
+    ("outcome half written", 8, "local[2]"),
     ("after the outcome", WAKE, "local[2]"),
     ("before sink commit", DRAIN, "local[2]"),
     ("after the outcome", DRAIN, "local[2]"),
@@ -55,20 +61,36 @@ def uninterrupted(new_job: Callable[[str], Any]) -> Any:
     return job
 
 
+def _crash(job: Any, step: str, batch: int, master: str, *, size: str) -> None:
+    """Run a job that dies at a step of a batch."""
+    marker = job.root / f"{step} {batch}.marker"
+    code = job.run(
+        *("--size", size, "--master", master, "--failpoint", step, "--batch", str(batch), "--marker", str(marker))
+    )
+    assert code == -9, f"{step!r} in batch {batch} did not crash: {job.said()}"
+    assert marker.exists(), f"the job died, but not {step!r}: {job.said()}"
+    assert not (job.log.parent / "spark" / "commits" / str(batch)).exists()
+
+
 @pytest.fixture(scope="module")
 def crashed(new_job: Callable[[str], Any]) -> Any:
     """The same job, crashed at every step in turn."""
     job = _filled(new_job("crashed"))
-    for number, (step, batch, master) in enumerate(CRASHES):
-        marker = job.root / f"{number}.marker"
-        code = job.run(
-            *("--size", "20 seconds", "--master", master),
-            *("--failpoint", step, "--batch", str(batch), "--marker", str(marker)),
-        )
-        assert code == -9, f"{step!r} in batch {batch} did not crash: {job.said()}"
-        assert marker.exists(), f"the job died, but not {step!r}: {job.said()}"
-        assert not (job.log.parent / "spark" / "commits" / str(batch)).exists()
+    for step, batch, master in CRASHES:
+        _crash(job, step, batch, master, size="20 seconds")
     return job
+
+
+def test_a_crash_in_the_middle_of_a_compaction_leaves_no_trace(new_job: Callable[[str], Any]) -> None:
+    # Windows that stay open: segments die as a whole where they close, and are never merged.
+    jobs = [_filled(new_job(name)) for name in ("never merged in vain", "merged in vain")]
+    for batch in (3, 7):
+        _crash(jobs[1], "compaction half done", batch, "local[2]", size="10 minutes")
+    for job in jobs:
+        assert job.run("--size", "10 minutes") == 0, job.said()
+    expected, found = (_rows(job, "out/main").drop("in_batch") for job in jobs)
+    assert expected.height > 20
+    assert_frame_equal(found, expected, check_exact=True)
 
 
 def _rows(job: Any, output: str, batch: int | None = None) -> pl.DataFrame:

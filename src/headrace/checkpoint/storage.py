@@ -13,6 +13,9 @@ import pyarrow as pa
 
 from headrace.storage import named_first, sync_folder
 
+UNFINISHED = ".unfinished"
+"""Behind the name of a file that is being created."""
+
 
 class Buffer(Protocol):
     """Bytes, wherever they are."""
@@ -56,29 +59,33 @@ class LocalStorage(Storage):
 
     def write(self, name: str, content: Buffer) -> None:
         file = self._folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("xb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
+        self._write(file, content)
         sync_folder(file.parent)
 
     def create(self, name: str, content: bytes) -> bool:
         file = self._folder / name
         if file.exists():
             return False
-        unfinished = f"{name}.{uuid.uuid4().hex}.unfinished"
-        self.write(unfinished, content)
-        return named_first(self._folder / unfinished, file)
+        unfinished = file.with_name(f"{file.name}.{uuid.uuid4().hex}{UNFINISHED}")
+        self._write(unfinished, content)
+        return named_first(unfinished, file)
 
     def list(self, folder: str) -> Iterator[str]:
-        files = (self._folder / folder).rglob("*")
-        return (
-            str(file.relative_to(self._folder)) for file in files if file.suffix != ".unfinished" and file.is_file()
-        )
+        for path, _, files in os.walk(self._folder / folder):
+            inside = os.path.relpath(path, self._folder)
+            yield from (f"{inside}/{file}" for file in files if not file.endswith(UNFINISHED))
 
     def delete(self, name: str) -> None:
         (self._folder / name).unlink(missing_ok=True)
+
+    def _write(self, file: Path, content: Buffer) -> None:
+        if not file.parent.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            sync_folder(file.parent.parent)
+        with file.open("xb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
 
 
 class MemoryStorage(Storage):

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from headrace.checkpoint.storage import Storage
 
 PINS = "pins"
+LISTED_BATCHES = 100
+"""The folder is listed once in so many batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ def sweep(storage: Storage, folder: str, *, kept: Collection[str], epoch: int, d
     that belong to a batch behind ``done``, the last one concluded, are somebody's work and stay.
     """
     # Pins first: a reader pins only what the log still retained when it looked again, after it had written its pin.
-    pinned = {file for pin in _pins(storage, now) for file in pin}
+    pinned = _pinned(storage, now)
     orphans = [
         name
         for name in storage.list(folder)
@@ -61,6 +63,33 @@ def sweep(storage: Storage, folder: str, *, kept: Collection[str], epoch: int, d
     for name in orphans:
         storage.delete(name)
     return len(orphans)
+
+
+class Sweeper:
+    """Removes the files of a folder that the newest manifest no longer needs, batch after batch."""
+
+    def __init__(self, storage: Storage, folder: str, *, epoch: int) -> None:
+        self._storage = storage
+        self._folder = folder
+        self._epoch = epoch
+        self._named: Collection[str] = ()
+
+    def all(self, named: Collection[str], *, done: int, now: int) -> None:
+        """Remove every file that the manifest of the last batch done does not name."""
+        self._named = named
+        sweep(self._storage, self._folder, kept=named, epoch=self._epoch, done=done, now=now)
+
+    def batch(self, named: Collection[str], *, done: int, now: int) -> None:
+        """Remove what the manifest of the batch before still named; now and then look for orphans of failed tasks."""
+        if done % LISTED_BATCHES == 0:
+            self.all(named, done=done, now=now)
+            return
+        gone = [name for name in self._named if name not in named]
+        pinned = _pinned(self._storage, now) if gone else ()
+        for name in gone:
+            if name not in pinned:
+                self._storage.delete(name)
+        self._named = named
 
 
 @contextmanager
@@ -74,13 +103,15 @@ def pin(storage: Storage, files: Collection[str], *, until: int) -> Iterator[Non
         storage.delete(name)
 
 
-def _pins(storage: Storage, now: int) -> Iterator[list[str]]:
-    """The files of every pin; one that has expired is removed."""
+def _pinned(storage: Storage, now: int) -> set[str]:
+    """The files that pins keep; a pin that has expired is removed."""
+    pinned: set[str] = set()
     for name in storage.list(PINS):
         if int(name.removeprefix(f"{PINS}/").partition("-")[0]) <= now:
             storage.delete(name)
             continue
         try:
-            yield json.loads(storage.open(name).to_pybytes())
+            pinned.update(json.loads(storage.open(name).to_pybytes()))
         except FileNotFoundError:
             continue  # its reader has just let go
+    return pinned

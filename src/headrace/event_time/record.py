@@ -1,21 +1,28 @@
-"""The batch log: a record of each batch before its first task, and its outcome after its last sink."""
+"""What the log says of a batch: its record, written before its first task, and its outcome, after its last sink."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+import uuid
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal
 
+from headrace.checkpoint.log import Log
+from headrace.checkpoint.storage import Storage
+from headrace.errors import HeadraceError
 from headrace.event_time.strategy import BEGINNING
 from headrace.event_time.tracker import SavedWatermark
-from headrace.json_codec import from_text, to_text
+from headrace.json_codec import decode, encode, from_text, to_text
 from headrace.reports import SlotSummary
-from headrace.storage import write_durably
 
 FORMAT = 1
-KEPT_BATCHES = 100
+KEPT_BATCHES = 10
+"""So many batches stay in the log for people to read; a start needs only the last one."""
+
+
+def new_token() -> str:
+    """What tells a batch from one of the same number in a copy of the checkpoint."""
+    return uuid.uuid4().hex
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +62,8 @@ class BatchRecord:
     """Sinks' marks are compared by (flow, generation, batch)."""
     writers: Mapping[str, int] = field(default_factory=dict)
     """The number of writers of each sink."""
-    epoch: int = 0
-    """The lease epoch of the driver that planned it."""
+    token: str = ""
+    """Made with the record. Sinks store it beside the batch number: it tells copies of a checkpoint apart."""
     slots: int = 1
     """Into how many slots the key groups of every step are divided."""
     tables: Mapping[str, int] = field(default_factory=dict)
@@ -71,12 +78,21 @@ class BatchRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkedBatch:
+    """The last batch that a writer of a sink has marked: its number, and the token of its record."""
+
+    number: int
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class BatchOutcome:
     """What the next batch starts from."""
 
+    batch: int
     trackers: Mapping[str, SavedWatermark] = field(default_factory=dict)
     slots: Mapping[str, Mapping[int, SlotSummary]] = field(default_factory=dict)
-    """The state of each step by slot."""
+    """The state of each step by slot: the manifest."""
     clock: int = BEGINNING
     """The clock of the batch: everything due by then has been looked at."""
     fired: Mapping[str, int] = field(default_factory=dict)
@@ -84,90 +100,69 @@ class BatchOutcome:
     rules_versions: Mapping[str, int] = field(default_factory=dict)
     drained: bool = False
     generation: int = 0
-    marks: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    marks: Mapping[str, Mapping[int, MarkedBatch]] = field(default_factory=dict)
     """The last batch that each writer of each sink marked."""
 
+    @property
+    def files(self) -> set[str]:
+        """The files that the state is stored in."""
+        return {file for slots in self.slots.values() for slot in slots.values() for file in slot.files}
 
-class BatchLog(ABC):
-    """Records and outcomes by batch, each a text under a name."""
 
-    def record(self, batch: int) -> BatchRecord | None:
-        text = self._read(_name(batch, "record"))
-        return None if text is None else BatchRecord.from_json(text)
+class BatchLog:
+    """The batches of a flow in the flow's log: the last outcome, and the record behind it that has none yet.
+
+    >>> from headrace.checkpoint.storage import MemoryStorage
+    >>> log = BatchLog(MemoryStorage())
+    >>> log.take_over(), log.outcome, log.next_batch
+    (1, None, 0)
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._log = Log(storage)
+        self._outcomes: deque[int] = deque(maxlen=KEPT_BATCHES)
+        """The numbers of this driver's last outcomes."""
+        self.outcome: BatchOutcome | None = None
+        self.record: BatchRecord | None = None
+        """The record of a batch that was begun and not concluded."""
+        self.epoch = 0
+        """The number of the entry with which this driver took over."""
+        self._read()
+
+    @property
+    def next_batch(self) -> int:
+        """The batch that runs next, for the first time or again."""
+        return 0 if self.outcome is None else self.outcome.batch + 1
+
+    def take_over(self) -> int:
+        """Become the driver of the flow: an earlier one can write nothing more. Returns the epoch."""
+        while True:
+            try:
+                self.epoch = self._log.append("takeover", None).number
+            except HeadraceError as problem:
+                if problem.id != "LEASE_LOST":
+                    raise
+                # Another driver came first: what it has written is true, and must be known.
+                self._read()
+            else:
+                return self.epoch
 
     def write_record(self, record: BatchRecord) -> None:
-        """Log a batch's record, before its first task; the oldest batch leaves the log."""
-        self._write(_name(record.batch, "record"), record.to_json())
-        self._forget(_name(record.batch - KEPT_BATCHES, "record"))
-        self._forget(_name(record.batch - KEPT_BATCHES, "outcome"))
+        """Log what a batch will do, before its first task."""
+        self._log.append("record", encode(record))
+        self.record = record
 
-    def outcome(self, batch: int) -> BatchOutcome | None:
-        return self._outcome(_name(batch, "outcome"))
+    def write_outcome(self, outcome: BatchOutcome) -> None:
+        """Log what a batch has done, after its last sink: it is done. The oldest batches leave the log."""
+        self._outcomes.append(self._log.append("outcome", encode(outcome), is_base=True).number)
+        self.outcome, self.record = outcome, None
+        if len(self._outcomes) == KEPT_BATCHES:
+            self._log.trim(self._outcomes[0])
 
-    def write_outcome(self, batch: int, outcome: BatchOutcome) -> None:
-        """Log a batch's outcome, after its last sink and before Spark commits it."""
-        self._write(_name(batch, "outcome"), to_text(outcome, format=FORMAT))
-
-    def last_outcome(self) -> BatchOutcome | None:
-        newest = max((name for name in self._names() if name.endswith(".outcome.json")), default=None)
-        return None if newest is None else self._outcome(newest)
-
-    def _outcome(self, name: str) -> BatchOutcome | None:
-        text = self._read(name)
-        return None if text is None else from_text(BatchOutcome, text, format=FORMAT)
-
-    @abstractmethod
-    def _read(self, name: str) -> str | None: ...
-
-    @abstractmethod
-    def _write(self, name: str, text: str) -> None: ...
-
-    @abstractmethod
-    def _forget(self, name: str) -> None: ...
-
-    @abstractmethod
-    def _names(self) -> Iterable[str]: ...
-
-
-def _name(batch: int, kind: Literal["record", "outcome"]) -> str:
-    return f"{batch:010d}.{kind}.json"
-
-
-class MemoryBatchLog(BatchLog):
-    """A log in memory, for the inline engine."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-
-    def _read(self, name: str) -> str | None:
-        return self._texts.get(name)
-
-    def _write(self, name: str, text: str) -> None:
-        self._texts[name] = text
-
-    def _forget(self, name: str) -> None:
-        self._texts.pop(name, None)
-
-    def _names(self) -> Iterable[str]:
-        return self._texts
-
-
-class FileBatchLog(BatchLog):
-    """A log of small JSON files, written so that they survive a crash of the machine."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def _read(self, name: str) -> str | None:
-        file = self._folder / name
-        return file.read_text() if file.exists() else None
-
-    def _write(self, name: str, text: str) -> None:
-        write_durably(self._folder / name, text)
-
-    def _forget(self, name: str) -> None:
-        (self._folder / name).unlink(missing_ok=True)
-
-    def _names(self) -> Iterable[str]:
-        return [file.name for file in self._folder.iterdir()]
+    def _read(self) -> None:
+        self.outcome = self.record = None
+        for entry in self._log.read():
+            if entry.kind == "outcome":
+                self.outcome, self.record = decode(BatchOutcome, entry.body), None
+            elif entry.kind == "record":
+                self.record = decode(BatchRecord, entry.body)

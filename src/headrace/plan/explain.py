@@ -35,7 +35,7 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
         read = dict.fromkeys(node.inputs)
         both = " on both sides" if len(read) < len(node.inputs) else ""
         lines.append(f"      reads {', '.join(map(str, read))}{both}; columns {', '.join(node.columns)}")
-        kept = f"; in {KEY_GROUPS} key groups" if not node.step.stateless else ""
+        kept = f"; in {graph.key_groups or KEY_GROUPS} key groups" if not node.step.stateless else ""
         lines.append(f"      state: {node.step.state_description}{kept}")
     sinks = [("main", sink) for sink in flow.main_sinks]
     sinks += [(f"{side.step}.{side.name}", sink) for side, given in flow.side_sinks for sink in given]

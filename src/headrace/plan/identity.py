@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.errors import HeadraceError
@@ -28,7 +28,8 @@ class CheckpointIdentity:
     format: int
     pipeline: str
     flow: str
-    key_groups: int
+    key_groups: int | None
+    """None for a pipeline that leaves the number to the checkpoint."""
     sources: tuple[Definition, ...]
     steps: tuple[Definition, ...]
 
@@ -37,7 +38,7 @@ def identity_of(graph: Graph, flow: FlowNode) -> CheckpointIdentity:
     """The identity of a flow as it is defined now."""
     sources = tuple(_source(graph, name) for name in flow.sources)
     steps = tuple(_step(graph, name) for name in graph.stateful(flow.steps))
-    return CheckpointIdentity(FORMAT, graph.pipeline, flow.name, KEY_GROUPS, sources, steps)
+    return CheckpointIdentity(FORMAT, graph.pipeline, flow.name, graph.key_groups, sources, steps)
 
 
 def _source(graph: Graph, name: str) -> Definition:
@@ -65,14 +66,20 @@ class FlowId:
 
     id: str
     generation: int
+    key_groups: int = KEY_GROUPS
+    """Into how many key groups its state is divided, for ever."""
 
 
 def check_identity(folder: Path, identity: CheckpointIdentity) -> FlowId:
     """Write the identity of a new checkpoint; refuse a pipeline whose identity is not the stored one."""
-    file, now = folder / FILE, encode(identity)
+    file, stored = folder / FILE, None
     if file.exists():
         stored = json.loads(file.read_text())
         flow_id = decode(FlowId, stored)
+    else:
+        flow_id = FlowId(f"{identity.flow}-{uuid.uuid4().hex[:12]}", 0, identity.key_groups or KEY_GROUPS)
+    now = encode(replace(identity, key_groups=identity.key_groups or flow_id.key_groups))
+    if stored is not None:
         for name in ("format", "pipeline", "flow", "key_groups"):
             if stored[name] != now[name]:
                 raise HeadraceError(
@@ -82,8 +89,6 @@ def check_identity(folder: Path, identity: CheckpointIdentity) -> FlowId:
                 )
         _compare("SOURCE_CHANGED", "source", stored["sources"], now["sources"], folder)
         _compare("STEP_CHANGED", "step", stored["steps"], now["steps"], folder)
-    else:
-        stored, flow_id = None, FlowId(f"{identity.flow}-{uuid.uuid4().hex[:12]}", 0)
     if stored != {**encode(flow_id), **now}:
         write_durably(file, json.dumps({**encode(flow_id), **now}, indent=2))
     return flow_id

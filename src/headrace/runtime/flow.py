@@ -8,9 +8,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint.storage import LocalStorage
-from headrace.checkpoint.sweep import sweep
+from headrace.checkpoint.sweep import Sweeper
 from headrace.errors import HeadraceError, reported
-from headrace.event_time.record import BatchRecord, FileBatchLog
+from headrace.event_time.record import BatchLog, BatchRecord
 from headrace.event_time.time_keeper import Clock, TimeKeeper, Topology
 from headrace.graph import FlowNode, Graph
 from headrace.nodes import NodeId
@@ -26,7 +26,6 @@ from headrace.runtime.checkpoint import Lease, brings_rows, partitions
 from headrace.runtime.modes import Mode, Throttle
 from headrace.runtime.outputs import BatchOutputs, FlowOutputs
 from headrace.runtime.planner import Planner, Writing
-from headrace.state.group_range import KEY_GROUPS
 from headrace.storage import write_durably
 from headrace.wheel.task import PROPERTY, STATE, TABLES, property_text, take_reports
 
@@ -71,7 +70,8 @@ class Flow:
         self._stopping = threading.Event()
         self.failure: BaseException | None = None
         flow_id = check_identity(self.folder, identity_of(graph, node))
-        self._outputs = FlowOutputs(graph, node, spark, self.folder, flow_id, lease)
+        log = BatchLog(LocalStorage(self.folder))
+        self._outputs = FlowOutputs(graph, node, spark, self.folder, flow_id, lease, log)
         endless = [name for name in node.sources if graph.sources[name].fingerprint["kind"] == "generator"]
         if mode.drain and endless:
             raise HeadraceError(
@@ -80,8 +80,7 @@ class Flow:
                 "never ends. Use hr.available_now() or hr.micro_batch().",
             )
         slots = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
-        writing = Writing(flow_id.generation, lease.epoch, self._outputs.writers, slots)
-        log = FileBatchLog(self.folder / "log")
+        writing = Writing(flow_id.generation, self._outputs.writers, slots, flow_id.key_groups)
         self._tables = broadcast_tables(self.folder / TABLES, [graph.steps[name].step for name in node.steps])
         keeper = TimeKeeper(_topology(graph, node), clock, interval=mode.interval, is_away=self._is_away)
         self.planner = Planner(keeper, log, writing=writing, complete=self._tables.complete)
@@ -91,6 +90,7 @@ class Flow:
                 f"flow {node.name!r}: checkpoint {str(self.folder)!r} was drained: all its windows were closed at the "
                 "end of time, so any further row would be late. Start with a new checkpoint.",
             )
+        self._sweeper = Sweeper(LocalStorage(self.folder), STATE, epoch=self.planner.epoch)
         self._throttle = Throttle(mode, node.name, {name: graph.sources[name].caps for name in node.sources})
         self._worker = threading.Thread(target=self._work, name=f"headrace-{node.name}", daemon=True)
 
@@ -108,6 +108,8 @@ class Flow:
                 check()
         self._tables.versions(self._clock())
         self._outputs.prepare()
+        # Files of a batch that a driver before this one did not conclude.
+        self._sweeper.all(self.planner.files, done=self.planner.done, now=self._clock())
         self._claimed = time.monotonic()
 
     def start(self) -> None:
@@ -241,15 +243,15 @@ class Flow:
         if self.planner.is_done(batch):
             # Spark had not noted it when the process ended; state and sinks have the batch.
             return
-        record = self.planner.plan(batch, drain=drain, partitions=partitions(self.folder / "spark", batch))
+        record = self.planner.plan(drain=drain, partitions=partitions(self.folder / "spark", batch))
         side_folder = self.folder / "side"
         shutil.rmtree(side_folder, ignore_errors=True)
         text = property_text(
             record,
             flow=self.node.name,
             side_folder=str(side_folder),
-            key_groups=KEY_GROUPS,
-            epoch=self._lease.epoch,
+            key_groups=self._outputs.flow_id.key_groups,
+            epoch=self.planner.epoch,
             slots=self.planner.time.slots,
         )
         self._spark.sparkContext.setLocalProperty(PROPERTY, text)
@@ -261,18 +263,13 @@ class Flow:
         account = account_of(reports, outputs.written)
         account.check(flow=self.node.name, batch=batch)
         self._lease.check()
-        self.planner.conclude(record, reports, outputs.marks)
+        self.planner.conclude(record, reports, outputs.marked)
         self._tables.forget(record.tables)
-        self._sweep(batch)
+        self._sweeper.batch(self.planner.files, done=batch, now=self._clock())
         whole = time.monotonic() - began
         seconds = BatchSeconds(round(computed - began, 3), round(whole, 3))
         history.append(self.folder, self._entry(record, reports, account, seconds))
         self._throttle.learn(rows=account.read, seconds=whole)
-
-    def _sweep(self, done: int) -> None:
-        """Remove the files of the state that no slot names any more."""
-        kept = {file for slots in self.planner.time.slots.values() for slot in slots.values() for file in slot.files}
-        sweep(LocalStorage(self.folder), STATE, kept=kept, epoch=self._lease.epoch, done=done, now=self._clock())
 
     def _entry(
         self, record: BatchRecord, reports: BatchReports, account: Account, seconds: BatchSeconds

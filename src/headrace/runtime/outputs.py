@@ -12,7 +12,7 @@ from headrace.connectors.base.delivery import DeliveryContext, deliver, flat_pat
 from headrace.connectors.base.sink import AnySink, BatchIdentity, TaskSink, Unreachable, Written, writer_name
 from headrace.connectors.files.sink import FileSink
 from headrace.errors import DefinitionError, HeadraceError
-from headrace.event_time.record import BatchRecord
+from headrace.event_time.record import BatchLog, BatchRecord, MarkedBatch
 from headrace.graph import FlowNode, Graph, SideOutput
 from headrace.plan.identity import FlowId
 from headrace.reports import BatchReports
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MAIN = "main"
-EPOCHS_OF_A_GENERATION = 1_000_000
-"""More drivers than one checkpoint will ever have."""
+EPOCHS_OF_A_GENERATION = 2**40
+"""More entries than one log will ever have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,12 @@ class FlowOutputs:
     folder: Path
     flow_id: FlowId
     lease: Lease
+    log: BatchLog
 
     @property
     def epoch(self) -> int:
-        """The lease's epoch as sinks compare it: the lease of a restored checkpoint starts at 1 again."""
-        return self.flow_id.generation * EPOCHS_OF_A_GENERATION + self.lease.epoch
+        """The driver's epoch as sinks compare it: that of a restored checkpoint is higher than all before."""
+        return self.flow_id.generation * EPOCHS_OF_A_GENERATION + self.log.epoch
 
     @property
     def writers(self) -> dict[str, int]:
@@ -125,11 +126,11 @@ class BatchOutputs:
 
     flow: FlowOutputs
     record: BatchRecord
-    expected: Mapping[str, Mapping[int, int]]
+    expected: Mapping[str, Mapping[int, MarkedBatch]]
     """The last batch that each writer of each sink has marked."""
     written: dict[str, Written] = field(default_factory=dict)
     """What each sink has written, by output."""
-    marks: dict[str, Mapping[int, int]] = field(default_factory=dict)
+    marked: dict[str, frozenset[int]] = field(default_factory=dict)
     """The writers of each sink that have marked this batch."""
 
     def write_main(self, frame: DataFrame) -> None:
@@ -195,7 +196,9 @@ class BatchOutputs:
 
     def _write(self, output: str, sink: AnySink, frame: DataFrame) -> Written:
         flow, record = self.flow, self.record
-        batch = BatchIdentity(flow.node.name, record.generation, record.batch, output, flow.flow_id.id, flow.epoch)
+        batch = BatchIdentity(
+            flow.node.name, record.generation, record.batch, output, flow.flow_id.id, flow.epoch, record.token
+        )
         if not isinstance(sink, TaskSink):
             flow.lease.check()
             return sink.write(frame, batch)
@@ -204,7 +207,7 @@ class BatchOutputs:
         folder, side = str(flow.folder), str(flow.folder / "side")
         context = DeliveryContext(writers, self.expected.get(key, {}), record.clock, folder, side, flow.lease)
         written = deliver(frame, sink, batch, context)
-        self.marks[key] = written.marks
+        self.marked[key] = written.marked
         return written
 
 

@@ -26,6 +26,7 @@ from headrace.runtime.flow import Flow
 from headrace.runtime.modes import Mode, micro_batch
 from headrace.runtime.session import prepare, spark_session
 from headrace.stability import stable
+from headrace.state.group_range import KEY_GROUPS, MOST_KEY_GROUPS
 from headrace.wheel.task import reports_of
 
 if TYPE_CHECKING:
@@ -95,16 +96,23 @@ class Running:
 class Pipeline:
     """What ``@hr.pipeline`` makes of a function: flows that can be drawn, explained, checked and run."""
 
-    def __init__(self, function: Define, name: str) -> None:
+    def __init__(self, function: Define, name: str, key_groups: int | None = None) -> None:
         check_name("pipeline", name)
+        if key_groups is not None and not 1 <= key_groups <= MOST_KEY_GROUPS:
+            raise DefinitionError(
+                "KEY_GROUPS_INVALID",
+                f"pipeline {name!r}: key_groups={key_groups} must be from 1 to {MOST_KEY_GROUPS:,}. So many tasks can "
+                f"share the state of a step at most, for ever. Leave it out for {KEY_GROUPS}.",
+            )
         self._function = function
+        self._key_groups = key_groups
         self.name = name
         self.__doc__ = function.__doc__
 
     def define(self, spark: SparkSession, checkpoint: Path, **parameters: Any) -> Graph:
         """Run the pipeline's function and return its graph. No data is read."""
         prepare(spark)
-        graph = Graph(self.name, checkpoint, reports_of(spark.sparkContext))
+        graph = Graph(self.name, checkpoint, reports_of(spark.sparkContext), self._key_groups)
         with defining(graph):
             self._function(spark, **parameters)
         if not graph.flows:
@@ -206,10 +214,15 @@ def _session(name: str, given: SparkSession | None) -> SparkSession:
 @overload
 def pipeline(function: Define) -> Pipeline: ...
 @overload
-def pipeline(*, name: str) -> Callable[[Define], Pipeline]: ...
+def pipeline(*, name: str | None = None, key_groups: int | None = None) -> Callable[[Define], Pipeline]: ...
 @stable
-def pipeline(function: Define | None = None, *, name: str | None = None) -> Pipeline | Callable[[Define], Pipeline]:
+def pipeline(
+    function: Define | None = None, *, name: str | None = None, key_groups: int | None = None
+) -> Pipeline | Callable[[Define], Pipeline]:
     """Make a pipeline of a function that reads sources, applies steps and writes flows.
+
+    ``key_groups`` is the most tasks that can ever share the state of a step, 128 unless given. It is fixed with the
+    checkpoint; the number of tasks may change at every start.
 
     >>> @pipeline
     ... def spend(spark):
@@ -219,4 +232,4 @@ def pipeline(function: Define | None = None, *, name: str | None = None) -> Pipe
     """
     if function is not None:
         return Pipeline(function, name or function.__name__)
-    return lambda decorated: Pipeline(decorated, name or decorated.__name__)
+    return lambda decorated: Pipeline(decorated, name or decorated.__name__, key_groups)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.errors import HeadraceError
-from headrace.event_time.record import BatchLog, BatchOutcome, BatchRecord
+from headrace.event_time.record import BatchLog, BatchOutcome, BatchRecord, MarkedBatch, new_token
 from headrace.event_time.time_keeper import Partitions, TimeKeeper
 from headrace.nodes import NodeId
 from headrace.reports import BatchReports
@@ -15,10 +15,9 @@ from headrace.state.group_range import KEY_GROUPS
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """How a flow's rows are written: the checkpoint's generation, the driver's lease, the writers of each sink."""
+    """How a flow's rows are written: the checkpoint's generation, the writers of each sink, the slots of its state."""
 
     generation: int = 0
-    epoch: int = 0
     writers: Mapping[str, int] = field(default_factory=dict)
     slots: int = 1
     key_groups: int = KEY_GROUPS
@@ -28,11 +27,11 @@ RULES_INPUT = "rules"
 """The second input of a step whose rules come as rows."""
 WRITING_ALONE = Writing()
 NO_PARTITIONS: Partitions = {}
-NO_MARKS: Mapping[str, Mapping[int, int]] = {}
+NO_MARKED: Mapping[str, frozenset[int]] = {}
 
 
 class Planner:
-    """Plans the batches of one flow; a new one starts where the log of the last one ended.
+    """Plans the batches of one flow; a new one takes the flow over and starts where the log ended.
 
     ``complete`` adds to a record what is decided elsewhere, before it is logged.
     """
@@ -49,12 +48,13 @@ class Planner:
         self._log = log
         self._writing = writing
         self._complete = complete
-        self.marks: dict[str, dict[int, int]] = {}
+        self.epoch = log.take_over()
+        self.marks: dict[str, dict[int, MarkedBatch]] = {}
         """The last batch that each writer of each sink marked."""
         self.rules_versions: dict[str, int] = {}
         """How many changes of its rules each step that has any has taken so far."""
         self.drained = False
-        last = log.last_outcome()
+        last = log.outcome
         if last is not None:
             time.restore(last)
             self.rules_versions = dict(last.rules_versions)
@@ -62,48 +62,64 @@ class Planner:
             if last.generation == writing.generation:
                 self.marks = {sink: dict(marks) for sink, marks in last.marks.items()}
 
+    @property
+    def done(self) -> int:
+        """The last batch that was concluded; -1 before the first."""
+        return self._log.next_batch - 1
+
+    @property
+    def files(self) -> set[str]:
+        """The files that the state is stored in."""
+        return set() if self._log.outcome is None else self._log.outcome.files
+
     def is_done(self, batch: int) -> bool:
         """Whether a batch was concluded, whatever Spark knows of it."""
-        return self._log.outcome(batch) is not None
+        if batch > self._log.next_batch:
+            raise HeadraceError(
+                "LOG_DAMAGED",
+                f"Spark has finished batch {batch - 1}, but the checkpoint's log ends before batch "
+                f"{self._log.next_batch}: its newest entries are missing. Restore the whole checkpoint from one copy.",
+            )
+        return batch < self._log.next_batch
 
-    def plan(self, batch: int, *, drain: bool = False, partitions: Partitions = NO_PARTITIONS) -> BatchRecord:
-        """The record of a batch: the logged one when the batch runs again, otherwise decided and logged now.
+    def plan(self, *, drain: bool = False, partitions: Partitions = NO_PARTITIONS) -> BatchRecord:
+        """The record of the next batch: the logged one when it runs again, otherwise decided and logged now.
 
         ``partitions`` are those that each divided source has by now.
         """
-        logged = self._log.record(batch)
+        logged = self._log.record
         if logged is None:
             self.time.pass_time()
         self.time.divide(self._writing.slots if logged is None else logged.slots, self._writing.key_groups)
         # What is new has not been quiet before it was there.
         self.time.discover(partitions)
-        record = self._complete(self._decide(batch, drain) if logged is None else logged)
+        record = self._complete(self._decide(drain) if logged is None else logged)
         if record != logged:
             self._log.write_record(record)
         self.time.begin(record)
         return record
 
-    def _decide(self, batch: int, drain: bool) -> BatchRecord:
+    def _decide(self, drain: bool) -> BatchRecord:
         if self.drained:
             raise HeadraceError(
                 "CHECKPOINT_DRAINED",
                 "the flow was drained: all its windows were closed at the end of time, so any further row would be "
                 "late. Start with a new checkpoint.",
             )
-        decided = self.time.decide(batch, drain=drain)
+        decided = self.time.decide(self._log.next_batch, drain=drain)
         writing = self._writing
         return replace(
             decided,
             generation=writing.generation,
             writers=writing.writers,
-            epoch=writing.epoch,
+            token=new_token(),
             slots=writing.slots,
         )
 
     def conclude(
-        self, record: BatchRecord, reports: BatchReports, marks: Mapping[str, Mapping[int, int]] = NO_MARKS
+        self, record: BatchRecord, reports: BatchReports, marked: Mapping[str, Collection[int]] = NO_MARKED
     ) -> None:
-        """Log what the next batch starts from, after the reports of a batch's tasks and sinks."""
+        """Log what the next batch starts from, after the reports of a batch's tasks and the sinks' writers."""
         self.time.observe(record, reports)
         for step in record.time_bounds:
             changes = reports.inputs.get(NodeId("step", step, RULES_INPUT))
@@ -111,11 +127,11 @@ class Planner:
                 taken = sum(report.accepted for report in changes.values())
                 self.rules_versions[step] = self.rules_versions.get(step, 0) + taken
         self.drained = self.drained or record.drain
-        for sink, marked in marks.items():
-            self.marks.setdefault(sink, {}).update(marked)
+        for sink, writers in marked.items():
+            self.marks.setdefault(sink, {}).update(dict.fromkeys(writers, MarkedBatch(record.batch, record.token)))
         self._log.write_outcome(
-            record.batch,
             BatchOutcome(
+                record.batch,
                 {name: tracker.saved() for name, tracker in self.time.trackers.items()},
                 self.time.slots,
                 record.clock,

@@ -12,6 +12,7 @@ Hashes = npt.NDArray[np.uint64]
 _HALF = np.uint64(32)
 KEY_GROUPS = 128
 """The number of key groups, unless a flow is born with another."""
+MOST_KEY_GROUPS = 32_768
 
 
 def groups_of(hashes: Hashes, key_groups: int) -> npt.NDArray[np.int64]:

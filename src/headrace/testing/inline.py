@@ -13,9 +13,10 @@ from typing import Any
 import polars as pl
 
 from headrace.checkpoint.storage import MemoryStorage
+from headrace.checkpoint.sweep import Sweeper
 from headrace.connectors.base.decoding import POSITION, Decoded
 from headrace.connectors.base.gate import Gate
-from headrace.event_time.record import MemoryBatchLog
+from headrace.event_time.record import BatchLog
 from headrace.event_time.time_keeper import TimeKeeper, Topology
 from headrace.expressions import parse_condition
 from headrace.nodes import NodeId
@@ -34,7 +35,7 @@ from headrace.wheel.codec import decode
 from headrace.wheel.operator import AnyOperator, Joined
 from headrace.wheel.pack import Blob, pack, pack_both, pack_second
 from headrace.wheel.stateless import Stateless, pass_rows
-from headrace.wheel.task import TABLES, Task, TaskState
+from headrace.wheel.task import STATE, TABLES, Task, TaskState
 from headrace.wheel.turn import turn
 
 FLOW = "timeline"
@@ -60,11 +61,9 @@ class InlineEngine:
         setting.declare(name for operator in self._stateful for name in operator.side_schemas)
         self._gates = {side: Gate(SOURCES[side], NothingToRead(), setting.strategy) for side in setting.schemas}
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-inline-"))
-        self._log = MemoryBatchLog()
         self._storage = MemoryStorage()
         self._interrupted: Sequence[At] | None = None
         self._random = random.Random(7)
-        self._next = self._epoch = 0
         self._start()
 
     def _start(self) -> None:
@@ -78,11 +77,12 @@ class InlineEngine:
             holdbacks={step.name: step.holdback for step in self._setting.steps},
         )
         self._opened = OpenSegments()
-        self._epoch += 1
         self._tables = broadcast_tables(self._folder / TABLES, self._setting.steps)
         time = TimeKeeper(topology, lambda: self._setting.clock)
-        writing = Writing(epoch=self._epoch, slots=self._random.choice(SLOTS))
-        self.planner = Planner(time, self._log, writing=writing, complete=self._tables.complete)
+        writing = Writing(slots=self._random.choice(SLOTS))
+        self.planner = Planner(time, BatchLog(self._storage), writing=writing, complete=self._tables.complete)
+        self._sweeper = Sweeper(self._storage, STATE, epoch=self.planner.epoch)
+        self._sweeper.all(self.planner.files, done=self.planner.done, now=self._setting.clock)
         self._setting.take_over(time)
 
     def finish(self) -> bool:
@@ -106,9 +106,9 @@ class InlineEngine:
         shutil.rmtree(self._folder)
 
     def run(self, rows: Sequence[At], *, commit: bool = True) -> None:
-        record = self.planner.plan(self._next)
+        record = self.planner.plan()
         reports = BatchReports()
-        state = TaskState(self._storage, self._opened, KEY_GROUPS, self._epoch, self.planner.time.slots)
+        state = TaskState(self._storage, self._opened, KEY_GROUPS, self.planner.epoch, self.planner.time.slots)
 
         def report(key: ReportKey, said: Report) -> None:
             reports.add(key[2], key[3], said)
@@ -129,7 +129,7 @@ class InlineEngine:
         if commit:
             self.planner.conclude(record, reports)
             self._tables.forget(record.tables)
-            self._next += 1
+            self._sweeper.batch(self.planner.files, done=record.batch, now=record.clock)
             for frame in (frame for each in frames.values() for frame in each):
                 self._setting.give("main", frame.rows(named=True))
             for said in (said for _, parts in reports.nodes() for said in parts.values()):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace.checkpoint.storage import LocalStorage, MemoryStorage, Storage
-from headrace.checkpoint.sweep import FileName, pin, sweep
+from headrace.checkpoint.sweep import LISTED_BATCHES, FileName, Sweeper, pin, sweep
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -75,3 +75,19 @@ def test_a_pin_that_has_expired_keeps_nothing(storage: Storage) -> None:
     with pin(storage, [file], until=100):
         assert sweep(storage, "state", kept=[], epoch=2, done=1, now=100) == 1
         assert list(storage.list("pins")) == []
+
+
+def test_a_batch_sweeps_what_the_manifest_before_it_named_and_now_and_then_all_orphans(storage: Storage) -> None:
+    old, kept, pinned, orphan = (str(FileName.new("state", epoch=1, batch=1, slot=slot)) for slot in range(4))
+    for file in (old, kept, pinned, orphan):
+        storage.write(file, b"")
+    sweeper = Sweeper(storage, "state", epoch=1)
+    sweeper.all({old, kept, pinned, orphan}, done=1, now=0)
+    sweeper.batch({old, kept, pinned}, done=LISTED_BATCHES, now=0)
+    assert set(storage.list("state")) == {old, kept, pinned}
+    storage.write(orphan, b"")
+    with pin(storage, [pinned], until=100):
+        sweeper.batch({kept}, done=LISTED_BATCHES + 1, now=0)
+    assert set(storage.list("state")) == {kept, pinned, orphan}
+    sweeper.batch({kept}, done=2 * LISTED_BATCHES, now=0)
+    assert set(storage.list("state")) == {kept}

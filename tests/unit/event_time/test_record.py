@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,16 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.checkpoint.log import Entry
+from headrace.checkpoint.storage import LocalStorage, MemoryStorage, Storage
 from headrace.errors import HeadraceError
-from headrace.event_time.record import (
-    KEPT_BATCHES,
-    BatchLog,
-    BatchOutcome,
-    BatchRecord,
-    FileBatchLog,
-    MemoryBatchLog,
-    TimeBounds,
-)
+from headrace.event_time.record import KEPT_BATCHES, BatchLog, BatchOutcome, BatchRecord, MarkedBatch, TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.event_time.tracker import SavedWatermark
 from headrace.reports import SlotSummary
@@ -65,35 +58,57 @@ def record(batch: int) -> BatchRecord:
 
 
 @pytest.fixture(params=["file", "memory"])
-def reopened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], BatchLog]:
-    """Opens the same log again, as after a restart."""
-    memory = MemoryBatchLog()
-    return lambda: FileBatchLog(tmp_path / "log") if request.param == "file" else memory
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    return LocalStorage(tmp_path) if request.param == "file" else MemoryStorage()
 
 
-def test_a_record_is_read_back_as_it_was_written(reopened: Callable[[], BatchLog]) -> None:
-    reopened().write_record(record(3))
-    assert reopened().record(3) == record(3)
-    assert reopened().record(2) is None
+def test_a_record_without_an_outcome_is_the_next_batch(storage: Storage) -> None:
+    log = BatchLog(storage)
+    log.write_outcome(BatchOutcome(2))
+    log.write_record(record(3))
+    again = BatchLog(storage)
+    assert (again.record, again.outcome, again.next_batch) == (record(3), BatchOutcome(2), 3)
 
 
-def test_a_record_is_no_outcome(reopened: Callable[[], BatchLog]) -> None:
-    reopened().write_record(record(3))
-    assert reopened().outcome(3) is None
-    assert reopened().last_outcome() is None
+def test_an_outcome_ends_its_record(storage: Storage) -> None:
+    log = BatchLog(storage)
+    log.write_record(record(0))
+    log.write_outcome(BatchOutcome(0))
+    for each in (log, BatchLog(storage)):
+        assert (each.record, each.outcome, each.next_batch) == (None, BatchOutcome(0), 1)
 
 
-def test_the_last_outcome_is_that_of_the_highest_batch(reopened: Callable[[], BatchLog]) -> None:
-    for batch in (9, 10, 11, 100):
-        reopened().write_outcome(batch, BatchOutcome(fired={"hourly": batch}))
-    assert reopened().last_outcome() == BatchOutcome(fired={"hourly": 100})
-    assert reopened().outcome(10) == BatchOutcome(fired={"hourly": 10})
+def test_a_record_survives_any_number_of_starts_that_came_to_nothing(storage: Storage) -> None:
+    BatchLog(storage).write_record(record(0))
+    assert [BatchLog(storage).take_over() for _ in range(3)] == [2, 3, 4]
+    assert BatchLog(storage).record == record(0)
 
 
-def test_every_part_of_an_outcome_is_read_back(reopened: Callable[[], BatchLog]) -> None:
+def test_a_record_that_was_completed_later_counts_as_it_is_now(storage: Storage) -> None:
+    BatchLog(storage).write_record(record(0))
+    BatchLog(storage).write_record(replace(record(0), tables={"rates": 3}))
+    assert BatchLog(storage).record == replace(record(0), tables={"rates": 3})
+
+
+def test_a_log_without_batches_has_no_outcome(storage: Storage) -> None:
+    log = BatchLog(storage)
+    assert (log.record, log.outcome, log.next_batch) == (None, None, 0)
+
+
+def test_a_driver_that_takes_over_knows_what_another_wrote_meanwhile(storage: Storage) -> None:
+    late, early = BatchLog(storage), BatchLog(storage)
+    early.take_over()
+    early.write_outcome(BatchOutcome(0))
+    assert (late.take_over(), late.outcome) == (3, BatchOutcome(0))
+    with pytest.raises(HeadraceError, match="LEASE_LOST"):
+        early.write_record(record(1))
+
+
+def test_every_part_of_an_outcome_is_read_back(storage: Storage) -> None:
     whole = SegmentRange("state/hourly/1-3-7.arrow", GroupRange(7, 9, 128), 3, 100, 77, level=0, run=3)
     merging = replace(whole, level=2, due=(60, 70), due_clock=(5, END), dead_at=90, merging=2)
     outcome = BatchOutcome(
+        3,
         {"payments": SavedWatermark(5, 9, {"t/0": 9, "t/1": BEGINNING})},
         {
             "hourly": {
@@ -106,36 +121,19 @@ def test_every_part_of_an_outcome_is_read_back(reopened: Callable[[], BatchLog])
         {"alerts": 2},
         True,
         3,
-        {"main > kafka": {0: 4, 1: 5}},
+        {"main > kafka": {0: MarkedBatch(4, "a"), 1: MarkedBatch(5, "b")}},
     )
-    reopened().write_outcome(3, outcome)
-    assert reopened().outcome(3) == outcome
+    BatchLog(storage).write_outcome(outcome)
+    assert BatchLog(storage).outcome == outcome
+    assert outcome.files == {"state/hourly/1-3-7.arrow"}
 
 
-def test_an_outcome_written_again_replaces_the_first(reopened: Callable[[], BatchLog]) -> None:
-    reopened().write_outcome(3, BatchOutcome(generation=1))
-    reopened().write_outcome(3, BatchOutcome(generation=2))
-    assert reopened().last_outcome() == BatchOutcome(generation=2)
-
-
-def test_files_of_the_last_hundred_batches_are_kept(tmp_path: Path) -> None:
-    log = FileBatchLog(tmp_path)
-    for batch in range(250):
+def test_the_log_of_a_long_run_stays_short(tmp_path: Path) -> None:
+    log = BatchLog(LocalStorage(tmp_path))
+    for batch in range(50):
         log.write_record(record(batch))
-        log.write_outcome(batch, BatchOutcome())
-    assert len(list(tmp_path.iterdir())) == 2 * KEPT_BATCHES
-    assert log.record(149) is None
-    assert log.record(150) == record(150)
-
-
-def test_a_file_that_a_crash_left_unfinished_is_not_read(tmp_path: Path) -> None:
-    log = FileBatchLog(tmp_path)
-    log.write_outcome(1, BatchOutcome(generation=1))
-    (tmp_path / ".0000000002.outcome.json.5f3a").write_text('{"n":')
-    assert log.last_outcome() == BatchOutcome(generation=1)
-
-
-def test_an_outcome_of_another_format_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "0000000001.outcome.json").write_text('{"format":2}')
-    with pytest.raises(HeadraceError, match=r"\[RECORD_FORMAT_UNKNOWN\] .* has format 2, this version"):
-        FileBatchLog(tmp_path).last_outcome()
+        log.write_outcome(BatchOutcome(batch))
+    files = sorted((tmp_path / "log").iterdir())
+    assert len(files) == 2 * KEPT_BATCHES - 1
+    assert Entry.from_bytes(files[0].read_bytes(), name=files[0].name).is_base
+    assert BatchLog(LocalStorage(tmp_path)).outcome == BatchOutcome(49)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.event_time.record import BatchLog, BatchRecord, FileBatchLog, MemoryBatchLog
+from headrace.checkpoint.storage import LocalStorage, MemoryStorage, Storage
+from headrace.event_time.record import BatchLog, BatchRecord
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
 from headrace.event_time.time_keeper import TimeKeeper, Topology, rescaled
 from headrace.nodes import NodeId
@@ -62,14 +63,19 @@ def merged(*given: BatchReports) -> BatchReports:
 
 
 def planner_of(
-    topology: Topology, clock: ClockByHand, *, log: BatchLog | None = None, interval: int = 0, away: Container[str] = ()
+    topology: Topology,
+    clock: ClockByHand,
+    *,
+    storage: Storage | None = None,
+    interval: int = 0,
+    away: Container[str] = (),
 ) -> Planner:
     time = TimeKeeper(topology, clock, interval=interval, is_away=away.__contains__)
-    return Planner(time, log or MemoryBatchLog(), writing=Writing(slots=SLOTS))
+    return Planner(time, BatchLog(storage or MemoryStorage()), writing=Writing(slots=SLOTS))
 
 
 def new(
-    log: BatchLog | None = None,
+    storage: Storage | None = None,
     clock: ClockByHand | None = None,
     strategy: TimeStrategy | None = None,
     interval: int = 0,
@@ -77,7 +83,13 @@ def new(
     topology = Topology(
         {"payments": strategy or hr.event_time("at")}, {"hourly": (PAYMENTS,), "daily": (NodeId("step", "hourly"),)}
     )
-    return planner_of(topology, clock or ClockByHand(), log=log, interval=interval)
+    return planner_of(topology, clock or ClockByHand(), storage=storage, interval=interval)
+
+
+def decided(planner: Planner) -> BatchRecord:
+    """What would be decided for the next batch now."""
+    planner.time.pass_time()
+    return planner.time.decide(1, drain=False)
 
 
 def bounds(record: BatchRecord) -> dict[str, tuple[int, int, int]]:
@@ -87,13 +99,13 @@ def bounds(record: BatchRecord) -> dict[str, tuple[int, int, int]]:
 def test_a_slot_is_woken_by_the_clock_when_what_is_due_in_it_is_due_by_the_clock() -> None:
     clock = ClockByHand()
     planner = new(clock=clock)
-    planner.conclude(planner.plan(0), read(10))
+    planner.conclude(planner.plan(), read(10))
     held = {slot: SlotSummary(due_clock=clock.now + 10 if slot == 5 else None) for slot in range(SLOTS)}
     planner.time.slots["hourly"] = held
     assert not planner.time.wants_batch()
     clock.now += 10
     assert planner.time.wants_batch()
-    record = planner.plan(1)
+    record = planner.plan()
     assert record.wake["hourly"] == (5,)
     assert record.time_bounds["hourly"].clock == clock.now
     assert record.time_bounds["hourly"].clock_before == clock.now - 10
@@ -101,19 +113,19 @@ def test_a_slot_is_woken_by_the_clock_when_what_is_due_in_it_is_due_by_the_clock
 
 def test_a_steps_late_bound_is_what_the_step_before_it_fired_up_to_in_the_batch_before() -> None:
     planner = new()
-    planner.conclude(planner.plan(0), read(10))
-    second = planner.plan(1)
+    planner.conclude(planner.plan(), read(10))
+    second = planner.plan()
     assert bounds(second) == {"hourly": (10, 10, BEGINNING), "daily": (BEGINNING, 10, BEGINNING)}
     planner.conclude(second, read(30))
-    assert bounds(planner.plan(2)) == {"hourly": (30, 30, 10), "daily": (10, 30, 10)}
+    assert bounds(planner.plan()) == {"hourly": (30, 30, 10), "daily": (10, 30, 10)}
 
 
 def test_the_lowest_of_several_inputs_decides() -> None:
     time = hr.event_time("at")
     both = Topology({"left": time, "right": time}, {"joined": (LEFT, RIGHT)})
     planner = planner_of(both, ClockByHand())
-    planner.conclude(planner.plan(0), both_read(30, 20))
-    assert bounds(planner.plan(1)) == {"joined": (20, 20, BEGINNING)}
+    planner.conclude(planner.plan(), both_read(30, 20))
+    assert bounds(planner.plan()) == {"joined": (20, 20, BEGINNING)}
 
 
 def two_sided(clock: ClockByHand, **after: tuple[NodeId, ...]) -> Planner:
@@ -131,15 +143,15 @@ def both_read(left: int | None, right: int | None) -> BatchReports:
 def test_an_idle_input_does_not_hold_up_the_other_and_does_not_bring_time_back_when_it_wakes() -> None:
     clock = ClockByHand()
     planner = two_sided(clock)
-    planner.conclude(planner.plan(0), both_read(30, 20))
+    planner.conclude(planner.plan(), both_read(30, 20))
     clock.now += 6
-    planner.conclude(planner.plan(1), both_read(40, None))
+    planner.conclude(planner.plan(), both_read(40, None))
     clock.now += 6
-    third = planner.plan(2)
+    third = planner.plan()
     assert third.watermarks == {"left": 40, "right": 20}
     assert bounds(third) == {"joined": (40, 40, 20)}
     planner.conclude(third, both_read(50, 25))
-    fourth = planner.plan(3)
+    fourth = planner.plan()
     assert fourth.watermarks == {"left": 50, "right": 25}
     assert bounds(fourth) == {"joined": (40, 40, 40)}
 
@@ -147,140 +159,139 @@ def test_an_idle_input_does_not_hold_up_the_other_and_does_not_bring_time_back_w
 def test_an_input_that_never_brought_a_row_holds_up_the_other_until_it_is_idle() -> None:
     clock = ClockByHand()
     planner = two_sided(clock)
-    planner.conclude(planner.plan(0), both_read(30, None))
-    assert bounds(planner.plan(1)) == {"joined": (BEGINNING, BEGINNING, BEGINNING)}
-    planner.conclude(planner.plan(1), both_read(40, None))
+    planner.conclude(planner.plan(), both_read(30, None))
+    assert bounds(planner.plan()) == {"joined": (BEGINNING, BEGINNING, BEGINNING)}
+    planner.conclude(planner.plan(), both_read(40, None))
     clock.now += 9
-    assert bounds(planner.plan(2)) == {"joined": (BEGINNING, BEGINNING, BEGINNING)}
-    planner.conclude(planner.plan(2), both_read(50, None))
+    assert bounds(planner.plan()) == {"joined": (BEGINNING, BEGINNING, BEGINNING)}
+    planner.conclude(planner.plan(), both_read(50, None))
     clock.now += 1
-    assert bounds(planner.plan(3)) == {"joined": (50, 50, BEGINNING)}
+    assert bounds(planner.plan()) == {"joined": (50, 50, BEGINNING)}
 
 
 def test_when_both_inputs_are_idle_the_slower_decides_as_before() -> None:
     clock = ClockByHand()
     planner = two_sided(clock)
-    planner.conclude(planner.plan(0), both_read(30, 20))
-    planner.conclude(planner.plan(1), both_read(40, None))
+    planner.conclude(planner.plan(), both_read(30, 20))
+    planner.conclude(planner.plan(), both_read(40, None))
     clock.now += 100
-    assert bounds(planner.plan(2)) == {"joined": (20, 20, 20)}
+    assert bounds(planner.plan()) == {"joined": (20, 20, 20)}
 
 
 def test_the_step_behind_one_that_holds_rows_back_is_as_far_behind() -> None:
     clock = ClockByHand()
     planner = two_sided(clock, hourly=(NodeId("step", "joined"),))
-    planner.conclude(planner.plan(0), both_read(30, 20))
-    second = planner.plan(1)
+    planner.conclude(planner.plan(), both_read(30, 20))
+    second = planner.plan()
     assert bounds(second) == {"joined": (20, 20, BEGINNING), "hourly": (BEGINNING, 15, BEGINNING)}
     planner.conclude(second, both_read(40, 40))
-    assert bounds(planner.plan(2)) == {"joined": (40, 40, 20), "hourly": (15, 35, 15)}
-    planner.conclude(planner.plan(2), both_read(40, 40))
-    drained = planner.plan(3, drain=True)
+    assert bounds(planner.plan()) == {"joined": (40, 40, 20), "hourly": (15, 35, 15)}
+    planner.conclude(planner.plan(), both_read(40, 40))
+    drained = planner.plan(drain=True)
     assert bounds(drained) == {"joined": (END, END, 40), "hourly": (35, END, 35)}
 
 
 def test_the_highest_time_of_all_tasks_counts() -> None:
     planner = new()
-    planner.conclude(planner.plan(0), read(30, 10, None))
-    assert planner.plan(1).watermarks == {"payments": 30}
+    planner.conclude(planner.plan(), read(30, 10, None))
+    assert planner.plan().watermarks == {"payments": 30}
 
 
 def test_a_slot_is_woken_exactly_when_the_watermark_reaches_what_is_due_in_it() -> None:
     planner = new()
     due = {3: 10, 4: 11}
     planner.time.slots["hourly"] = {slot: SlotSummary(due=due.get(slot)) for slot in range(SLOTS)}
-    planner.conclude(planner.plan(0), read(10))
-    assert planner.plan(1).wake == {"hourly": (3,), "daily": ()}
+    planner.conclude(planner.plan(), read(10))
+    assert planner.plan().wake == {"hourly": (3,), "daily": ()}
 
 
 def test_a_flow_wants_a_batch_only_while_something_is_due() -> None:
     planner = new()
     assert not planner.time.wants_batch()
-    planner.conclude(planner.plan(0), merged(read(10), holds("hourly", 3, 11)))
+    planner.conclude(planner.plan(), merged(read(10), holds("hourly", 3, 11)))
     assert not planner.time.wants_batch()
-    planner.conclude(planner.plan(1), read(11))
+    planner.conclude(planner.plan(), read(11))
     assert planner.time.wants_batch()
-    planner.conclude(planner.plan(2), holds("hourly", 3, None))
+    planner.conclude(planner.plan(), holds("hourly", 3, None))
     assert not planner.time.wants_batch()
 
 
 def test_a_flow_wants_a_batch_once_idleness_makes_something_due() -> None:
     clock = ClockByHand()
     planner = new(clock=clock, strategy=advancing)
-    planner.conclude(planner.plan(0), merged(read(5 * SECOND), holds("hourly", 3, 5 * SECOND)))
+    planner.conclude(planner.plan(), merged(read(5 * SECOND), holds("hourly", 3, 5 * SECOND)))
     clock.now += MINUTE - 1
     assert not planner.time.wants_batch()
     clock.now += 1
     assert planner.time.wants_batch()
-    assert planner.plan(1).wake["hourly"] == (3,)
+    assert planner.plan().wake["hourly"] == (3,)
 
 
 def test_a_restart_takes_up_watermark_time_bounds_and_due_slots_from_the_files_of_the_log(tmp_path: Path) -> None:
-    first = new(FileBatchLog(tmp_path))
-    first.conclude(first.plan(0), merged(read(10), holds("hourly", 3, 25), holds("daily", 8, 25)))
-    first.conclude(first.plan(1), read(30))
-    record = new(FileBatchLog(tmp_path)).plan(2)
+    first = new(LocalStorage(tmp_path))
+    first.conclude(first.plan(), merged(read(10), holds("hourly", 3, 25), holds("daily", 8, 25)))
+    first.conclude(first.plan(), read(30))
+    record = new(LocalStorage(tmp_path)).plan()
     assert record.watermarks == {"payments": 30}
     assert bounds(record) == {"hourly": (30, 30, 10), "daily": (10, 30, 10)}
     assert record.wake == {"hourly": (3,), "daily": (8,)}
 
 
 def test_the_record_is_in_the_log_before_the_batch_runs_and_a_re_run_reads_it() -> None:
-    clock, log = ClockByHand(), MemoryBatchLog()
-    planned = new(log, clock).plan(0)
-    assert log.record(0) == planned
-    assert log.outcome(0) is None
+    clock, storage = ClockByHand(), MemoryStorage()
+    planned = new(storage, clock).plan()
+    assert (BatchLog(storage).record, BatchLog(storage).outcome) == (planned, None)
     clock.now += 99 * MINUTE
-    assert new(log, clock).plan(0) == planned
+    assert new(storage, clock).plan() == planned
 
 
 def test_a_drain_is_the_end_of_time_and_only_done_when_its_batch_is() -> None:
-    log = MemoryBatchLog()
-    planner = new(log)
-    planner.conclude(planner.plan(0), merged(read(10), holds("hourly", 3, 10**15), holds("daily", 4, None)))
-    record = planner.plan(1, drain=True)
+    storage = MemoryStorage()
+    planner = new(storage)
+    planner.conclude(planner.plan(), merged(read(10), holds("hourly", 3, 10**15), holds("daily", 4, None)))
+    record = planner.plan(drain=True)
     assert record.watermarks == {"payments": END}
     assert bounds(record) == {"hourly": (END, END, BEGINNING), "daily": (BEGINNING, END, BEGINNING)}
     assert record.wake == {"hourly": (3,), "daily": ()}
     assert not planner.drained
     planner.conclude(record, BatchReports())
     assert planner.drained
-    assert new(log).drained
+    assert new(storage).drained
 
 
 def test_idle_clocks_stand_still_while_a_batch_overruns() -> None:
     clock = ClockByHand()
     planner = new(clock=clock, strategy=advancing, interval=SECOND)
-    planner.conclude(planner.plan(0), read(10 * SECOND))
-    record = planner.plan(1)
+    planner.conclude(planner.plan(), read(10 * SECOND))
+    record = planner.plan()
     clock.now += 10 * MINUTE
     planner.conclude(record, BatchReports())
     clock.now += MINUTE - 1
-    assert planner.plan(2).watermarks == {"payments": 9 * SECOND}
+    assert decided(planner).watermarks == {"payments": 9 * SECOND}
     clock.now += 1
-    assert planner.plan(3).watermarks == {"payments": 10 * SECOND}
+    assert decided(planner).watermarks == {"payments": 10 * SECOND}
 
 
 def test_a_batch_within_its_interval_counts_as_waiting() -> None:
     clock = ClockByHand()
     planner = new(clock=clock, strategy=advancing, interval=10 * MINUTE)
-    planner.conclude(planner.plan(0), read(10 * SECOND))
-    record = planner.plan(1)
+    planner.conclude(planner.plan(), read(10 * SECOND))
+    record = planner.plan()
     clock.now += MINUTE
     planner.conclude(record, BatchReports())
-    assert planner.plan(2).watermarks == {"payments": 10 * SECOND}
+    assert planner.plan().watermarks == {"payments": 10 * SECOND}
 
 
 def test_idle_clocks_start_again_with_the_process() -> None:
-    clock, log = ClockByHand(), MemoryBatchLog()
-    planner = new(log, clock, advancing)
-    planner.conclude(planner.plan(0), read(10 * SECOND))
+    clock, storage = ClockByHand(), MemoryStorage()
+    planner = new(storage, clock, advancing)
+    planner.conclude(planner.plan(), read(10 * SECOND))
     clock.now += 10 * MINUTE
-    again = new(log, clock, advancing)
+    again = new(storage, clock, advancing)
     clock.now += MINUTE - 1
-    assert again.plan(1).watermarks == {"payments": 9 * SECOND}
+    assert decided(again).watermarks == {"payments": 9 * SECOND}
     clock.now += 1
-    assert again.plan(2).watermarks == {"payments": 10 * SECOND}
+    assert decided(again).watermarks == {"payments": 10 * SECOND}
 
 
 def test_idle_clocks_stand_still_while_a_source_may_hold_rows_that_were_not_read() -> None:
@@ -288,47 +299,47 @@ def test_idle_clocks_stand_still_while_a_source_may_hold_rows_that_were_not_read
     topology = Topology({"payments": advancing}, {"hourly": (PAYMENTS,)}, {"payments": 2})
     planner = planner_of(topology, clock, interval=10 * MINUTE)
 
-    def run(batch: int, files: int) -> int:
-        record = planner.plan(batch)
+    def run(files: int) -> int:
+        record = planner.plan()
         reports = BatchReports()
-        highest = {"": 10 * SECOND} if batch == 0 else {}
+        highest = {"": 10 * SECOND} if record.batch == 0 else {}
         reports.add(PAYMENTS, 0, SourceReport(highest=highest, origins=files))
         planner.conclude(record, reports)
         clock.now += 2 * MINUTE
         return record.watermarks["payments"]
 
-    assert run(0, files=2) == BEGINNING
-    assert run(1, files=2) == 9 * SECOND
-    assert run(2, files=1) == 9 * SECOND
-    assert run(3, files=0) == 10 * SECOND
+    assert run(files=2) == BEGINNING
+    assert run(files=2) == 9 * SECOND
+    assert run(files=1) == 9 * SECOND
+    assert run(files=0) == 10 * SECOND
 
 
 def test_a_drain_that_crashed_is_one_when_its_batch_has_run_again_and_nothing_comes_behind_it() -> None:
-    log = MemoryBatchLog()
-    planner = new(log)
-    planner.conclude(planner.plan(0), read(10))
-    planner.plan(1, drain=True)
-    again = new(log)
+    storage = MemoryStorage()
+    planner = new(storage)
+    planner.conclude(planner.plan(), read(10))
+    planner.plan(drain=True)
+    again = new(storage)
     assert not again.drained
-    again.conclude(again.plan(1), BatchReports())
+    again.conclude(again.plan(), BatchReports())
     with pytest.raises(hr.HeadraceError, match="CHECKPOINT_DRAINED"):
-        again.plan(2)
-    assert new(log).drained
+        again.plan()
+    assert new(storage).drained
 
 
 def test_idle_clocks_stand_still_while_a_source_does_not_answer() -> None:
     clock, away = ClockByHand(), {"payments"}
     topology = Topology({"payments": advancing}, {"hourly": (PAYMENTS,)})
     planner = planner_of(topology, clock, away=away)
-    planner.conclude(planner.plan(0), merged(read(10 * SECOND), holds("hourly", 3, 10 * SECOND)))
+    planner.conclude(planner.plan(), merged(read(10 * SECOND), holds("hourly", 3, 10 * SECOND)))
     for _ in range(3):
         clock.now += MINUTE
         assert not planner.time.wants_batch()
     away.clear()
     clock.now += MINUTE - 1
-    assert planner.plan(1).watermarks == {"payments": 9 * SECOND}
+    assert decided(planner).watermarks == {"payments": 9 * SECOND}
     clock.now += 1
-    assert planner.plan(2).watermarks == {"payments": 10 * SECOND}
+    assert decided(planner).watermarks == {"payments": 10 * SECOND}
 
 
 def test_a_partition_that_is_new_has_not_been_quiet_before_it_was_there() -> None:
@@ -338,21 +349,21 @@ def test_a_partition_that_is_new_has_not_been_quiet_before_it_was_there() -> Non
     first, second = BatchReports(), BatchReports()
     first.add(PAYMENTS, 0, SourceReport(highest={"t/0": 50}))
     second.add(PAYMENTS, 0, SourceReport(highest={"t/0": 90}))
-    planner.conclude(planner.plan(0, partitions={"payments": ["t/0"]}), first)
+    planner.conclude(planner.plan(partitions={"payments": ["t/0"]}), first)
     clock.now += 10 * MINUTE
-    planner.conclude(planner.plan(1, partitions={"payments": ["t/0", "t/1"]}), second)
+    planner.conclude(planner.plan(partitions={"payments": ["t/0", "t/1"]}), second)
     clock.now += SECOND
-    assert planner.plan(2).watermarks == {"payments": BEGINNING}
+    assert planner.plan().watermarks == {"payments": BEGINNING}
 
 
 def test_a_batch_knows_the_clock_of_the_one_before_it_also_after_a_restart() -> None:
-    clock, log = ClockByHand(), MemoryBatchLog()
-    planner = new(log, clock)
-    first = planner.plan(0)
+    clock, storage = ClockByHand(), MemoryStorage()
+    planner = new(storage, clock)
+    first = planner.plan()
     assert first.time_bounds["hourly"].clock_before == BEGINNING
     planner.conclude(first, BatchReports())
     clock.now += MINUTE
-    for each in (planner, new(log, clock)):
+    for each in (planner, new(storage, clock)):
         each.time.pass_time()
         time = each.time.decide(1, drain=False).time_bounds["hourly"]
         assert (time.clock_before, time.clock) == (first.clock, first.clock + MINUTE)
@@ -414,7 +425,7 @@ def test_another_number_of_slots_loses_no_row_that_waits_and_nothing_that_is_due
 
 def test_what_was_due_in_one_of_many_slots_wakes_each_of_a_few_once() -> None:
     planner = new()
-    planner.conclude(planner.plan(0), merged(read(10), holds("hourly", 3, 10)))
+    planner.conclude(planner.plan(), merged(read(10), holds("hourly", 3, 10)))
     time = planner.time
     time.divide(2, KEY_GROUPS)
     record = time.decide(1, drain=False)

@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.plan.identity import FILE, check_identity, identity_of
+from headrace.plan.identity import FILE, FlowId, check_identity, identity_of
 
 pytestmark = pytest.mark.spark
 
 SCHEMA = "account STRING, shop STRING, amount DOUBLE, at TIMESTAMP, paid TIMESTAMP"
-Check = Callable[..., None]
+Check = Callable[..., FlowId]
 
 
 def _step(name: str, **changed: Any) -> Any:
@@ -50,7 +50,8 @@ def check(spark: SparkSession, tmp_path: Path) -> Check:
         time: Any = None,
         read: dict[str, Any] | None = None,
         sink: Any = None,
-    ) -> None:
+        key_groups: int | None = None,
+    ) -> FlowId:
         def define(session: SparkSession) -> None:
             chosen: dict[str, Any] = {"path": tmp_path / "in", "format": "json", "schema": SCHEMA, "name": "payments"}
             frame = hr.read_files(session, **chosen | (read or {})).transform(time or hr.event_time("at"))
@@ -58,8 +59,8 @@ def check(spark: SparkSession, tmp_path: Path) -> Check:
                 frame = step(frame)
             hr.write("totals", frame, sink or hr.to_files(tmp_path / "out"))
 
-        graph = hr.pipeline(name=pipeline)(define).define(spark, tmp_path / "checkpoint")
-        check_identity(tmp_path / "checkpoint" / "totals", identity_of(graph, graph.flows["totals"]))
+        graph = hr.pipeline(name=pipeline, key_groups=key_groups)(define).define(spark, tmp_path / "checkpoint")
+        return check_identity(tmp_path / "checkpoint" / "totals", identity_of(graph, graph.flows["totals"]))
 
     return checking
 
@@ -208,3 +209,20 @@ def test_a_folder_without_identity_is_a_new_checkpoint(check: Check, tmp_path: P
     check(_two())
     (tmp_path / "checkpoint" / "totals" / FILE).unlink()
     check(_one())
+
+
+def test_key_groups_are_fixed_when_the_checkpoint_is_made(check: Check) -> None:
+    assert check(_one(), key_groups=16).key_groups == 16
+    assert check(_one()).key_groups == 16
+    with pytest.raises(hr.HeadraceError, match=r"made with key_groups 16, this is 128"):
+        check(_one(), key_groups=128)
+
+
+def test_a_pipeline_that_says_nothing_gets_the_usual_number_of_key_groups(check: Check) -> None:
+    assert check(_one()).key_groups == check(_one(), key_groups=128).key_groups == 128
+
+
+@pytest.mark.parametrize("key_groups", [0, -1, 32_769])
+def test_an_impossible_number_of_key_groups_is_refused(key_groups: int) -> None:
+    with pytest.raises(hr.HeadraceError, match=r"\[KEY_GROUPS_INVALID\] pipeline 'spend'.* from 1 to 32,768"):
+        hr.pipeline(name="spend", key_groups=key_groups)(lambda spark: None)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import headrace as hr
-from headrace.event_time.record import BatchLog, BatchRecord, FileBatchLog, MemoryBatchLog, TimeBounds
+from headrace.checkpoint.storage import LocalStorage, MemoryStorage, Storage
+from headrace.errors import HeadraceError
+from headrace.event_time.record import BatchLog, BatchRecord, MarkedBatch, TimeBounds
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
 from headrace.event_time.time_keeper import TimeKeeper, Topology
 from headrace.nodes import NodeId
@@ -30,7 +33,7 @@ class Clock:
 
 
 def _planner(
-    log: BatchLog,
+    storage: Storage,
     clock: Clock,
     strategy: TimeStrategy | None = None,
     interval: int = SECOND,
@@ -39,7 +42,7 @@ def _planner(
     chosen = strategy or hr.event_time("at", out_of_order="1 second")
     steps = {"minutely": (PAYMENTS,), "hourly": (NodeId("step", "minutely"),)}
     time = TimeKeeper(Topology({"payments": chosen}, steps), clock, interval=interval)
-    return Planner(time, log, writing=Writing(slots=slots))
+    return Planner(time, BatchLog(storage), writing=Writing(slots=slots))
 
 
 def _saw(time: int, *, due: int | None = None, slot: int = 3) -> BatchReports:
@@ -52,8 +55,8 @@ def _saw(time: int, *, due: int | None = None, slot: int = 3) -> BatchReports:
 
 
 def test_the_first_batch_knows_nothing_of_time() -> None:
-    record = _planner(MemoryBatchLog(), Clock()).plan(0)
-    assert record == BatchRecord(
+    record = _planner(MemoryStorage(), Clock()).plan()
+    assert replace(record, token="") == BatchRecord(
         0,
         0,
         {"payments": BEGINNING},
@@ -65,104 +68,126 @@ def test_the_first_batch_knows_nothing_of_time() -> None:
 
 
 def test_rows_move_the_watermark_of_the_next_batch_not_of_their_own() -> None:
-    planner = _planner(MemoryBatchLog(), Clock())
-    first = planner.plan(0)
+    planner = _planner(MemoryStorage(), Clock())
+    first = planner.plan()
     planner.conclude(first, _saw(10 * SECOND))
     assert first.watermarks == {"payments": BEGINNING}
-    assert planner.plan(1).watermarks == {"payments": 9 * SECOND}
+    assert planner.plan().watermarks == {"payments": 9 * SECOND}
 
 
 def test_a_step_behind_a_step_judges_lateness_by_what_the_first_has_already_fired() -> None:
-    planner = _planner(MemoryBatchLog(), Clock())
-    planner.conclude(planner.plan(0), _saw(10 * SECOND))
-    second = planner.plan(1)
+    planner = _planner(MemoryStorage(), Clock())
+    planner.conclude(planner.plan(), _saw(10 * SECOND))
+    second = planner.plan()
     assert second.time_bounds == {
         "minutely": TimeBounds(9 * SECOND, 9 * SECOND, clock_before=0),
         "hourly": TimeBounds(BEGINNING, 9 * SECOND, clock_before=0),
     }
     planner.conclude(second, _saw(20 * SECOND))
-    assert planner.plan(2).time_bounds == {
+    assert planner.plan().time_bounds == {
         "minutely": TimeBounds(19 * SECOND, 19 * SECOND, 9 * SECOND, clock_before=0),
         "hourly": TimeBounds(9 * SECOND, 19 * SECOND, 9 * SECOND, clock_before=0),
     }
 
 
 def test_a_batch_that_runs_again_gets_the_logged_record_whatever_the_clock_says() -> None:
-    log, clock = MemoryBatchLog(), Clock()
-    planner = _planner(log, clock)
-    planner.conclude(planner.plan(0), _saw(10 * SECOND))
-    logged = planner.plan(1)
+    storage, clock = MemoryStorage(), Clock()
+    planner = _planner(storage, clock)
+    planner.conclude(planner.plan(), _saw(10 * SECOND))
+    logged = planner.plan()
     clock.now = 500 * SECOND
-    assert _planner(log, clock).plan(1, drain=True) == logged
+    assert _planner(storage, clock).plan(drain=True) == logged
 
 
 def test_a_new_planner_takes_up_where_the_log_ended() -> None:
-    log, clock = MemoryBatchLog(), Clock()
-    planner = _planner(log, clock)
-    planner.conclude(planner.plan(0), _saw(10 * SECOND, due=60 * SECOND))
-    planner.conclude(planner.plan(1), BatchReports())
-    again = _planner(log, clock)
+    storage, clock = MemoryStorage(), Clock()
+    planner = _planner(storage, clock)
+    planner.conclude(planner.plan(), _saw(10 * SECOND, due=60 * SECOND))
+    planner.conclude(planner.plan(), BatchReports())
+    watermarks = planner.time.decide(2, drain=False).watermarks
+    again = _planner(storage, clock)
     held = {slot: SlotSummary(due=60 * SECOND if slot == 3 else None) for slot in range(SLOTS)}
     assert again.time.slots == {"minutely": held, "hourly": {}}
-    assert again.plan(2) == planner.plan(2)
+    assert (again.plan().batch, again.plan().watermarks) == (2, watermarks)
 
 
-def test_a_crash_between_outcome_and_commit_changes_nothing_when_the_batch_runs_again() -> None:
-    log, clock = MemoryBatchLog(), Clock()
-    planner = _planner(log, clock)
-    planner.conclude(planner.plan(0), _saw(10 * SECOND))
-    planner.conclude(planner.plan(1), _saw(20 * SECOND))
-    expected = planner.plan(2)
-    again_log = MemoryBatchLog()
-    for batch in (0, 1):
-        record, outcome = log.record(batch), log.outcome(batch)
-        assert record is not None
-        assert outcome is not None
-        again_log.write_record(record)
-        again_log.write_outcome(batch, outcome)
-    again = _planner(again_log, clock)
-    again.conclude(again.plan(1), _saw(20 * SECOND))
-    assert again.plan(2) == expected
+def test_a_crash_between_outcome_and_commit_changes_nothing() -> None:
+    storage, clock = MemoryStorage(), Clock()
+    planner = _planner(storage, clock)
+    planner.conclude(planner.plan(), _saw(10 * SECOND))
+    planner.conclude(planner.plan(), _saw(20 * SECOND))
+    again = _planner(storage, clock)
+    assert [again.is_done(batch) for batch in (0, 1, 2)] == [True, True, False]
+    assert (again.plan().batch, again.plan().watermarks) == (2, {"payments": 19 * SECOND})
+
+
+def test_a_log_that_ends_before_sparks_last_batch_is_damaged() -> None:
+    planner = _planner(MemoryStorage(), Clock())
+    planner.conclude(planner.plan(), _saw(10 * SECOND))
+    with pytest.raises(HeadraceError, match=r"\[LOG_DAMAGED\] Spark has finished batch 1, .* ends before batch 1"):
+        planner.is_done(2)
+
+
+def test_a_planner_that_was_replaced_logs_nothing_more() -> None:
+    storage, clock = MemoryStorage(), Clock()
+    asleep = _planner(storage, clock)
+    record = asleep.plan()
+    again = _planner(storage, clock)
+    assert again.plan() == record
+    with pytest.raises(HeadraceError, match="LEASE_LOST"):
+        asleep.conclude(record, _saw(10 * SECOND))
+
+
+def test_every_batch_has_a_token_of_its_own_which_it_keeps_when_it_runs_again() -> None:
+    storage, clock = MemoryStorage(), Clock()
+    planner = _planner(storage, clock)
+    first = planner.plan()
+    planner.conclude(first, _saw(10 * SECOND), {"main > table": {0, 2}})
+    second = planner.plan()
+    assert len({first.token, second.token, ""}) == 3
+    again = _planner(storage, clock)
+    assert again.plan().token == second.token
+    assert again.marks == {"main > table": dict.fromkeys((0, 2), MarkedBatch(0, first.token))}
 
 
 def test_slots_in_which_something_is_due_are_woken() -> None:
-    planner = _planner(MemoryBatchLog(), Clock())
-    planner.conclude(planner.plan(0), _saw(61 * SECOND, due=60 * SECOND, slot=7))
+    planner = _planner(MemoryStorage(), Clock())
+    planner.conclude(planner.plan(), _saw(61 * SECOND, due=60 * SECOND, slot=7))
     assert planner.time.wants_batch()
-    record = planner.plan(1)
+    record = planner.plan()
     assert record.wake == {"minutely": (7,), "hourly": ()}
     planner.conclude(record, _saw(61 * SECOND, due=None, slot=7))
     assert not planner.time.wants_batch()
 
 
 def test_a_drain_ends_time_and_is_remembered() -> None:
-    log, clock = MemoryBatchLog(), Clock()
-    planner = _planner(log, clock)
-    planner.conclude(planner.plan(0), _saw(10 * SECOND, due=60 * SECOND))
-    record = planner.plan(1, drain=True)
+    storage, clock = MemoryStorage(), Clock()
+    planner = _planner(storage, clock)
+    planner.conclude(planner.plan(), _saw(10 * SECOND, due=60 * SECOND))
+    record = planner.plan(drain=True)
     assert (record.watermarks, record.drain) == ({"payments": END}, True)
     assert record.wake["minutely"] == (3,)
     planner.conclude(record, _saw(10 * SECOND))
-    assert _planner(log, clock).drained
+    assert _planner(storage, clock).drained
 
 
 def test_a_source_that_is_idle_lets_time_go_on_without_a_row() -> None:
     clock = Clock()
     strategy = hr.event_time("at", idle="10 seconds", when_all_idle="advance", out_of_order="1 second")
-    planner = _planner(MemoryBatchLog(), clock, strategy)
-    planner.conclude(planner.plan(0), _saw(60 * SECOND, due=60 * SECOND))
+    planner = _planner(MemoryStorage(), clock, strategy)
+    planner.conclude(planner.plan(), _saw(60 * SECOND, due=60 * SECOND))
     clock.now = 9 * SECOND
     assert not planner.time.wants_batch()
     clock.now = 11 * SECOND
     assert planner.time.wants_batch()
-    assert planner.plan(1).watermarks == {"payments": 60 * SECOND}
+    assert planner.plan().watermarks == {"payments": 60 * SECOND}
 
 
 def test_idle_clocks_stand_still_while_a_batch_overruns_its_interval() -> None:
     clock = Clock()
     strategy = hr.event_time("at", idle="10 seconds", when_all_idle="advance", out_of_order="1 second")
-    planner = _planner(MemoryBatchLog(), clock, strategy)
-    record = planner.plan(0)
+    planner = _planner(MemoryStorage(), clock, strategy)
+    record = planner.plan()
     clock.now = 30 * SECOND
     planner.conclude(record, _saw(60 * SECOND, due=60 * SECOND))
     clock.now = 35 * SECOND
@@ -174,30 +199,24 @@ def test_idle_clocks_stand_still_while_a_batch_overruns_its_interval() -> None:
 def test_a_log_of_files_gives_back_what_a_log_in_memory_does(tmp_path: Any) -> None:
     clock = Clock()
     records = []
-    for log in (MemoryBatchLog(), FileBatchLog(tmp_path / "log")):
-        planner = _planner(log, clock)
-        planner.conclude(planner.plan(0), _saw(10 * SECOND, due=60 * SECOND))
-        planner = _planner(log, clock)
-        planner.conclude(planner.plan(1), _saw(70 * SECOND, due=60 * SECOND))
-        records.append(_planner(log, clock).plan(2))
-    assert records[0] == records[1]
+    for storage in (MemoryStorage(), LocalStorage(tmp_path)):
+        planner = _planner(storage, clock)
+        planner.conclude(planner.plan(), _saw(10 * SECOND, due=60 * SECOND))
+        planner = _planner(storage, clock)
+        planner.conclude(planner.plan(), _saw(70 * SECOND, due=60 * SECOND))
+        records.append(_planner(storage, clock).plan())
+    assert replace(records[0], token="") == replace(records[1], token="")
     assert records[0].wake == {"minutely": (3,), "hourly": ()}
 
 
-@pytest.mark.parametrize("kind", [MemoryBatchLog, None])
-def test_a_log_without_batches_has_no_outcome(kind: type[MemoryBatchLog] | None, tmp_path: Any) -> None:
-    log: BatchLog = FileBatchLog(tmp_path / "log") if kind is None else kind()
-    assert (log.record(0), log.outcome(0), log.last_outcome()) == (None, None, None)
-
-
 def test_a_batch_that_runs_again_has_the_slots_of_its_record_and_the_next_those_of_the_new_start() -> None:
-    log, clock = MemoryBatchLog(), Clock()
-    planner = _planner(log, clock)
-    planner.conclude(planner.plan(0), _saw(10 * SECOND, due=60 * SECOND))
-    logged = planner.plan(1)
-    again = _planner(log, clock, slots=2)
-    assert again.plan(1) == logged
+    storage, clock = MemoryStorage(), Clock()
+    planner = _planner(storage, clock)
+    planner.conclude(planner.plan(), _saw(10 * SECOND, due=60 * SECOND))
+    logged = planner.plan()
+    again = _planner(storage, clock, slots=2)
+    assert again.plan() == logged
     assert sorted(again.time.slots["minutely"]) == list(range(SLOTS))
     again.conclude(logged, BatchReports())
-    assert (logged.slots, again.plan(2).slots) == (SLOTS, 2)
+    assert (logged.slots, again.plan().slots) == (SLOTS, 2)
     assert again.time.slots == {"minutely": dict.fromkeys(range(2), SlotSummary(due=60 * SECOND)), "hourly": {}}

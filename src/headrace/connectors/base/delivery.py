@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.connectors.base.sink import BatchIdentity, Delivered, TaskSink, Unreachable, WriterBatch, Written
+from headrace.event_time.record import MarkedBatch
 from headrace.outages import OutageMarker
 from headrace.schemas import from_arrow
 from headrace.wheel.side_rows import dead_letters, write_rows
@@ -37,7 +38,7 @@ class DeliveryContext:
     """What the tasks of a batch need beside its identity."""
 
     writers: int
-    marks: Mapping[int, int]
+    marks: Mapping[int, MarkedBatch]
     """The last batch of this generation that each writer marked."""
     clock: int
     flow_folder: str
@@ -55,7 +56,7 @@ def deliver(frame: DataFrame, sink: TaskSink, batch: BatchIdentity, context: Del
     return Written(
         **{name: sum(part[name] for part in parts) for name in _COUNTS},
         letters={part.letters: part.refused for part in parts if part.refused > 0},
-        marks={part.writer: batch.batch for part in parts} if exactly_once else {},
+        marked=frozenset(part.writer for part in parts) if exactly_once else frozenset(),
     )
 
 

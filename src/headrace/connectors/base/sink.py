@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 import polars as pl
 
 from headrace.errors import DefinitionError, HeadraceError
+from headrace.event_time.record import MarkedBatch
 from headrace.stability import stable
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ class BatchIdentity:
     id: str = ""
     """The flow's unique id, made with its checkpoint: two checkpoints never share one."""
     epoch: int = 0
-    """The epoch of the lease under which the batch is written; a sink refuses an older one than it has seen."""
+    """The epoch of the driver that writes the batch; a sink refuses an older one than it has seen."""
+    token: str = ""
+    """Made when the batch was planned: in a copy of the checkpoint a batch of the same number has another one."""
 
 
 @stable
@@ -60,8 +63,8 @@ class Written:
     """Refused by the sink; they become dead letters."""
     letters: Mapping[str, int] = field(default_factory=dict)
     """Files of refused rows, with the number of rows in each."""
-    marks: Mapping[int, int] = field(default_factory=dict)
-    """The writers that have marked this batch, each with the batch number."""
+    marked: frozenset[int] = frozenset()
+    """The writers that have marked this batch."""
 
 
 @stable
@@ -131,8 +134,8 @@ class WriterBatch:
     batch: BatchIdentity
     number: int
     """The writer's number, counted from 0."""
-    last: int | None
-    """The last batch of this generation that this writer marked, according to the batch log."""
+    last: MarkedBatch | None
+    """The last batch of this generation that this writer marked, according to the log."""
 
     @property
     def writer(self) -> str:
@@ -217,6 +220,12 @@ class Mark:
     batch: int | None = None
     """None, as the generation, when a driver has claimed the writer and it has not written yet."""
     rows: int = 0
+    token: str = ""
+
+    @classmethod
+    def of(cls, batch: BatchIdentity, rows: int = 0) -> Mark:
+        """The mark of a batch in which a writer has written so many rows."""
+        return cls(batch.epoch, batch.generation, batch.batch, rows, batch.token)
 
 
 def check_epoch(epoch: int, stored: int, *, place: str, writer: str) -> None:
@@ -230,9 +239,9 @@ def check_epoch(epoch: int, stored: int, *, place: str, writer: str) -> None:
 
 
 def already_written(part: WriterBatch, stored: Mark | None, *, place: str) -> bool:
-    """Whether the sink holds this part of the batch. Fails when its mark is not one that the batch log expects.
+    """Whether the sink holds this part of the batch. Fails when its mark is not one that the log expects.
 
-    >>> part = WriterBatch(BatchIdentity("spend", 0, 7, "main", "spend-1f0c", epoch=1), 0, last=5)
+    >>> part = WriterBatch(BatchIdentity("spend", 0, 7, "main", "spend-1f0c", epoch=1), 0, last=MarkedBatch(5))
     >>> already_written(part, Mark(1, 0, 5), place="table spend"), already_written(part, Mark(1, 0, 7), place="...")
     (False, True)
     """
@@ -245,21 +254,34 @@ def already_written(part: WriterBatch, stored: Mark | None, *, place: str) -> bo
                 f"{place}: writer {part.writer!r} is at generation {stored.generation}, this flow at "
                 f"{identity.generation}. It has been restored elsewhere since; start from the newer checkpoint.",
             )
-    found = stored.batch if stored is not None and stored.generation == identity.generation else None
-    if found == identity.batch:
+    found = None
+    if stored is not None and stored.batch is not None and stored.generation == identity.generation:
+        found = MarkedBatch(stored.batch, stored.token)
+    if found == MarkedBatch(identity.batch, identity.token):
         return True
-    if found != part.last:
-        raise HeadraceError(
-            "MARK_LOST",
-            f"{place}: the last mark of writer {part.writer!r} should be {_shown(part.last)} or {identity.batch}, "
-            f"found {_shown(found)}. Whether batch {identity.batch} was written is unknown. Check which rows are "
-            "there, then continue from a new checkpoint.",
-        )
-    return False
+    if found == part.last:
+        return False
+    if found is not None and (part.last is None or found.number >= part.last.number):
+        raise forked(place, f"writer {part.writer!r} has written batch {found.number}")
+    raise HeadraceError(
+        "MARK_LOST",
+        f"{place}: the last mark of writer {part.writer!r} should be {_shown(part.last)} or {identity.batch}, "
+        f"found {_shown(found)}. Whether batch {identity.batch} was written is unknown. Check which rows are "
+        "there, then continue from a new checkpoint.",
+    )
 
 
-def _shown(batch: int | None) -> str:
-    return "none" if batch is None else f"batch {batch}"
+def forked(place: str, what: str) -> HeadraceError:
+    """A sink holds a batch that this checkpoint did not write, though it has this checkpoint's id."""
+    return HeadraceError(
+        "CHECKPOINT_FORKED",
+        f"{place}: {what} from another copy of this checkpoint, so two copies write to one place, or this one is "
+        "older. Nothing was written. Stop one of the two and go on with the newer one, or start with a new checkpoint.",
+    )
+
+
+def _shown(batch: MarkedBatch | None) -> str:
+    return "none" if batch is None else f"batch {batch.number}"
 
 
 def check_delivery(guarantee: str, writers: int | None) -> None:

@@ -99,7 +99,7 @@ class DeltaSink(DriverSink):
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
         """Run the frame once and commit its rows with the batch's mark, unless the table has that already."""
         log = DeltaLog(frame.sparkSession, table_place(self.path))
-        table = DeltaWriter(log, f"{batch.id}.{batch.output}.{batch.generation}", batch.batch)
+        table = DeltaWriter(log, batch)
         if table.is_marked():
             # The batch must run all the same, because the steps before this sink update their state.
             rows = frame.count()

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import uuid
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
 from headrace.changelog import CHANGE, DELETE, UPDATE_BEFORE
+from headrace.connectors.base.sink import BatchIdentity, forked
 from headrace.connectors.base.small_table import fitted
 from headrace.errors import HeadraceError
 from headrace.schemas import polars_schema
@@ -27,6 +29,7 @@ from headrace.stability import stable
 from headrace.storage import local_path
 
 APPLICATION, VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+_TOKENS = 2**20
 _LAST, _CHANGES, _ORDER = "__last", "__changes", "__order"
 # A MERGE takes its mark from the session's settings, and the flows of a pipeline may share a session.
 _MERGING = threading.Lock()
@@ -114,13 +117,25 @@ class DeltaWriter:
     """Writes a batch to a table as one commit."""
 
     log: DeltaLog
-    application: str
-    version: int
-    """The batch's mark: with ``application`` Delta's transaction identifier."""
+    batch: BatchIdentity
+
+    @property
+    def application(self) -> str:
+        """With ``version`` Delta's transaction identifier: the batch's mark."""
+        return f"{self.batch.id}.{self.batch.output}.{self.batch.generation}"
+
+    @property
+    def version(self) -> int:
+        """Rises with the batches; Delta keeps a number only, so the token is in its last digits."""
+        return self.batch.batch * _TOKENS + zlib.crc32(self.batch.token.encode()) % _TOKENS
 
     def is_marked(self) -> bool:
         last = self.log.last_version(self.application)
-        return last is not None and last >= self.version
+        if last is None or last // _TOKENS < self.batch.batch:
+            return False
+        if last != self.version:
+            raise forked(f"Delta table {self.log.path!r}", f"it has batch {last // _TOKENS}")
+        return True
 
     def create_if_missing(self, columns: StructType, partition_by: Sequence[str]) -> None:
         if not self.log.exists():
@@ -169,7 +184,7 @@ class DeltaWriter:
                 raise
             raise HeadraceError(
                 "FENCED",
-                f"Delta table {self.log.path!r}: another driver has written batch {self.version} at the same time; "
+                f"Delta table {self.log.path!r}: another driver has written batch {self.batch.batch} at the same time; "
                 "this one has lost its lease and writes nothing. Stop it.",
             ) from None
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.connectors.base.sink import BatchIdentity, DriverSink, Guarantee, Written
+from headrace.connectors.base.sink import BatchIdentity, DriverSink, Guarantee, Written, forked
 from headrace.errors import DefinitionError
 from headrace.rendering import json_lines
 from headrace.schemas import from_arrow
@@ -49,12 +49,15 @@ class FileSink(DriverSink):
         commit = root / COMMITS / f"{name}.json"
         if commit.exists():
             shutil.rmtree(staging, ignore_errors=True)
-            return Written(out, 0, already_marked=int(json.loads(commit.read_text())["rows"]))
+            listed = json.loads(commit.read_text())
+            if listed["token"] != batch.token:
+                raise forked(f"folder {self.path!r}", f"it has batch {batch.batch}")
+            return Written(out, 0, already_marked=int(listed["rows"]))
         if rows == 0:
             return Written(out, rows)
         self.publish(staging, root / name)
         files = [f"{name}/{part.file}" for part in parts]
-        self.commit(commit, {"format": self.format, "files": files, "rows": rows})
+        self.commit(commit, {"format": self.format, "files": files, "rows": rows, "token": batch.token})
         return Written(out, rows)
 
     def write_parts(self, frame: DataFrame, staging: Path) -> list[Row]:

@@ -41,7 +41,13 @@ class MarkOffset:
         offset = CLAIMED
         if mark.generation is not None and mark.batch is not None:
             offset = mark.generation * BATCHES + mark.batch + 1
-        metadata = {"epoch": mark.epoch, "rows": mark.rows, "owner": self.owner, "at": int(time.time())}
+        metadata = {
+            "epoch": mark.epoch,
+            "rows": mark.rows,
+            "token": mark.token,
+            "owner": self.owner,
+            "at": int(time.time()),
+        }
         return TopicPartition(topic, 0, offset, json.dumps(metadata))
 
 
@@ -52,6 +58,7 @@ def read_mark(position: TopicPartition) -> MarkOffset | None:
     try:
         metadata = json.loads(position.metadata or "")
         epoch, owner, rows = int(metadata["epoch"]), str(metadata["owner"]), int(metadata["rows"])
+        token = str(metadata["token"])
     except (ValueError, KeyError, TypeError):
         raise HeadraceError(
             "MARK_UNREADABLE",
@@ -61,7 +68,7 @@ def read_mark(position: TopicPartition) -> MarkOffset | None:
     if position.offset == CLAIMED:
         return MarkOffset(owner, Mark(epoch))
     generation, batch = divmod(position.offset - 1, BATCHES)
-    return MarkOffset(owner, Mark(epoch, generation, batch, rows))
+    return MarkOffset(owner, Mark(epoch, generation, batch, rows, token))
 
 
 class Transactions:
@@ -138,7 +145,7 @@ def write_once(cluster: Cluster, topic: str, messages: Sequence[Message], part: 
             stored = ours.take_over(batch.epoch, place=place, writer=part.writer)
         is_written = already_written(part, None if stored is None else stored.mark, place=place)
         if not is_written:
-            ours.write(messages, Mark(batch.epoch, batch.generation, batch.batch, len(messages)))
+            ours.write(messages, Mark.of(batch, len(messages)))
     except BaseException:
         if ours is not None:
             ours.close()

@@ -45,14 +45,16 @@ _SETTINGS = "set constraints all immediate; set local lock_timeout = '5s'; set l
 _MARKS = "headrace_marks"
 _CREATE_MARKS = """
 create table {} (writer text, target text, epoch bigint not null, generation bigint, batch bigint, rows bigint,
-    refused bytea, primary key (writer, target))
+    refused bytea, token text not null default '', primary key (writer, target))
 """
 _CLAIM = """
 insert into {} as m (writer, target, epoch) values (%s, %s, %s)
 on conflict (writer, target) do update set epoch = excluded.epoch where m.epoch <= excluded.epoch
 """
-_MOVE = "update {} set generation = %s, batch = %s, rows = %s, refused = %s where writer = %s and target = %s"
-_SELECT = "select epoch, generation, batch, rows, refused from {} where writer = %s and target = %s {}"
+_MOVE = """
+update {} set generation = %s, batch = %s, rows = %s, refused = %s, token = %s where writer = %s and target = %s
+"""
+_SELECT = "select epoch, generation, batch, rows, refused, token from {} where writer = %s and target = %s {}"
 _ATTEMPTS = 5
 
 
@@ -237,7 +239,8 @@ class MarkTable:
     def move(self, connection: PgConnection, part: WriterBatch, rows: int, refused: pl.DataFrame | None) -> None:
         """Mark a batch as written, in the transaction that writes it."""
         left_out = None if refused is None else refused.write_ipc(None).getvalue()
-        given = [part.batch.generation, part.batch.batch, rows, left_out, part.writer, self.target.name]
+        batch = part.batch
+        given = [batch.generation, batch.batch, rows, left_out, batch.token, part.writer, self.target.name]
         connection.execute(sql.SQL(_MOVE).format(self.table), given)
 
     def _end_predecessors(self, connection: PgConnection, writer: str, epoch: int) -> None:
@@ -256,8 +259,10 @@ class MarkTable:
         found = connection.execute(query, [writer, self.target.name], binary=True).fetchone()
         if found is None:
             return None
-        epoch, generation, batch, rows, refused = found
-        return Mark(epoch, generation, batch, rows or 0), None if refused is None else pl.read_ipc(BytesIO(refused))
+        epoch, generation, batch, rows, refused, token = found
+        return Mark(epoch, generation, batch, rows or 0, token), None if refused is None else pl.read_ipc(
+            BytesIO(refused)
+        )
 
 
 @stable

@@ -12,7 +12,7 @@ from headrace.connectors.redis.client import Value
 from headrace.rendering import Template, as_text, flat, json_rows, last_changes, refused_rows
 
 # Arguments of a chunk: epoch, generation, batch, chunk, chunks, rows, time to live in milliseconds (0: none),
-# number of keys to delete; then the values. Keys: the mark, those to delete, those to set.
+# number of keys to delete, token; then the values. Keys: the mark, those to delete, those to set.
 
 CLAIM = """
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
@@ -23,19 +23,22 @@ return 1
 
 # A chunk must not be marked when the one before it failed, though both were sent together: GAP.
 _GUARD = """
-local stored = redis.call('HMGET', KEYS[1], 'epoch', 'generation', 'batch', 'chunk')
+local stored = redis.call('HMGET', KEYS[1], 'epoch', 'generation', 'batch', 'chunk', 'token')
 local function before(field) return tonumber(stored[field] or '-1') end
 local generation, batch, chunk = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if before(1) > tonumber(ARGV[1]) then return redis.error_reply('FENCED ' .. stored[1]) end
 if before(2) > generation or (before(2) == generation and before(3) > batch) then return 0 end
 local done = -1
-if before(2) == generation and before(3) == batch then done = before(4) end
+if before(2) == generation and before(3) == batch then
+  if stored[5] ~= ARGV[9] then return redis.error_reply('FORKED ' .. stored[3]) end
+  done = before(4)
+end
 if chunk <= done then return 0 end
 if chunk > done + 1 then return redis.error_reply('GAP ' .. done) end
 """
 
 _DELETE = """
-local life, deletes, at = tonumber(ARGV[7]), tonumber(ARGV[8]), 9
+local life, deletes, at = tonumber(ARGV[7]), tonumber(ARGV[8]), 10
 for i = 2, deletes + 1 do redis.call('DEL', KEYS[i]) end
 """
 
@@ -60,7 +63,7 @@ end
 
 _MARK = """
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'generation', ARGV[2], 'batch', ARGV[3], 'chunk', ARGV[4],
-  'chunks', ARGV[5], 'rows', ARGV[6])
+  'chunks', ARGV[5], 'rows', ARGV[6], 'token', ARGV[9])
 return 1
 """
 

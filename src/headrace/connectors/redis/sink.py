@@ -20,6 +20,7 @@ from headrace.connectors.base.sink import (
     already_written,
     check_delivery,
     check_epoch,
+    forked,
 )
 from headrace.connectors.redis.chunks import CLAIM, RedisChanges, RedisChunk, Text, chunk_script, chunked
 from headrace.connectors.redis.client import RedisAddress, Value, check_value, is_passing, run
@@ -92,9 +93,10 @@ class RedisSink:
     def _done(self, changes: RedisChanges, part: WriterBatch) -> int:
         """How many chunks an earlier attempt has written."""
         fields = ["epoch", "generation", "batch", "chunk", "chunks"]
-        answer = self._ask(lambda client: client.hmget(self._mark(part.writer), fields))
+        *answer, token = self._ask(lambda client: client.hmget(self._mark(part.writer), [*fields, "token"]))
         epoch, generation, batch, chunk, chunks = (None if text is None else int(text) for text in answer)
-        if not already_written(part, Mark(epoch or 0, generation, batch), place=self.place):
+        mark = Mark(epoch or 0, generation, batch, token="" if token is None else token.decode())
+        if not already_written(part, mark, place=self.place):
             return 0
         if chunks != len(changes.chunks):
             raise HeadraceError(
@@ -119,7 +121,7 @@ class RedisSink:
         life = 0 if self.ttl is None else max(1, positive_microseconds(self.ttl, argument="ttl") // 1000)
         mark = (part.batch.epoch, part.batch.generation, part.batch.batch, number, total, chunk.changes, life)
         keys = (self._mark(part.writer), *chunk.deletes, *chunk.sets)
-        return ("EVALSHA", sha, len(keys), *keys, *mark, len(chunk.deletes), *chunk.values)
+        return ("EVALSHA", sha, len(keys), *keys, *mark, len(chunk.deletes), part.batch.token, *chunk.values)
 
     def _mark(self, writer: str) -> str:
         return f"headrace:mark:{writer}:{self.key}"
@@ -134,6 +136,8 @@ class RedisSink:
             raise Unreachable(f"{self.place}: {text}")
         if text.startswith("FENCED"):
             check_epoch(epoch, int(text.split()[1]), place=self.place, writer=writer)
+        if text.startswith("FORKED"):
+            raise forked(self.place, f"writer {writer!r} has written batch {text.split()[1]}")
         raise HeadraceError(
             "SINK_REFUSED", f"{self.place} refuses: {text}. Correct the password or the user's permissions."
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -101,6 +102,14 @@ def test_a_task_that_fails_while_it_writes_is_tried_again_and_counts_once(spark:
     assert hr.to_files(tmp_path / "out").write(frame, BATCH) == hr.Written(10, 10)
     assert Path(marker).exists()
     assert _listed(tmp_path / "out") == list(range(10))
+
+
+def test_of_two_copies_of_a_checkpoint_only_one_can_write(spark: SparkSession, tmp_path: Path) -> None:
+    sink = hr.to_files(tmp_path)
+    assert sink.write(_rows(spark, 3), replace(BATCH, token="one")) == hr.Written(3, 3)
+    with pytest.raises(hr.HeadraceError, match="CHECKPOINT_FORKED"):
+        sink.write(_rows(spark, 3), replace(BATCH, token="other"))
+    assert _listed(tmp_path) == [0, 1, 2]
 
 
 def test_a_flow_with_a_new_checkpoint_does_not_take_the_batches_of_an_old_one_for_its_own(
