@@ -6,6 +6,7 @@ import re
 import sysconfig
 import traceback
 from pathlib import Path
+from typing import get_args
 
 from headrace.stability import stable
 
@@ -54,6 +55,21 @@ class DefinitionError(HeadraceError):
     def __init__(self, id: str, message: str) -> None:
         where = user_line()
         super().__init__(id, message if where is None else f"{message} (at {where})")
+
+
+def check_choice(choices: object, **option: object) -> None:
+    """Refuse an option whose value is not one of a ``Literal``; the option's name is part of the error's id.
+
+    >>> from typing import Literal
+    >>> check_choice(Literal["json", "csv"], format="xml")
+    Traceback (most recent call last):
+    headrace.errors.DefinitionError: [FORMAT_UNKNOWN] format='xml' is not known. Use 'json' or 'csv'.
+    """
+    for name, given in option.items():
+        if given not in get_args(choices):
+            *others, last = map(repr, get_args(choices))
+            known = f"{', '.join(others)} or {last}"
+            raise DefinitionError(f"{name.upper()}_UNKNOWN", f"{name}={given!r} is not known. Use {known}.")
 
 
 def user_line() -> str | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from headrace.errors import DefinitionError, HeadraceError
@@ -34,7 +36,7 @@ class Secret:
         raise HeadraceError("SECRET_MISSING", f"{why} for the driver and for the executors.")
 
     def __repr__(self) -> str:
-        return f"hr.secret(env={self.env!r})" if self.env is not None else f"hr.secret(file={self.file!r})"
+        return call_text(secret, env=self.env, file=self.file)
 
 
 @stable
@@ -64,6 +66,21 @@ def hidden_password(password: str | Secret | None) -> str | Secret | None:
     ('***', hr.secret(env='PG_PASSWORD'))
     """
     return HIDDEN if isinstance(password, str) else password
+
+
+def call_text(function: Callable[..., object], *positional: object, **named: Any) -> str:
+    """A call of a function of ``hr`` as code, for ``repr``: without defaults, and with a plain password hidden.
+
+    >>> call_text(secret, env="PG_PASSWORD", file=None)
+    "hr.secret(env='PG_PASSWORD')"
+    """
+    code, parameters = [repr(each) for each in positional], signature(function).parameters
+    for name, given in named.items():
+        value = hidden_password(given) if name == "password" else given
+        shown = list(value) or None if isinstance(value, tuple) else value
+        if shown != parameters[name].default:
+            code.append(f"{name}={shown!r}")
+    return f"hr.{function.__name__}({', '.join(code)})"
 
 
 def without_password(url: str) -> str:

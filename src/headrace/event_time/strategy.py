@@ -7,13 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from headrace.durations import Duration, microseconds, not_too_long, positive_microseconds, spoken
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, check_choice
 from headrace.graph import active_graph
 from headrace.stability import stable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+WhenAllIdle = Literal["hold", "advance"]
 BEGINNING = -(2**63)
 END = 2**63 - 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -70,7 +71,7 @@ class TimeStrategy:
     idle: int | None = None
     accept: ValidTimes = ValidTimes()
     partition: str | None = None
-    when_all_idle: Literal["hold", "advance"] = "hold"
+    when_all_idle: WhenAllIdle = "hold"
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The same source with its time declared; the frame must come straight from a source."""
@@ -100,7 +101,7 @@ def event_time(
     idle: Duration | None = "1 minute",
     accept: ValidTimes | None = None,
     partition: str | None = None,
-    when_all_idle: Literal["hold", "advance"] = "hold",
+    when_all_idle: WhenAllIdle = "hold",
 ) -> TimeStrategy:
     """A row's time is in ``column``; the watermark trails the highest time seen by ``out_of_order``.
 
@@ -114,10 +115,7 @@ def event_time(
             f"out_of_order={out_of_order!r} is negative, so the watermark would run ahead of the rows. "
             "Give '0 seconds' for rows in order, or how far they may be out of order.",
         )
-    if when_all_idle not in ("hold", "advance"):
-        raise DefinitionError(
-            "WHEN_ALL_IDLE_UNKNOWN", f"when_all_idle={when_all_idle!r} is not known. Use 'hold' or 'advance'."
-        )
+    check_choice(WhenAllIdle, when_all_idle=when_all_idle)
     quiet = None if idle is None else positive_microseconds(idle, argument="idle")
     return TimeStrategy("event", column, bound, quiet, accept or valid_times(), partition, when_all_idle)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -10,20 +10,15 @@ from pyspark.sql.types import StructField, StructType
 
 from headrace.changelog import DATABASE_CHANGELOG, OnTruncate
 from headrace.errors import DefinitionError
-from headrace.keys import key_columns
+from headrace.keys import key_argument, key_columns
 from headrace.schemas import parse_ddl, spark_schema
+from headrace.secrets import call_text
 from headrace.stability import stable
 
 Tombstones = Literal["skip", "delete"]
 Decimals = Literal["base64", "text"]
 Times = Literal["microseconds", "milliseconds", "nanoseconds"]
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "on_truncate": get_args(OnTruncate),
-    "tombstones": get_args(Tombstones),
-    "decimals": get_args(Decimals),
-    "times": get_args(Times),
-}
-"""The values of each option, the default first."""
+_CHOICES = {"on_truncate": OnTruncate, "tombstones": Tombstones, "decimals": Decimals, "times": Times}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -52,21 +47,18 @@ class DebeziumChanges:
                 f"debezium_changes: {taken[0]!r} is also a column of every changelog. Leave the table's column out, or "
                 "let the connector rename it (transform ReplaceField).",
             )
-        for name, given in self._options:
-            if given not in _CHOICES[name]:
-                known = " or ".join(map(repr, _CHOICES[name]))
-                raise DefinitionError(
-                    "OPTION_UNKNOWN", f"debezium_changes: {name}={given!r} is not known. Use {known}."
-                )
+        for name, given in self._options.items():
+            if given not in get_args(_CHOICES[name]):
+                known = " or ".join(map(repr, get_args(_CHOICES[name])))
+                message = f"debezium_changes: {name}={given!r} is not known. Use {known}."
+                raise DefinitionError("OPTION_UNKNOWN", message)
 
     def __repr__(self) -> str:
-        given = [repr(self.columns), f"key={self.key[0]!r}" if len(self.key) == 1 else f"key={list(self.key)!r}"]
-        given += [f"{name}={value!r}" for name, value in self._options if value != _CHOICES[name][0]]
-        return f"hr.debezium_changes({', '.join(given)})"
+        return call_text(debezium_changes, self.columns, key=key_argument(self.key), **self._options)
 
     @property
-    def _options(self) -> Iterable[tuple[str, str]]:
-        return zip(_CHOICES, (self.on_truncate, self.tombstones, self.decimals, self.times), strict=True)
+    def _options(self) -> dict[str, str]:
+        return {name: getattr(self, name) for name in _CHOICES}
 
     @property
     def struct(self) -> StructType:

@@ -14,6 +14,7 @@ from headrace.connectors.base.sink import BatchIdentity, ChangelogMode, DriverSi
 from headrace.connectors.delta.table import DeltaLog, DeltaWriter, table_place
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
+from headrace.secrets import call_text
 from headrace.stability import stable
 
 if TYPE_CHECKING:
@@ -116,12 +117,7 @@ class DeltaSink(DriverSink):
         return frame.drop(CHANGE).schema if self.upsert_on else frame.schema
 
     def __repr__(self) -> str:
-        said = [repr(self.path)]
-        if self.upsert_on:
-            said.append(f"upsert_on={list(self.upsert_on)!r}")
-        if self.partition_by:
-            said.append(f"partition_by={list(self.partition_by)!r}")
-        return f"hr.to_delta({', '.join(said)})"
+        return call_text(to_delta, self.path, upsert_on=self.upsert_on, partition_by=self.partition_by)
 
 
 @stable

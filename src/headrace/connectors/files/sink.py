@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.connectors.base.sink import BatchIdentity, DriverSink, Guarantee, Written, forked
-from headrace.errors import DefinitionError
+from headrace.errors import check_choice
 from headrace.rendering import json_lines
 from headrace.schemas import from_arrow
 from headrace.stability import stable
@@ -88,8 +88,7 @@ def to_files(path: str | os.PathLike[str], *, format: Format = "parquet") -> Fil
     >>> to_files("out/spend", format="json")
     hr.to_files('out/spend', format='json')
     """
-    if format not in ("parquet", "json"):
-        raise DefinitionError("FORMAT_UNKNOWN", f"format={format!r} is not known. Use 'parquet' or 'json'.")
+    check_choice(Format, format=format)
     return FileSink(os.fspath(path), format)
 
 

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import polars as pl
 
 from headrace.connectors.base.small_table import fitted
-from headrace.errors import DefinitionError, HeadraceError
+from headrace.errors import DefinitionError, HeadraceError, check_choice
 from headrace.schemas import parse_ddl, polars_schema, spark_schema
+from headrace.secrets import call_text
 from headrace.stability import stable
 
 Format = Literal["parquet", "csv"]
@@ -59,9 +60,7 @@ class FileTable:
             ) from None
 
     def __repr__(self) -> str:
-        form = "" if self.format == "parquet" else f", format={self.format!r}"
-        schema = "" if self.schema is None else f", schema={self.schema!r}"
-        return f"hr.file_table({self.path!r}{form}{schema})"
+        return call_text(file_table, self.path, format=self.format, schema=self.schema)
 
 
 @stable
@@ -71,10 +70,7 @@ def file_table(path: str | os.PathLike[str], *, format: Format = "parquet", sche
     >>> file_table("rates.csv", format="csv", schema="currency STRING, rate DOUBLE")
     hr.file_table('rates.csv', format='csv', schema='currency STRING, rate DOUBLE')
     """
-    if format not in get_args(Format):
-        raise DefinitionError(
-            "FORMAT_UNKNOWN", f"format={format!r} is not known. Small tables are read as 'parquet' or 'csv'."
-        )
+    check_choice(Format, format=format)
     if format == "csv" and schema is None:
         raise DefinitionError(
             "SCHEMA_MISSING",

@@ -15,7 +15,7 @@ from headrace.connectors.http.client import BUSY, FAILING, Endpoint, parse_endpo
 from headrace.errors import DefinitionError
 from headrace.operators.lookup.service import LARGEST_ANSWER, Answer, LookupFailure, check_key_named, json_object
 from headrace.rendering import Template, parse_template
-from headrace.secrets import Secret
+from headrace.secrets import Secret, call_text
 from headrace.stability import stable
 
 _UNKNOWN = (404, 410)
@@ -47,8 +47,7 @@ class HttpLookup:
         return HttpConnection(self.endpoint.async_client(in_flight))
 
     def __repr__(self) -> str:
-        headers = f", headers={self.endpoint.shown_headers!r}" if self.endpoint.headers else ""
-        return f"hr.http_lookup({self.endpoint.shown!r}{headers})"
+        return call_text(http_lookup, self.endpoint.shown, headers=self.endpoint.shown_headers or None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ from headrace.connectors.http.client import FAILING, Endpoint, check_permitted, 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.rendering import json_rows, refused_rows
-from headrace.secrets import Secret
+from headrace.secrets import Secret, call_text
 from headrace.stability import stable
 
 if TYPE_CHECKING:
     import httpx
 
-_BATCH, _TIMEOUT, _RETRIES = 500, "10 seconds", 5
+
 _DOUBTED = 32
 """After so many failures in a row, each with a single row, the server itself counts as failing."""
 
@@ -115,15 +115,10 @@ class HttpSink:
         return answer
 
     def __repr__(self) -> str:
-        given = {
-            "batch": (self.batch, _BATCH),
-            "headers": (self.endpoint.shown_headers, {}),
-            "timeout": (spoken(round(self.endpoint.timeout * 1e6)), _TIMEOUT),
-            "retries": (self.endpoint.retries, _RETRIES),
-            "writers": (self.writers, None),
-        }
-        more = "".join(f", {name}={value!r}" for name, (value, usual) in given.items() if value != usual)
-        return f"hr.to_http({self.endpoint.shown!r}, identity={self.identity!r}{more})"
+        endpoint = self.endpoint
+        timeout, headers = spoken(round(endpoint.timeout * 1e6)), endpoint.shown_headers or None
+        how = {"batch": self.batch, "headers": headers, "timeout": timeout, "retries": endpoint.retries}
+        return call_text(to_http, endpoint.shown, identity=self.identity, **how, writers=self.writers)
 
 
 @stable
@@ -131,10 +126,10 @@ def to_http(
     url: str,
     *,
     identity: str,
-    batch: int = _BATCH,
+    batch: int = 500,
     headers: Mapping[str, str | Secret] | None = None,
-    timeout: Duration = _TIMEOUT,
-    retries: int = _RETRIES,
+    timeout: Duration = "10 seconds",
+    retries: int = 5,
     writers: int | None = None,
 ) -> HttpSink:
     """Post rows as JSON arrays of up to ``batch`` rows, at least once.

@@ -22,6 +22,7 @@ PATIENCE_SECONDS = 5.0
 Positions = dict[str, int]
 """The next offset of each ``topic/partition``."""
 Start = str | datetime | Mapping[str, Mapping[int, int]]
+OnLost = Literal["fail", "count"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Subscription:
     pattern: bool
     start: str
     """``earliest``, ``latest``, ``at <microseconds>``, or JSON of exact positions."""
-    on_lost: Literal["fail", "count"]
+    on_lost: OnLost
     options: Mapping[str, str | Secret] = field(default_factory=dict)
 
     def client_options(self) -> dict[str, Any]:

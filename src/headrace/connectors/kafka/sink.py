@@ -13,10 +13,10 @@ import polars as pl
 from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, WriterBatch, check_delivery
 from headrace.connectors.kafka.client import Cluster, Fenced, Message, check_topic
 from headrace.connectors.kafka.transactions import claim, write_each_time, write_once
-from headrace.errors import DefinitionError, HeadraceError
+from headrace.errors import DefinitionError, HeadraceError, check_choice
 from headrace.keys import key_columns
 from headrace.rendering import json_rows, refused_rows
-from headrace.secrets import Secret, shown_options
+from headrace.secrets import Secret, call_text, shown_options
 from headrace.stability import stable
 
 Format = Literal["json", "raw"]
@@ -148,16 +148,9 @@ class KafkaSink:
                 )
 
     def __repr__(self) -> str:
-        given = {
-            "key": list(self.partition_by) or None,
-            "format": self.format if self.format != "json" else None,
-            "writers": self.writers,
-            "guarantee": self.guarantee if self.guarantee != "exactly_once" else None,
-            "max_bytes": self.cluster.max_bytes if self.cluster.max_bytes != MAX_BYTES else None,
-            "options": shown_options(dict(self.cluster.options)) or None,
-        }
-        more = "".join(f", {name}={value!r}" for name, value in given.items() if value is not None)
-        return f"hr.to_kafka({self.topic!r}, servers={self.cluster.servers!r}{more})"
+        where, options = {"servers": self.cluster.servers}, shown_options(dict(self.cluster.options)) or None
+        how = {"key": self.partition_by, "format": self.format, "writers": self.writers, "guarantee": self.guarantee}
+        return call_text(to_kafka, self.topic, **where, **how, max_bytes=self.cluster.max_bytes, options=options)
 
 
 @stable
@@ -181,8 +174,7 @@ def to_kafka(
     >>> to_kafka("spend", servers="localhost:9092", key="account", options={"sasl.password": "hunter2"})
     hr.to_kafka('spend', servers='localhost:9092', key=['account'], options={'sasl.password': '***'})
     """
-    if format not in ("json", "raw"):
-        raise DefinitionError("FORMAT_UNKNOWN", f"format={format!r} is not known. Use 'json' or 'raw'.")
+    check_choice(Format, format=format)
     check_delivery(guarantee, writers)
     for name in options or {}:
         if name in _OURS:

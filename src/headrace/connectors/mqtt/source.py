@@ -15,7 +15,7 @@ from headrace.connectors.base.gate import Gate
 from headrace.connectors.base.messages import MessageDecoder, Payloads, check_message_schema, message_decoder
 from headrace.connectors.base.source import FILES, LANDING, add_source, declared_columns
 from headrace.connectors.mqtt.feed import Broker, MqttFeed, landed
-from headrace.errors import DefinitionError
+from headrace.errors import check_choice
 from headrace.graph import active_graph
 from headrace.outages import OutageMarker
 from headrace.schemas import MOMENT, parse_ddl, polars_schema
@@ -83,8 +83,7 @@ def read_mqtt(
     ...     hr.write("heat", rows, hr.to_console())
     """
     broker = Broker(servers, (topics,) if isinstance(topics, str) else tuple(topics), username, password)
-    if format not in ("json", "csv", "raw"):
-        raise DefinitionError("FORMAT_UNKNOWN", f"format={format!r} is not known. Use 'json', 'csv' or 'raw'.")
+    check_choice(Format, format=format)
     struct = parse_ddl(schema or RAW_SCHEMA)
     filled = {name: (kind,) for name, kind in METADATA.items()}
     check_message_schema(broker.topics[0], format, None if schema is None else struct, filled)

@@ -26,7 +26,7 @@ from headrace.rendering import (
     parse_template,
     refused_rows,
 )
-from headrace.secrets import Secret, hidden_password
+from headrace.secrets import Secret, call_text
 from headrace.stability import stable
 
 _BYTES_AT_ONCE = 5 << 20
@@ -172,13 +172,9 @@ class OpenSearchSink:
         return why if cause is None else f"{why} ({cause})"
 
     def __repr__(self) -> str:
-        options = [f"{self.endpoint.shown!r}", f"{self.index!r}", f"id={str(self.id)!r}"]
-        if self.endpoint.login is not None:
-            user, password = self.endpoint.login
-            options.append(f"username={user!r}, password={hidden_password(password)!r}")
-        if self.writers is not None:
-            options.append(f"writers={self.writers}")
-        return f"hr.to_opensearch({', '.join(options)})"
+        username, password = self.endpoint.login or (None, None)
+        what = {"id": str(self.id), "username": username, "password": password, "writers": self.writers}
+        return call_text(to_opensearch, self.endpoint.shown, self.index, **what)
 
 
 @stable

@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headrace.connectors.base.sink import Unreachable
 from headrace.errors import DefinitionError, HeadraceError
-from headrace.secrets import HIDDEN, Secret, hidden_password, revealed
+from headrace.secrets import HIDDEN, Secret, revealed
 
 PgConnection = psycopg.Connection[Any]
 
@@ -101,11 +101,6 @@ class PostgresServer:
         """The connection string without passwords."""
         hidden = {name: HIDDEN for name in self.settings if "password" in name}
         return make_conninfo("", **(self.settings | hidden)) if hidden else self.dsn
-
-    @property
-    def shown_password(self) -> str:
-        """The ``password`` argument for a repr, with a leading comma; empty without a password."""
-        return "" if self.password is None else f", password={hidden_password(self.password)!r}"
 
     @property
     def address(self) -> str:

@@ -13,7 +13,7 @@ import psycopg
 from headrace.connectors.postgres.connection import PostgresServer, is_refused, is_transient, summary
 from headrace.errors import DefinitionError
 from headrace.operators.lookup.service import Answer, LookupFailure
-from headrace.secrets import Secret
+from headrace.secrets import Secret, call_text
 from headrace.stability import stable
 
 Key = tuple[Any, ...]
@@ -46,7 +46,7 @@ class PostgresLookup:
         return PostgresLookupClient(self.server, self.query)
 
     def __repr__(self) -> str:
-        return f"hr.postgres_lookup({self.server.shown!r}, {self.query!r}{self.server.shown_password})"
+        return call_text(postgres_lookup, self.server.shown, self.query, password=self.server.password)
 
 
 @dataclass(frozen=True, slots=True)

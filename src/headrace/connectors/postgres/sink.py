@@ -37,7 +37,7 @@ from headrace.connectors.postgres.target_table import (
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
 from headrace.rendering import Changes, flat, flat_names, flat_schema, last_changes, refused_rows
-from headrace.secrets import Secret
+from headrace.secrets import Secret, call_text
 from headrace.stability import stable
 
 # A deferred constraint would fail only at the commit, where the row at fault is no longer known.
@@ -169,14 +169,9 @@ class PostgresSink:
         return Delivered(given - left_out.height, changes.superseded, 0, None if left_out.is_empty() else left_out)
 
     def __repr__(self) -> str:
-        given = {
-            "upsert_on": list(self.upsert_on) or None,
-            "create": None if self.create else False,
-            "writers": self.writers,
-            "guarantee": None if self.guarantee == "exactly_once" else self.guarantee,
-        }
-        more = "".join(f", {name}={value!r}" for name, value in given.items() if value is not None)
-        return f"hr.to_postgres({self.table!r}, dsn={self.server.shown!r}{self.server.shown_password}{more})"
+        where = {"dsn": self.server.shown, "password": self.server.password, "upsert_on": self.upsert_on}
+        how = {"create": self.create, "writers": self.writers, "guarantee": self.guarantee}
+        return call_text(to_postgres, self.table, **where, **how)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from headrace.connectors.base.small_table import fitted
 from headrace.connectors.postgres.connection import PostgresServer, is_transient, summary
 from headrace.errors import HeadraceError
 from headrace.schemas import parse_ddl, polars_schema
-from headrace.secrets import Secret
+from headrace.secrets import Secret, call_text
 from headrace.stability import stable
 
 
@@ -51,8 +51,8 @@ class PostgresTable:
         return fitted(read, columns, table=table)
 
     def __repr__(self) -> str:
-        arguments = f"{self.query!r}, dsn={self.server.shown!r}, schema={self.schema!r}{self.server.shown_password}"
-        return f"hr.postgres_table({arguments})"
+        server = self.server
+        return call_text(postgres_table, self.query, dsn=server.shown, schema=self.schema, password=server.password)
 
 
 @stable

@@ -70,12 +70,6 @@ class RedisAddress:
         return {} if self.password is None else {"password": revealed(self.password)}
 
 
-def check_value(value: str) -> None:
-    """Refuse a form of values that is neither hash nor JSON."""
-    if value not in ("hash", "json"):
-        raise DefinitionError("VALUE_UNKNOWN", f"value={value!r} is not known. Use 'hash' or 'json'.")
-
-
 def is_passing(problem: redis.RedisError) -> bool:
     """Whether an error goes away by itself, so that a retry helps."""
     if isinstance(problem, _REFUSALS):

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import redis
 
-from headrace.connectors.redis.client import RedisAddress, Value, check_value, is_passing
+from headrace.connectors.redis.client import RedisAddress, Value, is_passing
+from headrace.errors import check_choice
 from headrace.operators.lookup.service import LARGEST_ANSWER, Answer, LookupFailure, check_key_named, json_object
 from headrace.rendering import Template, parse_template
-from headrace.secrets import Secret, hidden_password
+from headrace.secrets import Secret, call_text
 from headrace.stability import stable
 
 if TYPE_CHECKING:
@@ -41,10 +42,8 @@ class RedisLookup:
         return RedisConnection(self.address.async_client(2 * in_flight), self.value)
 
     def __repr__(self) -> str:
-        more = f", value={self.value!r}" if self.value != "hash" else ""
-        if self.address.password is not None:
-            more += f", password={hidden_password(self.address.password)!r}"
-        return f"hr.redis_lookup({self.address.shown!r}, key={str(self.key)!r}{more})"
+        url, password = self.address.shown, self.address.password
+        return call_text(redis_lookup, url, key=str(self.key), value=self.value, password=password)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def redis_lookup(url: str, *, key: str, value: Value = "hash", password: str | S
     >>> redis_lookup("redis://:hunter2@cache:6379/0", key="customer:{id}")
     hr.redis_lookup('redis://:***@cache:6379/0', key='customer:{id}')
     """
-    check_value(value)
+    check_choice(Value, value=value)
     return RedisLookup(RedisAddress(url, password), parse_template(key), value)
 
 

@@ -23,11 +23,11 @@ from headrace.connectors.base.sink import (
     forked,
 )
 from headrace.connectors.redis.chunks import CLAIM, RedisChanges, RedisChunk, Text, chunk_script, chunked
-from headrace.connectors.redis.client import RedisAddress, Value, check_value, is_passing, run
+from headrace.connectors.redis.client import RedisAddress, Value, is_passing, run
 from headrace.durations import Duration, positive_microseconds
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, check_choice
 from headrace.rendering import Template, flat_schema, parse_template
-from headrace.secrets import Secret, hidden_password
+from headrace.secrets import Secret, call_text
 from headrace.stability import stable
 
 
@@ -143,15 +143,8 @@ class RedisSink:
         )
 
     def __repr__(self) -> str:
-        given = {
-            "value": self.value if self.value != "hash" else None,
-            "ttl": self.ttl,
-            "password": hidden_password(self.address.password),
-            "writers": self.writers,
-            "guarantee": self.guarantee if self.guarantee != "exactly_once" else None,
-        }
-        more = "".join(f", {name}={value!r}" for name, value in given.items() if value is not None)
-        return f"hr.to_redis({self.address.shown!r}, key={str(self.key)!r}{more})"
+        what = {"key": str(self.key), "value": self.value, "ttl": self.ttl, "password": self.address.password}
+        return call_text(to_redis, self.address.shown, **what, writers=self.writers, guarantee=self.guarantee)
 
 
 @stable
@@ -173,7 +166,7 @@ def to_redis(
     >>> to_redis("redis://:hunter2@cache:6379/0", key="spend:{account}:{window_start}", ttl="1 day")
     hr.to_redis('redis://:***@cache:6379/0', key='spend:{account}:{window_start}', ttl='1 day')
     """
-    check_value(value)
+    check_choice(Value, value=value)
     check_delivery(guarantee, writers)
     if ttl is not None:
         positive_microseconds(ttl, argument="ttl")

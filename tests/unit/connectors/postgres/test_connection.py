@@ -10,6 +10,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from headrace.connectors.postgres.connection import PostgresServer, is_refused, is_transient, server_error, summary
+from headrace.connectors.postgres.lookup import postgres_lookup
 from headrace.errors import DefinitionError
 from headrace.secrets import Secret
 
@@ -34,7 +35,8 @@ def test_a_connection_string_that_is_none_is_refused_without_its_password() -> N
     [(None, ""), ("hunter2", ", password='***'"), (Secret(env="PG"), ", password=hr.secret(env='PG')")],
 )
 def test_a_password_is_shown_as_where_it_is_found(password: str | Secret | None, shown: str) -> None:
-    assert PostgresServer("host=db", password).shown_password == shown
+    asked = postgres_lookup("host=db", "select", password=password)
+    assert repr(asked) == f"hr.postgres_lookup('host=db', 'select'{shown})"
 
 
 def test_what_the_connection_string_says_goes_before_what_is_usual(connections: list[dict[str, Any]]) -> None:

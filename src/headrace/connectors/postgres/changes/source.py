@@ -27,7 +27,7 @@ from headrace.connectors.postgres.changes.replication import ReplicationFeed
 from headrace.connectors.postgres.changes.slot import ReplicationSlot
 from headrace.connectors.postgres.connection import PgConnection, PostgresServer, startup_error
 from headrace.durations import Duration, positive_microseconds
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, check_choice
 from headrace.graph import Graph, active_graph
 from headrace.outages import OutageMarker
 from headrace.schemas import parse_ddl, polars_schema, spark_schema
@@ -216,10 +216,7 @@ class SlotSources:
 
 
 def _check_tables(names: Sequence[str], declared: Mapping[str, str], on_truncate: OnTruncate) -> None:
-    if on_truncate not in ("stop", "dead_letter"):
-        raise DefinitionError(
-            "ON_TRUNCATE_UNKNOWN", f"on_truncate={on_truncate!r} is not known. Use 'stop' or 'dead_letter'."
-        )
+    check_choice(OnTruncate, on_truncate=on_truncate)
     if not names or len({full_name(table) for table in names}) < len(names) or not declared.keys() <= set(names):
         raise DefinitionError(
             "TABLES_INVALID",
