@@ -42,10 +42,14 @@ class Entry:
     system: System
     inputs: Inputs
     skip: int = 1
+    by_median: bool = False
+    """Whether the median of the batches counts, which all have as many rows, and not their sum."""
 
     def rate(self, measured: Measured) -> float:
         """Rows a second after the first batches."""
-        return sum(self.inputs.batches[self.skip :]) / self.system.share / sum(measured.seconds[self.skip :])
+        rows, seconds = self.inputs.batches[self.skip :], measured.seconds[self.skip :]
+        counted = (rows[0], statistics.median(seconds)) if self.by_median else (sum(rows), sum(seconds))
+        return counted[0] / self.system.share / counted[1]
 
 
 @dataclass(frozen=True, slots=True)
