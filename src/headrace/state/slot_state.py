@@ -106,16 +106,16 @@ class SlotState:
         return min((time for time in times if time is not None), default=None)
 
     def write(self, upserts: pl.DataFrame, removed: pl.DataFrame, run: int) -> None:
-        """Add a segment with the rows that a batch changed (with their hashes and due times), then merge a little."""
+        """Merge a little, then add a segment with the rows that a batch changed, with their hashes and due times."""
         before, changed = self.segments, upserts
         if removed.height:
             removed = removed.with_columns(pl.lit(True).alias(REMOVED))
             changed = pl.concat([upserts.with_columns(pl.lit(False).alias(REMOVED)), removed], how="diagonal")
+        self._drop_dead()
+        self._merge(max(LEAST_MERGED, MERGED_FACTOR * changed.height), run)
         if changed.height:
             written = self._files.write(changed, self._groups, level=0, run=run)
             self.segments = (*self.segments, written)
-        self._drop_dead()
-        self._merge(max(LEAST_MERGED, MERGED_FACTOR * changed.height), run)
         kept = {each.file for each in self.segments}
         for each in before:
             if each.file not in kept:
@@ -138,37 +138,51 @@ class SlotState:
         self.segments = tuple(kept)
 
     def _merge(self, most_rows: int, run: int) -> None:
-        """Go on with the merge of the lowest level that has one; begin one where a level has enough runs."""
-        for level in sorted({each.level for each in self.segments}):
-            here = [each for each in self.segments if each.level == level]
+        """Go on with the merge of the lowest level that has one; begin one where a level has enough runs.
+
+        What this batch writes is left to later ones: a file that no manifest ever names would be written in vain.
+        """
+        earlier = self.segments
+        for level in sorted({each.level for each in earlier}):
+            here = [each for each in earlier if each.level == level]
             if all(each.merging is None for each in here):
                 if len({each.run for each in here}) < FAN_OUT:
                     continue
                 here = [replace(each, merging=run) for each in here]
-            inputs = [each for each in here if each.merging is not None]
-            most_rows -= self._merge_some(level, inputs, [each for each in here if each.merging is None], most_rows)
+            most_rows -= self._merge_some(level, [each for each in here if each.merging is not None], most_rows)
             if most_rows <= 0:
                 return
 
-    def _merge_some(
-        self, level: int, inputs: Sequence[SegmentRange], later: Sequence[SegmentRange], most_rows: int
-    ) -> int:
+    def _merge_some(self, level: int, inputs: Sequence[SegmentRange], most_rows: int) -> int:
         """Merge the first key groups of the inputs, about as many rows as are allowed; returns how many there were."""
         groups = self._next_groups(inputs, most_rows)
         older = [each for each in self.segments if each.level > level]
-        newer = [each for each in self.segments if each.level < level]
+        taken = {(each.file, each.groups) for each in inputs}
+        newer = [each for each in self.segments if each.level <= level and (each.file, each.groups) not in taken]
         parts = [
             self._files.open(each).rows_within(shared) for each in inputs if (shared := each.groups.shared(groups))
         ]
-        rows = self._rows.newest(parts)
-        merged = next(each.merging for each in inputs if each.merging is not None)
-        if not any(each.groups.shared(groups) for each in older):
-            # There is no older version that a removed row would have to hide.
-            rows = rows.filter(self._counts(rows)).drop(REMOVED, strict=False)
-        written = [self._files.write(rows, groups, level=level + 1, run=merged)] if rows.height else []
+        below = [each for each in older if each.groups.shared(groups)]
+        rows, before = self._needed(self._rows.newest(parts), below), sum(part.height for part in parts)
+        if not below and 2 * rows.height <= before:
+            # What little is left stays here as the oldest run. A level higher it would grow stale before it is merged.
+            output = level, min(each.run for each in inputs)
+        else:
+            output = level + 1, next(each.merging for each in inputs if each.merging is not None)
+        written = [self._files.write(rows, groups, level=output[0], run=output[1])] if rows.height else []
         left = [part for each in inputs for part in each.without(groups)]
-        self.segments = (*older, *written, *left, *later, *newer)
-        return sum(part.height for part in parts)
+        self.segments = (*older, *written, *left, *newer)
+        return before
+
+    def _needed(self, rows: pl.DataFrame, below: Sequence[SegmentRange]) -> pl.DataFrame:
+        """Merged rows without those that are gone, but for those that hide an older version below."""
+        there, gone = rows.filter(self._counts(rows)), rows.filter(~self._counts(rows))
+        hashes, identity = np.unique(gone[HASH].to_numpy()), list(self._rows.identity)
+        found = [self._files.open(each).rows(hashes[each.groups.slice_of(hashes)]) for each in below if len(hashes)]
+        hidden = [part.select(identity) for part in found if part.height]
+        if not hidden:
+            return there.drop(REMOVED, strict=False)
+        return pl.concat([there, gone.join(pl.concat(hidden), on=identity, how="semi", nulls_equal=True)])
 
     def _next_groups(self, inputs: Sequence[SegmentRange], most_rows: int) -> GroupRange:
         """The first key groups of the inputs that have no more rows than allowed together, but at least one group."""

@@ -142,6 +142,27 @@ def test_merging_keeps_the_number_of_files_and_rows_small(monkeypatch: pytest.Mo
     assert slots.find(range(5)) == {(key, 0, 195 + key) for key in range(5)}
 
 
+@pytest.mark.parametrize("lives_on", [False, True], ids=["ever-new keys", "ever-new rows of a key that lives on"])
+def test_rows_that_are_removed_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch, lives_on: bool) -> None:
+    monkeypatch.setattr(slot_state, "MERGED_FACTOR", 10)
+    slots, most = Slots(), []
+    for batch in range(400):
+        place, gone_by_now = ((0, batch), (0, batch - 3)) if lives_on else ((batch, 0), (batch - 3, 0))
+        slots.run(changed([(*place, 0), (-1, 0, batch)]), gone([gone_by_now]))
+        most.append(sum(each.rows for each in slots.segments))
+    assert max(most) == max(most[:100]) < 30
+    assert slots.find([0 if lives_on else 399, -1]) >= {(*place, 0), (-1, 0, 399)}
+
+
+def test_every_file_that_is_written_is_named_by_a_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slot_state, "MERGED_FACTOR", 10)
+    slots, named = Slots(), set[str]()
+    for batch in range(100):
+        slots.run(changed([(key, 0, batch) for key in range(batch, batch + 5)]))
+        named |= {each.file for each in slots.segments}
+    assert set(slots.storage.list("state")) == named
+
+
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 30)), max_size=4), max_size=12),
     st.integers(0, 30),
