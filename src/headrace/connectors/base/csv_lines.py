@@ -28,6 +28,8 @@ from headrace.errors import DefinitionError
 from headrace.storage import open_binary
 
 Fields = list[str | None]
+_WHOLE_FIELD = r'(?:"(?:[^"]|"")*"|[^",]*)'
+_FIELD = re.compile(r'(?:"((?:[^"]|"")*)"|(?!")([^,]*))(,|$)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,34 +37,19 @@ class CsvLines:
     """Decodes CSV files; with a header, columns are matched by name and others are ignored.
 
     An empty field is null, a quoted empty field is empty text; a quote inside quotes is doubled.
-
-    >>> CsvLines(Columns({"id": pl.Int64()}), separator=";;")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    headrace.errors.DefinitionError: [CSV_SEPARATOR] separator=';;' is not one ASCII character. Give one, as in ','...
     """
 
     columns: Columns
     header: bool = True
-    separator: str = ","
-    quote: str = '"'
     max_row_bytes: int = MAX_ROW_BYTES
     chunk_bytes: int = CHUNK_BYTES
 
     def __post_init__(self) -> None:
-        for argument, character in (("separator", self.separator), ("quote", self.quote)):
-            if len(character) != 1 or not character.isascii() or character in "\r\n":
-                raise DefinitionError(
-                    f"CSV_{argument.upper()}",
-                    f"{argument}={character!r} is not one ASCII character. Give one, as in ','.",
-                )
-        if self.separator == self.quote:
-            raise DefinitionError("CSV_QUOTE", f"quote={self.quote!r} is also the separator. Give another character.")
         for name, declared in self.columns.types.items():
             if declared.is_nested():
                 raise DefinitionError(
                     "CSV_NESTED_COLUMN",
-                    f"column {name} is {type_name(declared)}, but a CSV field holds one plain value. "
-                    "Declare it STRING, or read JSON or Parquet.",
+                    f"column {name} is {type_name(declared)}; a CSV field is one value. Declare it STRING.",
                 )
 
     def decode(self, path: str) -> Iterator[Decoded]:
@@ -79,8 +66,7 @@ class CsvLines:
             yield unreadable(self.columns, str(error))
 
     def _header(self, line: bytes) -> list[str]:
-        fields = self._split(line.decode()) or []
-        names = [field or "" for field in fields]
+        names = [field or "" for field in _split(line.decode()) or []]
         missing = [name for name in self.columns.names if names.count(name) != 1]
         if missing:
             raise ValueError(
@@ -99,13 +85,13 @@ class CsvLines:
         verdicts |= too_large(lines, self.max_row_bytes)
         left = np.ones(len(lines), dtype=np.bool_)
         left[list(verdicts)] = False
-        quoted, separators = _counts(lines, self.quote) > 0, _counts(lines, self.separator)
+        quoted, separators = _counts(lines, '"') > 0, _counts(lines, ",")
         wrong = left & ~quoted & (separators != len(names) - 1)
         for index, count in zip(np.flatnonzero(wrong).tolist(), (separators[wrong] + 1).tolist(), strict=True):
             verdicts[index] = _field_count(count, names)
         bulk = left & ~quoted & ~wrong
         candidates = np.flatnonzero(left & quoted)
-        bulk[candidates] = self._well_formed(lines.take(candidates), len(names))
+        bulk[candidates] = _well_formed(lines.take(candidates), len(names))
         read = self._bulk(lines.take(np.flatnonzero(bulk)), names)
         odd = np.flatnonzero(left & quoted & ~bulk)
         if len(odd) > 0:
@@ -114,22 +100,12 @@ class CsvLines:
         rows, problems = settle(read.with_columns(binary), self.columns)
         return Decoded(rows, dead_lines(lines, verdicts, problems), lines)
 
-    def _well_formed(self, lines: Lines, fields: int) -> npt.NDArray[np.bool_]:
-        """Which lines have so many fields and quotes only around whole fields, so that Polars splits them rightly."""
-        quote, separator = re.escape(self.quote), re.escape(self.separator)
-        field = f"(?:{quote}(?:[^{quote}]|{quote}{quote})*{quote}|[^{quote}{separator}]*)"
-        texts = pl.Series(lines.raw(), dtype=pl.Binary).cast(pl.String)
-        return texts.str.contains(f"^{field}(?:{separator}{field}){{{fields - 1}}}$").to_numpy()
-
     def _bulk(self, lines: Lines, names: list[str]) -> pl.DataFrame:
         numbered = dict.fromkeys(map(str, range(len(names))), pl.String)
         if len(lines) == 0:
             return self._named(pl.DataFrame(schema=numbered), names, lines.positions)
         text = b"\n".join(lines.raw()) if b"\r" in lines.data else lines.text()
-        quote = self.quote if self.quote.encode() in text else None
-        frame = pl.read_csv(
-            BytesIO(text), has_header=False, separator=self.separator, quote_char=quote, schema=numbered
-        )
+        frame = pl.read_csv(BytesIO(text), has_header=False, quote_char='"' if b'"' in text else None, schema=numbered)
         return self._named(frame, names, lines.positions)
 
     def _one_by_one(
@@ -137,9 +113,9 @@ class CsvLines:
     ) -> pl.DataFrame:
         records: dict[int, Fields] = {}
         for index, line in zip(indices.tolist(), lines.take(indices).raw(), strict=True):
-            fields = self._split(line.decode())
+            fields = _split(line.decode())
             if fields is None:
-                verdicts[index] = ("NOT_CSV", f"the quotes {self.quote} do not match")
+                verdicts[index] = ("NOT_CSV", 'the quotes " do not match')
             elif len(fields) != len(names):
                 verdicts[index] = _field_count(len(fields), names)
             else:
@@ -152,23 +128,27 @@ class CsvLines:
         chosen = [frame.to_series(names.index(name)).alias(name) for name in self.columns.names]
         return pl.DataFrame([*chosen, pl.Series(POSITION, positions)])
 
-    def _split(self, line: str) -> Fields | None:
-        """The fields of a line; None when its quotes do not match."""
-        # By hand: on '"a"b', '"a,b' or '5" pipe' Polars fails for the whole chunk, and pyarrow takes the first two as
-        # values, the second over the line's end. Only such lines come here.
-        quote, separator = re.escape(self.quote), re.escape(self.separator)
-        inside, outside = f"{quote}((?:[^{quote}]|{quote}{quote})*){quote}", f"(?!{quote})([^{separator}]*)"
-        field = re.compile(f"(?:{inside}|{outside})({separator}|$)")
-        fields: Fields = []
-        position, more = 0, True
-        while more:
-            found = field.match(line, position)
-            if found is None:
-                return None
-            text = found[1]
-            fields.append(found[2] or None if text is None else text.replace(self.quote * 2, self.quote))
-            position, more = found.end(), found[3] != ""
-        return fields
+
+def _well_formed(lines: Lines, fields: int) -> npt.NDArray[np.bool_]:
+    """Which lines have so many fields and quotes only around whole fields, so that Polars splits them rightly."""
+    texts = pl.Series(lines.raw(), dtype=pl.Binary).cast(pl.String)
+    return texts.str.contains(f"^{_WHOLE_FIELD}(?:,{_WHOLE_FIELD}){{{fields - 1}}}$").to_numpy()
+
+
+def _split(line: str) -> Fields | None:
+    """The fields of a line; None when its quotes do not match."""
+    # By hand: on '"a"b', '"a,b' or '5" pipe' Polars fails for the whole chunk, and pyarrow takes the first two as
+    # values, the second over the line's end. Only such lines come here.
+    fields: Fields = []
+    position, more = 0, True
+    while more:
+        found = _FIELD.match(line, position)
+        if found is None:
+            return None
+        quoted, plain, end = found.groups()
+        fields.append(plain or None if quoted is None else quoted.replace('""', '"'))
+        position, more = found.end(), end != ""
+    return fields
 
 
 def _counts(lines: Lines, character: str) -> Integers:

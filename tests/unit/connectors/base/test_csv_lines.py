@@ -90,8 +90,8 @@ def test_columns_are_matched_by_the_header_and_others_ignored(tmp_path: Path) ->
 
 def test_without_a_header_fields_follow_the_declared_order(tmp_path: Path) -> None:
     names = Columns({"a": pl.String(), "b": pl.Int64()})
-    decoded = decode(tmp_path / "part.csv", b"x|1\n'y|z'|2", CsvLines(names, header=False, separator="|", quote="'"))
-    assert decoded.rows.rows() == [("x", 1, 1), ("y|z", 2, 2)]
+    decoded = decode(tmp_path / "part.csv", b'x,1\n"y,z",2', CsvLines(names, header=False))
+    assert decoded.rows.rows() == [("x", 1, 1), ("y,z", 2, 2)]
 
 
 def test_a_header_without_a_declared_column_makes_the_file_one_dead_row(tmp_path: Path) -> None:
@@ -112,16 +112,6 @@ def test_a_file_that_cannot_be_opened_is_one_dead_row(tmp_path: Path) -> None:
 def test_a_file_with_only_a_header_has_no_rows(tmp_path: Path) -> None:
     (tmp_path / "part.csv").write_bytes(HEADER + b"\n")
     assert list(CsvLines(COLUMNS).decode(str(tmp_path / "part.csv"))) == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "id"),
-    [({"separator": ";;"}, "CSV_SEPARATOR"), ({"quote": "\n"}, "CSV_QUOTE"), ({"quote": ","}, "CSV_QUOTE")],
-)
-def test_a_separator_or_quote_that_cannot_work_is_refused(arguments: dict[str, str], id: str) -> None:
-    with pytest.raises(DefinitionError) as error:
-        CsvLines(COLUMNS, **arguments)  # type: ignore[arg-type]
-    assert error.value.id == id
 
 
 def test_a_nested_column_is_refused() -> None:
