@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
-from headrace.connectors.base.lines import Integers
 from headrace.connectors.debezium.values import ValueEncoding, encodings_by_path
 
 MessageForm = Literal["envelope", "documents", "flat"]
@@ -21,21 +18,17 @@ MessageForm = Literal["envelope", "documents", "flat"]
 
 _OPENING, _MIDDLE = '{"schema":', ',"payload":'
 _PERHAPS_SPLIT = r'^\s*\{\s*"(?:schema|payload)"\s*:'
-# Of an outermost level without texts: a second opening brace would be that of a second object.
-_ONE_OBJECT = r"^(?:\{[^{]*\}|null)$"
-
 _OPERATION = r'"op"\s*:\s*"[a-z]"'
 _SOURCE = r'"source"\s*:\s*\{[^{}]*"connector"\s*:'
 # Connectors write the sides first; then nothing else needs to be looked at.
 _ROW_FIRST = r'^\{\s*"before"\s*:\s*(?:\{|null\s*,\s*"after"\s*:\s*(?:null|\{))'
 _TEXT_FIRST = r'^\{\s*(?:"before"\s*:\s*null\s*,\s*)?"(?:before|after)"\s*:\s*"'
-_SIDE = r'"(?:before|after)"\s*:\s*'
-_ENVELOPE_NAME = r'"(?:before|after|source|op|transaction|ts_[mun]s|updateDescription|message)"\s*:'
-_ANY_NAME = r'"\s*:'
+_ENVELOPE_NAMES = frozenset(
+    ["before", "after", "source", "op", "transaction", "ts_ms", "ts_us", "ts_ns", "updateDescription", "message"]
+)
 _text = pl.col("text")
-
-_QUOTE, _BEGIN, _END = 1, 2, 3
-_MARKS = bytes({34: _QUOTE, 91: _BEGIN, 123: _BEGIN, 93: _END, 125: _END}.get(code, 0) for code in range(256))
+_BROKEN = object()
+"""What is parsed from a text that is not JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +100,12 @@ def _are_parts(schema: pl.Series, payload: pl.Series) -> pl.Series:
     sure, unsure = (((kind == each) & likely).fill_null(False) for each in ("schema", "perhaps"))
     if not unsure.any():
         return sure
-    bare = outermost(payload.filter(unsure)).str.replace_all('"[^"]*"', "")
-    return sure.scatter(unsure.arg_true(), bare.str.contains(_ONE_OBJECT))
+    whole = [_parsed(text) is not _BROKEN for text in payload.filter(unsure)]
+    return sure.scatter(unsure.arg_true(), pl.Series(whole))
 
 
 def _schema_kind(schema: str) -> Literal["schema", "perhaps", "none"]:
-    try:
-        given = json.loads(schema)
-    except (ValueError, RecursionError):
-        return "none"
+    given = _parsed(schema)
     if isinstance(given, dict) and isinstance(given.get("fields"), list):
         return "schema"
     return "perhaps" if given is None or isinstance(given, dict) else "none"
@@ -123,10 +113,7 @@ def _schema_kind(schema: str) -> Literal["schema", "perhaps", "none"]:
 
 def _split_parsed(text: str) -> tuple[str | None, str]:
     """Split one message that is not written as Kafka Connect does: other order, white space."""
-    try:
-        whole = json.loads(text)
-    except (ValueError, RecursionError):
-        return None, text
+    whole = _parsed(text)
     if not isinstance(whole, dict) or set(whole) != {"schema", "payload"}:
         return None, text
     schema, payload = whole["schema"], whole["payload"]
@@ -156,55 +143,27 @@ def seen_form(payload: pl.Series) -> pl.Series:
         .then(pl.lit("flat"))
     ).to_series()
     unsure = form.is_null()
-    return form.scatter(unsure.arg_true(), _outermost_form(seen.filter(unsure))) if unsure.any() else form
+    return form.scatter(unsure.arg_true(), pl.Series(map(_parsed_form, payload.filter(unsure)), dtype=pl.String))
 
 
-def _outermost_form(seen: pl.DataFrame) -> pl.Series:
-    row, document = _text.str.contains(_SIDE + r"\}"), _text.str.contains(_SIDE + '"')
+def _parsed_form(text: str) -> MessageForm:
+    """The form of one message whose names come in an unusual order, or are perhaps those of columns."""
+    whole = _parsed(text)
+    if not isinstance(whole, dict):
+        return "flat"
+    sides = [whole[name] for name in ("before", "after") if name in whole]
+    row, document = (any(isinstance(side, kind) for side in sides) for kind in (dict, str))
     # An event without a row, such as a truncate, may have neither side; its source block then shows the form.
-    source = pl.col("source") & _text.str.contains(r'"source"\s*:\s*\}')
+    source = isinstance(whole.get("source"), dict) and "connector" in whole["source"]
     # A table may have columns named before and after, but not only those.
-    alone = _text.str.contains(_SIDE) & ~_text.str.replace_all(_ENVELOPE_NAME, "").str.contains(_ANY_NAME)
-    envelope = _text.str.contains(_OPERATION) & (source | row | alone)
-    form = (
-        pl.when(envelope & document & ~row)
-        .then(pl.lit("documents"))
-        .when(envelope)
-        .then(pl.lit("envelope"))
-        .otherwise(pl.lit("flat"))
-    )
-    return seen.with_columns(outermost(seen["text"])).select(form).to_series()
+    alone = bool(sides) and whole.keys() <= _ENVELOPE_NAMES
+    if re.fullmatch("[a-z]", str(whole.get("op"))) is None or not (source or row or alone):
+        return "flat"
+    return "documents" if document and not row else "envelope"
 
 
-def outermost(objects: pl.Series) -> pl.Series:
-    """The outermost level of JSON objects; of each object and list within them only the closing bracket is left.
-
-    >>> outermost(pl.Series(['{"op": "c", "after": {"op": "{", "n": [1]}, "tags": []}'])).to_list()
-    ['{"op": "c", "after": }, "tags": ]}']
-    """
-    # Without escapes every quote begins or ends a text.
-    texts = objects.str.replace_all(r"\\.", "__").cast(pl.Binary)
-    whole = b"".join(texts.to_list())
-    bounds = np.concatenate(([0], np.cumsum(texts.bin.size().to_numpy(), dtype=np.int64)))
-    marks = np.frombuffer(whole.translate(_MARKS), dtype=np.uint8)
-    places = np.flatnonzero(marks)
-    found = marks[places]
-    counts = np.diff(np.searchsorted(places, bounds))
-    outside = _running_sums(found == _QUOTE, counts) % 2 == 0
-    depth = _running_sums(((found == _BEGIN) & outside).astype(np.int8) - ((found == _END) & outside), counts)
-    # What comes before the first mark is kept; what comes after a mark has its depth.
-    gaps = np.diff(np.concatenate(([0], places, [len(whole)])))
-    kept = np.repeat(np.concatenate(([True], depth <= 1)), gaps)
-    offsets = np.concatenate(([0], np.cumsum(kept, dtype=np.int64)))[bounds]
-    left = np.frombuffer(whole, dtype=np.uint8)[kept]
-    buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(left.tobytes())]
-    series = pl.from_arrow(pa.Array.from_buffers(pa.large_string(), len(objects), buffers))
-    assert isinstance(series, pl.Series)  # for the type checker: an array always becomes a series
-    return series.alias(objects.name)
-
-
-def _running_sums(steps: npt.NDArray[np.bool_] | npt.NDArray[np.int8], counts: Integers) -> Integers:
-    """Running sums that start again with each text; ``counts`` says how many steps each text has."""
-    totals = np.concatenate(([0], np.cumsum(steps, dtype=np.int64)))
-    sums: Integers = totals[1:] - np.repeat(totals[np.cumsum(counts) - counts], counts)
-    return sums
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return _BROKEN
