@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 from urllib.parse import unquote
@@ -45,16 +47,23 @@ def open_binary(path: str) -> BinaryIO:
     return cast(BinaryIO, system.open_input_file(inside))
 
 
-def write_durably(file: Path, text: str) -> None:
-    """Write a small file atomically and durably: whole or not at all, and still there after a machine crash."""
+@contextmanager
+def durable_file(file: Path) -> Iterator[BinaryIO]:
+    """A stream for a file that appears at the end of the block: whole, and still there after a machine crash."""
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-    with unfinished.open("w", encoding="utf-8") as stream:
-        stream.write(text)
+    with unfinished.open("wb") as stream:
+        yield stream
         stream.flush()
         os.fsync(stream.fileno())
     unfinished.replace(file)
     sync_folder(file.parent)
+
+
+def write_durably(file: Path, text: str) -> None:
+    """Write a small file atomically and durably."""
+    with durable_file(file) as stream:
+        stream.write(text.encode())
 
 
 def named_first(unfinished: Path, file: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import polars as pl
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.spinner import Spinner
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from headrace.observe.account import Account, SourceCounts, StepCounts, total
@@ -105,39 +106,40 @@ class Screen:
         return Group(HEADING, sides, progress(self.feed))
 
 
+def _panel(title: str, color: str, columns: Sequence[Column], rows: Iterable[Iterable[RenderableType]]) -> Panel:
+    table = Table(*columns, box=None, expand=True, header_style="dim")
+    for column in columns:
+        column.no_wrap = True
+    for row in rows:
+        table.add_row(*row)
+    return Panel(table, title=f"[bold]{title}[/]", border_style=color)
+
+
 def windows_panel(feed: Feed) -> Panel:
     """The windows that closed last."""
-    table = Table(box=None, expand=True, header_style="dim")
-    table.add_column("shop", style="cyan", no_wrap=True)
-    table.add_column("minute", no_wrap=True)
-    for name in ("payments", "spent", "largest"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in reversed(feed.windows.latest):
-        table.add_row(row["shop"], minute(row), str(row["payments"]), f"{row['spent']:,.2f}", f"{row['largest']:,.2f}")
-    return Panel(table, title=f"[bold]windows closed: {feed.windows.rows:,}[/]", border_style="green")
+    numbers = [Column(name, justify="right") for name in ("payments", "spent", "largest")]
+    rows = (
+        (row["shop"], minute(row), str(row["payments"]), f"{row['spent']:,.2f}", f"{row['largest']:,.2f}")
+        for row in reversed(feed.windows.latest)
+    )
+    columns = [Column("shop", style="cyan"), Column("minute"), *numbers]
+    return _panel(f"windows closed: {feed.windows.rows:,}", "green", columns, rows)
 
 
 def late_panel(feed: Feed) -> Panel:
     """The rows that came after their window had closed."""
-    table = Table(box=None, expand=True, header_style="dim")
-    table.add_column("payment", no_wrap=True)
-    table.add_column("shop", style="cyan", no_wrap=True)
-    table.add_column("happened at", no_wrap=True)
-    table.add_column("late by", justify="right", style="yellow", no_wrap=True)
-    for row in list(reversed(feed.late.latest))[:4]:
-        table.add_row(row["id"], row["shop"], f"{row['at']:%H:%M:%S}", lateness(row))
-    return Panel(table, title=f"[bold]late rows kept aside: {feed.late.rows:,}[/]", border_style="yellow")
+    late_by = Column("late by", justify="right", style="yellow")
+    columns = [Column("payment"), Column("shop", style="cyan"), Column("happened at"), late_by]
+    newest = list(reversed(feed.late.latest))[:4]
+    rows = ((row["id"], row["shop"], f"{row['at']:%H:%M:%S}", lateness(row)) for row in newest)
+    return _panel(f"late rows kept aside: {feed.late.rows:,}", "yellow", columns, rows)
 
 
 def dead_panel(feed: Feed) -> Panel:
     """The rows that could not be read, and why."""
-    table = Table(box=None, expand=True, header_style="dim")
-    table.add_column("reason", style="red", no_wrap=True)
-    table.add_column("rows", justify="right", no_wrap=True)
-    table.add_column("the latest", no_wrap=True, overflow="ellipsis", ratio=1)
-    for reason, rows in feed.reasons.items():
-        table.add_row(reason, f"{rows:,}", Text(feed.examples[reason], style="dim"))
-    return Panel(table, title=f"[bold]dead letters: {feed.dead.rows:,}[/]", border_style="red")
+    columns = [Column("reason", style="red"), Column("rows", justify="right"), Column("the latest", ratio=1)]
+    rows = ((why, f"{rows:,}", Text(feed.examples[why], style="dim")) for why, rows in feed.reasons.items())
+    return _panel(f"dead letters: {feed.dead.rows:,}", "red", columns, rows)
 
 
 def progress(feed: Feed) -> Text:

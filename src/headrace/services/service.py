@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import http.client
 import json
 import os
 import shutil
@@ -16,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+
+import httpx
 
 from headrace.errors import HeadraceError
 from headrace.services import launcher
@@ -254,14 +255,10 @@ class HttpService(Service):
     ready_path: ClassVar[str]
 
     def is_ready(self) -> bool:
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
         try:
-            connection.request("GET", self.ready_path)
-            return connection.getresponse().status == http.client.OK
-        except (OSError, http.client.HTTPException):
+            return httpx.get(self.url + self.ready_path, timeout=5, trust_env=False).is_success
+        except httpx.TransportError:
             return False
-        finally:
-            connection.close()
 
     @property
     def url(self) -> str:

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.connectors.base.sink import Unreachable
 from headrace.connectors.kafka.client import client_settings, refusals_into, unknown_topic
-from headrace.errors import DefinitionError, HeadraceError
+from headrace.errors import DefinitionError, HeadraceError, check_choice
 from headrace.event_time.strategy import instant
 from headrace.secrets import Secret
 
@@ -36,6 +36,9 @@ class Subscription:
     """``earliest``, ``latest``, ``at <microseconds>``, or JSON of exact positions."""
     on_lost: OnLost
     options: Mapping[str, str | Secret] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_choice(OnLost, on_lost=self.on_lost)
 
     def client_options(self) -> dict[str, Any]:
         return client_settings(self.servers, self.options)
@@ -145,8 +148,7 @@ def start_text(start: Start) -> str:
         return f"at {instant(start, argument='start')}"
     raise DefinitionError(
         "START_UNKNOWN",
-        f"start={start!r} is not known. Use 'earliest', 'latest', a moment, or offsets, as in "
-        "{'payments': {0: 17}}.",
+        f"start={start!r} is not known. Use 'earliest', 'latest', a moment, or {{'payments': {{0: 17}}}}.",
     )
 
 

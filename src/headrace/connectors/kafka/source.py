@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -22,18 +22,9 @@ from headrace.connectors.base.sink import Unreachable
 from headrace.connectors.base.source import CAPS, add_source, cap_of, declared_columns, source_name
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import debezium_messages
-from headrace.connectors.kafka.positions import (
-    OnLost,
-    Positions,
-    Start,
-    Subscription,
-    Topics,
-    capped,
-    slices,
-    start_text,
-)
+from headrace.connectors.kafka.positions import Positions, Start, Subscription, Topics, capped, slices, start_text
 from headrace.connectors.kafka.reader import METADATA, KafkaReader
-from headrace.errors import HeadraceError, check_choice
+from headrace.errors import HeadraceError
 from headrace.graph import active_graph
 from headrace.outages import OutageMarker
 from headrace.schemas import parse_ddl, polars_schema
@@ -60,7 +51,7 @@ def read_kafka(
     format: Format = "json",
     pattern: bool = False,
     start: Start = "earliest",
-    on_lost: OnLost = "fail",
+    on_lost: Literal["fail", "count"] = "fail",
     avro_schema: str | Mapping[str, Any] | None = None,
     name: str | None = None,
     options: Mapping[str, str | Secret] | None = None,
@@ -83,7 +74,7 @@ def read_kafka(
     ...     hr.write("payments", rows, hr.to_console())
     """
     topics = (topic,) if isinstance(topic, str) else tuple(topic)
-    check_choice(OnLost, on_lost=on_lost)
+
     struct = schema.struct if isinstance(schema, DebeziumChanges) else parse_ddl(schema or RAW_SCHEMA)
     filled: dict[str, tuple[pl.DataType, ...]] = {name: (kind,) for name, kind in METADATA.items()}
     filled |= {KEY: (pl.Binary(), pl.String()), ROW_POSITION: (pl.String(),)}
@@ -205,9 +196,8 @@ class KafkaSliceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 there = f"offsets {first[name]} to {latest[name]}" if name in latest else "no such partition any more"
                 raise HeadraceError(
                     "OFFSETS_LOST",
-                    f"kafka {self._subscription!r}: the flow is at offset {position} of {name}, the topic has "
-                    f"{there}. Rows were deleted before they were read, or the topic was created anew. Restore them, "
-                    "start with a new checkpoint, or accept the loss with on_lost='count'.",
+                    f"kafka {self._subscription!r}: the flow is at offset {position} of {name}, the topic has {there}. "
+                    "Restore the rows, start with a new checkpoint, or accept the loss with on_lost='count'.",
                 )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

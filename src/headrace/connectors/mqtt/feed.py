@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import re
 import threading
@@ -24,7 +23,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.outages import OutageMarker
 from headrace.secrets import Secret, revealed
-from headrace.storage import open_binary, sync_folder, write_durably
+from headrace.storage import durable_file, open_binary, write_durably
 
 RECEIVE_MAXIMUM = 10_000
 """The most messages that the broker sends unacknowledged, and so the most in one file."""
@@ -55,8 +54,7 @@ class Broker:
         if not self.topics or not all(map(is_filter, self.topics)):
             raise DefinitionError(
                 "TOPIC_INVALID",
-                f"read_mqtt: topics={list(self.topics)!r} must be names such as 'plant/+/heat' or 'plant/#', where + "
-                "and # stand for whole levels and # is the last.",
+                f"read_mqtt: topics={list(self.topics)!r} must be filters such as 'plant/+/heat' or 'plant/#'.",
             )
 
     def address(self) -> tuple[str, int]:
@@ -156,14 +154,8 @@ class LandingLog:
         columns = zip(*((message.topic, message.payload, message.arrived) for message in messages), strict=True)
         table = pa.table([pa.array(column) for column in columns], schema=SCHEMA)
         file = self.folder / f"{self.next:08d}-{uuid.uuid4().hex[:8]}.arrow"
-        unfinished = file.with_name(f".{file.name}")
-        with unfinished.open("wb") as stream:
-            with pa.ipc.new_file(stream, SCHEMA) as writer:
-                writer.write_table(table)
-            stream.flush()
-            os.fsync(stream.fileno())
-        unfinished.replace(file)
-        sync_folder(self.folder)
+        with durable_file(file) as stream, pa.ipc.new_file(stream, SCHEMA) as writer:
+            writer.write_table(table)
         self.next += 1
         return file
 
