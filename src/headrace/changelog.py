@@ -68,7 +68,7 @@ def check_changelog(
         found = ", ".join(f"{name} {schema[name]}" if name in schema else f"no {name}" for name in wrong)
         raise DefinitionError(
             "CHANGELOG_EXPECTED",
-            f"step {step!r} takes a changelog, but {side} have {found}. A changelog has a STRING column {CHANGE!r} "
-            f"({', '.join(CHANGES)}) and a STRING column {POSITION!r} that sorts in the order of the changes, as "
-            "hr.read_postgres_changes, hr.debezium_changes and hr.read_delta(..., changes=True) give them.",
+            f"step {step!r} takes a changelog, but {side} have {found}. It needs STRING columns {CHANGE!r} "
+            f"({', '.join(CHANGES)}) and {POSITION!r}, as hr.read_postgres_changes, hr.debezium_changes and "
+            "hr.read_delta(..., changes=True) give them.",
         )

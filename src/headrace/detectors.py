@@ -25,8 +25,8 @@ def _process(step: str, detector: KeyedProcess, key: Any, key_type: str, columns
     if not isinstance(key, str):
         raise DefinitionError(
             "KEY_NOT_ONE",
-            f"step {step!r}: key={key!r}, but this detector says the key in one column. Name one, as in key='device'; "
-            "several can be made one before, as in withColumn('place', concat_ws('/', 'room', 'device')).",
+            f"step {step!r}: key={key!r} must be one column, as in key='device'. Make one of several before, "
+            "as in withColumn('place', concat_ws('/', 'room', 'device')).",
         )
     return process(step, detector, key=key, output=f"`{key}` {key_type}, {columns}").late(side_output())
 

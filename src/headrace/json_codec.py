@@ -26,8 +26,7 @@ def from_text(kind: type[T], text: str | bytes, *, format: int) -> T:
     if found != format:
         raise HeadraceError(
             "RECORD_FORMAT_UNKNOWN",
-            f"the checkpoint's {kind.__name__} has format {found}, this version of Headrace reads format {format}. "
-            "Use the version that wrote it.",
+            f"the checkpoint's {kind.__name__} has format {found}, not {format}. Use the version that wrote it.",
         )
     return decode(kind, raw)
 

@@ -19,8 +19,7 @@ def key_columns(key: Key, *, argument: str = "key") -> tuple[str, ...]:
     if not isinstance(columns, Sequence) or not all(isinstance(column, str) for column in columns):
         raise DefinitionError(
             "KEY_UNREADABLE",
-            f"{argument}={key!r} names no columns. Write a column as in {argument}='account', or a list of them as in "
-            f"{argument}=['account', 'shop'].",
+            f"{argument}={key!r} names no columns. Write {argument}='account', or {argument}=['account', 'shop'].",
         )
     return tuple(columns)
 

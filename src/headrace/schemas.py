@@ -221,7 +221,7 @@ def _unreadable(text: str, reason: str) -> DefinitionError:
 def _unsupported(column: str, dtype: str) -> DefinitionError:
     return DefinitionError(
         "SCHEMA_UNSUPPORTED",
-        f"column '{column}' is {dtype}, which has no counterpart in both Spark and Polars. Use booleans, signed "
-        "integers, floats, decimals, strings, binary, dates, timestamps in microseconds, day-time intervals, "
-        "or structs and arrays of these.",
+        f"column '{column}' is {dtype}, which Spark and Polars do not both have. Use booleans, signed integers, "
+        "floats, decimals, strings, binary, dates, timestamps in microseconds, day-time intervals, or structs and "
+        "arrays of these.",
     )

@@ -105,16 +105,16 @@ class Payments:
         if self.late + self.broken + self.future > 1:
             raise DefinitionError(
                 "PAYMENTS_SHARES",
-                f"late={self.late}, broken={self.broken} and future={self.future} add up to more than 1. "
-                "Their sum must be at most 1.",
+                f"late={self.late}, broken={self.broken} and future={self.future} may add up to 1 at most.",
             )
         if self.duplicates > 0.5:
             raise DefinitionError("PAYMENTS_SHARES", f"duplicates={self.duplicates} must be at most 0.5.")
         if min(self.accounts, self.shops) < 1 or not 0 <= self.idle_gateways < self.gateways:
             raise DefinitionError(
                 "PAYMENTS_COUNTS",
-                f"accounts={self.accounts}, shops={self.shops}, gateways={self.gateways}, idle_gateways="
-                f"{self.idle_gateways} are too few. At least one of each is needed, and a gateway that is not idle.",
+                f"accounts={self.accounts}, shops={self.shops}, gateways={self.gateways}, "
+                f"idle_gateways={self.idle_gateways} are too few: there must be one of each, and a gateway that is "
+                "not idle.",
             )
 
     def lines(self, indices: Integers, *, start: datetime, rate: float) -> pl.DataFrame:

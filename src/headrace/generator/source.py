@@ -94,8 +94,7 @@ def generate(
     if rate < 1 or speed <= 0:
         raise DefinitionError(
             "GENERATOR_TOO_SLOW",
-            f"generator {called!r}: rate={rate} and speed={speed} make no rows. rate must be at least 1 row per "
-            "second and speed above 0, as in rate=1000, speed=60.",
+            f"generator {called!r}: rate={rate} must be at least 1 row per second and speed={speed} above 0.",
         )
     graph = active_graph()
     begins = _stored_start(graph.checkpoint / "generators" / f"{called}.json", start, speed)

@@ -164,7 +164,6 @@ def deduplicate(name: str, *, key: str | Sequence[str], within: Duration) -> Ded
     if not columns:
         raise DefinitionError(
             "KEY_MISSING",
-            f"step {name!r}: without a key all rows would be repeats of the first. Name the columns that make two rows "
-            "the same, as in key='payment_id'.",
+            f"step {name!r} has no key. Name the columns that make two rows the same, as in key='payment_id'.",
         )
     return Deduplicate(name=name, key=columns, within=positive_microseconds(within, argument="within"))

@@ -92,8 +92,7 @@ class Outbox(Step):
             found = f"is {schema[self.payload]}" if self.payload in schema else "does not exist"
             raise DefinitionError(
                 "PAYLOAD_TYPE",
-                f"step {self.name!r}: payload column {self.payload!r} {found}, but a message is text or bytes. Name a "
-                "column of type text, json or bytea, as in payload='payload'.",
+                f"step {self.name!r}: payload column {self.payload!r} {found}. Name one of text, json or bytea.",
             )
         return OutboxOperator(self.name, Rows(self.name, (self.message_key,), time, dict(schema)), self.payload)
 

@@ -114,9 +114,9 @@ def _check_sources_apart(name: str, behind: Sequence[set[str]]) -> None:
     if shared:
         raise DefinitionError(
             "SOURCE_ON_BOTH_SIDES",
-            f"step {name!r} reads source {shared[0]!r} on both sides, so its rows and dead letters would be counted "
-            "twice. Split it with left, right = hr.split(frame, 'condition', 'condition') right before the "
-            "step, or read it a second time under another name, as in hr.read_kafka(..., name='conversions').",
+            f"step {name!r} reads source {shared[0]!r} on both sides, so its rows would be counted twice. Use left, "
+            "right = hr.split(frame, 'condition', 'condition') right before the step, or read it again under another "
+            "name.",
         )
 
 
@@ -138,17 +138,16 @@ def check_input(name: str, earlier: StepDefinition, columns: Collection[str], *,
     if earlier.previews:
         raise DefinitionError(
             "PREVIEWS_INTO_STEP",
-            f"step {name!r} reads step {earlier.name!r}, which emits results that later ones replace, so they would be "
-            f"counted more than once. Let {earlier.name!r} emit every result once: hr.on_close() and "
-            "hr.accumulating(), for sessions also without hr.update_for, for hr.global_window hr.discarding(). "
-            "Retracted results, as of hr.retracting(), can be aggregated with hr.table_aggregate.",
+            f"step {name!r} reads step {earlier.name!r}, which emits results that later ones replace, so they would "
+            f"be counted more than once. Let {earlier.name!r} emit every result once: hr.on_close() and "
+            "hr.accumulating(), for sessions also without hr.update_for, for hr.global_window hr.discarding(). Or "
+            "aggregate with hr.table_aggregate.",
         )
     if earlier.corrects and "pane" not in columns:
         raise DefinitionError(
             "PANE_MISSING",
-            f"step {name!r} reads step {earlier.name!r} without its column 'pane', which tells its corrections from "
-            "first results, so they would be counted on top of what they correct. Keep the column, or let "
-            f"{earlier.name!r} not correct: .late(hr.side_output()).",
+            f"step {name!r} reads step {earlier.name!r} without its column 'pane', which tells corrections from "
+            f"first results. Keep the column, or let {earlier.name!r} not correct: .late(hr.side_output()).",
         )
 
 

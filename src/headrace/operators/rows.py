@@ -42,9 +42,8 @@ class Rows:
         if taken:
             raise DefinitionError(
                 "COLUMN_RESERVED",
-                f"step {self.step!r}: column {taken[0]!r} begins with {RESERVED!r}, which is reserved for columns "
-                f"that Headrace adds to its state. Rename it before the step, as in .withColumnRenamed({taken[0]!r}, "
-                f"{taken[0].lstrip('_')!r}).",
+                f"step {self.step!r}: column {taken[0]!r} begins with {RESERVED!r}, which is reserved for Headrace's "
+                f"state. Use .withColumnRenamed({taken[0]!r}, {taken[0].lstrip('_')!r}) before the step.",
             )
 
     @cached_property
@@ -64,8 +63,8 @@ class Rows:
         if LATE_BY in self.schema:
             raise DefinitionError(
                 "COLUMN_RESERVED",
-                f"step {self.step!r}: the rows have a column {LATE_BY!r}, in which late rows leave with how late they "
-                f"were. Rename it before the step, or use .late(hr.drop()).",
+                f"step {self.step!r}: the rows have a column {LATE_BY!r}, as late rows get. Rename it before the step, "
+                "or use .late(hr.drop()).",
             )
         return {**self.schema, LATE_BY: pl.Duration("us")}
 

@@ -156,8 +156,8 @@ def _fetch(name: str, missing: Mapping[str, str], folder: Path) -> None:
     if absent:
         raise HeadraceError(
             "JAR_MISSING",
-            f"{absent[0]} is not in {folder} and could not be fetched. Connect to a network that reaches a Maven "
-            f"repository, or copy that folder from another machine. Ivy said: {_reason(said)}",
+            f"{absent[0]} is not in {folder} and could not be fetched. Connect to a Maven repository, or copy that "
+            f"folder from another machine. Ivy said: {_reason(said)}",
         )
     try:
         for jar, checksum in missing.items():
@@ -175,8 +175,8 @@ def _checked(file: Path, checksum: str) -> Path:
         file.unlink()
         raise HeadraceError(
             "JAR_CHECKSUM",
-            f"{file} has the sha256 {found} and not {checksum}, so it is not the jar that Headrace was tested with. "
-            "It was removed; try again, and if that does not help, ask whoever runs your Maven repository.",
+            f"{file} has the sha256 {found} and not {checksum}: it is not the jar that Headrace was tested with, and "
+            "was removed. Try again, or ask whoever runs your Maven repository.",
         )
     return file
 

@@ -144,8 +144,8 @@ def check_message_schema(
             names = " or ".join(map(type_name, allowed))
             raise DefinitionError(
                 "METADATA_TYPE",
-                f"topic {topic!r}: column {field.name!r} is filled by the source and is {names}, declared "
-                f"{type_name(found)}. Correct the type, or leave the column out.",
+                f"topic {topic!r}: column {field.name!r} is filled as {names}, declared {type_name(found)}. Correct "
+                "it.",
             )
         if field.name == KEY and not field.nullable:
             raise DefinitionError(

@@ -23,8 +23,7 @@ def fitted(rows: pl.DataFrame, columns: Mapping[str, pl.DataType], *, table: str
     if missing:
         raise HeadraceError(
             "TABLE_COLUMN_MISSING",
-            f"{table} has no column {', '.join(missing)}, only {', '.join(rows.columns)}. Restore the column, or "
-            "change the definition and restart.",
+            f"{table} has no column {', '.join(missing)}, only {', '.join(rows.columns)}. Restore it and start again.",
         )
     size = int(rows.estimated_size())
     if size > MOST_BYTES:
@@ -44,7 +43,7 @@ def _fitted(values: pl.Series, dtype: pl.DataType, table: str) -> pl.Series:
         other = values.filter(converted.is_null() & values.is_not_null())[0]
         raise HeadraceError(
             "TABLE_TYPE",
-            f"{table}: column {values.name!r} is {type_name(values.dtype)} and holds {other!r}, which does not fit the "
-            f"{type_name(dtype)} that it was declared as. Correct the table.",
+            f"{table}: column {values.name!r} is {type_name(values.dtype)} and holds {other!r}, "
+            f"which does not fit the declared {type_name(dtype)}. Correct the table.",
         )
     return converted

@@ -44,8 +44,7 @@ class DebeziumChanges:
         if taken:
             raise DefinitionError(
                 "COLUMN_EXISTS",
-                f"debezium_changes: {taken[0]!r} is also a column of every changelog. Leave the table's column out, or "
-                "let the connector rename it (transform ReplaceField).",
+                f"debezium_changes: {taken[0]!r} is also a column of every changelog. Leave it out or rename it.",
             )
         for name, given in self._options.items():
             if given not in get_args(_CHOICES[name]):

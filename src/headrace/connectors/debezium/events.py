@@ -144,8 +144,8 @@ def refused_events(events: pl.DataFrame, on_truncate: OnTruncate) -> tuple[pl.Da
     if on_truncate == "stop" and not truncated.is_empty():
         raise HeadraceError(
             "TABLE_TRUNCATED",
-            f"the table was truncated at {truncated[PLACE][0]}, which a changelog cannot express. Empty what was made "
-            "from the table, then continue with on_truncate='dead_letter'.",
+            f"the table was truncated at {truncated[PLACE][0]}, which no changelog can express. "
+            "Empty what was made from the table, then continue with on_truncate='dead_letter'.",
         )
     good = judged.filter(pl.col("reason").is_null()).drop("reason")
     return good, bad.select(pl.col(POSITION).alias("position"), "reason", detail.alias("detail"))

@@ -45,7 +45,6 @@ class Connect(HttpService):
         if not broker.is_running():
             raise HeadraceError(
                 "SERVICE_NEEDS_KAFKA",
-                f"connect writes to the Kafka broker in {broker.folder}, and none runs there. Start it first: "
-                "headrace services up kafka connect",
+                f"no Kafka broker runs in {broker.folder}. Start it first: headrace services up kafka connect",
             )
         return broker.address

@@ -31,8 +31,7 @@ def check_fit(log: DeltaLog, columns: StructType, partition_by: Sequence[str]) -
     if log.spark.conf.get(COUNTED, "true") == "false":
         raise HeadraceError(
             "DELTA_STATISTICS_OFF",
-            f"{COUNTED}=false keeps Delta from counting rows, which the account of a batch needs. "
-            "Set it to true for this session.",
+            f"{COUNTED}=false keeps Delta from counting rows, which the account needs. Set it to true.",
         )
 
 

@@ -115,8 +115,7 @@ def _check(log: DeltaLog, changes: bool, start: Start) -> None:
     if not known or isinstance(start, bool):
         raise DefinitionError(
             "START_UNKNOWN",
-            f"Delta table {log.path!r}: start={start!r} is not known. Use 'earliest', 'latest' or a version from 0 to "
-            f"{newest}.",
+            f"Delta table {log.path!r}: start={start!r} is not known. Use 'earliest', 'latest' or at most {newest}.",
         )
     if changes and log.setting(FEED) != "true":
         raise DefinitionError(
@@ -132,6 +131,6 @@ def not_append_only(error: BaseException, path: str) -> HeadraceError | None:
         return None
     return HeadraceError(
         "DELTA_NOT_APPEND_ONLY",
-        f"rows of Delta table {path!r} were updated or deleted, which a flow that reads appended rows cannot follow. "
+        f"rows of Delta table {path!r} were updated or deleted, which a reader of appended rows cannot follow. "
         "Read it with hr.read_delta(..., changes=True) and a new checkpoint.",
     )

@@ -184,8 +184,7 @@ class DeltaWriter:
                 raise
             raise HeadraceError(
                 "FENCED",
-                f"Delta table {self.log.path!r}: another driver has written batch {self.batch.batch} at the same time; "
-                "this one has lost its lease and writes nothing. Stop it.",
+                f"Delta table {self.log.path!r}: another driver has written batch {self.batch.batch}. Stop this one.",
             ) from None
 
     def _merge(self, last: DataFrame, key: Sequence[str]) -> None:

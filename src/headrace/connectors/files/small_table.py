@@ -74,8 +74,7 @@ def file_table(path: str | os.PathLike[str], *, format: Format = "parquet", sche
     if format == "csv" and schema is None:
         raise DefinitionError(
             "SCHEMA_MISSING",
-            f"small table {os.fspath(path)!r}: CSV files have no column types. Declare them, as in "
-            "schema='currency STRING, rate DOUBLE'.",
+            f"small table {os.fspath(path)!r}: declare CSV's types, as in schema='currency STRING, rate DOUBLE'.",
         )
     if schema is not None:
         parse_ddl(schema)

@@ -58,8 +58,7 @@ class HttpSink:
         if kind is None or kind.is_nested():
             raise DefinitionError(
                 "IDENTITY_MISSING",
-                f"{self.place}: identity={self.identity!r} must be a column of scalar values that identifies "
-                f"each row. Existing columns: {', '.join(columns)}.",
+                f"{self.place}: {self.identity!r} is not a scalar column. Existing columns: {', '.join(columns)}.",
             )
         self.endpoint.request("HEAD")
 

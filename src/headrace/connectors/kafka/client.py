@@ -209,8 +209,8 @@ def _send_when_there_is_room(producer: Producer, topic: str, message: Message, c
             return producer.produce(topic, *message)
     raise HeadraceError(
         "KAFKA_OPTION",
-        f"kafka at {cluster.servers}: a message for topic {topic!r} is larger than the whole queue. Raise "
-        "queue.buffering.max.kbytes in the options of hr.to_kafka, or leave it out.",
+        f"kafka at {cluster.servers}: a message for topic {topic!r} is larger than the whole queue. "
+        "Raise queue.buffering.max.kbytes in the options of hr.to_kafka.",
     )
 
 

@@ -126,8 +126,7 @@ class _Consumption:
             raise HeadraceError(
                 "OFFSETS_LOST",
                 f"kafka {self._subscription!r}: {gone} rows from offset {self._piece.first} of partition "
-                f"{self._piece.partition} on are gone, the topic now begins at {first}. Restore them, start with a new "
-                "checkpoint, or accept the loss with on_lost='count'.",
+                f"{self._piece.partition} on are gone, it begins at {first}. Use a new checkpoint, or on_lost='count'.",
             )
         self._first = self._piece.first + gone
         return gone
@@ -182,9 +181,9 @@ class _Consumption:
         if following < first or latest < self._piece.until:
             raise HeadraceError(
                 "OFFSETS_LOST",
-                f"kafka {self._subscription!r}: offsets {following} to {self._piece.until} of partition "
-                f"{self._piece.partition} were there when the batch was planned, now there are {first} to {latest}. "
-                "The brokers have lost rows. Restore them, or start with a new checkpoint.",
+                f"kafka {self._subscription!r}: the brokers have lost rows of offsets {following} to "
+                f"{self._piece.until} of partition {self._piece.partition}: they have {first} to {latest}. Restore "
+                "them, or start with a new checkpoint.",
             )
         self._consumer.unassign()
         self._renew()

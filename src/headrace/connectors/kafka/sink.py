@@ -143,8 +143,8 @@ class KafkaSink:
             if not isinstance(columns.get("value"), pl.Binary | pl.String) or others:
                 raise HeadraceError(
                     "RAW_COLUMNS",
-                    f"{self.place}: format='raw' writes a column 'value' of bytes or text, with key= another column; "
-                    f"these rows have {', '.join(columns)}. Select these columns, or use format='json'.",
+                    f"{self.place}: format='raw' writes a column 'value' of bytes or text, and key= another; these "
+                    f"rows have {', '.join(columns)}. Select these columns, or use format='json'.",
                 )
 
     def __repr__(self) -> str:

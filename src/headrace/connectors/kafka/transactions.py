@@ -62,8 +62,8 @@ def read_mark(position: TopicPartition) -> MarkOffset | None:
     except (ValueError, KeyError, TypeError):
         raise HeadraceError(
             "MARK_UNREADABLE",
-            f"kafka topic {position.topic!r}: the writer's group offset {position.offset} was not stored by Headrace. "
-            "Another program commits to the writer's group; stop it and continue from a new checkpoint.",
+            f"kafka topic {position.topic!r}: another program has committed offset {position.offset} to the writer's "
+            "group. Stop it and continue from a new checkpoint.",
         ) from None
     if position.offset == CLAIMED:
         return MarkOffset(owner, Mark(epoch))

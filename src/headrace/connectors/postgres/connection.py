@@ -88,8 +88,8 @@ class PostgresServer:
             # The parser's own message may quote a part of the password.
             raise DefinitionError(
                 "DSN_INVALID",
-                "dsn= is neither keywords like 'host=db dbname=shop user=ann' nor a URL like "
-                "'postgresql://ann@db:5432/shop'. Correct it, and pass the password as password=hr.secret(...).",
+                "dsn= is neither like 'host=db dbname=shop user=ann' nor like 'postgresql://ann@db:5432/shop'. "
+                "Correct it, and pass the password as password=hr.secret(...).",
             ) from None
 
     @property

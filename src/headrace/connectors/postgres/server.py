@@ -118,8 +118,7 @@ def _server_user() -> pwd.struct_passwd | None:
     except KeyError as error:
         raise HeadraceError(
             "SERVICE_USER",
-            f"PostgreSQL does not run as root, and there is no user {UNPRIVILEGED!r} to run it as. "
-            "Install Debian's package, which creates it: apt-get install postgresql",
+            f"PostgreSQL does not run as root, and there is no user {UNPRIVILEGED!r}. Run apt-get install postgresql.",
         ) from error
 
 
@@ -131,6 +130,5 @@ def _check_access(data: Path, user: pwd.struct_passwd) -> None:
         if not (owned or grouped or about.st_mode & 0o001):
             raise HeadraceError(
                 "SERVICE_FOLDER",
-                f"PostgreSQL runs as the user {user.pw_name!r}, who may not enter {folder}. "
-                "Choose a folder that everybody may enter, such as one below /var/tmp.",
+                f"PostgreSQL runs as {user.pw_name!r}, who may not enter {folder}. Choose a folder below /var/tmp.",
             )

@@ -110,8 +110,7 @@ class PostgresSink:
             if name not in kinds:
                 raise DefinitionError(
                     "UPSERT_COLUMN",
-                    f"{self.place}: upsert_on names {name!r}, which is not a column of the rows. Existing columns: "
-                    f"{', '.join(kinds)}.",
+                    f"{self.place}: upsert_on={name!r}, but the rows have only {', '.join(kinds)}. Correct it.",
                 )
         if key:
             kinds.pop(CHANGE, None)
@@ -225,8 +224,8 @@ class MarkTable:
         if stored is None:
             raise HeadraceError(
                 "MARK_LOST",
-                f"{self.place}: the mark of writer {part.writer!r} is no longer in {_MARKS}, so it is unknown "
-                f"whether batch {part.batch.batch} was written. Check which rows are there, then start from a new "
+                f"{self.place}: the mark of writer {part.writer!r} is gone from {_MARKS}; whether batch "
+                f"{part.batch.batch} was written is unknown. Check which rows are there, then start from a new "
                 "checkpoint.",
             )
         return stored

@@ -45,8 +45,7 @@ class PostgresTable:
         except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as problem:
             raise HeadraceError(
                 "TABLE_TYPE",
-                f"{table} returns values that do not fit {self.schema!r}: {problem}. Cast them in the query, as in "
-                "id::text.",
+                f"{table} returns values that do not fit {self.schema!r}: {problem}. Cast them, as in id::text.",
             ) from None
         return fitted(read, columns, table=table)
 

@@ -173,8 +173,7 @@ def check_columns(existing: Mapping[str, TargetColumn], columns: Mapping[str, pl
         if column is None:
             raise HeadraceError(
                 "COLUMN_MISSING",
-                f"{place} has no column {name!r}. Add it, or drop it from the rows. Existing columns: "
-                f"{', '.join(existing)}.",
+                f"{place} has no column {name!r}, only {', '.join(existing)}. Add it, or drop it from the rows.",
             )
         if not takes(column, kind):
             raise HeadraceError(
@@ -186,8 +185,7 @@ def check_columns(existing: Mapping[str, TargetColumn], columns: Mapping[str, pl
         if column.required and name not in columns:
             raise HeadraceError(
                 "COLUMN_MISSING",
-                f"{place}: column {name!r} is NOT NULL without a default, but the rows do not have it. Add it to the "
-                "rows, or give it a default.",
+                f"{place}: column {name!r} is NOT NULL without a default. Add it to the rows, or give it a default.",
             )
 
 
@@ -198,6 +196,5 @@ def check_unique(connection: PgConnection, table: TableName, key: Sequence[str],
         columns = ", ".join(key)
         raise HeadraceError(
             "UPSERT_WITHOUT_UNIQUE",
-            f"{place} has no unique index on ({columns}), so rows cannot be replaced by key. Create one: "
-            f"create unique index on ... ({columns}).",
+            f"{place}: rows cannot be replaced by key. Run: create unique index on ... ({columns}).",
         )

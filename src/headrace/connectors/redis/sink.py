@@ -72,8 +72,7 @@ class RedisSink:
         if self._ask(lambda client: client.info("cluster")).get("cluster_enabled"):
             raise HeadraceError(
                 "REDIS_CLUSTER",
-                f"{self.place} is a Redis Cluster, where no script can write keys and mark atomically. "
-                "Use a single server.",
+                f"{self.place} is a Redis Cluster, where no script is atomic over all keys. Use a single server.",
             )
         if self.guarantee == "at_least_once":
             return
@@ -101,8 +100,8 @@ class RedisSink:
         if chunks != len(changes.chunks):
             raise HeadraceError(
                 "BATCH_DIFFERS",
-                f"{self.place}: batch {part.batch.batch} had {chunks} chunks when it was begun and has "
-                f"{len(changes.chunks)} now. A step of the pipeline is not repeatable; continue from a new checkpoint.",
+                f"{self.place}: batch {part.batch.batch} had {chunks} chunks and has {len(changes.chunks)} now. "
+                "A step of the pipeline is not repeatable; continue from a new checkpoint.",
             )
         return (chunk or 0) + 1
 

@@ -62,7 +62,7 @@ class ApproximateCountDistinct(UnaryFunction):
         if not _LEAST_ERROR <= self.error <= _LARGEST_ERROR:
             raise DefinitionError(
                 "SKETCH_ERROR_RANGE",
-                f"approx_count_distinct({self.argument.text}, {self.error:g}): the relative error must lie between "
+                f"approx_count_distinct({self.argument.text}, {self.error:g}): the error must lie between "
                 f"{_LEAST_ERROR} and {_LARGEST_ERROR}. For an exact count use count(DISTINCT {self.argument.text}).",
             )
 

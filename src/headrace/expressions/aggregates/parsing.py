@@ -42,7 +42,7 @@ def parse_aggregate(given: object, *, name: str) -> Aggregate:
     raise DefinitionError(
         "AGGREGATE_EXPECTED",
         f"aggregate '{name}' is {shown}. Write SQL text as in 'sum(amount)', a value as in hr.percentile('amount', "
-        "0.99), or your accumulator with the columns that it reads, as in MyAccumulator('amount').",
+        "0.99), or your accumulator, as in MyAccumulator('amount').",
     )
 
 

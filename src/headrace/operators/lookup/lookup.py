@@ -275,8 +275,7 @@ class LookupOperator:
             raise HeadraceError(
                 "LOOKUP_FAILED",
                 f"step {self.name!r}: {failed.height} rows got no answer, the first for {key}: {first[_REASON]}: "
-                f"{' '.join(first[_DETAIL].split())}. Nothing of the batch is committed; repair the service and start "
-                "again, or choose on_failure='dead_letter' or 'null'.",
+                f"{' '.join(first[_DETAIL].split())}. Repair the service, or use on_failure='dead_letter' or 'null'.",
             )
         accepted = rows.filter(pl.col(_REASON).is_null()).select(self.output_schema.keys())
         whole = pl.Series("row", json_rows(failed.select(self.schema.keys())), pl.Binary())

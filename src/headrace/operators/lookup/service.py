@@ -113,8 +113,7 @@ def check_key_named(template: Template, keys: Mapping[str, pl.DataType], *, step
     if missing:
         raise DefinitionError(
             "KEY_NOT_ASKED",
-            f"step {step!r}: {str(template)!r} does not name {missing[0]!r}, a column of on=, so rows that differ "
-            "in it would get the same answer. Name it, or leave it out of on=.",
+            f"step {step!r}: {str(template)!r} does not name {missing[0]!r}. Name it, or leave it out of on=.",
         )
 
 

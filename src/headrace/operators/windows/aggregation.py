@@ -85,8 +85,8 @@ class Aggregation(Rows):
             wider = "DOUBLE, or to a DECIMAL with fewer decimal places,"
         return HeadraceError(
             "SUM_OVERFLOW",
-            f"step {self.step!r}: {aggregate.name} = {aggregate.text}{of} is beyond the range of {limit}. Cast the "
-            f"column to {wider} before it is summed.",
+            f"step {self.step!r}: {aggregate.name} = {aggregate.text}{of} is beyond the range of {limit}. "
+            f"Cast the column to {wider} before it is summed.",
         )
 
 

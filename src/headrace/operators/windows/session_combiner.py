@@ -49,9 +49,8 @@ class Gap:
         found = f"is {schema[self.column]}" if self.column in schema else "does not exist"
         raise DefinitionError(
             "GAP_COLUMN",
-            f"window {window!r}: gap_column={self.column!r} {found}; it must be an INTERVAL DAY TO SECOND. Make one "
-            f"before, as in .withColumn('pause', F.expr('make_dt_interval(0, 0, 0, seconds)')). Columns: "
-            f"{', '.join(schema)}.",
+            f"window {window!r}: gap_column={self.column!r} {found}; it must be an INTERVAL DAY TO SECOND, as of "
+            f"F.expr('make_dt_interval(0, 0, 0, seconds)'). Columns: {', '.join(schema)}.",
         )
 
 

@@ -33,9 +33,9 @@ class Session(WindowStep):
         if self.max_length is not None and (self.retracts or self.accumulation != ACCUMULATING):
             raise DefinitionError(
                 "SESSION_LENGTH_EMITTED_ONCE",
-                f"window {self.name!r}: with max_length a session is emitted once, when it is over, because a late row "
-                "may move every cut behind it. Leave max_length out, or use hr.on_close() without previews, "
-                "hr.accumulating(), and hr.side_output() or hr.drop().",
+                f"window {self.name!r}: with max_length a late row may move every cut behind it, so a session is "
+                "emitted once. Leave max_length out, or use hr.on_close(), hr.accumulating(), and hr.side_output() or "
+                "hr.drop().",
             )
         given = (self.name, aggregation, self.gap, lateness, self.max_length)
         if self.retracts:
@@ -94,13 +94,11 @@ def session(
     if longest is not None and longest <= silence:
         raise DefinitionError(
             "SESSION_LENGTH_WITHIN_GAP",
-            f"window {name!r}: max_length={max_length!r} is not longer than gap={gap!r}, so the gap would never end a "
-            "session. Make max_length longer, or the gap shorter.",
+            f"window {name!r}: max_length={max_length!r} is not longer than gap={gap!r}. Make it longer.",
         )
     if longest is not None and gap_column is not None:
         raise DefinitionError(
             "SESSION_LENGTH_AND_GAP_COLUMN",
-            f"window {name!r}: max_length={max_length!r} with gap_column={gap_column!r}: where a session is cut would "
-            "depend on gaps that reach over the cut. Leave one of them out.",
+            f"window {name!r}: max_length={max_length!r}, gap_column={gap_column!r} exclude each other. Leave out one.",
         )
     return Session(name=name, key=key_columns(key), gap=Gap(silence, gap_column), max_length=longest)

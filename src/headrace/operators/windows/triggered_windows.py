@@ -61,8 +61,7 @@ def time_to_live(name: str, ttl: Duration | None, keep_forever: bool) -> int | N
     if ttl is None and not keep_forever:
         raise DefinitionError(
             "TTL_MISSING",
-            f"window {name!r} does not say how long a key without rows is kept, so its state would grow without end. "
-            "Give ttl='1 day', or keep_forever=True if there are few keys.",
+            f"window {name!r} would keep every key for ever. Give ttl='1 day', or keep_forever=True for few keys.",
         )
     if ttl is not None and keep_forever:
         raise DefinitionError(
@@ -85,7 +84,7 @@ class Counting(TriggeredWindowStep):
         raise DefinitionError(
             "EMISSION_UNKNOWN",
             f"window {self.name!r}: .emit({emission!r}) is not for counting windows, which are emitted when full. "
-            "Leave it out, or use hr.global_window(...) with a trigger of its own.",
+            "Leave it out, or use hr.global_window(...).",
         )
 
     def panes(self, panes: AccumulationMode) -> Self:
@@ -137,8 +136,7 @@ class GlobalWindow(TriggeredWindowStep):
         if isinstance(emission, Every) and emission.time == "processing":
             raise DefinitionError(
                 "TRIGGER_BY_CLOCK",
-                f"window {self.name!r}: .emit({emission!r}) would fire by the clock, but a global window adds "
-                "rows and fires in event-time order. Add time='event'.",
+                f"window {self.name!r}: .emit({emission!r}) would fire by the clock. Add time='event'.",
             )
         if not isinstance(emission, AfterRows | Every | When):
             raise DefinitionError(
@@ -156,8 +154,7 @@ class GlobalWindow(TriggeredWindowStep):
         if self.trigger is None:
             raise DefinitionError(
                 "EMISSION_MISSING",
-                f"window {self.name!r} never closes and does not say when to emit, so nothing would be emitted "
-                f"before a key expires. Add .emit(...) with {_TRIGGERS}.",
+                f"window {self.name!r} never closes and does not say when to emit. Add .emit(...) with {_TRIGGERS}.",
             )
         if isinstance(self.trigger, When):
             parse_condition(self.trigger.condition.text, aggregation.schema)

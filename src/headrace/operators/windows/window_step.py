@@ -77,7 +77,7 @@ class WindowStep(Step):
             if column in self.result_columns:
                 raise DefinitionError(
                     "KEY_NAME_TAKEN",
-                    f"window {self.name!r}: key column {column!r} has the name of a column of its results "
+                    f"window {self.name!r}: key column {column!r} has a result's name "
                     f"({', '.join(self.result_columns)}). Rename it before.",
                 )
         aggregation = Aggregation(self.name, self.key, time, dict(schema), self.aggregates)

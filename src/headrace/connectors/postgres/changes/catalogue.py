@@ -105,8 +105,7 @@ class SourceTable:
             if name not in known:
                 raise HeadraceError(
                     "COLUMN_MISSING",
-                    f"table {self.name} has no column {name!r}. Existing columns: {', '.join(known)} (generated "
-                    "columns are not replicated).",
+                    f"table {self.name} has no replicated column {name!r}. Existing columns: {', '.join(known)}.",
                 )
             shown = known[name].shown
             if not can_hold(kind, shown):
@@ -114,8 +113,8 @@ class SourceTable:
                 text = "" if fitting == "STRING" else ", or as STRING for PostgreSQL's text form"
                 raise HeadraceError(
                     "COLUMN_TYPE",
-                    f"table {self.name}: column {name!r} is {shown}, which {type_name(kind)} cannot hold. Declare it "
-                    f"as {fitting}{text}.",
+                    f"table {self.name}: {type_name(kind)} cannot hold {name!r}, {shown}. Declare it as "
+                    f"{fitting}{text}.",
                 )
 
     def check_same(self, relation: Relation) -> None:
@@ -128,8 +127,8 @@ class SourceTable:
         if then != now:
             raise TableAltered(
                 SCHEMA_CHANGED,
-                f"table {self.name}: rows are now identified by {now} instead of {then} (its primary key or REPLICA "
-                f"IDENTITY was changed), so new changes would not match earlier rows. {START_OVER}",
+                f"table {self.name}: rows are now identified by {now} instead of {then} (primary key or REPLICA "
+                f"IDENTITY), so new changes would not match earlier rows. {START_OVER}",
             )
 
 
@@ -180,8 +179,7 @@ def find_table(connection: PgConnection, name: str) -> SourceTable:
     if inherited:
         raise HeadraceError(
             "TABLE_INHERITED",
-            f"other tables inherit from {name!r}. A query of it returns their rows, but their changes come under their "
-            "own names. Read each of them by its own name, or make it a partitioned table.",
+            f"tables that inherit from {name!r} send changes under their own names. Read each by its own.",
         )
     rows = connection.execute(_COLUMNS, (oid,)).fetchall()
     columns = tuple(SourceColumn(column, type, modifier, shown) for column, _, type, modifier, shown in rows)
@@ -189,9 +187,8 @@ def find_table(connection: PgConnection, name: str) -> SourceTable:
     if (not key and identity != _FULL) or identity == _NOTHING:
         raise HeadraceError(
             "KEY_MISSING",
-            f"table {name!r} has no primary key (a deferrable one does not count) and does not log old rows, so "
-            "updates and deletes could not say which row they mean, and PostgreSQL would reject them once the table is "
-            f"published. Add a primary key, or run: ALTER TABLE {name} REPLICA IDENTITY FULL.",
+            f"table {name!r} has no primary key (a deferrable one does not count), so updates and deletes could not "
+            f"say which row they mean. Add a primary key, or run: ALTER TABLE {name} REPLICA IDENTITY FULL.",
         )
     return SourceTable(full_name(name), columns, key, identity == _FULL, oid)
 

@@ -159,8 +159,8 @@ class ChangeLogReader:
             if self.on_truncate == "stop":
                 raise HeadraceError(
                     "TABLE_TRUNCATED",
-                    f"{emptied}, which does not name the removed rows, so results made from them can no longer be "
-                    "corrected. Start with a new checkpoint, or use on_truncate='dead_letter', which keeps the rows.",
+                    f"{emptied}, which does not name the removed rows. Start with a new checkpoint, or keep the rows "
+                    "with on_truncate='dead_letter'.",
                 )
             yield self._note(behind, "TABLE_TRUNCATED", f"{emptied}; rows are kept")
 

@@ -120,9 +120,8 @@ class ReplicationFeed:
         elif self._slot.confirmed(connection) is not None:
             raise HeadraceError(
                 "SLOT_TAKEN",
-                f"{self._slot!r} was not made for this checkpoint; changes that its reader has taken would be missing "
-                "here. Choose another name (slot='...'), or drop the slot if nobody needs it: "
-                f"SELECT pg_drop_replication_slot('{self._slot.name}').",
+                f"{self._slot!r} was not made for this checkpoint, so changes would be missing. Choose another "
+                f"slot='...', or drop it if nobody needs it: SELECT pg_drop_replication_slot('{self._slot.name}').",
             )
         tables = tuple(self._find_tables(connection))
         self._slot.publish(connection, tables)
@@ -174,8 +173,8 @@ class ReplicationFeed:
         if confirmed is None or confirmed > self._reached():
             raise HeadraceError(
                 "SLOT_LOST",
-                f"{self._slot!r} {'is gone' if confirmed is None else 'was read by another program'}, so changes after "
-                "those in the log may be missing. Start with a new checkpoint, which begins with a new snapshot.",
+                f"{self._slot!r} {'is gone' if confirmed is None else 'was read by another program'}, so changes may "
+                "be missing. Start with a new checkpoint, which begins with a new snapshot.",
             )
 
     def _reached(self) -> int:
@@ -237,8 +236,8 @@ class ReplicationFeed:
             error = HeadraceError(
                 "SOURCE_FAILED",
                 f"changes of slot {self._slot.name!r} of {self._slot.server.address} cannot be logged "
-                f"({type(problem).__name__}: {problem}). Nothing is lost: the server keeps all that is not logged. "
-                "Correct the value or table that the message names, then start again.",
+                f"({type(problem).__name__}: {problem}). Nothing is lost. Correct the value or table that the message "
+                "names, then start again.",
             )
         # On a full disk nothing can be written either; then the feed just tries again.
         with suppress(OSError):

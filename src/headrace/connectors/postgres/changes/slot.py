@@ -80,8 +80,7 @@ class ReplicationSlot:
             if any(name != session for _, name in holders) or time.monotonic() > until:
                 raise HeadraceError(
                     "SLOT_IN_USE",
-                    f"{self!r} is read by another pipeline; each of the two would miss what the other takes. Stop the "
-                    "other one, or give this pipeline its own slot='...'.",
+                    f"{self!r} is read by another pipeline. Stop that one, or give this pipeline its own slot='...'.",
                 )
             for process, _ in holders:
                 connection.execute("select pg_terminate_backend(%s)", (process,))
@@ -167,8 +166,7 @@ class ReplicationSlot:
         if level != "logical":
             raise HeadraceError(
                 "WAL_LEVEL",
-                f"{place} has wal_level={level}, which has no row changes to read. Run ALTER SYSTEM SET wal_level = "
-                "'logical', then restart the server.",
+                f"{place} has wal_level={level}. Run ALTER SYSTEM SET wal_level = 'logical', then restart the server.",
             )
         if standby:
             raise HeadraceError("SOURCE_REFUSED", f"{place} is a standby, without slots. Name its primary in dsn=.")

@@ -113,8 +113,8 @@ def read_postgres_changes(
     if any(node.fingerprint.get("slot") == slot for node in active_graph().sources.values()):
         raise DefinitionError(
             "SLOT_READ_TWICE",
-            f"slot {slot!r} is read by two hr.read_postgres_changes(...); each would miss what the other takes. Read "
-            "all its tables in one call, as tables=['orders', 'customers'], or give each call its own slot.",
+            f"slot {slot!r} is read by two hr.read_postgres_changes(...). Read all its tables in one call, "
+            "as tables=['orders', 'customers'], or give each call its own slot.",
         )
     replication_slot = ReplicationSlot(PostgresServer(dsn, password), slot, publication or slot)
     sources = {table: re.sub(r"\W", "_", split_name(table)[1]) for table in names}
@@ -167,8 +167,7 @@ class SlotSources:
         if taken:
             raise DefinitionError(
                 "COLUMN_EXISTS",
-                f"table {table!r} has a column {taken[0]!r}, which is also a column of every changelog. Leave it out "
-                "with schema='...', or rename it.",
+                f"table {table!r}: {taken[0]!r} is also a column of every changelog. Leave it out with schema='...'.",
             )
         caps = self.graph.checkpoint / CAPS / name
         spark.dataSource.register(ChangeLogSource)
@@ -204,8 +203,7 @@ class SlotSources:
             if new:
                 raise DefinitionError(
                     "TABLES_CHANGED",
-                    f"table {new[0]!r} was not read when the log under {self.folder} began, so there is no snapshot of "
-                    "it. Read it with its own slot, or start with a new checkpoint and slot.",
+                    f"the log of {self.slot!r} began without table {new[0]!r}. Give that its own slot, or start over.",
                 )
             return metadata.by_name
         if not undeclared:
@@ -220,6 +218,6 @@ def _check_tables(names: Sequence[str], declared: Mapping[str, str], on_truncate
     if not names or len({full_name(table) for table in names}) < len(names) or not declared.keys() <= set(names):
         raise DefinitionError(
             "TABLES_INVALID",
-            f"read_postgres_changes: tables={list(names)!r} must name at least one table, each once, and schema= only "
-            "columns of these tables, as in schema={'orders': 'id BIGINT, ...'}.",
+            f"read_postgres_changes: tables={list(names)!r} must name each table once, and schema= only columns of "
+            "these, as in schema={'orders': 'id BIGINT, ...'}.",
         )
