@@ -440,12 +440,13 @@ def test_a_commit_whose_answer_is_lost_is_resolved_by_the_mark(
     assert _ids(kafka, topic) == list(range(60))
 
 
-def test_the_mark_holds_epoch_rows_and_owner(kafka: Service, topic: str) -> None:
+def test_the_mark_holds_epoch_rows_token_and_owner(kafka: Service, topic: str) -> None:
     sink = _sink(kafka, topic)
-    sink.deliver(_rows(0), _part(topic, 2, None))
+    part = _writer(topic).batch(0, 2, None, token="9f2c")
+    sink.deliver(_rows(0), part)
     group = Consumer({"bootstrap.servers": kafka.address, "group.id": f"{_writer(topic).name}.{topic}"})
     [position] = group.committed([TopicPartition(topic, 0)], timeout=10)
     stored = kafka_transactions.read_mark(position)
     assert stored is not None
-    assert stored.mark == Mark(1, 0, 2, 10)
-    assert json.loads(position.metadata or "").keys() == {"epoch", "rows", "owner", "at"}
+    assert stored.mark == Mark(1, 0, 2, 10, "9f2c")
+    assert json.loads(position.metadata or "").keys() == {"epoch", "rows", "token", "owner", "at"}
