@@ -101,7 +101,7 @@ def test_a_flow_with_several_outputs_runs_its_plan_once_and_ends_with_a_drain(pl
 
 def test_a_copied_checkpoint_cannot_write_what_the_first_has_written(place: Any, spark: SparkSession) -> None:
     place.land("1", ("1", "a", 5, "10:05:00"))
-    place.land("2", ("2", "a", 7, "12:50:00"))
+    place.land("2", ("2", "a", 7, "10:50:00"))
     pipeline = _pipeline(place, hr.to_files(place.root / "out"))
     pipeline.run(checkpoint=place.checkpoint, mode=hr.available_now(), spark=spark)
     copy = place.root / "copy"

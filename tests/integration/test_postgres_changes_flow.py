@@ -188,8 +188,8 @@ def test_one_slot_in_two_calls_and_a_table_kept_by_changes_as_they_come_are_refu
     [
         (None, "id INT", "TABLE_MISSING", "does not exist"),
         ("(id int)", "id INT", "KEY_MISSING", "REPLICA IDENTITY FULL"),
-        ("(id int primary key)", "id INT, n INT", "COLUMN_MISSING", "has no column 'n'"),
-        ("(id bigint primary key)", "id INT", "COLUMN_TYPE", "which INT cannot hold"),
+        ("(id int primary key)", "id INT, n INT", "COLUMN_MISSING", "has no replicated column 'n'"),
+        ("(id bigint primary key)", "id INT", "COLUMN_TYPE", "INT cannot hold 'id', bigint"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_told_before_the_first_batch(

@@ -246,6 +246,7 @@ def test_a_mark_that_was_removed_is_missed(redis_server: Service, flow: str) -> 
             "chunk": "0",
             "chunks": "1",
             "rows": "10",
+            "token": "",
         }
         client.delete(mark)
     with pytest.raises(HeadraceError) as problem:
