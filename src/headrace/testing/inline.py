@@ -79,11 +79,15 @@ class InlineEngine:
         self._opened = OpenSegments()
         self._tables = broadcast_tables(self._folder / TABLES, self._setting.steps)
         time = TimeKeeper(topology, lambda: self._setting.clock)
-        writing = Writing(slots=self._random.choice(SLOTS))
+        writing = Writing(slots=self.next_slots())
         self.planner = Planner(time, BatchLog(self._storage), writing=writing, complete=self._tables.complete)
         self._sweeper = Sweeper(self._storage, STATE, epoch=self.planner.epoch)
         self._sweeper.all(self.planner.files, done=self.planner.done, now=self._setting.clock)
         self._setting.take_over(time)
+
+    def next_slots(self) -> int:
+        """The number of slots from this start on."""
+        return self._random.choice(SLOTS)
 
     def finish(self) -> bool:
         if self._interrupted is None:

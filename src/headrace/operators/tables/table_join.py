@@ -195,7 +195,9 @@ class TableJoinOperator(ChangelogOperator):
 
     def _output(self, left: TableChanges, right: TableChanges, bounds: TimeBounds) -> pl.DataFrame:
         before, after = (self._affected(left, right, after=after) for after in (False, True))
-        return view_changes(before, after, self.view_key, bounds).select(self.output_schema.keys())
+        # A row that moves to another join key is deleted and inserted, whether one task has both keys or not.
+        key = tuple(dict.fromkeys((*self.on.left, *self.view_key)))
+        return view_changes(before, after, key, bounds).select(self.output_schema.keys())
 
     def _affected(self, left: TableChanges, right: TableChanges, *, after: bool) -> pl.DataFrame:
         """Rows of the view after the batch that may be new or different, or those before it that they replace.
