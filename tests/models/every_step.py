@@ -9,7 +9,7 @@ from typing import Any
 import headrace as hr
 from headrace.operators.patterns.pattern import pattern_rules
 from headrace.testing import at, batch, watermark
-from headrace.testing.elements import Element
+from headrace.testing.elements import Element, Side
 
 USERS = [f"u{number}" for number in range(25)]
 BATCHES = 12
@@ -96,7 +96,7 @@ def elements_of(name: str, *, between: Sequence[Element] = ()) -> Iterator[Eleme
             given: dict[str, Any] = {"user": user, "n": chance.randrange(5), "id": 100 * number + place}
             if is_changelog:
                 given |= {"change": "update_after", "position": f"{number:02d}-{place:02d}"}
-            side = "right" if name in (*TWO_INPUTS, *JOINED_CHANGELOGS) and place % 2 else "left"
+            side: Side = "right" if name in (*TWO_INPUTS, *JOINED_CHANGELOGS) and place % 2 else "left"
             minute = max(0, number - chance.choice((0, 0, 0, 1, 4)))
             yield at(f"10:{minute:02d}:{chance.randrange(60):02d}", side=side, **given)
         yield batch()
