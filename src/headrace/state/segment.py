@@ -178,7 +178,9 @@ class SegmentFiles:
     def _read(self, segment: SegmentRange) -> pl.DataFrame:
         try:
             content = self._storage.open(segment.file)
-        except (FileNotFoundError, OSError) as problem:
+        except FileNotFoundError as problem:
+            raise _damaged(segment, "is missing") from problem
+        except OSError as problem:
             raise _damaged(segment, f"cannot be read ({problem})") from problem
         if content.size != segment.size:
             raise _damaged(segment, f"has {content.size:,} bytes instead of {segment.size:,}")
