@@ -19,7 +19,9 @@ from headrace.wheel.operator import Uncombined
 RESERVED = "__"
 LATE_BY = "late_by"
 ARRIVAL = "__arrival"
-"""A row's arrival number among the stored rows of its key."""
+"""A row's arrival number, which no other row of its key has."""
+_PLACES_BITS = 32
+"""A batch has room for so many rows, as a power of two."""
 KEY_NUMBER = "__key"
 """A number for each key of a frame; sorting and rolling by it is several times faster than by the key."""
 ROW_NUMBER = "__row_number"
@@ -133,13 +135,16 @@ def failed_rows(rows: pl.DataFrame, reason: pl.Expr, detail: pl.Expr | pl.Series
     return rows.select(reason.alias("reason"), detail.alias("detail"), whole_row.alias("row"))
 
 
-def next_arrival(state: pl.DataFrame) -> int:
-    """The number of the next row that arrives.
+def arrivals(bounds: TimeBounds, rows: int, *, behind: int = 0) -> pl.Series:
+    """The numbers of rows that arrive in a batch, ``behind`` so many others: by batch, then by place in it.
 
-    >>> next_arrival(pl.DataFrame({ARRIVAL: [0, 2, 1]})), next_arrival(pl.DataFrame(schema={ARRIVAL: pl.Int64}))
-    (3, 0)
+    They are positive: an operator may use others for state rows that have not arrived.
+
+    >>> arrivals(TimeBounds(0, 0, batch=1), 2, behind=3).to_list() == [2 * 2**32 + 3, 2 * 2**32 + 4]
+    True
     """
-    return 0 if state.is_empty() else int(state[ARRIVAL].max()) + 1  # type: ignore[arg-type]
+    first = ((bounds.batch + 1) << _PLACES_BITS) + behind
+    return pl.int_range(first, first + rows, dtype=pl.Int64, eager=True).alias(ARRIVAL)
 
 
 def with_schema(rows: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
@@ -152,9 +157,11 @@ def with_schema(rows: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.Dat
     return rows.with_columns(*missing).select(schema.keys())
 
 
-def arrived_rows(rows: pl.DataFrame, following: int, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """New rows as state rows, which get the arrival numbers from ``following`` on."""
-    return with_schema(rows.with_columns(pl.int_range(following, following + pl.len()).alias(ARRIVAL)), schema)
+def arrived_rows(
+    rows: pl.DataFrame, bounds: TimeBounds, schema: Mapping[str, pl.DataType], *, behind: int = 0
+) -> pl.DataFrame:
+    """New rows as state rows with their arrival numbers, ``behind`` so many others of the batch."""
+    return with_schema(rows.with_columns(arrivals(bounds, rows.height, behind=behind)), schema)
 
 
 def split_matching(rows: pl.DataFrame, others: pl.DataFrame, on: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -201,7 +201,7 @@ class IntervalJoinOperator(StreamJoinOperator):
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
         state = in_order_of_arrival(state)
-        rows = self._buffered(state, partials, second)
+        rows = self._buffered(state, partials, second, bounds)
         candidates = self._candidates(rows, state.height, bounds)
         outcome = self.strategy.outcome(candidates, bounds)
         pairs, times = concat_pairs(outcome.retracted, outcome.emitted), candidates.times

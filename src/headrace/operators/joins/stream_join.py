@@ -22,8 +22,8 @@ from headrace.operators.rows import (
     KEY_NUMBER,
     ROW_NUMBER,
     Rows,
+    arrivals,
     has_closed,
-    next_arrival,
     with_key_numbers,
 )
 from headrace.operators.step import Step
@@ -211,14 +211,15 @@ class StreamJoinOperator(Uncombined, ABC):
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         return self.left.combine(rows, bounds)
 
-    def _buffered(self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
+    def _buffered(
+        self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
+    ) -> pl.DataFrame:
         """The state with the new rows of both inputs behind it."""
-        following = next_arrival(state)
         left, right = partials.height, second.height
         times = pl.concat([partials[TIME], second[TIME]])
         columns = {
             RIGHT: pl.Series(np.arange(left + right) >= left),
-            ARRIVAL: pl.Series(np.arange(following, following + left + right)),
+            ARRIVAL: arrivals(bounds, left + right),
             TIME: times,
             **self._initial_state(times),
         }

@@ -29,7 +29,7 @@ from headrace.operators.joins.temporal_versions import (
     fill_unsent,
     keyed_times,
 )
-from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, in_order_of_arrival, next_arrival, with_key_numbers
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, in_order_of_arrival, with_key_numbers
 from headrace.reports import WaitingRows
 from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined
@@ -127,9 +127,9 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
     ) -> Applied:
         """Add versions and rows, emit the rows that event time has passed, and drop versions that no row can need."""
         state = in_order_of_arrival(state)
-        known, following = state.height, next_arrival(state)
-        arrived = self.layout.versions_in(second, following)
-        new_rows = self.layout.rows_in(partials, following + second.height)
+        known = state.height
+        arrived = self.layout.versions_in(second, bounds)
+        new_rows = self.layout.rows_in(partials, bounds, behind=second.height)
         stored = pl.concat([state, arrived, new_rows])
         times, kinds = stored[TIME].to_numpy(), stored[KIND].to_numpy()
         is_row, new_versions = kinds == ROW, slice(known, known + second.height)
@@ -245,9 +245,8 @@ class TemporalJoinByArrival(TemporalJoinOperator):
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
         state = in_order_of_arrival(state)
-        following = next_arrival(state)
-        arrived = self.layout.versions_in(second, following).select(self.layout.version_schema.keys())
-        rows = self.layout.rows_in(partials, following + second.height)
+        arrived = self.layout.versions_in(second, bounds).select(self.layout.version_schema.keys())
+        rows = self.layout.rows_in(partials, bounds, behind=second.height)
         everything = pl.concat([state, arrived, rows], how="diagonal")
         numbered = self._numbered(everything, everything.select(self.key)[state.height :])
         ordered = self._in_order(numbered.filter(~_IS_ROW))

@@ -66,15 +66,15 @@ class TemporalLayout:
     def state_schema(self) -> dict[str, pl.DataType]:
         return {**self.version_schema, **{f"{OF_ROW}{name}": self.rows.schema[name] for name in self.columns.left}}
 
-    def rows_in(self, rows: pl.DataFrame, following: int) -> pl.DataFrame:
-        """Rows as state rows, with arrival numbers from ``following`` on."""
+    def rows_in(self, rows: pl.DataFrame, bounds: TimeBounds, *, behind: int) -> pl.DataFrame:
+        """Rows as state rows, whose arrival numbers are behind those of so many versions."""
         columns = {name: pl.col(name) for name in self.on.left}
         columns |= {f"{OF_ROW}{name}": pl.col(name) for name in self.columns.left}
         columns |= {TIME: self.rows.row_time, KIND: pl.lit(ROW, pl.Int8)}
-        return arrived_rows(rows.select(**columns), following, self.state_schema)
+        return arrived_rows(rows.select(**columns), bounds, self.state_schema, behind=behind)
 
-    def versions_in(self, versions: pl.DataFrame, following: int) -> pl.DataFrame:
-        """Versions as state rows, with arrival numbers from ``following`` on."""
+    def versions_in(self, versions: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
+        """Versions as state rows."""
         columns = {left: pl.col(right) for left, right in self.on.pairs}
         columns |= {f"{OF_VERSION}{name}": pl.col(name) for name in self.columns.right}
         columns |= {VERSION_POSITION: pl.col(POSITION)} if POSITION in self.change_columns else {}
@@ -83,7 +83,7 @@ class TemporalLayout:
         if CHANGE in self.change_columns:
             kind = pl.when(is_setting()).then(kind).otherwise(pl.lit(TOMBSTONE, pl.Int8))
         columns |= {TIME: self.versions.row_time, KIND: kind}
-        return arrived_rows(versions.select(**columns), following, self.state_schema)
+        return arrived_rows(versions.select(**columns), bounds, self.state_schema)
 
     def joined(self, everything: pl.DataFrame, rows: pl.Series, versions: pl.Series) -> pl.DataFrame:
         """Joined rows by the row numbers of rows and versions; null stands for no version."""

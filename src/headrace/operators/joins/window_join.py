@@ -191,7 +191,7 @@ class WindowJoinOperator(StreamJoinOperator):
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
         """Close windows up to ``bounds.fire``, and correct closed ones."""
-        rows, known = self._buffered(state, partials, second), state.height
+        rows, known = self._buffered(state, partials, second, bounds), state.height
         expired = rows.select(self._expires <= bounds.fire).to_series().to_numpy()
         return Applied(
             *retained(rows, known=known, identity=self.identity, expired=expired), self._output(rows, known, bounds)

@@ -23,7 +23,7 @@ from headrace.operators.patterns.partial_match_codec import (
     encode_partial_matches,
     partial_match_schema,
 )
-from headrace.operators.rows import ARRIVAL, KEY_NUMBER, RowByRow, Rows, next_arrival, with_schema
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, RowByRow, Rows, arrivals, with_schema
 from headrace.schemas import MOMENT
 from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined
@@ -113,8 +113,7 @@ class PatternOperator(BufferedRows, RowByRow):
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Let rows wait, step through those that event time has passed, and let partial matches time out."""
-        following = next_arrival(state)
-        arrived = partials.with_columns(pl.int_range(following, following + pl.len(), dtype=pl.Int64).alias(ARRIVAL))
+        arrived = partials.with_columns(arrivals(bounds, partials.height))
         is_key = pl.col(ARRIVAL) == KEY_STATE
         keys, waiting = state.filter(is_key), state.filter(~is_key)
         passed = pl.col(TIME) < bounds.fire

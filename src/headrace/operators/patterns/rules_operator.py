@@ -35,7 +35,7 @@ from headrace.operators.patterns.pattern_operator import (
     pattern_operator,
 )
 from headrace.operators.process.rules import BroadcastInput
-from headrace.operators.rows import ARRIVAL, Rows, arrived_rows, failed_rows, next_arrival, with_schema
+from headrace.operators.rows import ARRIVAL, Rows, arrivals, arrived_rows, failed_rows, with_schema
 from headrace.schemas import MOMENT
 from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
@@ -44,8 +44,6 @@ RULE, PATTERN, ROW, VERSION = "rule", "__pattern", "__row", "__version"
 VALID = KEY_STATE - 1
 """The arrival number of a rule that is valid; those of changes to come are below it, those of waiting rows above."""
 _FIXED = (NODES, PARTIALS, ROW_TIME)
-_MOST_CHANGES = 1 << 24
-"""More changes of rules than a batch ever has."""
 
 
 @dataclass(frozen=True)
@@ -209,9 +207,8 @@ class PatternRulesOperator(BufferedRows):
     ) -> Applied:
         """Take rows and changes of rules in the order of event time, a change before the rows of its time."""
         passed = pl.col(TIME) < bounds.fire
-        following = max(next_arrival(state), KEY_STATE + 1)
         waiting = state.filter(pl.col(ARRIVAL) > KEY_STATE)
-        waiting = pl.concat([waiting, arrived_rows(partials, following, self.state_schema)])
+        waiting = pl.concat([waiting, arrived_rows(partials, bounds, self.state_schema)])
         changes = pl.concat([state.filter(pl.col(ARRIVAL) < VALID), self._numbered(second, bounds)])
         valid = state.filter(pl.col(ARRIVAL) == VALID)
         taken = waiting.filter(passed).sort(TIME, ARRIVAL)
@@ -244,9 +241,7 @@ class PatternRulesOperator(BufferedRows):
 
     def _numbered(self, changes: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
         """Changes of rules as state rows, with numbers that no change of an earlier batch has had."""
-        first = VALID - 1 - bounds.batch * _MOST_CHANGES
-        number = pl.int_range(first, first - changes.height, -1, dtype=pl.Int64, eager=True)
-        return with_schema(changes.with_columns(number.alias(ARRIVAL)), self.state_schema)
+        return with_schema(changes.with_columns(VALID - arrivals(bounds, changes.height)), self.state_schema)
 
     def _rule(self, pattern: str, version: int, matches: pl.DataFrame | None = None) -> _Rule:
         operator = rule_operator(self.context, pattern)

@@ -99,7 +99,7 @@ class ProcessOperator(RowByRow):
         is_due = self._is_due(state, bounds)
         waited = int((arrival > OF_KEY).sum())
         taken = np.flatnonzero(is_due & (arrival > OF_KEY))
-        released, waiting = self._released(_at(state, taken), partials, int(arrival.max(initial=OF_KEY)) + 1, bounds)
+        released, waiting = self._released(_at(state, taken), partials, bounds)
         due_keys = np.flatnonzero(is_due & (arrival == OF_KEY))
         keys = self._keys(released, _at(state, due_keys))
         if not (keys.height or waiting.height):
@@ -159,7 +159,7 @@ class ProcessOperator(RowByRow):
         return {**columns, **self._added}
 
     def _released(
-        self, taken: pl.DataFrame, partials: pl.DataFrame, following: int, bounds: TimeBounds
+        self, taken: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The rows that the watermark has passed, in the order of arrival; and those that wait, as state rows."""
         passed = partials[DUE].to_numpy() <= bounds.fire
@@ -167,7 +167,7 @@ class ProcessOperator(RowByRow):
         if self.ordered and not passed.all():
             arrived, early = partials.filter(passed), partials.filter(~passed)
             state_rows = early.with_columns(pl.lit(END, pl.Int64).alias(DUE_CLOCK))
-            waiting = arrived_rows(state_rows, following, self.state_schema)
+            waiting = arrived_rows(state_rows, bounds, self.state_schema)
         if taken.is_empty():
             return arrived, waiting
         waited = taken.select(*self.key, DUE, ROW, *([pl.lit(False).alias(LATE)] if self._delivers else []))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from headrace.operators.process.context import RuleHistory
 from headrace.operators.process.operator import ProcessOperator
 from headrace.operators.process.rows import InputRow, python_columns, row_class
 from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY
-from headrace.operators.rows import Rows, with_schema
+from headrace.operators.rows import Rows, arrivals, with_schema
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Combined, Uncombined
 
@@ -119,9 +119,9 @@ class RulesProcessOperator(ProcessOperator):
         known = state.filter(pl.col(ARRIVAL) < OF_KEY)
         version = int(known.filter(pl.col(ARRIVAL) == VERSION_ROW)[VERSION].sum())
         stored = known.filter(pl.col(ARRIVAL) < VERSION_ROW)
-        following = VERSION_ROW - 1 if stored.is_empty() else int(stored.select(pl.col(ARRIVAL).min()).item()) - 1
-        numbers = range(following, following - second.height, -1)
-        arrived = self._rule_rows(numbers, {DUE: second[TIME] + 1, RULE: second[RULE]})
+        arrived = self._rule_rows(
+            VERSION_ROW - arrivals(bounds, second.height), {DUE: second[TIME] + 1, RULE: second[RULE]}
+        )
         # A rule without a due time is valid; the others wait.
         valid = stored.filter(pl.col(DUE) == END)
         open_rules = pl.concat([stored.filter(pl.col(DUE) < END).sort(ARRIVAL, descending=True), arrived])
@@ -130,15 +130,14 @@ class RulesProcessOperator(ProcessOperator):
         history = self._history(valid, changes, version)
         applied = self.apply(state.filter(pl.col(ARRIVAL) >= OF_KEY), partials, bounds, history)
         total = version + changes.height
-        count = self._rule_rows([VERSION_ROW], {VERSION: pl.Series([total], dtype=pl.Int64)})
+        count = self._rule_rows(pl.Series([VERSION_ROW], dtype=pl.Int64), {VERSION: pl.Series([total], dtype=pl.Int64)})
         after = [self._still_valid(valid, changes), open_rules.filter(~passed), *([count] if total else [])]
         return self._with_rules(applied, known, pl.concat(after))
 
-    def _rule_rows(self, numbers: Sequence[int], columns: Mapping[str, pl.Series]) -> pl.DataFrame:
+    def _rule_rows(self, numbers: pl.Series, columns: Mapping[str, pl.Series]) -> pl.DataFrame:
         """State rows that belong to no key."""
         never = pl.repeat(END, len(numbers), dtype=pl.Int64, eager=True)
-        arrival = pl.Series(numbers, dtype=pl.Int64)
-        rows = pl.DataFrame({DUE: never, DUE_CLOCK: never, ARRIVAL: arrival, **columns})
+        rows = pl.DataFrame({DUE: never, DUE_CLOCK: never, ARRIVAL: numbers, **columns})
         return with_schema(rows, self.state_schema)
 
     def _history(self, valid: pl.DataFrame, changes: pl.DataFrame, version: int) -> RuleHistory:

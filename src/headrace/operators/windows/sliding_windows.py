@@ -15,7 +15,7 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.keys import Key, key_argument, key_columns
-from headrace.operators.rows import ARRIVAL, arrived_rows, next_arrival
+from headrace.operators.rows import ARRIVAL, arrived_rows
 from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.emission import DISCARDING, AccumulationMode, Emission
 from headrace.operators.windows.sliding_totals import CHANGED, NEW, PLACE, REACHED, SUMS, TIME, KeySpread, SlidingTotals
@@ -78,7 +78,7 @@ class SlidingOperator(WindowOperator, Uncombined):
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Emit rows that late ones will correct, add the batch's rows, emit and correct."""
         known, sums = self._apart(self._marked(state, new=False))
-        arrived = self._marked(arrived_rows(partials, next_arrival(state), self.state_schema), new=True)
+        arrived = self._marked(arrived_rows(partials, bounds, self.state_schema), new=True)
         first: int | None = arrived.select(pl.col(TIME).min()).item()
         outputs: list[pl.DataFrame] = []
         after = bounds.before

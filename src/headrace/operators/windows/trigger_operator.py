@@ -10,7 +10,7 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END as END_OF_TIME
-from headrace.operators.rows import ARRIVAL, arrived_rows, next_arrival
+from headrace.operators.rows import ARRIVAL, arrived_rows
 from headrace.operators.windows.aggregation import GIVEN, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.emission import AccumulationMode, AfterRows, Every, Trigger, When
 from headrace.state.key_hash import canonical
@@ -192,7 +192,7 @@ class TriggerOperator(WindowOperator, Uncombined):
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Keep rows that wait, add those that event time has passed, fire, and drop expired keys."""
-        arrived = arrived_rows(partials, next_arrival(state), self.state_schema)
+        arrived = arrived_rows(partials, bounds, self.state_schema)
         kept = state.filter(pl.col(ARRIVAL) == KEPT)
         waiting = state.filter(pl.col(ARRIVAL) != KEPT)
         passed = pl.col(TIME) < bounds.fire

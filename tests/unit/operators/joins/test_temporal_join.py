@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -241,7 +242,7 @@ def test_as_of_arrival_a_change_that_comes_again_in_the_same_batch_or_the_next_i
     given = changes(("tea", 1, 10, "insert", "7"), ("tea", 1, 10, "insert", "7"), ("salt", 1, 10, "insert", "7"))
     applied = operator.apply_both(pl.DataFrame(schema=operator.state_schema), NO_ROWS, given, bounds)
     assert (applied.upserts.height, applied.dropped_second) == (2, 1)
-    again = operator.apply_both(applied.upserts, NO_ROWS, given, bounds)
+    again = operator.apply_both(applied.upserts, NO_ROWS, given, replace(bounds, batch=1))
     assert (again.dropped_second, again.upserts.height, again.removed.height) == (3, 0, 0)
 
 
@@ -256,7 +257,7 @@ def test_as_of_arrival_the_rows_of_an_update_are_no_repeats() -> None:
 def test_as_of_arrival_of_two_changes_at_one_position_the_first_stays() -> None:
     operator = live()
     state = state_after(operator, NO_ROWS, changes(("tea", 1, 10, "insert", "7")))
-    applied = operator.apply_both(state, NO_ROWS, changes(("tea", 2, 10, "insert", "7")), START)
+    applied = operator.apply_both(state, NO_ROWS, changes(("tea", 2, 10, "insert", "7")), replace(START, batch=1))
     kept = stored(operator, state, applied, START)
     assert (kept["__version.price"].to_list(), applied.dropped_second) == ([1], 1)
     assert (applied.upserts.height, applied.removed.height) == (0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -108,11 +109,11 @@ def test_a_row_is_called_when_it_is_passed_and_not_when_it_is_over() -> None:
     assert [state_after(operator, state, rows(), TimeBounds(time, time)).height for time in (17, 18, 23)] == [2, 1, 0]
 
 
-def test_arrivals_are_numbered_behind_those_in_the_state() -> None:
+def test_arrivals_are_numbered_by_batch_and_place() -> None:
     operator = operator_of(ten.late(hr.drop()))
     state = state_after(operator, None, rows(5, 3, 4), START)
-    more = state_after(operator, state, rows(3, 3), START)
-    assert dict(more.select(ARRIVAL, "n").rows()) == {0: 5, 1: 3, 2: 4, 3: 3, 4: 3}
+    more = state_after(operator, state, rows(3, 3), replace(START, batch=1))
+    assert more.sort(ARRIVAL)["n"].to_list() == [5, 3, 4, 3, 3]
 
 
 def test_a_sum_beyond_its_type_is_an_error_that_names_the_key() -> None:

@@ -89,8 +89,9 @@ def emitted(operator: SlidingOperator) -> pl.DataFrame:
     outputs = []
     states: dict[int, pl.DataFrame] = {}
     before = BEGINNING
-    for given, fire in ((ROWS.head(40), BEGINNING), (ROWS.tail(20), 5_000_000), (ROWS.clear(), END)):
-        bounds = TimeBounds(before, fire, before)
+    batches = ((ROWS.head(40), BEGINNING), (ROWS.tail(20), 5_000_000), (ROWS.clear(), END))
+    for batch, (given, fire) in enumerate(batches):
+        bounds = TimeBounds(before, fire, before, batch=batch)
         before = fire
         partials = operator.combine(given, bounds).partials
         for share in range(1 if operator.shares is None else operator.shares.count):

@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.operators.rows import ARRIVAL
+from headrace.operators.rows import ARRIVAL, arrivals
 from headrace.operators.windows.trigger_operator import KEPT, TIME
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import Applied, Operator
@@ -49,7 +49,8 @@ def empty(operator: Operator) -> pl.DataFrame:
 
 def up_to(fire: int, before: int | None = None) -> TimeBounds:
     """The time_bounds behind a source at a watermark of so many seconds."""
-    return TimeBounds(fire * SECOND, fire * SECOND, BEGINNING if before is None else before * SECOND)
+    at = fire * SECOND
+    return TimeBounds(at, at, BEGINNING if before is None else before * SECOND, batch=fire)
 
 
 class Result(NamedTuple):
@@ -82,14 +83,14 @@ def applied(operator: Operator, state: pl.DataFrame, arriving: pl.DataFrame, tim
 def test_a_waiting_row_holds_only_what_the_aggregates_read() -> None:
     result = applied(threes(), empty(threes()), rows(("a", 5, 50)), up_to(1))
     assert result.state["__row"].to_list() == [{"amount": 50, "at": rows(("a", 5, 50))["at"][0]}]
-    assert result.state.select(TIME, ARRIVAL).rows() == [(5 * SECOND, 0)]
+    assert result.state.select(TIME, ARRIVAL).rows() == [(5 * SECOND, *arrivals(up_to(1), 1))]
 
 
 def test_a_batch_in_which_nothing_is_passed_adds_waiting_rows_and_nothing_else() -> None:
     operator = threes()
     first = applied(operator, empty(operator), rows(("a", 5, 50), ("b", 6, 60)), up_to(1))
     second = applied(operator, first.state, rows(("a", 5, 51)), up_to(5))
-    assert second.upserts.select("account", ARRIVAL).rows() == [("a", 2)]
+    assert second.upserts.select("account", ARRIVAL).rows() == [("a", *arrivals(up_to(5), 1))]
     assert second.removed.height == 0
     assert second.output.height == 0
 
@@ -98,9 +99,15 @@ def test_taken_rows_leave_by_themselves_and_what_is_kept_of_their_keys_is_writte
     operator = threes()
     first = applied(operator, empty(operator), rows(("a", 5, 50), ("b", 6, 60), ("b", 9, 90)), up_to(1))
     second = applied(operator, first.state, rows(("a", 4, 40), ("c", 8, 80)), up_to(7))
-    assert sorted(second.upserts.select("account", ARRIVAL).rows()) == [("a", KEPT), ("b", KEPT), ("c", 4)]
+    of_b, of_c = arrivals(up_to(1), 3)[2], arrivals(up_to(7), 2)[1]
+    assert sorted(second.upserts.select("account", ARRIVAL).rows()) == [("a", KEPT), ("b", KEPT), ("c", of_c)]
     assert second.removed.height == 0
-    assert sorted(second.state.select("account", ARRIVAL).rows()) == [("a", KEPT), ("b", KEPT), ("b", 2), ("c", 4)]
+    assert sorted(second.state.select("account", ARRIVAL).rows()) == [
+        ("a", KEPT),
+        ("b", KEPT),
+        ("b", of_b),
+        ("c", of_c),
+    ]
 
 
 def test_a_key_with_a_full_window_is_forgotten_at_once() -> None:
