@@ -11,10 +11,12 @@ from typing import Any
 import polars as pl
 import pytest
 
+from headrace.checkpoint.storage import MemoryStorage
 from headrace.event_time.record import BatchRecord
 from headrace.nodes import NodeId
 from headrace.operators.lookup.lookup import Lookup
 from headrace.reports import StepReport
+from headrace.wheel.side_rows import read_rows
 from headrace.wheel.stateless import Stateless, pass_rows
 from headrace.wheel.task import Task
 from tests.bad_service import BadService, bad_service
@@ -41,6 +43,7 @@ class Batches:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._storage = MemoryStorage()
         self._bound: dict[int, tuple[Lookup, Stateless]] = {}
         self._number = 0
 
@@ -50,7 +53,9 @@ class Batches:
         made = list(self.pieces(step, *frames, clock=clock, said=said))
         seconds = time.monotonic() - began
         report = said["flow", self._number, NodeId("step", step.name), 0]
-        letters = [row for file, _ in report.side["dead_letters"] for row in pl.read_ipc(file).rows(named=True)]
+        letters = [
+            row for file, _ in report.side["dead_letters"] for row in read_rows(self._storage, file).rows(named=True)
+        ]
         assert report.in_ == report.accepted + report.failed
         return Batch([row for frame in made for row in frame.rows(named=True)], letters, report, seconds)
 
@@ -67,7 +72,7 @@ class Batches:
         self._number += 1
         record = BatchRecord(self._number, clock, {}, {}, {}, False)
         heard = {} if said is None else said
-        task = Task(record, "flow", str(self._folder), 0, 0, heard.__setitem__, state_in_memory())
+        task = Task(record, "flow", str(self._folder), 0, heard.__setitem__, state_in_memory(storage=self._storage))
         return pass_rows(frames, self._bound[id(step)][1], task)
 
     def close(self) -> None:

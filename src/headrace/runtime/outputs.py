@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.delivery import DeliveryContext, deliver, flat_paths
 from headrace.connectors.base.sink import AnySink, BatchIdentity, TaskSink, Unreachable, Written, writer_name
 from headrace.connectors.files.sink import FileSink
@@ -116,7 +117,8 @@ class FlowOutputs:
 
     def side_frame(self, side: SideOutput, files: Sequence[str]) -> DataFrame:
         """The rows of a side output in these files, with the user's transformation."""
-        frame = side_frame(self.spark, list(files), self.graph.steps[side.step].side_outputs[side.name])
+        schema = self.graph.steps[side.step].side_outputs[side.name]
+        frame = side_frame(self.spark, LocalStorage(self.folder), list(files), schema)
         return frame if side.function is None else side.function(frame)
 
 
@@ -165,7 +167,7 @@ class BatchOutputs:
     def _write_letters(self, name: str, files: Mapping[str, int]) -> None:
         if files:
             sink = FileSink(str(self.flow.folder / DEAD_LETTERS), "parquet")
-            frame = side_frame(self.flow.spark, list(files), DEAD_LETTER_SCHEMA)
+            frame = side_frame(self.flow.spark, LocalStorage(self.flow.folder), list(files), DEAD_LETTER_SCHEMA)
             self._write_rows(SinkedOutput(name, (sink,)), frame, files, counted=True)
 
     def _write_rows(self, output: SinkedOutput, frame: DataFrame, files: Mapping[str, int], *, counted: bool) -> None:
@@ -204,8 +206,8 @@ class BatchOutputs:
             return sink.write(frame, batch)
         key = sink_key(output, sink)
         writers = record.writers.get(key) or flow.writers[key]
-        folder, side = str(flow.folder), str(flow.folder / "side")
-        context = DeliveryContext(writers, self.expected.get(key, {}), record.clock, folder, side, flow.lease)
+        marks = self.expected.get(key, {})
+        context = DeliveryContext(writers, marks, record.clock, str(flow.folder), flow.lease)
         written = deliver(frame, sink, batch, context)
         self.marked[key] = written.marked
         return written

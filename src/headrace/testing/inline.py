@@ -34,6 +34,7 @@ from headrace.testing.engine import SOURCES, TIME, Setting
 from headrace.wheel.codec import decode
 from headrace.wheel.operator import AnyOperator, Joined
 from headrace.wheel.pack import Blob, pack, pack_both, pack_second
+from headrace.wheel.side_rows import read_rows
 from headrace.wheel.stateless import Stateless, pass_rows
 from headrace.wheel.task import STATE, TABLES, Task, TaskState
 from headrace.wheel.turn import turn
@@ -118,7 +119,7 @@ class InlineEngine:
             reports.add(key[2], key[3], said)
 
         def task(partition: int) -> Task:
-            return Task(record, FLOW, str(self._folder / "side"), partition, 0, report, state)
+            return Task(record, FLOW, str(self._folder / "side"), partition, report, state)
 
         frames = self._arrived(rows, "left", task)
         second = self._arrived(rows, "right", task) if "right" in self._setting.schemas else {}
@@ -139,7 +140,7 @@ class InlineEngine:
             for said in (said for _, parts in reports.nodes() for said in parts.values()):
                 for output, files in said.side.items():
                     for file, _ in files:
-                        self._setting.give(output, pl.read_ipc(file).rows(named=True))
+                        self._setting.give(output, read_rows(self._storage, file).rows(named=True))
 
     def _arrived(self, rows: Sequence[At], side: Side, task: Any) -> Frames:
         nothing = pl.DataFrame(schema=self._setting.schemas[side])

@@ -165,7 +165,7 @@ class Packing:
         task, step = self._task, self._operator.name
         side = {
             self.late_output: write_side_rows(task, step, self.late_output, self._late),
-            DEAD_LETTERS: write_side_rows(task, step, DEAD_LETTERS, self._failed, part=str(self.node)),
+            DEAD_LETTERS: write_side_rows(task, step, DEAD_LETTERS, self._failed),
         }
         task.report(
             self.node,

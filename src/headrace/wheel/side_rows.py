@@ -2,50 +2,56 @@
 
 from __future__ import annotations
 
+import io
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
+from pyarrow import ipc
 
+from headrace.checkpoint.storage import Storage
 from headrace.schemas import MOMENT, arrow_batches, spark_schema
-from headrace.wheel.task import Task
+from headrace.wheel.task import SIDE, Task
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
-def write_side_rows(
-    task: Task, node: str, output: str, frames: Sequence[pl.DataFrame], *, part: str = "part"
-) -> tuple[tuple[str, int], ...]:
-    """Write a task's side rows to a file of its own attempt; returns its name and number of rows, or nothing."""
+def write_side_rows(task: Task, node: str, output: str, frames: Sequence[pl.DataFrame]) -> tuple[tuple[str, int], ...]:
+    """Write a task's side rows to a file; returns its name and number of rows, or nothing."""
     rows = pl.concat(frames) if frames else pl.DataFrame()
     if rows.is_empty():
         return ()
-    file = f"{task.side_folder}/{task.record.batch}/{node}/{output}/{part}-{task.partition}-{task.attempt}.arrow"
-    write_rows(file, rows)
-    return ((file, rows.height),)
+    return ((write_rows(task.state.storage, task.record.batch, f"{node}/{output}", rows), rows.height),)
 
 
-def write_rows(path: str, rows: pl.DataFrame) -> None:
-    """Write rows to a side file that appears whole."""
-    file = Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_name(f".{uuid.uuid4().hex}")
-    rows.write_ipc(unfinished, compat_level=pl.CompatLevel.oldest())
-    unfinished.replace(file)
+def write_rows(storage: Storage, batch: int, place: str, rows: pl.DataFrame) -> str:
+    """Write rows to a side file of a batch; its name is nobody else's, because a task may run twice at once."""
+    name, content = f"{SIDE}/{batch}/{place}/{uuid.uuid4().hex}.arrow", io.BytesIO()
+    rows.write_ipc(content, compat_level=pl.CompatLevel.oldest())
+    storage.write(name, content.getbuffer())
+    return name
 
 
-def side_frame(spark: SparkSession, files: Sequence[str], schema: Mapping[str, pl.DataType]) -> DataFrame:
+def read_rows(storage: Storage, file: str) -> pl.DataFrame:
+    """The rows of a side file."""
+    rows = pl.from_arrow(ipc.open_file(storage.open(file)).read_all())
+    assert isinstance(rows, pl.DataFrame)
+    return rows
+
+
+def side_frame(
+    spark: SparkSession, storage: Storage, files: Sequence[str], schema: Mapping[str, pl.DataType]
+) -> DataFrame:
     """The rows of side files as a DataFrame that is read in tasks."""
     rows = spark_schema(schema)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for file in batch.column("file").to_pylist():
-                yield from arrow_batches(pl.read_ipc(file), rows)
+                yield from arrow_batches(read_rows(storage, file), rows)
 
     names = spark.createDataFrame([(file,) for file in files], "file STRING").coalesce(1)
     return names.mapInArrow(read, rows)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 PROPERTY = "headrace.batch"
 STATE = "state"
 """The folder of the state's segments, below that of the flow."""
+SIDE = "side"
+"""The folder of side rows, below that of the flow."""
 TABLES = "tables"
 """The folder of small tables, beside that of side rows."""
 Reporter = Callable[[ReportKey, Report], None]
@@ -58,7 +60,6 @@ class Task:
     flow: str
     side_folder: str
     partition: int
-    attempt: int
     reporter: Reporter
     state: TaskState
 
@@ -162,7 +163,6 @@ def current_task(reports: ReportAccumulator) -> Task:
         flow,
         side_folder,
         context.partitionId(),
-        context.attemptNumber(),
         lambda key, report: reports.add({key: report}),
         state,
     )

@@ -49,7 +49,7 @@ def turn(operator: AnyOperator, task: Task, slot: int, blobs: Iterable[Blob]) ->
         _least(each.next_due(DUE_CLOCK, bounds.clock) for each in (state, shared)),
         waiting,
     )
-    task.report(NodeId("state", name), _report(operator, task, slot, applied, summary), part=slot)
+    task.report(NodeId("state", name), _report(operator, task, applied, summary), part=slot)
     return None if applied.output.is_empty() else encode(applied.output)
 
 
@@ -89,7 +89,7 @@ def _applied(operator: AnyOperator, kept: _Kept, bounds: TimeBounds, blobs: Iter
     )
 
 
-def _report(operator: AnyOperator, task: Task, slot: int, applied: Applied, summary: SlotSummary) -> StateReport:
+def _report(operator: AnyOperator, task: Task, applied: Applied, summary: SlotSummary) -> StateReport:
     """What the slot tells the driver; side rows are written."""
     late, failed, side = applied.late, applied.failed, dict(applied.side)
     if late is not None and "late" in operator.side_schemas:
@@ -104,9 +104,7 @@ def _report(operator: AnyOperator, task: Task, slot: int, applied: Applied, summ
         failed=0 if failed is None else int((~failed["is_timer"]).sum()),
         waiting=applied.waiting,
         counters=dict(applied.counters),
-        side={
-            name: write_side_rows(task, operator.name, name, [rows], part=f"slot-{slot}") for name, rows in side.items()
-        },
+        side={name: write_side_rows(task, operator.name, name, [rows]) for name, rows in side.items()},
     )
 
 

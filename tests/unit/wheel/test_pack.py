@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import headrace as hr
+from headrace.checkpoint.storage import MemoryStorage
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import BatchRecord, TimeBounds
 from headrace.event_time.strategy import BEGINNING
@@ -19,6 +20,7 @@ from headrace.wheel import pack as module
 from headrace.wheel.codec import decode
 from headrace.wheel.operator import Joined, Operator
 from headrace.wheel.pack import Blob, pack, pack_both, pack_second
+from headrace.wheel.side_rows import read_rows
 from headrace.wheel.task import Task
 from tests.tasks import state_in_memory
 
@@ -43,10 +45,11 @@ class Here:
         self.said: dict[ReportKey, Any] = {}
         self.record = BatchRecord(4, 0, {}, {"tens": bounds}, {"tens": wake}, False, slots=SLOTS)
         self.folder = folder
+        self.storage = MemoryStorage()
 
-    def task(self, partition: int = 0, attempt: int = 0) -> Task:
-        state = state_in_memory()
-        return Task(self.record, "spend", str(self.folder), partition, attempt, self.said.__setitem__, state)
+    def task(self, partition: int = 0) -> Task:
+        state = state_in_memory(storage=self.storage)
+        return Task(self.record, "spend", str(self.folder), partition, self.said.__setitem__, state)
 
 
 OPEN = TimeBounds(BEGINNING, BEGINNING)
@@ -87,14 +90,14 @@ def test_only_the_first_task_wakes_slots_that_are_due(tmp_path: Path) -> None:
 
 def test_late_rows_are_written_by_the_task_and_named_in_its_report(tmp_path: Path) -> None:
     here = Here(tmp_path, TimeBounds(20, 20))
-    blobs = list(pack([rows(("a", 1.0, 3), ("a", 2.0, 25)), rows(("b", 3.0, 9))], operator(), here.task(2, attempt=1)))
+    blobs = list(pack([rows(("a", 1.0, 3), ("a", 2.0, 25)), rows(("b", 3.0, 9))], operator(), here.task(2)))
     assert len(blobs) == 1
     (report,) = here.said.values()
     assert (report.in_, report.accepted, report.late) == (3, 1, 2)
     ((file, count),) = report.side["late"]
-    assert Path(file).relative_to(tmp_path) == Path("4/tens/late/part-2-1.arrow")
+    assert list(here.storage.list("side/4/tens/late")) == [file]
     assert count == 2
-    assert sorted(pl.read_ipc(file)["key"].to_list()) == ["a", "b"]
+    assert sorted(read_rows(here.storage, file)["key"].to_list()) == ["a", "b"]
     assert list(here.said) == [("spend", 4, NodeId("step", "tens"), 2)]
 
 

@@ -14,6 +14,7 @@ from headrace.event_time.record import BatchRecord
 from headrace.nodes import NodeId
 from headrace.reports import StepReport
 from headrace.wheel.codec import encode
+from headrace.wheel.side_rows import read_rows
 from headrace.wheel.spark import rows_in_order
 from headrace.wheel.stateless import Passed, Stateless, pass_rows
 from headrace.wheel.task import Task
@@ -45,14 +46,15 @@ class Halving:
 
 
 def task(folder: Path, said: dict[Any, Any]) -> Task:
-    return Task(BatchRecord(3, 0, {}, {}, {}, False), "flow", str(folder), 2, 0, said.__setitem__, state_in_memory())
+    return Task(BatchRecord(3, 0, {}, {}, {}, False), "flow", str(folder), 2, said.__setitem__, state_in_memory())
 
 
 def test_rows_are_handed_on_and_every_one_that_is_not_is_counted(tmp_path: Path) -> None:
     said: dict[Any, StepReport] = {}
     frames = [pl.DataFrame({"n": [1, 2, -3]}), pl.DataFrame({"n": [4]}), pl.DataFrame({"n": [5]})]
     assert isinstance(Halving(), Stateless)
-    made = list(pass_rows(frames, Halving(), task(tmp_path, said)))
+    given = task(tmp_path, said)
+    made = list(pass_rows(frames, Halving(), given))
     assert [frame.rows() for frame in made] == [[(2, 1)], [(4, 2)]]
     report = said["flow", 3, NodeId("step", "halving"), 2]
     counts = (report.in_, report.accepted, report.failed, report.dropped, report.late)
@@ -60,7 +62,7 @@ def test_rows_are_handed_on_and_every_one_that_is_not_is_counted(tmp_path: Path)
     assert report.counters == {"frames": 3}
     ((file, count),) = report.side["dead_letters"]
     assert count == 1
-    letter = pl.read_ipc(file).row(0, named=True)
+    letter = read_rows(given.state.storage, file).row(0, named=True)
     assert (letter["source"], letter["reason"], letter["raw"]) == ("halving", "BELOW_ZERO", b"-3")
 
 

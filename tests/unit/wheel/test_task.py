@@ -40,7 +40,7 @@ def test_the_property_hands_over_the_whole_record_and_what_every_slot_holds(tmp_
 
 
 def test_every_hash_is_in_one_slot() -> None:
-    task = Task(RECORD, "spend", "side", 0, 0, lambda *_: None, state_in_memory())
+    task = Task(RECORD, "spend", "side", 0, lambda *_: None, state_in_memory())
     hashes = np.random.default_rng(7).integers(0, 2**64, 1_000, dtype=np.uint64)
     held = np.array([task.groups(slot).holds(hashes) for slot in range(5)])
     assert (held.sum(axis=0) == 1).all()
@@ -49,14 +49,14 @@ def test_every_hash_is_in_one_slot() -> None:
 
 
 def test_a_slot_that_was_never_called_holds_nothing() -> None:
-    task = Task(RECORD, "spend", "side", 0, 0, lambda *_: None, state_in_memory(HELD))
+    task = Task(RECORD, "spend", "side", 0, lambda *_: None, state_in_memory(HELD))
     assert task.slot("tens", 3) == HELD["tens"][3]
     assert task.slot("tens", 0) == task.slot("another", 3) == SlotSummary()
 
 
 def test_a_segment_is_named_for_who_wrote_it_and_never_twice() -> None:
     storage = MemoryStorage()
-    task = Task(RECORD, "spend", "side", 0, 0, lambda *_: None, state_in_memory(storage=storage))
+    task = Task(RECORD, "spend", "side", 0, lambda *_: None, state_in_memory(storage=storage))
     rows = pl.DataFrame({HASH: [1, 2]}, schema={HASH: pl.UInt64()})
     names = {task.segment_files("tens", 3).write(rows, task.groups(3), level=0, run=4).file for _ in range(3)}
     assert set(storage.list("state/tens")) == names
@@ -70,7 +70,7 @@ def test_outside_a_batch_there_is_no_time_and_no_default() -> None:
 
 
 def test_a_step_without_time_bounds_in_the_record_has_no_time() -> None:
-    task = Task(RECORD, "spend", "side", 0, 0, lambda *_: None, state_in_memory())
+    task = Task(RECORD, "spend", "side", 0, lambda *_: None, state_in_memory())
     assert task.time_bounds("tens") == TimeBounds(3, 5)
     with pytest.raises(KeyError):
         task.time_bounds("another")
@@ -78,8 +78,8 @@ def test_a_step_without_time_bounds_in_the_record_has_no_time() -> None:
 
 def test_a_task_that_runs_again_replaces_what_it_said() -> None:
     said: dict[ReportKey, Report] = {}
-    for attempt, count in ((0, 7), (1, 5)):
-        task = Task(RECORD, "spend", "side", 2, attempt, said.__setitem__, state_in_memory())
+    for count in (7, 5):
+        task = Task(RECORD, "spend", "side", 2, said.__setitem__, state_in_memory())
         task.report(TENS, StepReport(in_=count))
         task.report(NodeId("state", "tens"), StateReport(SlotSummary(waiting=count)), part=3)
     assert said == {

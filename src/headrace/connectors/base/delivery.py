@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import polars as pl
 import pyarrow as pa
 
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.sink import BatchIdentity, Delivered, TaskSink, Unreachable, WriterBatch, Written
 from headrace.event_time.record import MarkedBatch
 from headrace.outages import OutageMarker
@@ -42,7 +43,6 @@ class DeliveryContext:
     """The last batch of this generation that each writer marked."""
     clock: int
     flow_folder: str
-    side_folder: str
     lease: HeldLease
 
 
@@ -104,13 +104,14 @@ def _writing(
         rows = pl.concat(frames)
         part = WriterBatch(batch, task.partitionId(), context.marks.get(task.partitionId()))
         delivered = _deliver_when_reachable(sink, rows, part, context)
-        # Several sinks of one output have writers of the same number.
-        letters = f"{context.side_folder}/{batch.batch}/sink.{batch.output}/{uuid.uuid4().hex}.arrow"
+        letters = ""
         refused = 0 if delivered.refused is None else delivered.refused.height
         if delivered.refused is not None and refused > 0:
             dead = delivered.refused.with_row_index("position")
             where = {"source": f"{batch.flow}.{batch.output}", "origin": sink.place}
-            write_rows(letters, dead_letters(dead, **where, batch=batch.batch, clock=context.clock))
+            told = dead_letters(dead, **where, batch=batch.batch, clock=context.clock)
+            storage = LocalStorage(Path(context.flow_folder))
+            letters = write_rows(storage, batch.batch, f"sink.{batch.output}", told)
         counts = (rows.height, delivered.written, delivered.superseded, delivered.already_marked, refused)
         yield pa.record_batch([[value] for value in (part.number, *counts, letters)], schema=_RESULT)
 

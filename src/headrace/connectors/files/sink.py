@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -55,7 +55,7 @@ class FileSink(DriverSink):
             return Written(out, 0, already_marked=int(listed["rows"]))
         if rows == 0:
             return Written(out, rows)
-        self.publish(staging, root / name)
+        self.publish(staging, root / name, {part.file for part in parts})
         files = [f"{name}/{part.file}" for part in parts]
         self.commit(commit, {"format": self.format, "files": files, "rows": rows, "token": batch.token})
         return Written(out, rows)
@@ -65,10 +65,14 @@ class FileSink(DriverSink):
         part = _part_writer(str(staging), self.format)
         return frame.mapInArrow(part, "file STRING, out BIGINT, rows BIGINT").collect()
 
-    def publish(self, staging: Path, folder: Path) -> None:
+    def publish(self, staging: Path, folder: Path, files: Collection[str]) -> None:
         """Rename a batch's folder into place, replacing what an unlisted attempt left."""
         if folder.exists():
             shutil.rmtree(folder)
+        for file in staging.iterdir():
+            # A task that ran twice has written two files, and one of them counts.
+            if file.name not in files:
+                file.unlink()
         sync_folder(staging)
         staging.replace(folder)
         sync_folder(folder.parent)
@@ -102,7 +106,7 @@ def _part_writer(staging: str, format: Format) -> Callable[[Iterator[pa.RecordBa
             return
         folder = Path(staging)
         folder.mkdir(parents=True, exist_ok=True)
-        file = f"part-{context.partitionId():05d}-{context.attemptNumber()}.{format}"
+        file = f"part-{context.partitionId():05d}-{uuid.uuid4().hex}.{format}"
         out = sum(batch.num_rows for batch in filled)
         rows = _write_file(folder / file, filled, format)
         yield pa.record_batch({"file": [file], "out": [out], "rows": [rows]})

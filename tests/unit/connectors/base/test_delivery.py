@@ -25,9 +25,7 @@ BATCH = BatchIdentity("spend", 0, 4, "main", "spend-1f0c", epoch=2)
 
 
 def _context(root: Path, *, writers: int = 3, marks: Mapping[int, MarkedBatch] | None = None) -> DeliveryContext:
-    return DeliveryContext(
-        writers, marks or {}, 1_767_268_800_000_000, str(root / "flow"), str(root / "side"), Lease("none", 1)
-    )
+    return DeliveryContext(writers, marks or {}, 1_767_268_800_000_000, str(root / "flow"), Lease("none", 1))
 
 
 def _folder_sink(
@@ -123,7 +121,7 @@ def test_a_server_that_is_away_is_asked_again_with_a_sign_out_and_refused_rows_a
     assert outages(tmp_path / "flow") == []
     [(file, rows)] = written.letters.items()
     assert rows == 1
-    letter = pl.read_ipc(file).row(0, named=True)
+    letter = pl.read_ipc(tmp_path / "flow" / file).row(0, named=True)
     assert (letter["source"], letter["origin"], letter["reason"], letter["batch"]) == (
         "spend.main",
         "folder at home",

@@ -14,6 +14,7 @@ from headrace.connectors.base.decoding import POSITION, Decoded
 from headrace.connectors.base.gate import Gate
 from headrace.event_time.record import BatchRecord
 from headrace.schemas import MOMENT
+from headrace.wheel.side_rows import read_rows
 from headrace.wheel.task import Task
 from tests.tasks import state_in_memory
 
@@ -30,7 +31,7 @@ from tests.tasks import state_in_memory
 def test_a_time_of_any_year_is_refused_row_by_row(tmp_path: Path, micros: int, reason: str, written: str) -> None:
     reports: list[Any] = []
     record = BatchRecord(0, 0, {}, {}, {}, drain=False)
-    task = Task(record, "flow", str(tmp_path), 0, 0, lambda *report: reports.append(report), state_in_memory())
+    task = Task(record, "flow", str(tmp_path), 0, lambda *report: reports.append(report), state_in_memory())
     accepted = hr.valid_times(not_before="1970-01-01T00:00:00Z", max_future="1 hour")
     gate = Gate("rows", cast(Any, None), hr.event_time("at", out_of_order="1 second", accept=accepted))
     rows = pl.DataFrame({"at": [5, micros], POSITION: [0, 1]}).with_columns(pl.col("at").cast(MOMENT))
@@ -38,6 +39,6 @@ def test_a_time_of_any_year_is_refused_row_by_row(tmp_path: Path, micros: int, r
     assert kept["at"].to_physical().to_list() == [5]
     [(_, report)] = reports
     [(file, _)] = report.side["dead_letters"]
-    letter = pl.read_ipc(file).row(0, named=True)
+    letter = read_rows(task.state.storage, file).row(0, named=True)
     assert (letter["position"], letter["reason"], letter["detail"]) == (1, reason, f"at = {written}")
     assert json.loads(letter["raw"]) == {"at": written}

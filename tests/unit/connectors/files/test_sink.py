@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -13,7 +14,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace as hr
-from headrace.connectors.files.sink import FileSink, _write_file
+from headrace.connectors.files import sink as files
+from headrace.connectors.files.sink import FileSink, _part_writer, _write_file
 
 pytestmark = pytest.mark.spark
 
@@ -51,8 +53,8 @@ def test_a_batch_that_is_already_listed_is_not_written_again(spark: SparkSession
 
 def test_a_folder_that_a_crash_left_unlisted_is_replaced(spark: SparkSession, tmp_path: Path) -> None:
     sink = FileSink(str(tmp_path), "parquet")
-    sink.write_parts(_rows(spark, 99), tmp_path / "_staging" / "left")
-    sink.publish(tmp_path / "_staging" / "left", tmp_path / NAME)
+    parts = sink.write_parts(_rows(spark, 99), tmp_path / "_staging" / "left")
+    sink.publish(tmp_path / "_staging" / "left", tmp_path / NAME, {part.file for part in parts})
     assert sink.write(_rows(spark, 10), BATCH) == hr.Written(10, 10)
     assert _listed(tmp_path) == list(range(10))
     assert pl.read_parquet(tmp_path / NAME / "*.parquet").height == 10
@@ -85,7 +87,10 @@ def test_lines_of_json_hold_the_same_rows(spark: SparkSession, tmp_path: Path) -
     ]
 
 
-def test_a_task_that_fails_while_it_writes_is_tried_again_and_counts_once(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_written", [False, True])
+def test_a_task_that_fails_is_tried_again_and_its_rows_are_there_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_written: bool
+) -> None:
     marker = tmp_path / "failed"
 
     def fail_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -98,10 +103,17 @@ def test_a_task_that_fails_while_it_writes_is_tried_again_and_counts_once(spark:
             marker.touch()
             raise RuntimeError("the first attempt fails")
 
-    frame = _rows(spark, 10).mapInArrow(fail_once, "id BIGINT")
+    def failing_writer(*given: Any) -> Any:
+        write = _part_writer(*given)
+        return lambda batches: fail_once(write(batches))
+
+    if has_written:
+        monkeypatch.setattr(files, "_part_writer", failing_writer)
+    frame = _rows(spark, 10) if has_written else _rows(spark, 10).mapInArrow(fail_once, "id BIGINT")
     assert hr.to_files(tmp_path / "out").write(frame, BATCH) == hr.Written(10, 10)
     assert Path(marker).exists()
     assert _listed(tmp_path / "out") == list(range(10))
+    assert pl.read_parquet(tmp_path / "out" / NAME / "*.parquet").height == 10
 
 
 def test_of_two_copies_of_a_checkpoint_only_one_can_write(spark: SparkSession, tmp_path: Path) -> None:

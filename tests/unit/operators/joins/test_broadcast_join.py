@@ -78,7 +78,7 @@ def test_a_worker_that_goes_on_with_another_checkpoint_in_the_same_place_reads_i
 ) -> None:
     operator = broadcast_join("levels", table, on="id").bind(ROWS, "at")
     record = BatchRecord(1, 0, {}, {}, {}, False, tables={"levels": 1})
-    task = Task(record, "flow", str(tmp_path / "side"), 0, 0, lambda *_: None, state_in_memory())
+    task = Task(record, "flow", str(tmp_path / "side"), 0, lambda *_: None, state_in_memory())
     rows = pl.DataFrame({"id": [1], "n": [2], "at": [None]}, schema=ROWS)
     found = []
     for level in ("gold", "tin"):
