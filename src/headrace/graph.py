@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pyspark.sql.types import StructField, StructType
+
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.nodes import NodeId, StepDefinition
 from headrace.plans import Plan
@@ -17,7 +19,6 @@ from headrace.reports import ReportAccumulator
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructField
 
 TIME_TAG = "headrace.time"
 """Column metadata that survives the user's own select: this column is the event time of the named node."""
@@ -25,27 +26,20 @@ TIME_TAG = "headrace.time"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
-class Origin(Protocol):
-    """Where a frame comes straight from, so that a step behind it can read there, without a hop in between."""
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the rows of a frame come from, so that a step behind it can read there, without a hop in between."""
 
-    @property
-    def stream(self) -> DataFrame:
-        """What the node hands on before it is made rows of the frame."""
-
-    @property
-    def read(self) -> Any:
-        """How a task makes rows of the stream."""
-
-    @property
-    def label(self) -> str:
-        """The name under which plans show the node when it is read in the same function."""
-
-    @property
-    def nodes(self) -> frozenset[NodeId]:
-        """The sources and steps whose rows come from here."""
-
-    def timed(self, strategy: Any) -> DataFrame | None:
-        """The same frame with its time declared; None when it does not come from a source."""
+    stream: DataFrame
+    """The rows of the frame, or the files, positions or blobs of a node."""
+    read: Any
+    """How a task makes rows of the stream."""
+    nodes: frozenset[NodeId]
+    """The sources and steps whose rows come from here."""
+    label: str = ""
+    """The name under which plans show the node when it is read in the same function."""
+    timed: Callable[[Any], DataFrame | None] = lambda strategy: None
+    """The frame of a source with its time declared; None for any other frame."""
 
 
 class SourceFeed(Protocol):
@@ -248,9 +242,12 @@ class Graph:
         )
 
 
-def time_tag(node: NodeId) -> dict[str, str]:
-    """The metadata of a column that carries the event time of a node."""
-    return {TIME_TAG: str(node)}
+def tagged(fields: Iterable[StructField], column: str, node: NodeId) -> StructType:
+    """A schema of these fields, in which one column carries the event time of a node."""
+    tags = {column: {TIME_TAG: str(node)}}
+    return StructType(
+        [StructField(field.name, field.dataType, field.nullable, tags.get(field.name)) for field in fields]
+    )
 
 
 def tagged_node(column: StructField) -> NodeId:

@@ -12,31 +12,16 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.expressions import parse_condition
 from headrace.graph import Graph, Origin, active_graph
-from headrace.nodes import NodeId
 from headrace.schemas import from_arrow, polars_schema
 from headrace.stability import experimental
-from headrace.wheel.spark import Read
 from headrace.wheel.task import Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """Rows of a frame, or the blobs of another step."""
-
-    stream: DataFrame
-    read: Read
-    nodes: frozenset[NodeId]
-    label: str = ""
-
-    def timed(self, strategy: object) -> None:
-        """Not a source."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part(Stream):
+class Part(Origin):
     """The rows of an origin for which a condition is true; both parts of one origin can be read at once."""
 
     whole: Origin
@@ -66,7 +51,7 @@ def halves(origins: Sequence[Origin]) -> tuple[Origin, tuple[pl.Expr, pl.Expr]] 
 
 def origin_of(frame: DataFrame, graph: Graph) -> Origin:
     """Where the rows of a frame come from: a node, if it is that node's very output; otherwise the frame itself."""
-    return graph.origin_of(frame) or Stream(frame, _rows_as_they_are, graph.nodes_behind(frame))
+    return graph.origin_of(frame) or Origin(frame, _rows_as_they_are, graph.nodes_behind(frame))
 
 
 def _rows_as_they_are(batches: Iterator[pa.RecordBatch], _task: Task) -> Iterator[pl.DataFrame]:

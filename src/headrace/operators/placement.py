@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
-from pyspark.sql.types import StructField, StructType
 
 from headrace.errors import DefinitionError
-from headrace.graph import TIME_TAG, Graph, Origin, SideOutput, StepNode, active_graph, tagged_node, time_tag
+from headrace.graph import TIME_TAG, Graph, Origin, SideOutput, StepNode, active_graph, tagged, tagged_node
 from headrace.nodes import NodeId, StepDefinition
 from headrace.operators.changelog_guard import check_events, check_not_a_changelog
-from headrace.operators.origins import Stream, halves, origin_of
+from headrace.operators.origins import halves, origin_of
 from headrace.schemas import arrow_batches, polars_schema, spark_schema
 from headrace.wheel.operator import AnyOperator, Joined
 from headrace.wheel.pack import pack, pack_both, pack_second
@@ -26,6 +25,7 @@ from headrace.wheel.task import Task, current_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField
 
     from headrace.operators.step import Step
 
@@ -84,9 +84,9 @@ def place(step: Step, *frames: DataFrame) -> StepOutputs:
         _packed(step.name, origins, operator, graph), operator, graph.reports, name=f"headrace.state.{step.name}"
     )
     node = NodeId("step", step.name)
-    output = tagged(spark_schema(operator.output_schema), operator.output_time, node)
+    output = tagged(spark_schema(operator.output_schema).fields, operator.output_time, node)
     behind = frozenset({node}).union(*(origin.nodes for origin in origins))
-    placed = graph.register_frame(unpacked(results, output), Stream(results, rows_of_blobs, behind))
+    placed = graph.register_frame(unpacked(results, output), Origin(results, rows_of_blobs, behind))
     graph.add_step(StepNode(step, before, tuple(placed.columns), operator.side_schemas, operator.state_schema))
     side = {name: SideOutput(step.name, name, placed) for name in operator.side_schemas if name != "late"}
     return StepOutputs(placed, SideOutput(step.name, "late", placed), side)
@@ -151,14 +151,6 @@ def check_input(name: str, earlier: StepDefinition, columns: Collection[str], *,
         )
 
 
-def tagged(schema: StructType, column: str, node: NodeId) -> StructType:
-    """The schema with one column marked as the event time of a node."""
-    tags = {column: time_tag(node)}
-    return StructType(
-        [StructField(field.name, field.dataType, field.nullable, tags.get(field.name)) for field in schema.fields]
-    )
-
-
 def place_stateless(step: Step, *frames: DataFrame) -> StepOutputs:
     """Put a step without state behind a frame of the active pipeline: one ``mapInArrow``, named and counted.
 
@@ -188,7 +180,7 @@ def place_stateless(step: Step, *frames: DataFrame) -> StepOutputs:
     node, before = NodeId("step", step.name), NodeId("step", steps[-1]) if steps else NodeId("source", sources[0])
     schema, reports = spark_schema(operator.output_schema), graph.reports
     if times:
-        schema, before = tagged(schema, times[0].name, node), tagged_node(times[0])
+        schema, before = tagged(schema.fields, times[0].name, node), tagged_node(times[0])
 
     def mapping(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in passing(batches, current_task(reports)):
@@ -197,6 +189,6 @@ def place_stateless(step: Step, *frames: DataFrame) -> StepOutputs:
     mapping.__name__ = label
     placed = stream.mapInArrow(mapping, schema)
     # A step that reads this very frame runs in the same function.
-    graph.register_frame(placed, Stream(stream, passing, origin.nodes | {node}, f"{label}+"))
+    graph.register_frame(placed, Origin(stream, passing, origin.nodes | {node}, f"{label}+"))
     graph.add_step(StepNode(step, (before,), tuple(placed.columns)))
     return StepOutputs(placed, SideOutput(step.name, "late", placed))

@@ -12,10 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import headrace as hr
-from headrace.graph import Graph, SourceNode, StepNode
+from headrace.graph import Graph, Origin, SourceNode, StepNode
 from headrace.nodes import NodeId
 from headrace.operators.changelog_guard import check_events, selects_changes
-from headrace.operators.origins import Stream
 
 CHANGES = "id BIGINT, change STRING, position STRING, at TIMESTAMP"
 ORDERS = hr.debezium_changes("id BIGINT, amount DOUBLE", key="id")
@@ -40,7 +39,7 @@ def _from(graph: Graph, rows: DataFrame, *nodes: NodeId, schema: str = CHANGES) 
     """Rows as a source or step gives them, behind those that it reads."""
     frame = rows.mapInArrow(_same, schema)
     behind = graph.nodes_behind(rows) | set(nodes)
-    return graph.register_frame(frame, Stream(frame, lambda batches, task: iter(()), behind))
+    return graph.register_frame(frame, Origin(frame, lambda batches, task: iter(()), behind))
 
 
 @pytest.mark.spark

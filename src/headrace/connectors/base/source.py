@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType, TimestampType
@@ -17,11 +16,11 @@ from headrace.connectors.base.decoding import Columns
 from headrace.connectors.base.gate import Gate
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import TimeStrategy
-from headrace.graph import SourceNode, active_graph, time_tag
+from headrace.graph import Origin, SourceNode, active_graph, tagged
 from headrace.nodes import NodeId
 from headrace.schemas import arrow_batches, polars_schema
 from headrace.storage import write_durably
-from headrace.wheel.task import Task, current_task
+from headrace.wheel.task import current_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,18 +43,6 @@ class Source:
     def name(self) -> str:
         return self.gate.source
 
-    @property
-    def read(self) -> Callable[[Iterator[pa.RecordBatch], Task], Iterator[pl.DataFrame]]:
-        return self.gate.read
-
-    @property
-    def nodes(self) -> frozenset[NodeId]:
-        return frozenset({NodeId("source", self.name)})
-
-    @property
-    def label(self) -> str:
-        return f"headrace.source.{self.name}+"
-
     def frame(self) -> DataFrame:
         """The source's rows as a DataFrame, registered in the graph."""
         graph = active_graph()
@@ -65,8 +52,9 @@ class Source:
             for rows in gate.read(batches, current_task(reports)):
                 yield from arrow_batches(rows, schema)
 
-        gating.__name__ = self.label.rstrip("+")
-        return graph.register_frame(self.stream.mapInArrow(gating, schema), self)
+        gating.__name__ = label = f"headrace.source.{self.name}"
+        origin = Origin(self.stream, gate.read, frozenset({NodeId("source", self.name)}), f"{label}+", self.timed)
+        return graph.register_frame(self.stream.mapInArrow(gating, schema), origin)
 
     def timed(self, strategy: TimeStrategy) -> DataFrame:
         graph = active_graph()
@@ -104,13 +92,7 @@ class Source:
                 f"hr.{strategy.kind}_time('arrived').",
             )
         fields.setdefault(strategy.column, StructField(strategy.column, TimestampType()))
-        tag = time_tag(NodeId("source", self.name))
-        return StructType(
-            [
-                StructField(field.name, field.dataType, field.nullable, tag if field.name == strategy.column else None)
-                for field in fields.values()
-            ]
-        )
+        return tagged(fields.values(), strategy.column, NodeId("source", self.name))
 
 
 def add_source(
