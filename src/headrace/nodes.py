@@ -82,10 +82,6 @@ class StepDefinition(ABC):
     def state_description(self) -> str:
         """What the state holds and how long, in words and, where it is known, as a bound."""
 
-    @abstractmethod
-    def check_inputs(self, given: int) -> None:
-        """The step is called with as many frames as it takes."""
-
     @property
     def retracts(self) -> bool:
         """Whether results may be retracted, so that rows carry a ``change``."""

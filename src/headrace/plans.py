@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-@dataclass(frozen=True, slots=True)
-class PlanColumn:
-    """A column that a plan node gives; it keeps its id as long as nothing computes it anew."""
-
-    id: int
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +19,21 @@ class Plan:
     """The name of its class, such as ``Filter``."""
 
     @classmethod
-    def of(cls, frame: DataFrame) -> Plan:
-        """The root of a frame's plan: what is done last."""
-        return _plan(frame._jdf.queryExecution().analyzed())
+    def of(cls, frame: DataFrame, *, inlined: bool = False) -> Plan:
+        """The root of a frame's plan: what is done last; ``inlined`` puts CTEs in the places that refer to them."""
+        plan, spark = frame._jdf.queryExecution().analyzed(), cast(Any, frame.sparkSession)
+        if inlined:
+            plan = spark._jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(plan)
+        return _plan(plan)
 
     @property
     def children(self) -> list[Plan]:
         return [_plan(child) for child in _elements(self.java.children())]
 
     @property
-    def columns(self) -> list[PlanColumn]:
-        return [PlanColumn(column.exprId().id(), column.name()) for column in _elements(self.java.output())]
+    def columns(self) -> list[tuple[int, str]]:
+        """Id and name of each column; a column keeps its id as long as nothing computes it anew."""
+        return [(column.exprId().id(), column.name()) for column in _elements(self.java.output())]
 
     @property
     def function(self) -> int | None:
@@ -53,11 +49,6 @@ class Plan:
     def projected(self) -> dict[int, frozenset[int]]:
         """The columns that each column of a ``Project`` is computed from."""
         return {each.exprId().id(): _references(each) for each in _elements(self.java.projectList())}
-
-    @property
-    def definition(self) -> int:
-        """The id of a ``CTERelationDef``, or the one that a ``CTERelationRef`` refers to."""
-        return int(self.java.id() if self.kind == "CTERelationDef" else self.java.cteId())
 
 
 def _plan(java: Any) -> Plan:

@@ -35,15 +35,6 @@ def flat(rows: pl.DataFrame) -> pl.DataFrame:
     return rows
 
 
-def flat_names(names: Sequence[str], columns: Mapping[str, pl.DataType]) -> tuple[str, ...]:
-    """The names of columns after flattening.
-
-    >>> flat_names(["n", "window"], {"n": pl.Int64(), "window": pl.Struct({"start": pl.Date(), "end": pl.Date()})})
-    ('n', 'window_start', 'window_end')
-    """
-    return tuple(column for name in names for column in flat_schema({name: columns[name]}))
-
-
 @dataclass(frozen=True, slots=True)
 class Changes:
     """The effect of a batch on a table: rows to upsert, keys to delete, and the number of superseded rows."""

@@ -19,36 +19,24 @@ PolarsType = pl.DataType | DataTypeClass
 MOMENT = pl.Datetime("us", "UTC")
 """The type of event times and of every other point in time."""
 
-_POLARS_TYPES: Mapping[type[spark.DataType], pl.DataType] = {
-    spark.BooleanType: pl.Boolean(),
-    spark.ByteType: pl.Int8(),
-    spark.ShortType: pl.Int16(),
-    spark.IntegerType: pl.Int32(),
-    spark.LongType: pl.Int64(),
-    spark.FloatType: pl.Float32(),
-    spark.DoubleType: pl.Float64(),
-    spark.StringType: pl.String(),
-    spark.BinaryType: pl.Binary(),
-    spark.DateType: pl.Date(),
-    spark.TimestampType: MOMENT,
-    spark.TimestampNTZType: pl.Datetime("us"),
-    spark.DayTimeIntervalType: pl.Duration("us"),
-}
-_DDL_NAMES: Mapping[str, type[spark.DataType]] = {
-    "BOOLEAN": spark.BooleanType,
-    "TINYINT": spark.ByteType,
-    "SMALLINT": spark.ShortType,
-    "INT": spark.IntegerType,
-    "BIGINT": spark.LongType,
-    "FLOAT": spark.FloatType,
-    "DOUBLE": spark.DoubleType,
-    "TEXT": spark.StringType,
-    "BINARY": spark.BinaryType,
-    "DATE": spark.DateType,
-    "TIMESTAMPTZ": spark.TimestampType,
-    "TIMESTAMPLTZ": spark.TimestampType,
-    "TIMESTAMPNTZ": spark.TimestampNTZType,
-}
+_TYPES: tuple[tuple[type[spark.DataType], pl.DataType, tuple[str, ...]], ...] = (
+    (spark.BooleanType, pl.Boolean(), ("BOOLEAN",)),
+    (spark.ByteType, pl.Int8(), ("TINYINT",)),
+    (spark.ShortType, pl.Int16(), ("SMALLINT",)),
+    (spark.IntegerType, pl.Int32(), ("INT",)),
+    (spark.LongType, pl.Int64(), ("BIGINT",)),
+    (spark.FloatType, pl.Float32(), ("FLOAT",)),
+    (spark.DoubleType, pl.Float64(), ("DOUBLE",)),
+    (spark.StringType, pl.String(), ("TEXT",)),
+    (spark.BinaryType, pl.Binary(), ("BINARY",)),
+    (spark.DateType, pl.Date(), ("DATE",)),
+    (spark.TimestampType, MOMENT, ("TIMESTAMPTZ", "TIMESTAMPLTZ")),
+    (spark.TimestampNTZType, pl.Datetime("us"), ("TIMESTAMPNTZ",)),
+    (spark.DayTimeIntervalType, pl.Duration("us"), ()),
+)
+"""Types without parameters: in Spark, in Polars, and their names in SQL as sqlglot gives them."""
+_POLARS_TYPES = {spark_class: polars for spark_class, polars, _ in _TYPES}
+_SQL_TYPES = {name: spark_class for spark_class, _, names in _TYPES for name in names}
 _INTERVAL_UNITS = ("DAY", "HOUR", "MINUTE", "SECOND")
 _LARGEST_PRECISION = 38
 # Far below the 2 GiB that the 32-bit offsets of Spark's strings allow in one batch.
@@ -153,9 +141,9 @@ def type_of(node: exp.DataType, text: str) -> spark.DataType:
         return spark.ArrayType(type_of(parameters[0], text))
     if name == "MAP" and len(parameters) == 2:
         return spark.MapType(type_of(parameters[0], text), type_of(parameters[1], text))
-    if name not in _DDL_NAMES or parameters:
+    if name not in _SQL_TYPES or parameters:
         raise _unreadable(text, f"type '{node.sql(dialect='spark')}' is not known")
-    return _DDL_NAMES[name]()
+    return _SQL_TYPES[name]()
 
 
 def _struct(columns: list[exp.Expr], text: str) -> spark.StructType:

@@ -59,15 +59,6 @@ def revealed(value: str | Secret) -> str:
     return value.reveal() if isinstance(value, Secret) else value
 
 
-def hidden_password(password: str | Secret | None) -> str | Secret | None:
-    """A password for ``repr``: a secret shows its place, a plain password is hidden.
-
-    >>> hidden_password("hunter2"), hidden_password(secret(env="PG_PASSWORD"))
-    ('***', hr.secret(env='PG_PASSWORD'))
-    """
-    return HIDDEN if isinstance(password, str) else password
-
-
 def call_text(function: Callable[..., object], *positional: object, **named: Any) -> str:
     """A call of a function of ``hr`` as code, for ``repr``: without defaults, and with a plain password hidden.
 
@@ -76,7 +67,7 @@ def call_text(function: Callable[..., object], *positional: object, **named: Any
     """
     code, parameters = [repr(each) for each in positional], signature(function).parameters
     for name, given in named.items():
-        value = hidden_password(given) if name == "password" else given
+        value = HIDDEN if name == "password" and isinstance(given, str) else given
         shown = list(value) or None if isinstance(value, tuple) else value
         if shown != parameters[name].default:
             code.append(f"{name}={shown!r}")

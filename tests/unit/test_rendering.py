@@ -15,7 +15,6 @@ from headrace.errors import DefinitionError
 from headrace.rendering import (
     Changes,
     flat,
-    flat_names,
     flat_schema,
     json_rows,
     last_changes,
@@ -37,7 +36,6 @@ def test_structs_in_structs_become_columns_in_their_place() -> None:
     assert even.columns == ["account", "window_start", "window_shop_town", "window_shop_zip", "spent"]
     assert even.row(0) == ("a", date(2026, 1, 1), "Ulm", 89073, 2.5)
     assert flat_schema(dict(ROWS.schema)) == dict(even.schema)
-    assert flat_names(["window", "account"], dict(ROWS.schema)) == (*even.columns[1:4], "account")
 
 
 def test_a_struct_that_is_null_is_columns_that_are_null() -> None:

@@ -36,7 +36,7 @@ from headrace.connectors.postgres.target_table import (
 )
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
-from headrace.rendering import Changes, flat, flat_names, flat_schema, last_changes, refused_rows
+from headrace.rendering import Changes, flat, flat_schema, last_changes, refused_rows
 from headrace.secrets import Secret, call_text
 from headrace.stability import stable
 
@@ -133,7 +133,7 @@ class PostgresSink:
 
     def key(self, columns: Mapping[str, pl.DataType]) -> tuple[str, ...]:
         """The flat columns of ``upsert_on``; a window is two, its start and its end."""
-        flattened = (flat_names([name], columns) if name in columns else (name,) for name in self.upsert_on)
+        flattened = (flat_schema({name: columns[name]}) if name in columns else (name,) for name in self.upsert_on)
         return tuple(column for columns in flattened for column in columns)
 
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
