@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from headrace.errors import HeadraceError
 
@@ -58,8 +58,7 @@ def decode(kind: type[T], raw: Any) -> T:
     WaitingRows(before=1, handled=2, after=0)
     """
     typed: Any = kind
-    decoded: T = _decoder(typed)(raw)
-    return decoded
+    return cast(T, _decoder(typed)(raw))
 
 
 @cache

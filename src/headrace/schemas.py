@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 import polars as pl
 import pyarrow as pa
@@ -104,9 +105,7 @@ def arrow_batches(frame: pl.DataFrame, schema: spark.StructType) -> Iterator[pa.
 def from_arrow(batch: pa.RecordBatch) -> pl.DataFrame:
     """A record batch from Spark as a frame; timestamps labelled with the session's zone become UTC."""
     target = pa.schema([field.with_type(_in_utc(field.type)) for field in batch.schema])
-    frame = pl.from_arrow(batch if target.equals(batch.schema) else batch.cast(target))
-    assert isinstance(frame, pl.DataFrame)  # for the type checker: a batch always becomes a frame
-    return frame
+    return cast(pl.DataFrame, pl.from_arrow(batch if target.equals(batch.schema) else batch.cast(target)))
 
 
 def parse_ddl(text: str) -> spark.StructType:
@@ -134,7 +133,12 @@ def type_of(node: exp.DataType, text: str) -> spark.DataType:
         return _interval(kind, text)
     name, parameters = getattr(kind, "name", str(kind)), node.expressions
     if name == "DECIMAL":
-        return _decimal([int(parameter.name) for parameter in parameters], text)
+        precision, scale = *(int(parameter.name) for parameter in parameters), *(10, 0)[len(parameters) :]
+        if not 0 <= scale <= precision <= _LARGEST_PRECISION:
+            raise _unreadable(
+                text, f"a decimal has at most {_LARGEST_PRECISION} digits, all those after the point included"
+            )
+        return spark.DecimalType(precision, scale)
     if name == "STRUCT" and parameters:
         return _struct(parameters, text)
     if name in ("ARRAY", "LIST") and len(parameters) == 1:
@@ -168,15 +172,6 @@ def _field(column: exp.ColumnDef, kind: exp.DataType, text: str) -> spark.Struct
         else:
             raise _unreadable(text, f"column '{column.name}' says '{constraint.sql(dialect='spark')}'")
     return spark.StructField(column.name, type_of(kind, text), nullable, metadata)
-
-
-def _decimal(parameters: list[int], text: str) -> spark.DecimalType:
-    precision, scale = ([*parameters, 0] if len(parameters) == 1 else parameters) or [10, 0]
-    if not 0 <= scale <= precision <= _LARGEST_PRECISION:
-        raise _unreadable(
-            text, f"a decimal has at most {_LARGEST_PRECISION} digits, all those after the point included"
-        )
-    return spark.DecimalType(precision, scale)
 
 
 def _interval(interval: exp.Interval, text: str) -> spark.DayTimeIntervalType:

@@ -76,8 +76,15 @@ def place(step: Step, *frames: DataFrame) -> StepOutputs:
     step.check_inputs(len(frames))
     before = tuple(tagged_node(time) for time in times)
     origins = [origin_of(frame, graph) for frame in frames]
-    if halves(origins) is None:
-        _check_sources_apart(step.name, [graph.sources_behind(each) for each in before])
+    shared = sorted(set.intersection(*(graph.sources_behind(each) for each in before)))
+    if shared and len(frames) > 1 and halves(origins) is None:
+        # Each task reports what it read of a source, so a source that is read twice would be counted twice.
+        raise DefinitionError(
+            "SOURCE_ON_BOTH_SIDES",
+            f"step {step.name!r} reads source {shared[0]!r} on both sides, so its rows would be counted twice. Use "
+            "left, right = hr.split(frame, 'condition', 'condition') right before the step, or read it again under "
+            "another name.",
+        )
     schemas = ((polars_schema(frame.schema), time.name) for frame, time in zip(frames, times, strict=True))
     operator: AnyOperator = step.bind(*chain.from_iterable(schemas))
     results = turned(
@@ -106,18 +113,6 @@ def _packed(step: str, origins: Sequence[Origin], operator: AnyOperator, graph: 
         return blobs(whole, partial(pack_both, operator=operator, sides=conditions))
     left = blobs(origins[0], partial(pack, operator=operator))
     return left.union(blobs(origins[1], partial(pack_second, operator=operator)))
-
-
-def _check_sources_apart(name: str, behind: Sequence[set[str]]) -> None:
-    """Each task reports what it read of a source, so a source that is read twice would be counted twice."""
-    shared = sorted(set.intersection(*behind)) if len(behind) > 1 else []
-    if shared:
-        raise DefinitionError(
-            "SOURCE_ON_BOTH_SIDES",
-            f"step {name!r} reads source {shared[0]!r} on both sides, so its rows would be counted twice. Use left, "
-            "right = hr.split(frame, 'condition', 'condition') right before the step, or read it again under another "
-            "name.",
-        )
 
 
 def check_chained(step: StepDefinition, earlier: StepDefinition, schema: Mapping[str, pl.DataType]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import HeadraceError
@@ -19,26 +19,6 @@ FORMAT = 1
 
 Definition = Mapping[str, object]
 """What identifies a source or a step, as JSON values: each kind has its own fields."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointIdentity:
-    """Everything that must stay the same for a flow's state and positions to stay valid."""
-
-    format: int
-    pipeline: str
-    flow: str
-    key_groups: int | None
-    """None for a pipeline that leaves the number to the checkpoint."""
-    sources: tuple[Definition, ...]
-    steps: tuple[Definition, ...]
-
-
-def identity_of(graph: Graph, flow: FlowNode) -> CheckpointIdentity:
-    """The identity of a flow as it is defined now."""
-    sources = tuple(_source(graph, name) for name in flow.sources)
-    steps = tuple(_step(graph, name) for name in graph.stateful(flow.steps))
-    return CheckpointIdentity(FORMAT, graph.pipeline, flow.name, graph.key_groups, sources, steps)
 
 
 def _source(graph: Graph, name: str) -> Definition:
@@ -70,15 +50,23 @@ class FlowId:
     """Into how many key groups its state is divided, for ever."""
 
 
-def check_identity(folder: Path, identity: CheckpointIdentity) -> FlowId:
-    """Write the identity of a new checkpoint; refuse a pipeline whose identity is not the stored one."""
+def check_identity(folder: Path, graph: Graph, flow: FlowNode) -> FlowId:
+    """Write the identity of a new checkpoint; refuse a flow whose state and positions would no longer be valid."""
     file, stored = folder / FILE, None
     if file.exists():
         stored = json.loads(file.read_text())
         flow_id = decode(FlowId, stored)
     else:
-        flow_id = FlowId(f"{identity.flow}-{uuid.uuid4().hex[:12]}", 0, identity.key_groups or KEY_GROUPS)
-    now = encode(replace(identity, key_groups=identity.key_groups or flow_id.key_groups))
+        flow_id = FlowId(f"{flow.name}-{uuid.uuid4().hex[:12]}", 0, graph.key_groups or KEY_GROUPS)
+    identity = {
+        "format": FORMAT,
+        "pipeline": graph.pipeline,
+        "flow": flow.name,
+        "key_groups": graph.key_groups or flow_id.key_groups,
+        "sources": [_source(graph, name) for name in flow.sources],
+        "steps": [_step(graph, name) for name in graph.stateful(flow.steps)],
+    }
+    now = encode(identity)
     if stored is not None:
         for name in ("format", "pipeline", "flow", "key_groups"):
             if stored[name] != now[name]:

@@ -19,7 +19,7 @@ from headrace.observe.account import Account, account_of, step_counters
 from headrace.observe.history import BatchSeconds, HistoryEntry, StateSize
 from headrace.observe.hot_keys import hot_keys
 from headrace.outages import clear_outages, has_outage, outages
-from headrace.plan.identity import check_identity, identity_of
+from headrace.plan.identity import check_identity
 from headrace.reports import BatchReports
 from headrace.runtime.broadcast_tables import broadcast_tables
 from headrace.runtime.checkpoint import Lease, brings_rows, partitions
@@ -69,7 +69,7 @@ class Flow:
         self._busy = threading.Lock()
         self._stopping = threading.Event()
         self.failure: BaseException | None = None
-        flow_id = check_identity(self.folder, identity_of(graph, node))
+        flow_id = check_identity(self.folder, graph, node)
         log = BatchLog(LocalStorage(self.folder))
         self._outputs = FlowOutputs(graph, node, spark, self.folder, flow_id, lease, log)
         endless = [name for name in node.sources if graph.sources[name].fingerprint["kind"] == "generator"]

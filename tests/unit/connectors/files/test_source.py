@@ -17,30 +17,29 @@ import pytest
 import headrace as hr
 from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Columns, Decoded
 from headrace.connectors.files.source import ParquetFiles
-from headrace.graph import Graph, defining
-from headrace.plan.identity import CheckpointIdentity, check_identity
+from headrace.graph import FlowNode, Graph, defining
+from headrace.plan.identity import check_identity
 from headrace.storage import COMMITS
 
 
-def _defined(folder: Path, session: MagicMock | None = None) -> CheckpointIdentity:
-    """The identity of a flow that reads a folder."""
+def _defined(folder: Path, session: MagicMock | None = None) -> tuple[Graph, FlowNode]:
+    """A flow that reads a folder."""
     graph = Graph("test", folder.parent / "checkpoint", cast(Any, None))
     with defining(graph):
         hr.read_files(cast(Any, session or MagicMock()), folder, format="json", schema="id STRING")
-    source = {"name": "in", **graph.sources["in"].fingerprint}
-    return CheckpointIdentity(1, "test", "copied", 1, (source,), ())
+    return graph, FlowNode("copied", cast(Any, None), (), (), ("in",), ())
 
 
 def test_a_folder_that_has_got_a_commit_list_is_another_source(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
-    plain = _defined(folder)
-    check_identity(tmp_path, plain)
-    check_identity(tmp_path, _defined(folder))
+    graph, flow = _defined(folder)
+    check_identity(tmp_path, graph, flow)
+    check_identity(tmp_path, *_defined(folder))
     (folder / COMMITS).mkdir()
     with pytest.raises(hr.HeadraceError, match=r"^\[SOURCE_CHANGED\] source 'in' has another listed "):
-        check_identity(tmp_path, _defined(folder))
-    assert list(plain.sources[0]) == ["name", "kind", "path", "format", "schema"]
+        check_identity(tmp_path, *_defined(folder))
+    assert list(graph.sources["in"].fingerprint) == ["kind", "path", "format", "schema"]
 
 
 def test_files_that_are_decades_older_than_the_newest_are_read(tmp_path: Path) -> None:
