@@ -5,72 +5,57 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import polars as pl
 
 from headrace.changelog import CHANGE, INSERT, POSITION, check_changelog
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
-from headrace.operators.rows import RowByRow, Rows
+from headrace.operators.rows import Rows
 from headrace.operators.step import LateRows, Step, check_key
-from headrace.operators.tables.changelog_input import ChangelogInput
+from headrace.operators.tables.changelog_input import ChangelogInput, ChangelogOperator, TombstoneRetention
 from headrace.stability import experimental
-from headrace.wheel.operator import Applied, Combined, Due, Operator
+from headrace.wheel.operator import Applied, Combined, Operator
 
 KEY, VALUE = "key", "value"
 
 
 @dataclass(frozen=True)
-class OutboxOperator(RowByRow):
+class OutboxOperator(ChangelogOperator):
     """Emits each insert at once; messages of one key go through one slot, which keeps them in order."""
 
-    name: str
-    rows: Rows
     payload: str
-    side_schemas: ClassVar[dict[str, dict[str, pl.DataType]]] = {}
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        return self.key
 
     @property
     def output_time(self) -> str:
         """Messages keep the time of their commit."""
-        return self.rows.time
+        return self.changelog.rows.time
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        return {name: self.rows.schema[name] for name in (*self.key, self.payload, POSITION, self.rows.time)}
-
-    @cached_property
-    def _intake(self) -> ChangelogInput:
-        return ChangelogInput(self.rows, self.key, {**self.partial_schema, CHANGE: pl.String()})
+        return {name: dtype for name, dtype in self.changelog.columns.items() if name != CHANGE}
 
     @property
     def state_schema(self) -> dict[str, pl.DataType]:
         """There is no state."""
-        return self.rows.keys
+        return self.changelog.rows.keys
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        schema, time = self.rows.schema, self.rows.time
+        schema, time = self.partial_schema, self.output_time
         return {KEY: pl.String(), VALUE: schema[self.payload], POSITION: pl.String(), time: schema[time]}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Inserts are messages; later updates and deletes are dropped."""
-        changes = self._intake.combine(rows, bounds)
+        changes = super().combine(rows, bounds)
         messages = changes.partials.filter(pl.col(CHANGE) == INSERT).select(self.partial_schema.keys())
         others = changes.accepted - messages.height
         return Combined(messages, changes.late, messages.height, dropped=others, failed=changes.failed)
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         key, value = pl.col(*self.key).cast(pl.String).alias(KEY), pl.col(self.payload).alias(VALUE)
-        messages = partials.sort(POSITION, maintain_order=True).select(key, value, POSITION, self.rows.time)
+        messages = partials.sort(POSITION, maintain_order=True).select(key, value, POSITION, self.output_time)
         return Applied(state.clear(), state.clear(), messages)
-
-    def due(self, bounds: TimeBounds) -> Due:
-        return Due()
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -94,7 +79,11 @@ class Outbox(Step):
                 "PAYLOAD_TYPE",
                 f"step {self.name!r}: payload column {self.payload!r} {found}. Name one of text, json or bytea.",
             )
-        return OutboxOperator(self.name, Rows(self.name, (self.message_key,), time, dict(schema)), self.payload)
+        rows = Rows(self.name, (self.message_key,), time, dict(schema))
+        columns = {name: schema[name] for name in (self.message_key, self.payload, POSITION, time, CHANGE)}
+        return OutboxOperator(
+            self.name, ChangelogInput(rows, rows.key, columns), TombstoneRetention(None), self.payload
+        )
 
     @property
     def _identity(self) -> Mapping[str, object]:
