@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import polars as pl
+import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.nodes import NodeId, StepDefinition
 from headrace.plans import Plan
 from headrace.reports import ReportAccumulator
+from headrace.schemas import from_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -150,10 +153,10 @@ class Graph:
         """The sources and steps behind the rows of a function in a plan; None for one of the user's own."""
         return None if function is None else self._functions.get(function)
 
-    def origin_of(self, frame: DataFrame) -> Origin | None:
-        """Where this very DataFrame comes straight from, with nothing of the user's in between."""
-        entry = self._origins.get(id(frame))
-        return None if entry is None else entry[1]
+    def origin_of(self, frame: DataFrame) -> Origin:
+        """Where the rows of a frame come from: a node, if it is that node's very output; otherwise the frame itself."""
+        registered = self._origins.get(id(frame))
+        return Origin(frame, _rows_as_they_are, self.nodes_behind(frame)) if registered is None else registered[1]
 
     def add_source(self, node: SourceNode) -> None:
         check_name("source", node.name)
@@ -240,6 +243,10 @@ class Graph:
             f"step {step!r} needs event time, but none of the columns {', '.join(frame.columns)} carries it. "
             "Apply hr.event_time(...) to the source, and keep its column (or a window) unchanged in every select.",
         )
+
+
+def _rows_as_they_are(batches: Iterator[pa.RecordBatch], _task: object) -> Iterator[pl.DataFrame]:
+    return (from_arrow(batch) for batch in batches)
 
 
 def tagged(fields: Iterable[StructField], column: str, node: NodeId) -> StructType:

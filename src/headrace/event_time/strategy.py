@@ -75,8 +75,7 @@ class TimeStrategy:
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The same source with its time declared; the frame must come straight from a source."""
-        origin = active_graph().origin_of(frame)
-        timed = None if origin is None else origin.timed(self)
+        timed = active_graph().origin_of(frame).timed(self)
         if timed is None:
             raise DefinitionError(
                 "EVENT_TIME_NOT_AT_SOURCE",

@@ -1,4 +1,4 @@
-"""Where the rows of a frame come from, so that a step reads there directly; and ``hr.split``."""
+"""``hr.split``: two parts of a frame, which a step that takes both reads at once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.expressions import parse_condition
-from headrace.graph import Graph, Origin, active_graph
-from headrace.schemas import from_arrow, polars_schema
+from headrace.graph import Origin, active_graph
+from headrace.schemas import polars_schema
 from headrace.stability import experimental
 from headrace.wheel.task import Task
 
@@ -49,15 +49,6 @@ def halves(origins: Sequence[Origin]) -> tuple[Origin, tuple[pl.Expr, pl.Expr]] 
             return None
 
 
-def origin_of(frame: DataFrame, graph: Graph) -> Origin:
-    """Where the rows of a frame come from: a node, if it is that node's very output; otherwise the frame itself."""
-    return graph.origin_of(frame) or Origin(frame, _rows_as_they_are, graph.nodes_behind(frame))
-
-
-def _rows_as_they_are(batches: Iterator[pa.RecordBatch], _task: Task) -> Iterator[pl.DataFrame]:
-    return (from_arrow(batch) for batch in batches)
-
-
 @experimental
 def split(frame: DataFrame, left: str, right: str) -> tuple[DataFrame, DataFrame]:
     """The rows of a frame for which each of two conditions is true; a row may be in both parts, or in neither.
@@ -74,7 +65,7 @@ def split(frame: DataFrame, left: str, right: str) -> tuple[DataFrame, DataFrame
     ...     hr.write("attribution", led(clicks, orders), hr.to_console())
     """
     graph = active_graph()
-    whole, schema = origin_of(frame, graph), polars_schema(frame.schema)
+    whole, schema = graph.origin_of(frame), polars_schema(frame.schema)
     graph.register_frame(frame, whole)  # so that all parts of this frame have the same whole
     conditions = [parse_condition(text, schema).truth(schema) for text in (left, right)]
     first, second = (

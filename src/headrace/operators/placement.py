@@ -15,7 +15,7 @@ from headrace.errors import DefinitionError
 from headrace.graph import TIME_TAG, Graph, Origin, SideOutput, StepNode, active_graph, tagged, tagged_node
 from headrace.nodes import NodeId, StepDefinition
 from headrace.operators.changelog_guard import check_events, check_not_a_changelog
-from headrace.operators.origins import halves, origin_of
+from headrace.operators.origins import halves
 from headrace.schemas import arrow_batches, polars_schema, spark_schema
 from headrace.wheel.operator import AnyOperator, Joined
 from headrace.wheel.pack import pack, pack_both, pack_second
@@ -75,7 +75,7 @@ def place(step: Step, *frames: DataFrame) -> StepOutputs:
     ]
     step.check_inputs(len(frames))
     before = tuple(tagged_node(time) for time in times)
-    origins = [origin_of(frame, graph) for frame in frames]
+    origins = [graph.origin_of(frame) for frame in frames]
     shared = sorted(set.intersection(*(graph.sources_behind(each) for each in before)))
     if shared and len(frames) > 1 and halves(origins) is None:
         # Each task reports what it read of a source, so a source that is read twice would be counted twice.
@@ -124,10 +124,7 @@ def check_chained(step: StepDefinition, earlier: StepDefinition, schema: Mapping
 
 
 def check_input(name: str, earlier: StepDefinition, columns: Collection[str], *, changelog: bool = False) -> None:
-    """A step takes the results of another only if none is replaced later, and if corrections are marked as such.
-
-    An input that may be a changelog also takes results that are retracted before they are replaced.
-    """
+    """A step takes results only if none is replaced later, unless as a changelog, and if corrections are marked."""
     if changelog and earlier.retracts:
         return
     if earlier.previews:
@@ -147,10 +144,9 @@ def check_input(name: str, earlier: StepDefinition, columns: Collection[str], *,
 
 
 def place_stateless(step: Step, *frames: DataFrame) -> StepOutputs:
-    """Put a step without state behind a frame of the active pipeline: one ``mapInArrow``, named and counted.
+    """Put a step without state behind a frame, which may lack an event time: one ``mapInArrow``, named and counted.
 
-    A frame without an event time has None for it. The next step reads by the time and the watermark of the node before
-    this one. A stateless step can be added to a checkpoint and removed again.
+    The next step reads by the time and the watermark of the node before this one.
     """
     step.check_inputs(len(frames))
     frame, graph = frames[0], active_graph()
@@ -163,7 +159,7 @@ def place_stateless(step: Step, *frames: DataFrame) -> StepOutputs:
         )
     times = [field for field in frame.schema.fields if TIME_TAG in (field.metadata or {})]
     operator: Stateless = step.bind(polars_schema(frame.schema), times[0].name if times else None)
-    origin = origin_of(frame, graph)
+    origin = graph.origin_of(frame)
     stream, read, label = origin.stream, origin.read, f"{origin.label}headrace.step.{step.name}"
     if operator.gathered_by:
         stream = gathered(stream, read, operator.gathered_by, graph.reports, name=label)

@@ -76,18 +76,12 @@ class Rows:
 
     @property
     def is_correction(self) -> pl.Expr:
-        """Whether a row is a correction by an earlier step, which is late for this step whatever its time.
-
-        The first result has been counted already, so an open window would count both.
-        """
+        """Whether a row is a correction by an earlier step: always late, for its first result has been counted."""
         follows_windows = isinstance(self.schema[self.time], pl.Struct) and "pane" in self.schema
         return pl.col("pane").eq_missing("late") if follows_windows else pl.lit(False)
 
     def is_late(self, bounds: TimeBounds, *, correctable: int = 0, closes: pl.Expr | None = None) -> pl.Expr:
-        """Whether a row comes too late even for a correction.
-
-        ``closes`` is when the last result that a row belongs to closes; without it that is right after the row itself.
-        """
+        """Whether a row comes too late even for a correction; ``closes`` says when, if not right after the row."""
         return has_closed(self.row_time + 1 if closes is None else closes, bounds, correctable) | self.is_correction
 
     def split_late(

@@ -54,11 +54,7 @@ FINAL = "hr.drop() or hr.side_output()"
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Step(StepDefinition):
-    """A step definition. Calling it with a frame puts it into the pipeline.
-
-    A definition is a value: a method that chooses something returns a new definition. What a step can do is declared
-    by overriding the class variables and properties of ``StepDefinition``.
-    """
+    """A step definition: a value, which is put into the pipeline by calling it with its input frames."""
 
     late_rows: ClassVar[LateRows] = LateRows()
 

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.graph import FlowNode, Graph
@@ -17,7 +18,7 @@ from headrace.storage import write_durably
 FILE = "identity.json"
 FORMAT = 1
 
-Definition = Mapping[str, object]
+Definition = Mapping[str, Any]
 """What identifies a source or a step, as JSON values: each kind has its own fields."""
 
 
@@ -105,13 +106,11 @@ def _compare(error: str, what: str, stored: list[Definition], given: list[Defini
 def _differing(then: Definition, now: Definition) -> list[str]:
     compared = (then.keys() | now.keys()) - {"definition", "retention", "state"}
     differing = sorted(name for name in compared if then.get(name) != now.get(name))
-    match then.get("state"), now.get("state"):
-        # Where other fields differ, the state follows from them.
-        case dict(before), dict(after) if before != after and not differing:
-            differing = [f"state ({_columns_changed(before, after)})"]
-    match then.get("retention"), now.get("retention"):
-        case int(longer), int(shorter) if shorter < longer:
-            differing.append("late")
+    # Where other fields differ, the state follows from them.
+    if not differing and then.get("state", now.get("state")) != now.get("state"):
+        differing = [f"state ({_columns_changed(then['state'], now['state'])})"]
+    if now.get("retention", 0) < then.get("retention", 0):
+        differing.append("late")
     return differing
 
 
