@@ -41,20 +41,12 @@ _DIGITS = 20
 
 
 def sortable(number: pl.Expr) -> pl.Expr:
-    """A number that is not negative, such as an offset or a version, as a position.
-
-    >>> pl.DataFrame({"offset": [9, 10]}).select(sortable(pl.col("offset")).alias("position"))["position"].to_list()
-    ['00000000000000000009', '00000000000000000010']
-    """
+    """A number that is not negative, such as an offset or a version, as a position: with leading zeros."""
     return number.cast(pl.String).str.zfill(_DIGITS)
 
 
 def is_setting() -> pl.Expr:
-    """Whether a change sets the row of its key; otherwise it removes it.
-
-    >>> pl.DataFrame({"change": ["insert", "delete"]}).select(is_setting())["change"].to_list()
-    [True, False]
-    """
+    """Whether a change sets the row of its key; otherwise it removes it."""
     return pl.col(CHANGE).is_in(SETTING)
 
 

@@ -35,10 +35,6 @@ def encode(value: object) -> Any:
     """A value of dataclasses, mappings, tuples and scalars as JSON values.
 
     A field has its own name, without a trailing _, or the one that its metadata say.
-
-    >>> from headrace.reports import WaitingRows
-    >>> encode({"hourly": WaitingRows(before=1, handled=2, after=0)})
-    {'hourly': {'before': 1, 'handled': 2, 'after': 0}}
     """
     if is_dataclass(value):
         kind: Any = type(value)
@@ -51,12 +47,7 @@ def encode(value: object) -> Any:
 
 
 def decode(kind: type[T], raw: Any) -> T:
-    """The value that JSON values stand for. Fields that are not there have their defaults; unknown ones are left out.
-
-    >>> from headrace.reports import WaitingRows
-    >>> decode(WaitingRows, {"before": 1, "handled": 2, "after": 0, "later": True})
-    WaitingRows(before=1, handled=2, after=0)
-    """
+    """The value that JSON values stand for. Missing fields have their defaults; unknown ones are left out."""
     typed: Any = kind
     return cast(T, _decoder(typed)(raw))
 

@@ -20,11 +20,7 @@ REFUSED = {"reason": pl.String(), "detail": pl.String(), "raw": pl.Binary()}
 
 
 def flat_schema(columns: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
-    """Columns without structs: the fields of ``window`` become ``window_start`` and ``window_end``.
-
-    >>> flat_schema({"n": pl.Int64(), "window": pl.Struct({"start": pl.Date(), "end": pl.Date()})})
-    {'n': Int64, 'window_start': Date, 'window_end': Date}
-    """
+    """Columns without structs: the fields of ``window`` become ``window_start`` and ``window_end``."""
     return dict(flat(pl.DataFrame(schema=columns)).schema)
 
 
@@ -45,13 +41,7 @@ class Changes:
 
 
 def last_changes(rows: pl.DataFrame, key: Sequence[str]) -> Changes:
-    """The last change of each key, in the order of the rows.
-
-    >>> rows = pl.DataFrame({"id": [1, 2, 1], "n": [5, 6, 7], "change": ["insert", "insert", "delete"]})
-    >>> changes = last_changes(rows, ["id"])
-    >>> changes.upserts.rows(), changes.deletes.rows(), changes.superseded
-    ([(2, 6)], [(1,)], 1)
-    """
+    """The last change of each key, in the order of the rows."""
     last = rows.unique(list(key), keep="last", maintain_order=True)
     if CHANGE not in rows.columns:
         return Changes(last, rows.select(key).clear(), rows.height - last.height)
@@ -63,19 +53,12 @@ def json_rows(rows: pl.DataFrame) -> list[bytes]:
     """Each row as a JSON object; times in ISO 8601, decimals as text, bytes in base 64.
 
     A time beyond the calendar (about 262,000 years) is a number of microseconds.
-
-    >>> json_rows(pl.DataFrame({"account": ["a"], "spent": [2.5]}))
-    [b'{"account":"a","spent":2.5}']
     """
     return json_lines(rows).splitlines()
 
 
 def json_lines(rows: pl.DataFrame) -> bytes:
-    r"""The rows as JSON lines.
-
-    >>> json_lines(pl.DataFrame({"n": [1, 2]}))
-    b'{"n":1}\n{"n":2}\n'
-    """
+    """The rows as JSON lines."""
     stream = BytesIO()
     rows.with_columns(_readable(values) for values in rows.get_columns()).write_ndjson(stream)
     return stream.getvalue()

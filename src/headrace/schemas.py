@@ -45,11 +45,7 @@ _BATCH_BYTES = 64 << 20
 
 
 def polars_schema(struct: spark.StructType) -> dict[str, pl.DataType]:
-    """The Polars types of a Spark schema's columns.
-
-    >>> polars_schema(parse_ddl("account STRING, at TIMESTAMP"))
-    {'account': String, 'at': Datetime(time_unit='us', time_zone='UTC')}
-    """
+    """The Polars types of a Spark schema's columns."""
     return {field.name: polars_type(field.dataType, field.name) for field in struct.fields}
 
 
@@ -67,11 +63,7 @@ def polars_type(dtype: spark.DataType, column: str) -> pl.DataType:
 
 
 def spark_schema(schema: Mapping[str, PolarsType]) -> spark.StructType:
-    """The Spark schema of Polars columns, every column nullable.
-
-    >>> spark_schema({"account": pl.String(), "amount": pl.Decimal(10, 2)}).simpleString()
-    'struct<account:string,amount:decimal(10,2)>'
-    """
+    """The Spark schema of Polars columns, every column nullable."""
     return spark.StructType([spark.StructField(name, spark_type(dtype, name)) for name, dtype in schema.items()])
 
 
@@ -109,11 +101,7 @@ def from_arrow(batch: pa.RecordBatch) -> pl.DataFrame:
 
 
 def parse_ddl(text: str) -> spark.StructType:
-    """The Spark schema that DDL text describes, read without a Spark session.
-
-    >>> parse_ddl("account STRING NOT NULL, amount DECIMAL(10, 2)").simpleString()
-    'struct<account:string,amount:decimal(10,2)>'
-    """
+    """The Spark schema that DDL text describes, read without a Spark session."""
     try:
         statement = sqlglot.parse_one(f"CREATE TABLE t ({text}\n)", dialect="spark")
     except SqlglotError as error:

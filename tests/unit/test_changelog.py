@@ -14,6 +14,7 @@ def test_positions_sort_as_their_numbers_up_to_the_largest() -> None:
     found = pl.DataFrame({"n": numbers}).select(sortable(pl.col("n")))["n"].to_list()
     assert found == sorted(found)
     assert [int(text) for text in found] == numbers
+    assert found[1:3] == ["00000000000000000007", "00000000000000000010"]
     assert {len(text) for text in found} == {20}
 
 

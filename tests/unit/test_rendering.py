@@ -16,6 +16,7 @@ from headrace.rendering import (
     Changes,
     flat,
     flat_schema,
+    json_lines,
     json_rows,
     last_changes,
     parse_template,
@@ -41,6 +42,12 @@ def test_structs_in_structs_become_columns_in_their_place() -> None:
 def test_a_struct_that_is_null_is_columns_that_are_null() -> None:
     rows = pl.DataFrame({"window": [None, {"start": 1}]}, schema={"window": pl.Struct({"start": pl.Int64()})})
     assert flat(rows)["window_start"].to_list() == [None, 1]
+
+
+def test_the_fields_of_a_window_are_columns_of_their_own() -> None:
+    window = pl.Struct({"start": pl.Date(), "end": pl.Date()})
+    flattened = {"n": pl.Int64(), "window_start": pl.Date(), "window_end": pl.Date()}
+    assert flat_schema({"n": pl.Int64(), "window": window}) == flattened
 
 
 def test_an_update_is_its_last_half_and_a_delete_leaves_only_the_key() -> None:
@@ -100,6 +107,12 @@ def test_json_is_plain_for_every_reader() -> None:
         "nothing": None,
         "window": {"start": "2026-01-01"},
     }
+
+
+def test_json_lines_are_one_object_for_each_row() -> None:
+    rows = pl.DataFrame({"n": [1, 2], "spent": [2.5, None]})
+    assert json_lines(rows) == b'{"n":1,"spent":2.5}\n{"n":2,"spent":null}\n'
+    assert json_rows(rows) == json_lines(rows).splitlines()
 
 
 @given(st.lists(st.text(), max_size=20))

@@ -81,6 +81,14 @@ def test_polars_and_spark_schemas_turn_into_each_other() -> None:
     assert spark_schema(polars_schema(schema)) == schema
 
 
+def test_a_schema_is_read_without_a_session() -> None:
+    schema = parse_ddl("account STRING NOT NULL, amount DECIMAL(10, 2), at TIMESTAMP")
+    assert schema.simpleString() == "struct<account:string,amount:decimal(10,2),at:timestamp>"
+    polars = {"account": pl.String(), "amount": pl.Decimal(10, 2), "at": pl.Datetime("us", "UTC")}
+    assert polars_schema(schema) == polars
+    assert spark_schema(polars).simpleString() == schema.simpleString()
+
+
 def test_strings_leave_as_plain_arrow_strings_in_the_order_of_the_schema() -> None:
     frame = pl.DataFrame({"extra": [1], "at": [NOON], "text": ["a"]})
     schema = parse_ddl("text STRING, at TIMESTAMP")
