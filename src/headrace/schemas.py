@@ -146,20 +146,16 @@ def _struct(columns: list[exp.Expr], text: str) -> spark.StructType:
             raise _unreadable(text, f"'{column.sql(dialect='spark')}' has no type")
         if any(column.name.lower() == field.name.lower() for field in fields):
             raise _unreadable(text, f"column '{column.name}' is named twice")
-        fields.append(_field(column, kind, text))
+        nullable, metadata = True, None
+        for constraint in column.args.get("constraints") or []:
+            if isinstance(constraint.kind, exp.NotNullColumnConstraint) and not constraint.kind.args.get("allow_null"):
+                nullable = False
+            elif isinstance(constraint.kind, exp.CommentColumnConstraint):
+                metadata = {"comment": constraint.kind.name}
+            else:
+                raise _unreadable(text, f"column '{column.name}' says '{constraint.sql(dialect='spark')}'")
+        fields.append(spark.StructField(column.name, type_of(kind, text), nullable, metadata))
     return spark.StructType(fields)
-
-
-def _field(column: exp.ColumnDef, kind: exp.DataType, text: str) -> spark.StructField:
-    nullable, metadata = True, None
-    for constraint in column.args.get("constraints") or []:
-        if isinstance(constraint.kind, exp.NotNullColumnConstraint) and not constraint.kind.args.get("allow_null"):
-            nullable = False
-        elif isinstance(constraint.kind, exp.CommentColumnConstraint):
-            metadata = {"comment": constraint.kind.name}
-        else:
-            raise _unreadable(text, f"column '{column.name}' says '{constraint.sql(dialect='spark')}'")
-    return spark.StructField(column.name, type_of(kind, text), nullable, metadata)
 
 
 def _interval(interval: exp.Interval, text: str) -> spark.DayTimeIntervalType:

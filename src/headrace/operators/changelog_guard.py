@@ -71,13 +71,17 @@ def _followed(plan: Plan, graph: Graph, node: NodeId) -> _Followed | None:
     if plan.kind == "Project":
         handed_on = frozenset(column for column, sources in plan.projected.items() if sources & columns)
     elif plan.kind == "Union":
-        sides = [(zip(plan.columns, child.columns, strict=True), found.columns) for child, found in below]
-        handed_on = frozenset(column for both, known in sides for (column, _), (other, _) in both if other in known)
+        handed_on = frozenset[int]().union(*(_at_same_places(plan, child, found.columns) for child, found in below))
     else:
         # A user's own function gives new columns: the change is the one of that name.
         handed_on = columns | (_changes(plan) - {column for child in children for column, _ in child.columns})
     filters = plan.kind == "Filter" and bool(plan.condition & columns)
     return _Followed(handed_on, is_filtered or filters)
+
+
+def _at_same_places(union: Plan, side: Plan, followed: frozenset[int]) -> frozenset[int]:
+    pairs = zip(union.columns, side.columns, strict=True)
+    return frozenset(column for (column, _), (other, _) in pairs if other in followed)
 
 
 def _changes(plan: Plan) -> frozenset[int]:
