@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import socket
 from typing import ClassVar
 
-from headrace.services.server import HOST, program
+from headrace.services.server import HOST, answers, program
 from headrace.services.service import Service
 
 SETTINGS_FILE = "mosquitto.conf"
@@ -19,6 +18,7 @@ class Mosquitto(Service):
     """An MQTT broker that lets everybody on this machine in."""
 
     name: ClassVar[str] = "mosquitto"
+    url_form: ClassVar[str] = "mqtt://{}"
 
     def prepare(self, ports: tuple[int, ...]) -> None:
         settings = {
@@ -40,13 +40,4 @@ class Mosquitto(Service):
         return (program("mosquitto", package="mosquitto"), "-c", str(self.folder / SETTINGS_FILE))
 
     def is_ready(self) -> bool:
-        try:
-            with socket.create_connection((HOST, self.port), timeout=1) as connection:
-                connection.sendall(GREETING)
-                return connection.recv(4) == ACCEPTED
-        except OSError:
-            return False
-
-    @property
-    def url(self) -> str:
-        return f"mqtt://{self.address}"
+        return answers(self.port, GREETING, ACCEPTED)

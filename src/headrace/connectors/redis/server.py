@@ -1,11 +1,10 @@
-"""Redis: every change in an append-only file, synced each second."""
+"""Redis: every change is synced to an append-only file."""
 
 from __future__ import annotations
 
-import socket
 from typing import ClassVar
 
-from headrace.services.server import HOST, program
+from headrace.services.server import HOST, answers, program
 from headrace.services.service import Service
 
 
@@ -13,6 +12,7 @@ class Redis(Service):
     """A Redis server without password."""
 
     name: ClassVar[str] = "redis"
+    url_form: ClassVar[str] = "redis://{}/0"
 
     def command(self) -> tuple[str, ...]:
         settings = {
@@ -28,13 +28,4 @@ class Redis(Service):
 
     def is_ready(self) -> bool:
         """It answers a ping; while it loads its file it answers that it is loading."""
-        try:
-            with socket.create_connection((HOST, self.port), timeout=1) as connection:
-                connection.sendall(b"PING\r\n")
-                return connection.recv(64).startswith(b"+PONG")
-        except OSError:
-            return False
-
-    @property
-    def url(self) -> str:
-        return f"redis://{self.address}/0"
+        return answers(self.port, b"PING\r\n", b"+PONG")
