@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from headrace.cli.checkpoints import AsJson
 
@@ -74,23 +74,20 @@ def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
     """
     found = _present(folder)
     if as_json:
-        print(json.dumps([_shown(server) for server in found], indent=2))
+        print(json.dumps([_as_json(server) for server in found], indent=2))
         return
     if not found:
         print(f"No servers in {folder}. Start some: headrace services up kafka")
         return
-    table = Table(header_style="bold")
-    for column in ("name", "state", "pid"):
-        table.add_column(column, no_wrap=True)
-    for column in ("address", "folder"):
-        table.add_column(column, overflow="fold")
+    narrow = [Column(name, no_wrap=True) for name in ("name", "state", "pid")]
+    wide = [Column(name, overflow="fold") for name in ("address", "folder")]
+    table = Table(*narrow, *wide, header_style="bold")
     here = Path.cwd()
     for server in found:
-        state = server.state
+        state, pid = server.state, server.pid
         shown_folder = server.folder.relative_to(here) if server.folder.is_relative_to(here) else server.folder
-        pid = "" if server.pid is None else str(server.pid)
-        style = STYLES.get(state, "default")
-        table.add_row(server.name, f"[{style}]{state}[/]", pid, server.address, str(shown_folder))
+        shown_state = f"[{STYLES.get(state, 'default')}]{state}[/]"
+        table.add_row(server.name, shown_state, str(pid or ""), server.address, str(shown_folder))
     Console().print(table)
 
 
@@ -101,7 +98,7 @@ def _present(folder: Path) -> list[Service]:
     return [server for server in every if server.state != "absent"]
 
 
-def _shown(server: Service) -> dict[str, object]:
+def _as_json(server: Service) -> dict[str, object]:
     return {
         "name": server.name,
         "state": server.state,

@@ -45,11 +45,15 @@ class Detection:
 
     step: Callable[[], Any]
     schema: str
-    key: str
+    """The columns of the rows, the key first."""
     cases: dict[str, Story]
     near_misses: dict[str, Story]
     spread: timedelta = timedelta(hours=6)
     """Over how long the stories begin."""
+
+    @property
+    def key(self) -> str:
+        return self.schema.partition(" ")[0]
 
     def planted(self, keys: int, seed: int) -> tuple[pl.DataFrame, dict[str, str]]:
         """Rows of so many keys for each story, out of order within the bound; and which key has which story.
@@ -161,7 +165,6 @@ DETECTIONS: dict[str, Detection] = {
     "failed-logins": Detection(
         lambda: detectors.failed_logins("detected", key="user"),
         "user STRING, at TIMESTAMP, succeeded BOOLEAN",
-        "user",
         {
             "five failures": _logins(5, 9 * MINUTE),
             "nine failures": _logins(9, 5 * MINUTE),
@@ -177,14 +180,12 @@ DETECTIONS: dict[str, Detection] = {
     "impossible-travel": Detection(
         lambda: detectors.impossible_travel("detected", key="user"),
         "user STRING, at TIMESTAMP, latitude DOUBLE, longitude DOUBLE",
-        "user",
         {"901 km an hour": _flight(901.0), "9000 km an hour": _flight(9000.0)},
         {"899 km an hour": _flight(899.0), "at home": _flight(0.0)},
     ),
     "card-testing": Detection(
         lambda: detectors.card_testing("detected", key="card"),
         "card STRING, at TIMESTAMP, amount DOUBLE",
-        "card",
         {
             "three probes": _payments(9 * MINUTE, 1.0, 1.5, 0.5, 10.01),
             "purchase between": _payments(9 * MINUTE, 1.0, 1.0, 5.0, 1.0, 250.0),
@@ -200,18 +201,13 @@ DETECTIONS: dict[str, Detection] = {
     "missing-heartbeat": Detection(
         lambda: detectors.missing_heartbeat("detected", key="device", gap="5 minutes"),
         "device STRING, at TIMESTAMP, beat INT",
-        "device",
-        {
-            "silent": _beats(silence=60 * MINUTE),
-            "gap and a microsecond": _beats(silence=5 * MINUTE + MICROSECOND),
-        },
+        {"silent": _beats(silence=60 * MINUTE), "gap and a microsecond": _beats(silence=5 * MINUTE + MICROSECOND)},
         {"always there": _beats(silence=None), "gap less a microsecond": _beats(silence=5 * MINUTE - MICROSECOND)},
         spread=timedelta(0),
     ),
     "threshold-held": Detection(
         lambda: detectors.threshold_held("detected", key="device", value="celsius", above=80.0, held="10 minutes"),
         "device STRING, at TIMESTAMP, celsius DOUBLE",
-        "device",
         {
             "ten minutes": _temperatures((0 * MINUTE, 80.1), (4 * MINUTE, 99.0), (10 * MINUTE, 20.0)),
             "no end": _temperatures((0 * MINUTE, 70.0), (1 * MINUTE, 90.0), (12 * MINUTE, 90.0)),
@@ -233,7 +229,6 @@ DETECTIONS: dict[str, Detection] = {
             within="3 hours",
         ),
         "order_id STRING, at TIMESTAMP, status STRING",
-        "order_id",
         {
             "in order": _statuses(30 * MINUTE, 20 * MINUTE),
             "gap less a microsecond": _statuses(60 * MINUTE - MICROSECOND, 60 * MINUTE - MICROSECOND),

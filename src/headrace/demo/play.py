@@ -1,4 +1,4 @@
-"""Running the demonstration from a cold start to an account that adds up."""
+"""The demonstration: a pipeline as any user would write it, run from a cold start to an account that adds up."""
 
 from __future__ import annotations
 
@@ -12,19 +12,48 @@ from typing import TYPE_CHECKING
 from rich.live import Live
 from rich.markup import escape
 
+import headrace as hr
 from headrace.demo.quiet import standard_error_in
 from headrace.demo.screen import Feed, PlainLines, Screen, account_table
-from headrace.demo.takings import takings
-from headrace.errors import HeadraceError
-from headrace.runtime.modes import micro_batch
 from headrace.runtime.session import spark_session
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from rich.console import Console
 
 LOG, CHECKPOINT = "spark.log", "checkpoint"
 LOOK_SECONDS = 0.25
 FIRST_WINDOWS_WITHIN = 180.0
+SPEED = 60
+PAYMENTS = hr.Payments(
+    accounts=500,
+    shops=8,
+    disorder="20 seconds",
+    late=0.003,
+    delay="6 minutes",
+    duplicates=0.01,
+    broken=0.004,
+    future=0.0005,
+)
+
+
+@hr.pipeline
+def takings(spark: SparkSession, folder: str) -> None:
+    """What each shop takes in a minute; a second by the clock brings a minute of payments."""
+    payments = hr.generate(spark, PAYMENTS, rate=1000, speed=SPEED).transform(
+        hr.event_time("at", out_of_order="30 seconds")
+    )
+    minutes = (
+        hr.tumbling("minutes", size="1 minute", key="shop")
+        .agg(payments="count(*)", spent="sum(amount)", largest="max(amount)")
+        .late(hr.side_output())
+        .outputs(payments)
+    )
+    hr.write(
+        "takings",
+        (minutes.main, hr.to_files(Path(folder) / "windows")),
+        (minutes.late, hr.to_files(Path(folder) / "late")),
+    )
 
 
 def play(folder: Path, *, seconds: float | None, console: Console) -> bool:
@@ -66,7 +95,7 @@ def _run(folder: Path, screen: Screen, seconds: float | None, tell: Callable[[],
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     screen.doing = "Spark is up; the first batches start its Python workers ..."
-    mode = micro_batch("500 milliseconds")
+    mode = hr.micro_batch("500 milliseconds")
     running = takings.start(checkpoint=folder / CHECKPOINT, mode=mode, spark=spark, folder=str(folder))
     first: float | None = None
     feed = screen.feed
@@ -81,7 +110,7 @@ def _run(folder: Path, screen: Screen, seconds: float | None, tell: Callable[[],
             first = elapsed
         if first is None and elapsed > FIRST_WINDOWS_WITHIN:
             running.stop()
-            raise HeadraceError(
+            raise hr.HeadraceError(
                 "DEMO_WITHOUT_WINDOWS",
                 f"no window closed within {FIRST_WINDOWS_WITHIN:.0f} seconds. See {folder / LOG} for what Spark said.",
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import polars as pl
 
@@ -86,22 +86,6 @@ class WatermarkByHand(WatermarkTracker):
 
     def watermark(self, *, clock: int, waited: int = 0) -> int:
         return max(self._watermark, self._setting.watermarks[self._side])
-
-
-class Engine(Protocol):
-    """Runs batches of a setting."""
-
-    def run(self, rows: Sequence[At]) -> None:
-        """Run a batch; an empty one too."""
-
-    def finish(self) -> bool:
-        """Run the batch again that a crash interrupted, if there is one; whether there was."""
-
-    def crash(self, rows: Sequence[At]) -> None:
-        """Die while a batch of these rows runs (or between batches when there are none), and start again."""
-
-    def close(self) -> None:
-        """Let go of everything."""
 
 
 def schema_of(rows: Sequence[At], *, partition: bool) -> dict[str, pl.DataType]:

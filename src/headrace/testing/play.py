@@ -12,7 +12,7 @@ from headrace.errors import DefinitionError
 from headrace.event_time.strategy import TimeStrategy
 from headrace.testing.comparison import equal, side_by_side
 from headrace.testing.elements import At, Clock, Element, Expect, Row, Signal, Watermark
-from headrace.testing.engine import BY_HAND, PARTITION, SOURCES, Engine, Setting, schema_of
+from headrace.testing.engine import BY_HAND, PARTITION, SOURCES, Setting, schema_of
 from headrace.testing.inline import InlineEngine
 from headrace.testing.on_spark import SparkEngine
 
@@ -81,7 +81,7 @@ def play(
         )
     setting = Setting(steps, strategy, schemas, split)
     is_inline = (engine or _ENGINE.get()) == "inline"
-    runner: Engine = InlineEngine(setting) if is_inline else SparkEngine(setting)
+    runner = InlineEngine(setting) if is_inline else SparkEngine(setting)
     try:
         _Player(setting, runner, steps[-1].key).play(elements)
     finally:
@@ -114,7 +114,7 @@ def timeline(
 class _Player:
     """Goes through the elements in order; rows left at the end are run as a last batch."""
 
-    def __init__(self, setting: Setting, engine: Engine, key: Sequence[str]) -> None:
+    def __init__(self, setting: Setting, engine: InlineEngine | SparkEngine, key: Sequence[str]) -> None:
         self._setting = setting
         self._engine = engine
         self._key = key
@@ -129,7 +129,7 @@ class _Player:
         self._run_pending()
 
     def _run_pending(self, *, always: bool = False) -> None:
-        """Finish an interrupted batch; then run the rows so far, if there are any, or a batch in any case."""
+        """Finish an interrupted batch; then run the rows so far, or if there are none and ``always`` an empty batch."""
         finished = self._engine.finish()
         if self._pending or (always and not finished):
             rows, self._pending = self._pending, []

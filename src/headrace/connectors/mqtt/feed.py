@@ -36,8 +36,6 @@ RETRY_SECONDS = 1.0
 CLIENT = "_client"
 """The file with this landing log's client id; Spark ignores files whose names begin with an underscore."""
 SCHEMA = pa.schema([("topic", pa.string()), ("payload", pa.binary()), ("arrived", pa.int64())])
-Reasons = queue.SimpleQueue[Sequence[Any]]
-"""The broker's answers to one kind of request, each with a reason code for every topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +87,15 @@ class Broker:
 
     def check(self) -> None:
         """Fail if the broker does not answer, refuses the login or refuses a topic."""
-        connected, subscribed = Reasons(), Reasons()
+        answers: queue.SimpleQueue[Sequence[Any]] = queue.SimpleQueue()
         client = self.client("")
-        client.on_connect = lambda _client, _data, _flags, reason, _properties: connected.put([reason])
-        client.on_subscribe = lambda _client, _data, _mid, reasons, _properties: subscribed.put(reasons)
+        client.on_connect = lambda _client, _data, _flags, reason, _properties: answers.put([reason])
+        client.on_subscribe = lambda _client, _data, _mid, reasons, _properties: answers.put(reasons)
         self.connect(client, kept=0)
         try:
-            self._check_accepted(connected)
+            self._check_accepted(answers.get(timeout=ANSWER_SECONDS))
             self.subscribe(client)
-            self._check_accepted(subscribed)
+            self._check_accepted(answers.get(timeout=ANSWER_SECONDS))
         except queue.Empty:
             raise HeadraceError(
                 "SOURCE_UNREACHABLE", f"MQTT broker {self.servers} does not answer. Start it or correct the address."
@@ -106,8 +104,8 @@ class Broker:
             client.disconnect()
             client.loop_stop()
 
-    def _check_accepted(self, answers: Reasons) -> None:
-        refused = [str(reason) for reason in answers.get(timeout=ANSWER_SECONDS) if reason.is_failure]
+    def _check_accepted(self, reasons: Sequence[Any]) -> None:
+        refused = [str(reason) for reason in reasons if reason.is_failure]
         if refused:
             raise HeadraceError(
                 "SOURCE_REFUSED",
