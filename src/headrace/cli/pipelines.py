@@ -109,10 +109,7 @@ def _line(flow: FlowStatus) -> str:
 
 @contextmanager
 def plan_session(target: str, parameter: list[str] | None) -> Iterator[tuple[Pipeline, SparkSession, dict[str, Any]]]:
-    """The pipeline, a session that defines plans and runs nothing, and the arguments of the pipeline's function.
-
-    What Spark said is shown after an unexpected failure.
-    """
+    """The pipeline, a session that runs nothing, and the parameters; an unexpected failure shows Spark's log."""
     pipeline, parameters = find_pipeline(target), read_parameters(parameter)
     if sys.stderr.isatty():
         print("Starting Spark ...", file=sys.stderr)

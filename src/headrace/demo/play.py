@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from rich.markup import escape
 
 import headrace as hr
 from headrace.demo.quiet import standard_error_in
-from headrace.demo.screen import Feed, PlainLines, Screen, account_table
+from headrace.demo.screen import Feed, Screen, account_table
 from headrace.runtime.session import spark_session
 
 if TYPE_CHECKING:
@@ -57,22 +56,18 @@ def takings(spark: SparkSession, folder: str) -> None:
 
 
 def play(folder: Path, *, seconds: float | None, console: Console) -> bool:
-    """Run the demonstration in a folder for so long after its first windows (None: until Ctrl-C or SIGTERM).
-
-    Returns whether the account adds up.
-    """
+    """Run the demonstration for so long after its first windows (None: until Ctrl-C); whether its account adds up."""
     folder.mkdir(parents=True, exist_ok=True)
     feed = Feed(folder, folder / CHECKPOINT / "takings")
     screen = Screen(feed)
     with standard_error_in(folder / LOG):
         if console.is_terminal:
             with Live(screen, console=console, refresh_per_second=4):
-                first = _run(folder, screen, seconds, lambda: None)
+                first = _run(folder, screen, seconds, plain=False)
         else:
             print(screen.doing, flush=True)
-            plain = PlainLines(feed)
-            first = _run(folder, screen, seconds, plain.print_news)
-            plain.print_last()
+            first = _run(folder, screen, seconds, plain=True)
+            screen.print_news(last=True)
     account, adds_up = account_table(feed)
     console.print(account)
     verdict = "[green]Every row is accounted for.[/]" if adds_up else "[bold red]The account does not add up.[/]"
@@ -87,7 +82,7 @@ def play(folder: Path, *, seconds: float | None, console: Console) -> bool:
     return adds_up
 
 
-def _run(folder: Path, screen: Screen, seconds: float | None, tell: Callable[[], None]) -> float | None:
+def _run(folder: Path, screen: Screen, seconds: float | None, *, plain: bool) -> float | None:
     """Run the pipeline and look at it until the time is up; how long the first windows took, if any came."""
     began = time.monotonic()
     spark = spark_session("headrace-demo", master="local[2]", quick_start=True)
@@ -104,7 +99,8 @@ def _run(folder: Path, screen: Screen, seconds: float | None, tell: Callable[[],
     before = feed.windows.rows
     while not stop.is_set() and not running.wait(LOOK_SECONDS):
         feed.look()
-        tell()
+        if plain:
+            screen.print_news()
         elapsed = time.monotonic() - began
         if first is None and feed.windows.rows > before:
             first = elapsed

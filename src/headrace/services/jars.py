@@ -31,10 +31,7 @@ PATIENCE_SECONDS = 900
 
 
 def fetch(coordinates: Sequence[str], into: Path, *, transitive: bool, work: Path) -> str:
-    """Fetch jars, with their dependencies if wanted, into a folder by LAYOUT; returns Ivy's output.
-
-    ``work`` keeps what was fetched already, for a retry after a failure.
-    """
+    """Fetch jars into a folder by LAYOUT; ``work`` keeps for a retry what has come. Returns Ivy's output."""
     work.mkdir(parents=True, exist_ok=True)
     wanted = work / "wanted.xml"
     wanted.write_text(_module(coordinates, transitive=transitive))

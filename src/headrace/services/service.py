@@ -96,7 +96,6 @@ class Service(ABC):
 
     @property
     def port(self) -> int:
-        """The port that clients use."""
         return self.ports[0]
 
     @property
@@ -129,10 +128,7 @@ class Service(ABC):
         return self._process() is not None
 
     def start(self) -> bool:
-        """Start it on the same port and with the same data as before; return when it serves clients.
-
-        Returns False when it was running already.
-        """
+        """Start it with its port and data and return when it serves clients; False when it was running already."""
         with self._alone():
             running = self._process()
             if running is not None:

@@ -81,9 +81,7 @@ class Signal(StrEnum):
     """What happens to the rows so far."""
 
     BATCH = "batch"
-    """They are run."""
     CRASH = "crash"
-    """The process dies in the middle of their batch, and starts again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,6 @@ class InlineEngine:
         self._setting.take_over(time)
 
     def next_slots(self) -> int:
-        """The number of slots from this start on."""
         return self._random.choice(SLOTS)
 
     def finish(self) -> bool:

@@ -137,13 +137,9 @@ class MqttMessage:
 
 
 class LandingLog:
-    """Numbered files of messages in one folder; a new log continues after the last number.
-
-    The random part of a file's name keeps two feeds apart: a driver that was replaced may not know it yet.
-    """
+    """Numbered files of messages in one folder; a new log continues after the last number."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         numbers = (int(file.name.split("-")[0]) for file in folder.glob("[0-9]*.arrow"))
         self.folder, self.next = folder, max(numbers, default=-1) + 1
 
@@ -151,6 +147,7 @@ class LandingLog:
         """Write a file that appears whole and survives a crash of the machine."""
         columns = zip(*((message.topic, message.payload, message.arrived) for message in messages), strict=True)
         table = pa.table([pa.array(column) for column in columns], schema=SCHEMA)
+        # The random part keeps two feeds apart: a driver that was replaced may not know it yet.
         file = self.folder / f"{self.next:08d}-{uuid.uuid4().hex[:8]}.arrow"
         with durable_file(file) as stream, pa.ipc.new_file(stream, SCHEMA) as writer:
             writer.write_table(table)

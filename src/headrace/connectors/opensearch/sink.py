@@ -83,7 +83,6 @@ class OpenSearchSink:
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        """All changes of one document go to one writer, in their order."""
         return self.id.columns
 
     @property
@@ -126,7 +125,6 @@ class OpenSearchSink:
         return Delivered(counts[_WRITTEN], changes.superseded, counts[_OVERTAKEN], left)
 
     def _send(self, operations: Sequence[Operation], version: int) -> Outcomes:
-        """Send all operations; retry those for which the server is busy."""
         outcomes: Outcomes = []
         for part in _parts(operations):
             pending = part

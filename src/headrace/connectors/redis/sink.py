@@ -64,7 +64,6 @@ class RedisSink:
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        """The columns of the key, so that its changes keep their order."""
         return self.key.columns
 
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
