@@ -202,16 +202,15 @@ def read_parameters(given: Sequence[str] | None) -> dict[str, Any]:
 def _from_file(file: Path) -> ModuleType:
     if not file.is_file():
         raise HeadraceError("TARGET_MISSING", f"file {str(file)!r} does not exist. Give a path as in jobs/spend.py.")
-    loaded = sys.modules.get(file.stem)
-    if loaded is not None:
+    if file.stem in sys.modules:
         raise HeadraceError(
             "TARGET_NAME_TAKEN",
-            f"file {str(file)!r} has the name of the module {loaded.__name__!r}, which is in use. Rename the file.",
+            f"file {str(file)!r} has the name of the module {file.stem!r}, which is in use. Rename the file.",
         )
     _make_importable(file.absolute().parent)
     spec = importlib.util.spec_from_file_location(file.stem, file)
-    if spec is None or spec.loader is None:
-        raise HeadraceError("TARGET_MISSING", f"file {str(file)!r} cannot be loaded as Python. Give a .py file.")
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = module
     spec.loader.exec_module(module)
