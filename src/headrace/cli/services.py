@@ -35,11 +35,8 @@ def up(
 
     Example: headrace services up kafka postgres redis
     """
-    from headrace.connectors.servers import service
-
     console = Console()
-    wanted = [service(name, folder) for name in names]
-    for server in wanted:
+    for server in _servers(folder, names):
         began = time.monotonic()
         with console.status(f"starting {server.name} (the first time may fetch it) ..."):
             started = server.start()
@@ -58,9 +55,7 @@ def down(
 
     Example: headrace services down kafka
     """
-    from headrace.connectors.servers import service
-
-    for server in [service(name, folder) for name in names] if names else _present(folder):
+    for server in _servers(folder, names):
         with Console().status(f"stopping {server.name} ..."):
             stopped = server.state != "absent" and server.stop()
         print(f"{server.name} {'stopped' if stopped else 'was not running'}")
@@ -72,7 +67,7 @@ def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
 
     Example: headrace services status --json
     """
-    found = _present(folder)
+    found = _servers(folder)
     if as_json:
         print(json.dumps([_as_json(server) for server in found], indent=2))
         return
@@ -91,11 +86,12 @@ def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
     Console().print(table)
 
 
-def _present(folder: Path) -> list[Service]:
+def _servers(folder: Path, names: list[str] | None = None) -> list[Service]:
+    """The named servers; without names all that were ever started in the folder."""
     from headrace.connectors.servers import SERVERS, service
 
-    every = [service(name, folder) for name in SERVERS]
-    return [server for server in every if server.state != "absent"]
+    found = [service(name, folder) for name in names or SERVERS]
+    return found if names else [server for server in found if server.state != "absent"]
 
 
 def _as_json(server: Service) -> dict[str, object]:
