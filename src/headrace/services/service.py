@@ -47,7 +47,7 @@ class Service(ABC):
     """The range from which each of its ports is chosen; clients use the first port."""
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
     """What makes it shut down cleanly without waiting for its clients."""
-    url_form: ClassVar[str] = "http://{}"
+    url_form: ClassVar[str]
     """Its URL with braces for host and port."""
 
     def __init__(self, folder: Path) -> None:
@@ -249,6 +249,7 @@ class Service(ABC):
 class HttpService(Service):
     """A server that is ready when it answers a request with 200."""
 
+    url_form: ClassVar[str] = "http://{}"
     ready_path: ClassVar[str]
 
     def is_ready(self) -> bool:
