@@ -222,7 +222,6 @@ class ThresholdHeld(KeyedProcess):
             context.set_timer("held", after=self.held)
 
     def on_timer(self, timer: Any, context: Any) -> Iterator[dict[str, Any]]:
-        """The value has been above the limit all the time."""
         yield {self.key: context.key, "since": self.since.get()}
 
 

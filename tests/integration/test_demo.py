@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from headrace.demo.takings import PAYMENTS, SPEED
+from headrace.demo.play import PAYMENTS, SPEED
 from headrace.observe.committed import committed_rows
 
 EQUATION = re.compile(r"([\d,]+) [a-z]+ = ([\d,]+) [a-z]+(?: [a-z]+)?(?: \+ ([\d,]+) [a-z]+)?")

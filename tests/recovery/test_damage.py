@@ -16,8 +16,7 @@ from headrace.event_time.strategy import BEGINNING
 from headrace.state import slot_state
 from headrace.testing import inline
 from headrace.testing.elements import At, Side, Watermark
-from headrace.testing.engine import SOURCES, Setting, schema_of
-from headrace.testing.play import AFTER_EVERYTHING, BY_HAND
+from headrace.testing.engine import BY_HAND, SOURCES, Setting, schema_of
 from tests.models.every_step import elements_of, step_of
 
 NAMES = ("session", "process", "pattern", "interval join", "table join")
@@ -55,13 +54,12 @@ class Flow:
         rows = [row for part, _ in given for row in part]
         schemas = {side: schema_of(part, partition=False) for side in SOURCES if (part := _of_side(rows, side))}
         steps = step_of(self.name)
-        watermarks = dict.fromkeys(schemas, BEGINNING)
-        setting = Setting((steps,), BY_HAND, True, schemas, AFTER_EVERYTHING, watermarks)
+        setting = Setting((steps,), BY_HAND, schemas)
         engine, gave = inline.InlineEngine(setting), dict[int, Rows]()
         try:
             for number in range(engine.planner.done + 1, len(given) if batches is None else batches):
                 part, passed = given[number]
-                watermarks.update(dict.fromkeys(schemas, passed))
+                setting.watermarks.update(dict.fromkeys(schemas, passed))
                 engine.run(part)
                 gave[number] = {output: sorted(map(repr, found)) for output, found in setting.outputs.items()}
                 for found in setting.outputs.values():

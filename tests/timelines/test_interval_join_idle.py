@@ -115,11 +115,11 @@ def test_with_corrections_a_match_from_a_side_that_is_back_takes_the_lonely_row_
     timeline(
         paid(late=hr.update_for("1 hour")),
         *silent(side),
-        expect(*(row(**each.columns, change="insert") for each in ALONE["full"])),
+        expect(*(row(**each, change="insert") for each in ALONE["full"])),
         came,
         crash(),
         batch(),
-        expect(row(**alone.columns, change="delete"), row(**met.columns, change="insert")),
+        expect(row(**alone, change="delete"), row(**met, change="insert")),
         event_time=MINUTE_IDLE,
     )
 

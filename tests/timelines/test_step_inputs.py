@@ -93,7 +93,7 @@ TWO_INPUTS = ["interval_join", "window_join", "temporal_join", "table_join", "pa
 def outcome(engine: str, giver: str, taker: str) -> str | None:
     """The error that refuses a chain of two steps over rows of a changelog; None when it is taken."""
     steps, schema = (GIVERS[giver], TAKERS[taker]), schema_of([ROW], partition=False)
-    setting = Setting(steps, hr.event_time("at"), False, {"left": schema}, 0, {})
+    setting = Setting(steps, hr.event_time("at"), {"left": schema})
     try:
         (InlineEngine if engine == "inline" else SparkEngine)(setting).close()
     except hr.DefinitionError as error:

@@ -108,7 +108,7 @@ def test_with_corrections_versions_that_are_back_change_rows_that_left_without_t
     timeline(
         priced(versions_late=hr.update_for("1 hour")),
         *silent(sold("10:30", "tea", 3)),
-        expect(*(row(**each.columns, change="insert") for each in LEFT["left"])),
+        expect(*(row(**each, change="insert") for each in LEFT["left"])),
         price("10:04", "salt", 1),
         price("10:05", "tea", 6),
         crash(),

@@ -6,13 +6,13 @@ import json
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import polars as pl
 import typer
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from headrace.errors import HeadraceError
@@ -70,22 +70,15 @@ def list_letters(checkpoint: Checkpoint, flow: FlowName = None, as_json: AsJson 
         .sort("flow", "source", "rows", descending=[False, False, True])
     )
     rows = [{**row, "example": _text(row["example"])} for row in counted.to_dicts()]
-    if as_json:
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
+    if _printed(rows, as_json=as_json):
         return
-    table = Table(header_style="bold")
-    table.add_column("flow", no_wrap=True)
-    table.add_column("source", style="cyan", no_wrap=True)
-    table.add_column("reason", style="red", no_wrap=True)
-    table.add_column("rows", justify="right")
-    table.add_column("example", overflow="fold")
+    where = Column("flow", no_wrap=True), Column("source", style="cyan", no_wrap=True)
+    why, count = Column("reason", style="red", no_wrap=True), Column("rows", justify="right")
+    table = Table(*where, why, count, Column("example", overflow="fold"), header_style="bold")
     for row in rows:
         example = Text(row["example"]).append(f"\n{row['detail']}", style="dim")
         table.add_row(row["flow"], row["source"], row["reason"], f"{row['rows']:,}", example)
-    if rows:
-        Console().print(table)
-    else:
-        print(NOTHING)
+    Console().print(table)
 
 
 @dead_letters.command("show")
@@ -102,22 +95,24 @@ def show_letters(
     """
     letters = _letters(checkpoint, flow)
     chosen = letters if reason is None else letters.filter(pl.col("reason") == reason)
-    rows = [
-        {**row, "raw": _text(row["raw"]), "read_at": row["read_at"].isoformat()}
-        for row in chosen.tail(limit).to_dicts()
-    ]
-    if as_json:
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
+    newest = chosen.tail(limit).to_dicts()
+    rows = [{**row, "raw": _text(row["raw"]), "read_at": row["read_at"].isoformat()} for row in newest]
+    if _printed(rows, as_json=as_json):
         return
     console = Console()
     for row in rows:
-        place = Text(f"{row['origin']}:{row['position']}  ", style="cyan")
-        console.print(
-            place.append(row["reason"], style="red").append(f"  {row['detail']}", style="default"), soft_wrap=True
-        )
-        console.print(Text(f"    {row['raw']}"), soft_wrap=True)
-    if not rows:
+        line = Text(f"{row['origin']}:{row['position']}  ", style="cyan")
+        line.append(row["reason"], style="red").append(f"  {row['detail']}\n    {row['raw']}", style="default")
+        console.print(line, soft_wrap=True)
+
+
+def _printed(rows: list[dict[str, Any]], *, as_json: bool) -> bool:
+    """Print letters as JSON, or that there are none; whether that was all to be printed."""
+    if as_json:
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+    elif not rows:
         print(NOTHING)
+    return as_json or not rows
 
 
 def _letters(checkpoint: Path, flow: str | None) -> pl.DataFrame:
@@ -146,8 +141,6 @@ def flows_of(checkpoint: Path, flow: str | None = None) -> list[str]:
     if not flows:
         advice = "Give the pipeline's checkpoint folder, not one inside it, and wait for its first batch."
         raise HeadraceError("CHECKPOINT_EMPTY", f"{given} holds no flow that has run a batch. {advice}")
-    if flow is None:
-        return flows
-    if flow not in flows:
+    if flow is not None and flow not in flows:
         raise HeadraceError("FLOW_UNKNOWN", f"{given} has no flow {flow!r}. Existing flows: {', '.join(flows)}.")
-    return [flow]
+    return flows if flow is None else [flow]

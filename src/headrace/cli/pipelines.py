@@ -109,10 +109,7 @@ def _line(flow: FlowStatus) -> str:
 
 @contextmanager
 def plan_session(target: str, parameter: list[str] | None) -> Iterator[tuple[Pipeline, SparkSession, dict[str, Any]]]:
-    """The pipeline, a session that defines plans and runs nothing, and the arguments of the pipeline's function.
-
-    What Spark said is shown after an unexpected failure.
-    """
+    """The pipeline, a session that runs nothing, and the parameters; an unexpected failure shows Spark's log."""
     pipeline, parameters = find_pipeline(target), read_parameters(parameter)
     if sys.stderr.isatty():
         print("Starting Spark ...", file=sys.stderr)
@@ -205,16 +202,15 @@ def read_parameters(given: Sequence[str] | None) -> dict[str, Any]:
 def _from_file(file: Path) -> ModuleType:
     if not file.is_file():
         raise HeadraceError("TARGET_MISSING", f"file {str(file)!r} does not exist. Give a path as in jobs/spend.py.")
-    loaded = sys.modules.get(file.stem)
-    if loaded is not None:
+    if file.stem in sys.modules:
         raise HeadraceError(
             "TARGET_NAME_TAKEN",
-            f"file {str(file)!r} has the name of the module {loaded.__name__!r}, which is in use. Rename the file.",
+            f"file {str(file)!r} has the name of the module {file.stem!r}, which is in use. Rename the file.",
         )
     _make_importable(file.absolute().parent)
     spec = importlib.util.spec_from_file_location(file.stem, file)
-    if spec is None or spec.loader is None:
-        raise HeadraceError("TARGET_MISSING", f"file {str(file)!r} cannot be loaded as Python. Give a .py file.")
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = module
     spec.loader.exec_module(module)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from headrace.cli.checkpoints import AsJson
 
@@ -35,11 +35,8 @@ def up(
 
     Example: headrace services up kafka postgres redis
     """
-    from headrace.connectors.servers import service
-
     console = Console()
-    wanted = [service(name, folder) for name in names]
-    for server in wanted:
+    for server in _servers(folder, names):
         began = time.monotonic()
         with console.status(f"starting {server.name} (the first time may fetch it) ..."):
             started = server.start()
@@ -58,9 +55,7 @@ def down(
 
     Example: headrace services down kafka
     """
-    from headrace.connectors.servers import service
-
-    for server in [service(name, folder) for name in names] if names else _present(folder):
+    for server in _servers(folder, names):
         with Console().status(f"stopping {server.name} ..."):
             stopped = server.state != "absent" and server.stop()
         print(f"{server.name} {'stopped' if stopped else 'was not running'}")
@@ -72,36 +67,34 @@ def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
 
     Example: headrace services status --json
     """
-    found = _present(folder)
+    found = _servers(folder)
     if as_json:
-        print(json.dumps([_shown(server) for server in found], indent=2))
+        print(json.dumps([_as_json(server) for server in found], indent=2))
         return
     if not found:
         print(f"No servers in {folder}. Start some: headrace services up kafka")
         return
-    table = Table(header_style="bold")
-    for column in ("name", "state", "pid"):
-        table.add_column(column, no_wrap=True)
-    for column in ("address", "folder"):
-        table.add_column(column, overflow="fold")
+    narrow = [Column(name, no_wrap=True) for name in ("name", "state", "pid")]
+    wide = [Column(name, overflow="fold") for name in ("address", "folder")]
+    table = Table(*narrow, *wide, header_style="bold")
     here = Path.cwd()
     for server in found:
-        state = server.state
+        state, pid = server.state, server.pid
         shown_folder = server.folder.relative_to(here) if server.folder.is_relative_to(here) else server.folder
-        pid = "" if server.pid is None else str(server.pid)
-        style = STYLES.get(state, "default")
-        table.add_row(server.name, f"[{style}]{state}[/]", pid, server.address, str(shown_folder))
+        shown_state = f"[{STYLES.get(state, 'default')}]{state}[/]"
+        table.add_row(server.name, shown_state, str(pid or ""), server.address, str(shown_folder))
     Console().print(table)
 
 
-def _present(folder: Path) -> list[Service]:
+def _servers(folder: Path, names: list[str] | None = None) -> list[Service]:
+    """The named servers; without names all that were ever started in the folder."""
     from headrace.connectors.servers import SERVERS, service
 
-    every = [service(name, folder) for name in SERVERS]
-    return [server for server in every if server.state != "absent"]
+    found = [service(name, folder) for name in names or SERVERS]
+    return found if names else [server for server in found if server.state != "absent"]
 
 
-def _shown(server: Service) -> dict[str, object]:
+def _as_json(server: Service) -> dict[str, object]:
     return {
         "name": server.name,
         "state": server.state,

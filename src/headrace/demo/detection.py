@@ -45,11 +45,15 @@ class Detection:
 
     step: Callable[[], Any]
     schema: str
-    key: str
+    """The columns of the rows, the key first."""
     cases: dict[str, Story]
     near_misses: dict[str, Story]
     spread: timedelta = timedelta(hours=6)
     """Over how long the stories begin."""
+
+    @property
+    def key(self) -> str:
+        return self.schema.partition(" ")[0]
 
     def planted(self, keys: int, seed: int) -> tuple[pl.DataFrame, dict[str, str]]:
         """Rows of so many keys for each story, out of order within the bound; and which key has which story.
@@ -116,13 +120,14 @@ def judge(detection: Detection, folder: Path, *, keys: int, seed: int = 1) -> Ju
     return Judged(stories, rows.height, right / len(cases), right / len(alerts) if alerts else 0.0)
 
 
-FALSE, TRUE = {"succeeded": False}, {"succeeded": True}
+def _even(column: str, last: timedelta, *values: object) -> Story:
+    """Values in equal steps, the last at ``last``."""
+    return [(last * number / (len(values) - 1), {column: value}) for number, value in enumerate(values)]
 
 
-def _logins(failures: int, last: timedelta, *, success: bool = True) -> Story:
-    """Failures in equal steps, and a success at ``last``."""
-    step = last / (failures + 1)
-    return [*((step * number, FALSE) for number in range(failures)), *([(last, TRUE)] if success else [])]
+def _logins(last: timedelta, outcomes: str) -> Story:
+    """Failures (``-``) and successes (``+``)."""
+    return _even("succeeded", last, *(each == "+" for each in outcomes))
 
 
 def _flight(speed: float) -> Story:
@@ -132,12 +137,6 @@ def _flight(speed: float) -> Story:
         (0 * MINUTE, {"latitude": 1.5, "longitude": 7.25}),
         (30 * MINUTE, {"latitude": 1.5 + north, "longitude": 7.25}),
     ]
-
-
-def _payments(last: timedelta, *amounts: float) -> Story:
-    """Payments in equal steps, the last at ``last``."""
-    times = [last / (len(amounts) - 1) * number for number in range(len(amounts) - 1)]
-    return [(at, {"amount": amount}) for at, amount in zip((*times, last), amounts, strict=True)]
 
 
 def _beats(*, silence: timedelta | None) -> Story:
@@ -161,57 +160,49 @@ DETECTIONS: dict[str, Detection] = {
     "failed-logins": Detection(
         lambda: detectors.failed_logins("detected", key="user"),
         "user STRING, at TIMESTAMP, succeeded BOOLEAN",
-        "user",
         {
-            "five failures": _logins(5, 9 * MINUTE),
-            "nine failures": _logins(9, 5 * MINUTE),
-            "five in time": _logins(5, 10 * MINUTE - MICROSECOND),
+            "five failures": _logins(9 * MINUTE, "-----+"),
+            "nine failures": _logins(5 * MINUTE, "---------+"),
+            "five in time": _logins(10 * MINUTE - MICROSECOND, "-----+"),
         },
         {
-            "four failures": _logins(4, 9 * MINUTE),
-            "five too slow": _logins(5, 10 * MINUTE),
-            "no success": _logins(7, 9 * MINUTE, success=False),
-            "success between": [(MINUTE * number, TRUE if number in (3, 7) else FALSE) for number in range(8)],
+            "four failures": _logins(9 * MINUTE, "----+"),
+            "five too slow": _logins(10 * MINUTE, "-----+"),
+            "no success": _logins(9 * MINUTE, "-------"),
+            "success between": _logins(7 * MINUTE, "---+---+"),
         },
     ),
     "impossible-travel": Detection(
         lambda: detectors.impossible_travel("detected", key="user"),
         "user STRING, at TIMESTAMP, latitude DOUBLE, longitude DOUBLE",
-        "user",
         {"901 km an hour": _flight(901.0), "9000 km an hour": _flight(9000.0)},
         {"899 km an hour": _flight(899.0), "at home": _flight(0.0)},
     ),
     "card-testing": Detection(
         lambda: detectors.card_testing("detected", key="card"),
         "card STRING, at TIMESTAMP, amount DOUBLE",
-        "card",
         {
-            "three probes": _payments(9 * MINUTE, 1.0, 1.5, 0.5, 10.01),
-            "purchase between": _payments(9 * MINUTE, 1.0, 1.0, 5.0, 1.0, 250.0),
-            "strike in time": _payments(10 * MINUTE - MICROSECOND, 1.0, 1.0, 1.0, 500.0),
+            "three probes": _even("amount", 9 * MINUTE, 1.0, 1.5, 0.5, 10.01),
+            "purchase between": _even("amount", 9 * MINUTE, 1.0, 1.0, 5.0, 1.0, 250.0),
+            "strike in time": _even("amount", 10 * MINUTE - MICROSECOND, 1.0, 1.0, 1.0, 500.0),
         },
         {
-            "two probes": _payments(9 * MINUTE, 1.0, 1.5, 500.0),
-            "ten times": _payments(9 * MINUTE, 1.0, 1.5, 0.5, 10.0),
-            "strike too late": _payments(10 * MINUTE, 1.0, 1.0, 1.0, 500.0),
-            "no strike": _payments(9 * MINUTE, 1.0, 1.0, 1.0, 1.0, 1.0),
+            "two probes": _even("amount", 9 * MINUTE, 1.0, 1.5, 500.0),
+            "ten times": _even("amount", 9 * MINUTE, 1.0, 1.5, 0.5, 10.0),
+            "strike too late": _even("amount", 10 * MINUTE, 1.0, 1.0, 1.0, 500.0),
+            "no strike": _even("amount", 9 * MINUTE, 1.0, 1.0, 1.0, 1.0, 1.0),
         },
     ),
     "missing-heartbeat": Detection(
         lambda: detectors.missing_heartbeat("detected", key="device", gap="5 minutes"),
         "device STRING, at TIMESTAMP, beat INT",
-        "device",
-        {
-            "silent": _beats(silence=60 * MINUTE),
-            "gap and a microsecond": _beats(silence=5 * MINUTE + MICROSECOND),
-        },
+        {"silent": _beats(silence=60 * MINUTE), "gap and a microsecond": _beats(silence=5 * MINUTE + MICROSECOND)},
         {"always there": _beats(silence=None), "gap less a microsecond": _beats(silence=5 * MINUTE - MICROSECOND)},
         spread=timedelta(0),
     ),
     "threshold-held": Detection(
         lambda: detectors.threshold_held("detected", key="device", value="celsius", above=80.0, held="10 minutes"),
         "device STRING, at TIMESTAMP, celsius DOUBLE",
-        "device",
         {
             "ten minutes": _temperatures((0 * MINUTE, 80.1), (4 * MINUTE, 99.0), (10 * MINUTE, 20.0)),
             "no end": _temperatures((0 * MINUTE, 70.0), (1 * MINUTE, 90.0), (12 * MINUTE, 90.0)),
@@ -233,7 +224,6 @@ DETECTIONS: dict[str, Detection] = {
             within="3 hours",
         ),
         "order_id STRING, at TIMESTAMP, status STRING",
-        "order_id",
         {
             "in order": _statuses(30 * MINUTE, 20 * MINUTE),
             "gap less a microsecond": _statuses(60 * MINUTE - MICROSECOND, 60 * MINUTE - MICROSECOND),

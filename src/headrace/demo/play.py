@@ -1,49 +1,73 @@
-"""Running the demonstration from a cold start to an account that adds up."""
+"""The demonstration: a pipeline as any user would write it, run from a cold start to an account that adds up."""
 
 from __future__ import annotations
 
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.live import Live
 from rich.markup import escape
 
+import headrace as hr
 from headrace.demo.quiet import standard_error_in
-from headrace.demo.screen import Feed, PlainLines, Screen, account_table
-from headrace.demo.takings import takings
-from headrace.errors import HeadraceError
-from headrace.runtime.modes import micro_batch
+from headrace.demo.screen import Feed, Screen, account_table
 from headrace.runtime.session import spark_session
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from rich.console import Console
 
 LOG, CHECKPOINT = "spark.log", "checkpoint"
 LOOK_SECONDS = 0.25
 FIRST_WINDOWS_WITHIN = 180.0
+SPEED = 60
+PAYMENTS = hr.Payments(
+    accounts=500,
+    shops=8,
+    disorder="20 seconds",
+    late=0.003,
+    delay="6 minutes",
+    duplicates=0.01,
+    broken=0.004,
+    future=0.0005,
+)
+
+
+@hr.pipeline
+def takings(spark: SparkSession, folder: str) -> None:
+    """What each shop takes in a minute; a second by the clock brings a minute of payments."""
+    payments = hr.generate(spark, PAYMENTS, rate=1000, speed=SPEED).transform(
+        hr.event_time("at", out_of_order="30 seconds")
+    )
+    minutes = (
+        hr.tumbling("minutes", size="1 minute", key="shop")
+        .agg(payments="count(*)", spent="sum(amount)", largest="max(amount)")
+        .late(hr.side_output())
+        .outputs(payments)
+    )
+    hr.write(
+        "takings",
+        (minutes.main, hr.to_files(Path(folder) / "windows")),
+        (minutes.late, hr.to_files(Path(folder) / "late")),
+    )
 
 
 def play(folder: Path, *, seconds: float | None, console: Console) -> bool:
-    """Run the demonstration in a folder for so long after its first windows (None: until Ctrl-C or SIGTERM).
-
-    Returns whether the account adds up.
-    """
+    """Run the demonstration for so long after its first windows (None: until Ctrl-C); whether its account adds up."""
     folder.mkdir(parents=True, exist_ok=True)
     feed = Feed(folder, folder / CHECKPOINT / "takings")
     screen = Screen(feed)
     with standard_error_in(folder / LOG):
         if console.is_terminal:
             with Live(screen, console=console, refresh_per_second=4):
-                first = _run(folder, screen, seconds, lambda: None)
+                first = _run(folder, screen, seconds, plain=False)
         else:
             print(screen.doing, flush=True)
-            plain = PlainLines(feed)
-            first = _run(folder, screen, seconds, plain.print_news)
-            plain.print_last()
+            first = _run(folder, screen, seconds, plain=True)
+            screen.print_news(last=True)
     account, adds_up = account_table(feed)
     console.print(account)
     verdict = "[green]Every row is accounted for.[/]" if adds_up else "[bold red]The account does not add up.[/]"
@@ -58,7 +82,7 @@ def play(folder: Path, *, seconds: float | None, console: Console) -> bool:
     return adds_up
 
 
-def _run(folder: Path, screen: Screen, seconds: float | None, tell: Callable[[], None]) -> float | None:
+def _run(folder: Path, screen: Screen, seconds: float | None, *, plain: bool) -> float | None:
     """Run the pipeline and look at it until the time is up; how long the first windows took, if any came."""
     began = time.monotonic()
     spark = spark_session("headrace-demo", master="local[2]", quick_start=True)
@@ -66,7 +90,7 @@ def _run(folder: Path, screen: Screen, seconds: float | None, tell: Callable[[],
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     screen.doing = "Spark is up; the first batches start its Python workers ..."
-    mode = micro_batch("500 milliseconds")
+    mode = hr.micro_batch("500 milliseconds")
     running = takings.start(checkpoint=folder / CHECKPOINT, mode=mode, spark=spark, folder=str(folder))
     first: float | None = None
     feed = screen.feed
@@ -75,13 +99,14 @@ def _run(folder: Path, screen: Screen, seconds: float | None, tell: Callable[[],
     before = feed.windows.rows
     while not stop.is_set() and not running.wait(LOOK_SECONDS):
         feed.look()
-        tell()
+        if plain:
+            screen.print_news()
         elapsed = time.monotonic() - began
         if first is None and feed.windows.rows > before:
             first = elapsed
         if first is None and elapsed > FIRST_WINDOWS_WITHIN:
             running.stop()
-            raise HeadraceError(
+            raise hr.HeadraceError(
                 "DEMO_WITHOUT_WINDOWS",
                 f"no window closed within {FIRST_WINDOWS_WITHIN:.0f} seconds. See {folder / LOG} for what Spark said.",
             )

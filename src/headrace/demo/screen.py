@@ -84,13 +84,15 @@ class Feed:
 
 
 class Screen:
-    """Draws a feed; Rich asks it for a new picture several times a second."""
+    """Draws a feed, for Rich several times a second; or prints what is new, at most every two seconds."""
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
         self.doing = "Starting Spark ..."
         self._began = time.monotonic()
         self._spinner = Spinner("dots")
+        self._printed = -1
+        self._next = 0.0
 
     def __rich__(self) -> RenderableType:
         if self.feed.windows.rows == 0:
@@ -104,6 +106,12 @@ class Screen:
         sides.add_column(ratio=11)
         sides.add_row(left, right)
         return Group(HEADING, sides, progress(self.feed))
+
+    def print_news(self, *, last: bool = False) -> None:
+        newest = next(reversed(self.feed.batches), self._printed)
+        if newest != self._printed and (last or time.monotonic() >= self._next):
+            self._printed, self._next = newest, time.monotonic() + EVERY_SECONDS
+            print("\n  ".join([progress(self.feed).plain.strip(), *_examples(self.feed)]), flush=True)
 
 
 def _panel(title: str, color: str, columns: Sequence[Column], rows: Iterable[Iterable[RenderableType]]) -> Panel:
@@ -163,42 +171,22 @@ def lateness(row: dict[str, Any]) -> str:
     return shown_length(row["late_by"] // _MICROSECOND)
 
 
-class PlainLines:
-    """Prints what is new, at most every two seconds."""
-
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-        self._printed = -1
-        self._next = 0.0
-
-    def print_news(self) -> None:
-        if time.monotonic() >= self._next:
-            self.print_last()
-
-    def print_last(self) -> None:
-        newest = next(reversed(self._feed.batches), self._printed)
-        if newest == self._printed:
-            return
-        self._printed, self._next = newest, time.monotonic() + EVERY_SECONDS
-        print("\n  ".join([progress(self._feed).plain.strip(), *self._examples()]), flush=True)
-
-    def _examples(self) -> list[str]:
-        def window(row: dict[str, Any]) -> str:
-            return f"{row['shop']} {minute(row)}: {row['payments']} payments, spent {row['spent']:,.2f}"
-
-        def late(row: dict[str, Any]) -> str:
-            return f"{row['id']} of {row['at']:%H:%M:%S}, late by {lateness(row)}"
-
-        def dead(row: dict[str, Any]) -> str:
-            return f"{row['reason']} {bytes(row['raw']).decode(errors='replace')[:60]}".replace("\n", " ")
-
-        feed = self._feed
-        shown = [("windows closed", feed.windows, window), ("late rows", feed.late, late)]
-        return [
-            f"{what} {folder.rows:,}, the last: {text(folder.latest[-1])}"
-            for what, folder, text in [*shown, ("dead letters", feed.dead, dead)]
-            if folder.latest
-        ]
+def _examples(feed: Feed) -> list[str]:
+    """How many rows each folder has, with the last one."""
+    lines = []
+    if feed.windows.latest:
+        row = feed.windows.latest[-1]
+        what = f"{row['shop']} {minute(row)}: {row['payments']} payments, spent {row['spent']:,.2f}"
+        lines.append(f"windows closed {feed.windows.rows:,}, the last: {what}")
+    if feed.late.latest:
+        row = feed.late.latest[-1]
+        what = f"{row['id']} of {row['at']:%H:%M:%S}, late by {lateness(row)}"
+        lines.append(f"late rows {feed.late.rows:,}, the last: {what}")
+    if feed.dead.latest:
+        row = feed.dead.latest[-1]
+        what = f"{row['reason']} {bytes(row['raw']).decode(errors='replace')[:60]}".replace("\n", " ")
+        lines.append(f"dead letters {feed.dead.rows:,}, the last: {what}")
+    return lines
 
 
 def account_table(feed: Feed) -> tuple[Table, bool]:

@@ -125,9 +125,9 @@ class Payments:
         """
         origins = self._originals(indices.astype(np.int64))
         times = (start - EPOCH) // timedelta(microseconds=1) + (origins * (1_000_000 / rate)).astype(np.int64)
-        kinds = self._uniform("kind", origins)
-        broken, ahead = kinds < self.broken, (kinds >= self.broken) & (kinds < self.broken + self.future)
-        late = (kinds >= self.broken + self.future) & (kinds < self.broken + self.future + self.late)
+        ends = np.cumsum([self.broken, self.future, self.late])
+        kind = np.digitize(self._uniform("kind", origins), ends)
+        broken, ahead, late = kind == 0, kind == 1, kind == 2
         rows = self._values(origins, times + self._shift(origins, late=late, ahead=ahead))
         line = rows.select(_line()).to_series().cast(pl.Binary)
         none = pl.Series("reason", [None] * len(indices), dtype=pl.String)

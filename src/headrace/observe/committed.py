@@ -21,19 +21,17 @@ class CommittedRows:
         """The rows committed since the last look; no column at all when there are none."""
         listed = set((self._folder / COMMITS).glob("[!.]*.json")) - self._seen
         self._seen |= listed
-        frames = [_rows(self._folder, commit) for commit in sorted(listed, key=_batch)]
+        frames: list[pl.DataFrame] = []
+        for commit in sorted(listed, key=_batch):
+            listing = json.loads(commit.read_text(encoding="utf-8"))
+            read = pl.read_parquet if listing["format"] == "parquet" else pl.read_ndjson
+            frames += [read(self._folder / file) for file in listing["files"]]
         return pl.concat(frames) if frames else pl.DataFrame()
 
 
 def committed_rows(folder: Path) -> pl.DataFrame:
     """All rows of a folder's committed batches; no column at all when there is none."""
     return CommittedRows(folder).look()
-
-
-def _rows(folder: Path, commit: Path) -> pl.DataFrame:
-    listing = json.loads(commit.read_text(encoding="utf-8"))
-    read = pl.read_parquet if listing["format"] == "parquet" else pl.read_ndjson
-    return pl.concat([read(folder / file) for file in listing["files"]])
 
 
 def _batch(commit: Path) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -86,13 +87,11 @@ def read(flow_folder: Path) -> list[HistoryEntry]:
     file = flow_folder / FILE
     if not file.exists():
         return []
-    batches = {}
+    batches: dict[int, HistoryEntry] = {}
     for line in file.read_text(encoding="utf-8").splitlines():
-        try:
+        with suppress(ValueError):
             entry = parse(line)
-        except ValueError:
-            continue
-        batches[entry.batch] = entry
+            batches[entry.batch] = entry
     return [batches[batch] for batch in sorted(batches)]
 
 

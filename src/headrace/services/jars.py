@@ -11,7 +11,6 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -32,10 +31,7 @@ PATIENCE_SECONDS = 900
 
 
 def fetch(coordinates: Sequence[str], into: Path, *, transitive: bool, work: Path) -> str:
-    """Fetch jars, with their dependencies if wanted, into a folder by LAYOUT; returns Ivy's output.
-
-    ``work`` keeps what was fetched already, for a retry after a failure.
-    """
+    """Fetch jars into a folder by LAYOUT; ``work`` keeps for a retry what has come. Returns Ivy's output."""
     work.mkdir(parents=True, exist_ok=True)
     wanted = work / "wanted.xml"
     wanted.write_text(_module(coordinates, transitive=transitive))
@@ -56,9 +52,10 @@ def fetch(coordinates: Sequence[str], into: Path, *, transitive: bool, work: Pat
 
 
 def _ivy_jar() -> Path:
-    spark = find_spec("pyspark")
-    folder = None if spark is None or spark.origin is None else Path(spark.origin).parent / "jars"
-    found = [] if folder is None else sorted(folder.glob("ivy-*.jar"))
+    import pyspark
+
+    folder = Path(pyspark.__path__[0]) / "jars"
+    found = sorted(folder.glob("ivy-*.jar"))
     if not found:
         raise HeadraceError("IVY_MISSING", f"PySpark's jar ivy-*.jar was not found in {folder}. Reinstall pyspark.")
     return found[-1]
@@ -74,22 +71,15 @@ def _module(coordinates: Sequence[str], *, transitive: bool) -> str:
 def _settings(work: Path) -> Path | None:
     """The user's own Ivy settings, or settings made from the mirror in the user's Maven settings."""
     own = Path.home() / ".ivy2" / "ivysettings.xml"
-    if own.exists():
-        return own
-    mirror = _maven_mirror(Path.home() / ".m2" / "settings.xml")
-    if mirror is None:
-        return None
-    made = work / "ivysettings.xml"
-    made.write_text(SETTINGS.format(quoteattr(mirror)))
-    return made
-
-
-def _maven_mirror(settings: Path) -> str | None:
-    if not settings.exists():
-        return None
-    for mirror in ElementTree.parse(settings).iterfind(".//{*}mirror"):  # noqa: S314 - the user's own settings of Maven
-        if {"central", "*", "external:*"} & set(mirror.findtext("{*}mirrorOf", "").strip().split(",")):
-            return mirror.findtext("{*}url", "").strip() or None
+    maven = Path.home() / ".m2" / "settings.xml"
+    if own.exists() or not maven.exists():
+        return own if own.exists() else None
+    for mirror in ElementTree.parse(maven).iterfind(".//{*}mirror"):  # noqa: S314 - the user's own settings of Maven
+        url, stands_for = (mirror.findtext(f"{{*}}{name}", "").strip() for name in ("url", "mirrorOf"))
+        if url and not {"central", "*", "external:*"}.isdisjoint(stands_for.split(",")):
+            made = work / "ivysettings.xml"
+            made.write_text(SETTINGS.format(quoteattr(url)))
+            return made
     return None
 
 
@@ -128,7 +118,10 @@ def jars(name: str) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            _fetch(name, _missing(wanted, folder), folder)
+            # Another process may have fetched them meanwhile.
+            missing = _missing(wanted, folder)
+            if missing:
+                _fetch(name, missing, folder)
     return [_checked(folder / jar_path(coordinate), checksum) for coordinate, checksum in wanted.items()]
 
 
@@ -147,8 +140,6 @@ def _missing(wanted: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 
 def _fetch(name: str, missing: Mapping[str, str], folder: Path) -> None:
-    if not missing:
-        return
     work = folder / "unfinished" / name
     arrived = work / "jars"
     said = fetch(list(missing), arrived, transitive=False, work=work)

@@ -53,6 +53,16 @@ def is_free(port: int) -> bool:
     return True
 
 
+def answers(port: int, greeting: bytes, answer: bytes) -> bool:
+    """Whether the answer of the server at a port begins as it should."""
+    try:
+        with socket.create_connection((HOST, port), timeout=1) as connection:
+            connection.sendall(greeting)
+            return connection.recv(len(answer)) == answer
+    except OSError:
+        return False
+
+
 SYSTEM_FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -92,11 +102,10 @@ class ServerProcess:
         return known(self.pid) == self
 
     def children(self) -> list[ServerProcess]:
-        try:
+        with suppress(psutil.NoSuchProcess):
             found = [known(child.pid) for child in psutil.Process(self.pid).children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
-        return [child for child in found if child is not None]
+            return [child for child in found if child is not None]
+        return []
 
     def end(self, wanted: signal.Signals, patience: float) -> None:
         self._send(wanted)

@@ -30,28 +30,8 @@ FILE = "service.json"
 class ServiceState:
     """A service that has been set up: its permanent ports, and the process that was started last and not stopped."""
 
-    name: str
     ports: tuple[int, ...]
-    process: ServerProcess | None = None
-
-    def write(self, folder: Path) -> None:
-        """Store it without a process, which the launcher adds when there is one."""
-        write_durably(folder / FILE, json.dumps({"name": self.name, "folder": str(folder), "ports": self.ports}))
-
-
-def read_state(folder: Path) -> ServiceState | None:
-    """The state in a service's folder; None if nothing was ever set up there."""
-    try:
-        fields = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        process = ServerProcess(fields["pid"], fields["started"]) if "pid" in fields else None
-        return ServiceState(fields["name"], tuple(fields["ports"]), process)
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise HeadraceError(
-            "SERVICE_STATE",
-            f"{folder / FILE} is not what Headrace writes ({error!r}). Stop the server by hand and remove the folder.",
-        ) from error
+    process: ServerProcess | None
 
 
 READY_SECONDS = 120.0
@@ -67,6 +47,8 @@ class Service(ABC):
     """The range from which each of its ports is chosen; clients use the first port."""
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
     """What makes it shut down cleanly without waiting for its clients."""
+    url_form: ClassVar[str]
+    """Its URL with braces for host and port."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
@@ -89,9 +71,9 @@ class Service(ABC):
         """Whether it serves clients."""
 
     @property
-    @abstractmethod
     def url(self) -> str:
         """Its address for clients, without secrets."""
+        return self.url_form.format(self.address)
 
     @property
     def dsn(self) -> str:
@@ -105,7 +87,7 @@ class Service(ABC):
 
     @property
     def ports(self) -> tuple[int, ...]:
-        known = read_state(self.folder)
+        known = self._read_state()
         if known is None:
             raise HeadraceError(
                 "SERVICE_NOT_STARTED", f"{self.name} was never started in {self.folder}. Start it first."
@@ -114,7 +96,6 @@ class Service(ABC):
 
     @property
     def port(self) -> int:
-        """The port that clients use."""
         return self.ports[0]
 
     @property
@@ -136,7 +117,7 @@ class Service(ABC):
         >>> service("redis", Path("no/such/folder")).state
         'absent'
         """
-        known = read_state(self.folder)
+        known = self._read_state()
         if known is None:
             return "absent"
         if known.process is None:
@@ -147,10 +128,7 @@ class Service(ABC):
         return self._process() is not None
 
     def start(self) -> bool:
-        """Start it on the same port and with the same data as before; return when it serves clients.
-
-        Returns False when it was running already.
-        """
+        """Start it with its port and data and return when it serves clients; False when it was running already."""
         with self._alone():
             running = self._process()
             if running is not None:
@@ -173,9 +151,8 @@ class Service(ABC):
             process = self._process()
             if process is not None:
                 process.end(self.stop_signal, STOP_SECONDS)
-            known = read_state(self.folder)
-            if known is not None:
-                ServiceState(known.name, known.ports).write(self.folder)
+            if self._read_state() is not None:
+                self._write_state(self.ports)
             return process is not None
 
     def kill(self) -> None:
@@ -185,12 +162,32 @@ class Service(ABC):
             process.kill()
 
     def _process(self) -> ServerProcess | None:
-        known = read_state(self.folder)
+        known = self._read_state()
         process = None if known is None else known.process
         return process if process is not None and process.is_alive() else None
 
+    def _read_state(self) -> ServiceState | None:
+        """The state in its folder; None if nothing was ever set up there."""
+        file = self.folder / FILE
+        try:
+            fields = json.loads(file.read_text(encoding="utf-8"))
+            process = ServerProcess(fields["pid"], fields["started"]) if "pid" in fields else None
+            return ServiceState(tuple(fields["ports"]), process)
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise HeadraceError(
+                "SERVICE_STATE",
+                f"{file} is not what Headrace writes ({error!r}). Stop the server by hand and remove the folder.",
+            ) from error
+
+    def _write_state(self, ports: tuple[int, ...]) -> None:
+        """Store its state without a process, which the launcher adds when there is one."""
+        state = {"name": self.name, "folder": str(self.folder), "ports": ports}
+        write_durably(self.folder / FILE, json.dumps(state))
+
     def _set_up(self) -> None:
-        if read_state(self.folder) is not None:
+        if self._read_state() is not None:
             return
         ports = free_ports(self.port_ranges)
         # Without a state an earlier set-up was interrupted; its data cannot be trusted.
@@ -198,7 +195,7 @@ class Service(ABC):
             shutil.rmtree(self.data)
         self.data.mkdir()
         self.prepare(ports)
-        ServiceState(self.name, ports).write(self.folder)
+        self._write_state(ports)
 
     def _require_ports(self) -> None:
         taken = [port for port in self.ports if not is_free(port)]
@@ -212,13 +209,13 @@ class Service(ABC):
     def _launch(self) -> ServerProcess:
         command, user = self.command(), self.user or ""
         # Forget the predecessor, whose process id the new process could get.
-        ServiceState(self.name, self.ports).write(self.folder)
+        self._write_state(self.ports)
         script = [sys.executable, "-I", "-S", launcher.__file__, str(self.folder), user]
         # Its own session: it outlives the terminal and the command that started it.
         pid = os.posix_spawn(sys.executable, [*script, *command], os.environ, setsid=True)
         while True:
             ended = os.waitpid(pid, os.WNOHANG)[0] == pid
-            known = read_state(self.folder)
+            known = self._read_state()
             if known is not None and known.process is not None and known.process.pid == pid:
                 return known.process
             if ended:
@@ -252,6 +249,7 @@ class Service(ABC):
 class HttpService(Service):
     """A server that is ready when it answers a request with 200."""
 
+    url_form: ClassVar[str] = "http://{}"
     ready_path: ClassVar[str]
 
     def is_ready(self) -> bool:
@@ -259,7 +257,3 @@ class HttpService(Service):
             return httpx.get(self.url + self.ready_path, timeout=5, trust_env=False).is_success
         except httpx.TransportError:
             return False
-
-    @property
-    def url(self) -> str:
-        return f"http://{self.address}"

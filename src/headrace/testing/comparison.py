@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Any
@@ -13,27 +13,24 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace.durations import microseconds
-from headrace.testing.elements import Row, moment, shown, shown_window
+from headrace.testing.elements import Row, moment, shown
 
 _WINDOW = re.compile(r"\d[^/]*:[^/]*/\d[^/]*:[^/]*")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT)?\d{1,2}:\d\d(:\d\d(\.\d+)?)?Z?")
 
 
-def equal(expected: Sequence[Row], actual: Sequence[Mapping[str, Any]], key: Sequence[str]) -> bool:
+def equal(expected: Sequence[Row], actual: Sequence[Row], key: Sequence[str]) -> bool:
     """Whether the rows are the same; the order of rows with different keys does not matter."""
-    given = [row.columns for row in expected]
-    columns = _columns(given)
-    order = key if all(name in row for row in given for name in key) else columns
-    return _plain_rows(given, columns, order) == _plain_rows(actual, columns, order)
+    columns = _columns(expected)
+    order = key if all(name in row for row in expected for name in key) else columns
+    return _plain_rows(expected, columns, order) == _plain_rows(actual, columns, order)
 
 
-def _columns(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+def _columns(rows: Iterable[Row]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
-def _plain_rows(
-    rows: Iterable[Mapping[str, Any]], columns: Collection[str], order: Iterable[str]
-) -> list[dict[str, str]]:
+def _plain_rows(rows: Iterable[Row], columns: Collection[str], order: Iterable[str]) -> list[dict[str, str]]:
     """These columns of the rows as they are compared and shown, sorted by some of them."""
     cut = [{name: plain(value) for name, value in row.items() if name in columns} for row in rows]
     return sorted(cut, key=lambda row: [row.get(name, "") for name in order])
@@ -43,7 +40,7 @@ def plain(value: Any) -> str:
     """A value in the one form in which both sides are compared and shown."""
     match value:
         case {"start": datetime(), "end": datetime()}:
-            return shown_window(value)
+            return f"{shown(value['start'])}/{shown(value['end'])}"
         case datetime():
             return shown(value)
         case timedelta():
@@ -70,13 +67,10 @@ def late_by(duration: str) -> timedelta:
     return timedelta(microseconds=microseconds(duration, argument="late_by"))
 
 
-def side_by_side(
-    expected: Sequence[Row], actual: Sequence[Mapping[str, Any]], key: Sequence[str], timeline: Sequence[str]
-) -> str:
+def side_by_side(expected: Sequence[Row], actual: Sequence[Row], key: Sequence[str], timeline: Sequence[str]) -> str:
     """The timeline so far, and below it expected and actual rows beside each other."""
-    given = [row.columns for row in expected]
-    columns = _columns(given) or _columns(actual)
-    wanted, found = (_plain_rows(rows, {*columns, *key}, key) for rows in (given, actual))
+    columns = _columns(expected) or _columns(actual)
+    wanted, found = (_plain_rows(rows, {*columns, *key}, key) for rows in (expected, actual))
     table = Table("", "expected", "actual", title_justify="left")
     for pair in zip_longest(wanted, found):
         left, right = (

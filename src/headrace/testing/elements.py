@@ -12,6 +12,10 @@ from headrace.event_time.strategy import instant
 
 DAY = "2026-01-01"
 Moment = str | datetime
+Side = Literal["left", "right"]
+"""Which input of a step a row belongs to."""
+Row = Mapping[str, Any]
+"""A row in an expectation; only the columns it names are compared."""
 
 
 def moment(given: Moment) -> int:
@@ -35,22 +39,6 @@ def shown(time: int | datetime) -> str:
     clock = when.strftime("%H:%M" if not (when.second or when.microsecond) else "%H:%M:%S")
     clock += f".{when.microsecond:06d}".rstrip("0") if when.microsecond else ""
     return clock if when.strftime("%Y-%m-%d") == DAY else f"{when.strftime('%Y-%m-%d')}T{clock}"
-
-
-def shown_window(window: dict[str, datetime]) -> str:
-    """A window as timelines write it: ``10:00/11:00``."""
-    return f"{shown(window['start'])}/{shown(window['end'])}"
-
-
-Side = Literal["left", "right"]
-"""Which input of a step a row belongs to."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A row in an expectation; only the columns it names are compared."""
-
-    columns: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +81,7 @@ class Signal(StrEnum):
     """What happens to the rows so far."""
 
     BATCH = "batch"
-    """They are run."""
     CRASH = "crash"
-    """The process dies in the middle of their batch, and starts again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +146,10 @@ def crash() -> Signal:
 def row(**columns: Any) -> Row:
     """One row of an expectation with several.
 
-    >>> row(account="a").columns
+    >>> row(account="a")
     {'account': 'a'}
     """
-    return Row(columns)
+    return columns
 
 
 def expect(*rows: Row, output: str = "main", **columns: Any) -> Expect:
@@ -172,4 +158,4 @@ def expect(*rows: Row, output: str = "main", **columns: Any) -> Expect:
     >>> print(expect(account="a", spent=5.0))
     expect 1 rows of main
     """
-    return Expect((*rows, Row(columns)) if columns else rows, output)
+    return Expect((*rows, columns) if columns else rows, output)

@@ -4,40 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import polars as pl
 
 from headrace.errors import DefinitionError
-from headrace.event_time.strategy import TimeStrategy
+from headrace.event_time.strategy import BEGINNING, TimeStrategy, event_time, valid_times
 from headrace.event_time.time_keeper import TimeKeeper
 from headrace.event_time.tracker import WatermarkTracker
 from headrace.operators.step import Step
 from headrace.schemas import MOMENT
-from headrace.testing.elements import At, Side
+from headrace.testing.elements import At, Side, moment
 
 TIME, PARTITION = "at", "partition"
 SOURCES: dict[Side, str] = {"left": "rows", "right": "right_rows"}
+AFTER_EVERYTHING = moment("2026-01-02T00:00:00")
+BY_HAND = event_time(TIME, idle=None, accept=valid_times(max_future=None))
+"""The timeline sets the watermarks itself."""
 
 
 @dataclass(slots=True)
 class Setting:
-    """What is played: the steps, the time strategy, whether the timeline sets the watermark, the rows' schemas."""
+    """What is played: the steps, the time strategy and the rows' schemas; and what has come out."""
 
     steps: Sequence[Step]
     strategy: TimeStrategy
-    by_hand: bool
     schemas: dict[Side, dict[str, pl.DataType]]
     """The columns of the rows on each side that has any; only the first step of a chain may have a right one."""
-    clock: int
-    watermarks: dict[Side, int]
     split: tuple[str, str] | None = None
     """Conditions for rows of one source to be on the left and on the right of the first step."""
+    clock: int = AFTER_EVERYTHING
+    watermarks: dict[Side, int] = field(default_factory=lambda: dict.fromkeys(SOURCES, BEGINNING))
     outputs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def take_over(self, time: TimeKeeper) -> None:
         """Let the timeline set the watermarks of a flow that has just started, if it does."""
-        if self.by_hand:
+        if self.strategy is BY_HAND:
             for side in self.schemas:
                 tracker = WatermarkByHand(self, side)
                 tracker.restore(time.trackers[SOURCES[side]].saved())
@@ -84,22 +86,6 @@ class WatermarkByHand(WatermarkTracker):
 
     def watermark(self, *, clock: int, waited: int = 0) -> int:
         return max(self._watermark, self._setting.watermarks[self._side])
-
-
-class Engine(Protocol):
-    """Runs batches of a setting."""
-
-    def run(self, rows: Sequence[At]) -> None:
-        """Run a batch; an empty one too."""
-
-    def finish(self) -> bool:
-        """Run the batch again that a crash interrupted, if there is one; whether there was."""
-
-    def crash(self, rows: Sequence[At]) -> None:
-        """Die while a batch of these rows runs (or between batches when there are none), and start again."""
-
-    def close(self) -> None:
-        """Let go of everything."""
 
 
 def schema_of(rows: Sequence[At], *, partition: bool) -> dict[str, pl.DataType]:

@@ -87,10 +87,10 @@ class InlineEngine:
         self._setting.take_over(time)
 
     def next_slots(self) -> int:
-        """The number of slots from this start on."""
         return self._random.choice(SLOTS)
 
     def finish(self) -> bool:
+        """Run the batch again that a crash interrupted, if there is one; whether there was."""
         if self._interrupted is None:
             return False
         again, self._interrupted = self._interrupted, None
@@ -98,6 +98,7 @@ class InlineEngine:
         return True
 
     def crash(self, rows: Sequence[At]) -> None:
+        """Die while a batch of these rows runs (or between batches when there are none), and start again."""
         if rows and self._interrupted is None:
             self.run(rows, commit=False)
             self._interrupted = rows

@@ -104,7 +104,6 @@ class SparkEngine:
         self._query: StreamingQuery | None = None
 
     def _advance(self) -> None:
-        """Let Spark run everything that has been dropped."""
         if self._query is None:
             self._query = self._flow.begin(processingTime="10 milliseconds")
         try:

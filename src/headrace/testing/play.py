@@ -9,17 +9,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from headrace.errors import DefinitionError
-from headrace.event_time.strategy import BEGINNING, TimeStrategy, event_time, valid_times
+from headrace.event_time.strategy import TimeStrategy
 from headrace.testing.comparison import equal, side_by_side
-from headrace.testing.elements import At, Clock, Element, Expect, Row, Signal, Watermark, moment
-from headrace.testing.engine import PARTITION, SOURCES, TIME, Engine, Setting, schema_of
+from headrace.testing.elements import At, Clock, Element, Expect, Row, Signal, Watermark
+from headrace.testing.engine import BY_HAND, PARTITION, SOURCES, Setting, schema_of
 from headrace.testing.inline import InlineEngine
 from headrace.testing.on_spark import SparkEngine
 
 EngineName = Literal["inline", "spark"]
 _ENGINE: ContextVar[EngineName] = ContextVar("headrace_timeline_engine", default="inline")
-AFTER_EVERYTHING = moment("2026-01-02T00:00:00")
-BY_HAND = event_time(TIME, idle=None, accept=valid_times(max_future=None))
 
 
 @contextmanager
@@ -81,10 +79,9 @@ def play(
             "SPLIT_AND_SIDES",
             "split= makes both sides of the rows of one source, but some rows have side='right'. Leave the side out.",
         )
-    watermarks = dict.fromkeys(schemas, BEGINNING)
-    setting = Setting(steps, strategy, event_time is None, schemas, AFTER_EVERYTHING, watermarks, split)
+    setting = Setting(steps, strategy, schemas, split)
     is_inline = (engine or _ENGINE.get()) == "inline"
-    runner: Engine = InlineEngine(setting) if is_inline else SparkEngine(setting)
+    runner = InlineEngine(setting) if is_inline else SparkEngine(setting)
     try:
         _Player(setting, runner, steps[-1].key).play(elements)
     finally:
@@ -117,7 +114,7 @@ def timeline(
 class _Player:
     """Goes through the elements in order; rows left at the end are run as a last batch."""
 
-    def __init__(self, setting: Setting, engine: Engine, key: Sequence[str]) -> None:
+    def __init__(self, setting: Setting, engine: InlineEngine | SparkEngine, key: Sequence[str]) -> None:
         self._setting = setting
         self._engine = engine
         self._key = key
@@ -132,7 +129,7 @@ class _Player:
         self._run_pending()
 
     def _run_pending(self, *, always: bool = False) -> None:
-        """Finish an interrupted batch; then run the rows so far, if there are any, or a batch in any case."""
+        """Finish an interrupted batch; then run the rows so far, or if there are none and ``always`` an empty batch."""
         finished = self._engine.finish()
         if self._pending or (always and not finished):
             rows, self._pending = self._pending, []

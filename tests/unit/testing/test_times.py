@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import DefinitionError
-from headrace.testing.elements import moment, shown, shown_window
+from headrace.testing.comparison import plain
+from headrace.testing.elements import moment, shown
 
 TEN = 1_767_261_600_000_000
 
@@ -45,7 +46,7 @@ def test_every_time_is_shown_so_that_it_can_be_read_again(time: datetime) -> Non
 
 def test_a_window_is_shown_by_its_two_ends() -> None:
     window = {"start": datetime(2026, 1, 1, 23, tzinfo=UTC), "end": datetime(2026, 1, 2, tzinfo=UTC)}
-    assert shown_window(window) == "23:00/2026-01-02T00:00"
+    assert plain(window) == "23:00/2026-01-02T00:00"
 
 
 def test_what_is_no_time_is_refused() -> None:

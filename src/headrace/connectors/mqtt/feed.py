@@ -36,8 +36,6 @@ RETRY_SECONDS = 1.0
 CLIENT = "_client"
 """The file with this landing log's client id; Spark ignores files whose names begin with an underscore."""
 SCHEMA = pa.schema([("topic", pa.string()), ("payload", pa.binary()), ("arrived", pa.int64())])
-Reasons = queue.SimpleQueue[Sequence[Any]]
-"""The broker's answers to one kind of request, each with a reason code for every topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +87,15 @@ class Broker:
 
     def check(self) -> None:
         """Fail if the broker does not answer, refuses the login or refuses a topic."""
-        connected, subscribed = Reasons(), Reasons()
+        answers: queue.SimpleQueue[Sequence[Any]] = queue.SimpleQueue()
         client = self.client("")
-        client.on_connect = lambda _client, _data, _flags, reason, _properties: connected.put([reason])
-        client.on_subscribe = lambda _client, _data, _mid, reasons, _properties: subscribed.put(reasons)
+        client.on_connect = lambda _client, _data, _flags, reason, _properties: answers.put([reason])
+        client.on_subscribe = lambda _client, _data, _mid, reasons, _properties: answers.put(reasons)
         self.connect(client, kept=0)
         try:
-            self._check_accepted(connected)
+            self._check_accepted(answers.get(timeout=ANSWER_SECONDS))
             self.subscribe(client)
-            self._check_accepted(subscribed)
+            self._check_accepted(answers.get(timeout=ANSWER_SECONDS))
         except queue.Empty:
             raise HeadraceError(
                 "SOURCE_UNREACHABLE", f"MQTT broker {self.servers} does not answer. Start it or correct the address."
@@ -106,8 +104,8 @@ class Broker:
             client.disconnect()
             client.loop_stop()
 
-    def _check_accepted(self, answers: Reasons) -> None:
-        refused = [str(reason) for reason in answers.get(timeout=ANSWER_SECONDS) if reason.is_failure]
+    def _check_accepted(self, reasons: Sequence[Any]) -> None:
+        refused = [str(reason) for reason in reasons if reason.is_failure]
         if refused:
             raise HeadraceError(
                 "SOURCE_REFUSED",
@@ -139,13 +137,9 @@ class MqttMessage:
 
 
 class LandingLog:
-    """Numbered files of messages in one folder; a new log continues after the last number.
-
-    The random part of a file's name keeps two feeds apart: a driver that was replaced may not know it yet.
-    """
+    """Numbered files of messages in one folder; a new log continues after the last number."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         numbers = (int(file.name.split("-")[0]) for file in folder.glob("[0-9]*.arrow"))
         self.folder, self.next = folder, max(numbers, default=-1) + 1
 
@@ -153,6 +147,7 @@ class LandingLog:
         """Write a file that appears whole and survives a crash of the machine."""
         columns = zip(*((message.topic, message.payload, message.arrived) for message in messages), strict=True)
         table = pa.table([pa.array(column) for column in columns], schema=SCHEMA)
+        # The random part keeps two feeds apart: a driver that was replaced may not know it yet.
         file = self.folder / f"{self.next:08d}-{uuid.uuid4().hex[:8]}.arrow"
         with durable_file(file) as stream, pa.ipc.new_file(stream, SCHEMA) as writer:
             writer.write_table(table)

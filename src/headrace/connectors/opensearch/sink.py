@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, groupby
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -83,7 +84,6 @@ class OpenSearchSink:
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        """All changes of one document go to one writer, in their order."""
         return self.id.columns
 
     @property
@@ -115,18 +115,16 @@ class OpenSearchSink:
         version = part.batch.generation * _BATCHES_OF_A_GENERATION + part.batch.batch
         outcomes = self._send(_operations(changes), version)
         counts = Counter(outcome for _, outcome in outcomes)
-        left_out = [(operation, why) for operation, why in outcomes if why not in (_WRITTEN, _OVERTAKEN)]
-        documents = {
-            "reason": ["DOCUMENT_REFUSED"] * len(left_out),
-            "detail": [why for _, why in left_out],
-            "raw": [operation.document or operation.id.encode() for operation, _ in left_out],
-        }
-        refused = pl.concat([without_id, pl.DataFrame(documents, schema=REFUSED)])
+        left_out = [
+            ("DOCUMENT_REFUSED", why, operation.document or operation.id.encode())
+            for operation, why in outcomes
+            if why not in (_WRITTEN, _OVERTAKEN)
+        ]
+        refused = pl.concat([without_id, pl.DataFrame(left_out, schema=REFUSED, orient="row")])
         left = None if refused.is_empty() else refused
         return Delivered(counts[_WRITTEN], changes.superseded, counts[_OVERTAKEN], left)
 
     def _send(self, operations: Sequence[Operation], version: int) -> Outcomes:
-        """Send all operations; retry those for which the server is busy."""
         outcomes: Outcomes = []
         for part in _parts(operations):
             pending = part
@@ -209,13 +207,6 @@ def _operations(changes: Changes) -> list[Operation]:
 
 
 def _parts(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
-    part: list[Operation] = []
-    size = 0
-    for operation in operations:
-        part.append(operation)
-        size += len(operation.document or b"")
-        if size >= _BYTES_AT_ONCE:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
+    ends = accumulate(len(operation.document or b"") for operation in operations)
+    for _, part in groupby(zip(ends, operations, strict=True), lambda each: each[0] // _BYTES_AT_ONCE):
+        yield [operation for _, operation in part]

@@ -31,7 +31,6 @@ _PASSING_ERRORS = (
     redis.exceptions.NoScriptError,
 )
 _PASSING_CODES = ("OOM", "LOADING", "READONLY", "MASTERDOWN", "BUSY", "TRYAGAIN", "MISCONF", "NOREPLICAS", "GAP")
-_REFUSALS = (redis.AuthenticationError, redis.exceptions.NoPermissionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +71,9 @@ class RedisAddress:
 
 def is_passing(problem: redis.RedisError) -> bool:
     """Whether an error goes away by itself, so that a retry helps."""
-    if isinstance(problem, _REFUSALS):
-        return False
-    return isinstance(problem, _PASSING_ERRORS) or str(problem).startswith(_PASSING_CODES)
+    # A refused login is also a ConnectionError.
+    refused = isinstance(problem, redis.AuthenticationError)
+    return not refused and (isinstance(problem, _PASSING_ERRORS) or str(problem).startswith(_PASSING_CODES))
 
 
 def run(client: redis.Redis, commands: Iterable[Sequence[str | bytes | int]]) -> None:

@@ -22,7 +22,7 @@ from headrace.connectors.base.sink import (
     check_epoch,
     forked,
 )
-from headrace.connectors.redis.chunks import CLAIM, RedisChanges, RedisChunk, Text, chunk_script, chunked
+from headrace.connectors.redis.chunks import CLAIM, RedisChanges, Text, chunk_script, chunked
 from headrace.connectors.redis.client import RedisAddress, Value, is_passing, run
 from headrace.durations import Duration, positive_microseconds
 from headrace.errors import HeadraceError, check_choice
@@ -64,7 +64,6 @@ class RedisSink:
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        """The columns of the key, so that its changes keep their order."""
         return self.key.columns
 
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
@@ -83,13 +82,19 @@ class RedisSink:
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
         """Write the rows chunk by chunk, starting after the last marked chunk."""
         changes = chunked(rows, self.key, self.value)
-        done = self._done(changes, part) if self.guarantee == "exactly_once" else 0
-        self._write(list(enumerate(changes.chunks))[done:], len(changes.chunks), part)
-        sizes = [chunk.changes for chunk in changes.chunks]
+        chunks, exactly_once = changes.chunks, self.guarantee == "exactly_once"
+        done = self._done(len(chunks), part) if exactly_once else 0
+
+        def send(client: redis.Redis) -> None:
+            sha = client.script_load(chunk_script(self.value, marked=exactly_once))
+            run(client, (self._command(sha, number, changes, part) for number in range(done, len(chunks))))
+
+        self._ask(send, writer=part.writer, epoch=part.batch.epoch)
+        sizes = [chunk.changes for chunk in chunks]
         refused = None if changes.refused.is_empty() else changes.refused
         return Delivered(sum(sizes[done:]), changes.superseded, sum(sizes[:done]), refused)
 
-    def _done(self, changes: RedisChanges, part: WriterBatch) -> int:
+    def _done(self, total: int, part: WriterBatch) -> int:
         """How many chunks an earlier attempt has written."""
         fields = ["epoch", "generation", "batch", "chunk", "chunks"]
         *answer, token = self._ask(lambda client: client.hmget(self._mark(part.writer), [*fields, "token"]))
@@ -97,30 +102,20 @@ class RedisSink:
         mark = Mark(epoch or 0, generation, batch, token="" if token is None else token.decode())
         if not already_written(part, mark, place=self.place):
             return 0
-        if chunks != len(changes.chunks):
+        if chunks != total:
             raise HeadraceError(
                 "BATCH_DIFFERS",
-                f"{self.place}: batch {part.batch.batch} had {chunks} chunks and has {len(changes.chunks)} now. "
+                f"{self.place}: batch {part.batch.batch} had {chunks} chunks and has {total} now. "
                 "A step of the pipeline is not repeatable; continue from a new checkpoint.",
             )
         return (chunk or 0) + 1
 
-    def _write(self, chunks: Sequence[tuple[int, RedisChunk]], total: int, part: WriterBatch) -> None:
-        script = chunk_script(self.value, marked=self.guarantee == "exactly_once")
-
-        def send(client: redis.Redis) -> None:
-            sha = client.script_load(script)
-            run(client, (self._command(sha, number, chunk, total, part) for number, chunk in chunks))
-
-        self._ask(send, writer=part.writer, epoch=part.batch.epoch)
-
-    def _command(
-        self, sha: str, number: int, chunk: RedisChunk, total: int, part: WriterBatch
-    ) -> tuple[Text | int, ...]:
+    def _command(self, sha: str, number: int, changes: RedisChanges, part: WriterBatch) -> tuple[Text | int, ...]:
+        chunk, batch = changes.chunks[number], part.batch
         life = 0 if self.ttl is None else max(1, positive_microseconds(self.ttl, argument="ttl") // 1000)
-        mark = (part.batch.epoch, part.batch.generation, part.batch.batch, number, total, chunk.changes, life)
+        mark = (batch.epoch, batch.generation, batch.batch, number, len(changes.chunks), chunk.changes, life)
         keys = (self._mark(part.writer), *chunk.deletes, *chunk.sets)
-        return ("EVALSHA", sha, len(keys), *keys, *mark, len(chunk.deletes), part.batch.token, *chunk.values)
+        return ("EVALSHA", sha, len(keys), *keys, *mark, len(chunk.deletes), batch.token, *chunk.values)
 
     def _mark(self, writer: str) -> str:
         return f"headrace:mark:{writer}:{self.key}"
