@@ -53,6 +53,8 @@ class SegmentRange:
     """From when on none of its rows counts; None if some always do."""
     merging: int | None = None
     """The run that it is being merged into."""
+    dies_when_due: bool = False
+    """Whether ``DEAD_AT`` equals ``DUE`` in all rows, so that it is not stored."""
 
     def within(self, groups: GroupRange) -> tuple[SegmentRange, ...]:
         """What counts of it in a slot with these key groups."""
@@ -65,11 +67,13 @@ class SegmentRange:
 
 
 class Segment:
-    """An open segment."""
+    """An open segment; columns that have only nulls are left out of its rows."""
 
-    def __init__(self, frame: pl.DataFrame) -> None:
+    def __init__(self, frame: pl.DataFrame, *, dies_when_due: bool) -> None:
         self._index = {name: frame[name] for name in _ORDER.values() if name in frame.columns}
-        self._rows = frame.drop(self._index)
+        self._rows = frame.drop(self._index, pl.selectors.by_dtype(pl.Null))
+        if dies_when_due:
+            self._rows = self._rows.with_columns(pl.col(DUE).alias(DEAD_AT))
 
     @cached_property
     def _hashes(self) -> Hashes:
@@ -136,7 +140,7 @@ class SegmentFiles:
         """A segment, checked against what the manifest says of it when this process opens it first."""
         opened = self._cache.get(segment.file)
         if opened is None:
-            opened = Segment(self._read(segment))
+            opened = Segment(self._read(segment), dies_when_due=segment.dies_when_due)
             self._cache.put(segment.file, opened)
         return opened
 
@@ -156,12 +160,15 @@ class SegmentFiles:
                 due[column] = (int(frame[column][order[0]]), int(frame[column][order[given - 1]]))
                 places = order.cast(pl.UInt32).head(given).extend_constant(None, frame.height - given)
                 frame = frame.with_columns(places.alias(index))
+        ends = frame[DEAD_AT] if DEAD_AT in frame.columns else None
+        dies_when_due = ends is not None and due[DUE] is not None and ends.eq_missing(frame[DUE]).all()
+        empty = [column.name for column in frame if column.null_count() == frame.height]
+        frame = frame.drop(DEAD_AT if dies_when_due else ()).with_columns(pl.lit(None).alias(name) for name in empty)
         buffer = io.BytesIO()
         frame.write_ipc(buffer, compression="uncompressed", record_batch_size=max(frame.height, 1))
         content = buffer.getbuffer()
         file = self._new_name()
         self._storage.write(file, content)
-        ends = frame[DEAD_AT] if DEAD_AT in frame.columns else None
         return SegmentRange(
             file,
             groups,
@@ -173,6 +180,7 @@ class SegmentFiles:
             due[DUE],
             due[DUE_CLOCK],
             None if ends is None or ends.null_count() else int(ends.max()),  # type: ignore[arg-type]
+            dies_when_due=dies_when_due,
         )
 
     def _read(self, segment: SegmentRange) -> pl.DataFrame:

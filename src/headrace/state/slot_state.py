@@ -28,9 +28,14 @@ class StateRows:
     def newest(self, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """The newest version of every row, in the order of their hashes, from parts that are given the oldest first."""
         filled = [part for part in parts if part.height]
-        if len(filled) < 2:
-            return filled[0] if filled else pl.DataFrame(schema={**self.columns, HASH: pl.UInt64()})
+        if not filled:
+            return pl.DataFrame(schema={**self.columns, HASH: pl.UInt64()})
         rows = pl.concat(filled, how="diagonal")
+        # A segment leaves out columns that have only nulls.
+        missing = {name: dtype for name, dtype in self.columns.items() if name not in rows.columns}
+        rows = rows.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in missing.items())
+        if len(filled) == 1:
+            return rows
         hashes = rows[HASH].to_numpy()
         # Stable, so that of rows with one hash the newest is the last; fast, because every part is sorted.
         order = np.argsort(hashes, kind="stable")
@@ -98,11 +103,11 @@ class SlotState:
 
     def next_due(self, column: str, after: int) -> int | None:
         """The earliest time after another at which a row, or an earlier version of one, is due."""
-        times = [
-            self._files.open(each).next_due(column, after)
-            for each in self.segments
-            if (bounds := each.due if column == DUE else each.due_clock) is not None and bounds[1] > after
-        ]
+        times: list[int | None] = []
+        for each in self.segments:
+            bounds = each.due if column == DUE else each.due_clock
+            if bounds is not None and bounds[1] > after:
+                times.append(bounds[0] if bounds[0] > after else self._files.open(each).next_due(column, after))
         return min((time for time in times if time is not None), default=None)
 
     def write(self, upserts: pl.DataFrame, removed: pl.DataFrame, run: int) -> None:

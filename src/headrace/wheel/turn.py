@@ -1,9 +1,9 @@
-"""One turn of the wheel: a slot takes a batch's blobs against its state and emits one blob."""
+"""One turn of the wheel: a slot takes a batch's blobs against its state and emits rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,7 @@ from headrace.state.group_range import GroupRange, Hashes
 from headrace.state.key_hash import hashes_of
 from headrace.state.segment import DEAD_AT, DUE, DUE_CLOCK, HASH
 from headrace.state.slot_state import SlotState, StateRows
-from headrace.wheel.codec import decode, encode
+from headrace.wheel.codec import decode
 from headrace.wheel.operator import AnyOperator, Applied, Due, Intake, Joined, together
 from headrace.wheel.pack import Blob
 from headrace.wheel.side_rows import DEAD_LETTERS, failed_letters, write_side_rows
@@ -27,15 +27,20 @@ PASS_ROWS = 100_000
 """About so many rows and keys go through the operator together."""
 
 
-def turn(operator: AnyOperator, task: Task, slot: int, blobs: Iterable[Blob]) -> bytes | None:
-    """Apply a batch to one slot; the result rows as a blob, or None when there are none."""
+def turn(operator: AnyOperator, task: Task, slot: int, blobs: Iterable[Blob]) -> Iterator[pl.DataFrame]:
+    """Apply a batch to one slot. The batch is in the state, and reported, when the last result rows have been taken."""
     name, bounds, batch = operator.name, task.time_bounds(operator.name), task.record.batch
     known, rows = task.slot(name, slot), StateRows(operator.state_schema, operator.identity)
     state = SlotState(task.segment_files(name, slot), rows, known.segments, task.groups(slot), bounds.before)
     of_first = task.slot(name, 0).shared
     shared = SlotState(task.segment_files(name, 0), rows, of_first, task.all_groups, bounds.before)
     due = operator.due(bounds)
-    applied = _applied(operator, _Kept(state, shared, task.groups(slot), due), bounds, blobs)
+    parts = []
+    for part in _applied(operator, _Kept(state, shared, task.groups(slot), due), bounds, blobs):
+        if not part.output.is_empty():
+            yield part.output
+        parts.append(replace(part, output=part.output.clear()))
+    applied = together(parts)
     state.write(_hashed(applied.upserts, operator.key, due), _hashed(applied.removed, operator.key, NEVER), batch)
     if applied.shared is not None and slot == 0:
         shared.write(_hashed(applied.shared[0], (), due), _hashed(applied.shared[1], (), NEVER), batch)
@@ -50,7 +55,6 @@ def turn(operator: AnyOperator, task: Task, slot: int, blobs: Iterable[Blob]) ->
         waiting,
     )
     task.report(NodeId("state", name), _report(operator, task, applied, summary), part=slot)
-    return None if applied.output.is_empty() else encode(applied.output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +71,24 @@ class _Kept:
         return self.state.all(groups) if bounds.fire >= END else self.state.find(np.concatenate(hashes))
 
 
-def _applied(operator: AnyOperator, kept: _Kept, bounds: TimeBounds, blobs: Iterable[Blob]) -> Applied:
-    """What the operator makes of the rows of a batch and of what is due."""
+def _applied(operator: AnyOperator, kept: _Kept, bounds: TimeBounds, blobs: Iterable[Blob]) -> Iterator[Applied]:
+    """What the operator makes of the rows of a batch and of what is due, by ranges of key groups."""
     ordered = sorted(blobs, key=lambda blob: (blob.origin, blob.sequence))
     partials = _brought(operator, [blob.blob for blob in ordered if blob.blob and not blob.second])
     hashes = hashes_of(partials, operator.key)
     due = _due_hashes(kept.state, kept.due, bounds)
     if not isinstance(operator, Joined):
-        return together(
-            operator.apply(kept.concerned(each, groups, bounds), part, bounds)
-            for groups, (part,), each in _passes(kept.groups, (partials,), (hashes,), due)
-        )
+        for groups, (part,), each in _passes(kept.groups, (partials,), (hashes,), due):
+            yield operator.apply(kept.concerned(each, groups, bounds), part, bounds)
+        return
     second = _brought(operator.second, [blob.blob for blob in ordered if blob.second])
     if operator.second.broadcast:
         concerned = pl.concat([kept.concerned((hashes, due), kept.groups, bounds), kept.shared.all()])
-        return operator.apply_both(concerned, partials, second, bounds)
+        yield operator.apply_both(concerned, partials, second, bounds)
+        return
     of_frames = (hashes, hashes_of(second, operator.second.key))
-    return together(
-        operator.apply_both(kept.concerned(each, groups, bounds), left, right, bounds)
-        for groups, (left, right), each in _passes(kept.groups, (partials, second), of_frames, due)
-    )
+    for groups, (left, right), each in _passes(kept.groups, (partials, second), of_frames, due):
+        yield operator.apply_both(kept.concerned(each, groups, bounds), left, right, bounds)
 
 
 def _report(operator: AnyOperator, task: Task, applied: Applied, summary: SlotSummary) -> StateReport:
