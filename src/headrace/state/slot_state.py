@@ -13,9 +13,13 @@ from headrace.state.segment import DEAD_AT, DUE, HASH, REMOVED, SegmentFiles, Se
 
 FAN_OUT = 4
 """So many runs of a level are merged into one of the next."""
+SMALL_RUN = 20_000
+"""A batch that writes ``FAN_OUT`` times as many rows begins a level higher, and so on."""
 LEAST_MERGED = 50_000
 MERGED_FACTOR = 10
 """A batch merges at most so many rows for each row that it writes: enough to keep up with ten levels."""
+MOST_MERGED_TOGETHER = 500_000
+"""Rows of one file that a merge writes; they are in memory several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +120,27 @@ class SlotState:
         if removed.height:
             removed = removed.with_columns(pl.lit(True).alias(REMOVED))
             changed = pl.concat([upserts.with_columns(pl.lit(False).alias(REMOVED)), removed], how="diagonal")
+        level = 0
+        while changed.height >= SMALL_RUN * FAN_OUT ** (level + 1):
+            level += 1
         self._drop_dead()
-        self._merge(max(LEAST_MERGED, MERGED_FACTOR * changed.height), run)
+        self._merge(max(LEAST_MERGED, MERGED_FACTOR * changed.height), run, from_level=level)
         if changed.height:
-            written = self._files.write(changed, self._groups, level=0, run=run)
-            self.segments = (*self.segments, written)
+            self._add(changed, level, run)
         kept = {each.file for each in self.segments}
         for each in before:
             if each.file not in kept:
                 self._files.close(each)
+
+    def _add(self, changed: pl.DataFrame, level: int, run: int) -> None:
+        """Write what changed as the newest run of the level that its size belongs to, with all that lies below it."""
+        below = [each for each in self.segments if each.level < level]
+        older = [each for each in self.segments if each.level >= level]
+        if below:
+            parts = [self._files.open(each).rows_within(each.groups) for each in below]
+            changed = self._needed(self._rows.newest([*parts, changed]), older)
+        written = [self._files.write(changed, self._groups, level=level, run=run)] if changed.height else []
+        self.segments = (*older, *written)
 
     def _counts(self, frame: pl.DataFrame) -> pl.Expr:
         """Which rows are there: they were not removed, and their time is not over."""
@@ -142,19 +158,22 @@ class SlotState:
                 kept.append(each)
         self.segments = tuple(kept)
 
-    def _merge(self, most_rows: int, run: int) -> None:
+    def _merge(self, most_rows: int, run: int, *, from_level: int) -> None:
         """Go on with the merge of the lowest level that has one; begin one where a level has enough runs.
 
         What this batch writes is left to later ones: a file that no manifest ever names would be written in vain.
         """
         earlier = self.segments
-        for level in sorted({each.level for each in earlier}):
+        for level in sorted({each.level for each in earlier if each.level >= from_level}):
             here = [each for each in earlier if each.level == level]
             if all(each.merging is None for each in here):
                 if len({each.run for each in here}) < FAN_OUT:
                     continue
                 here = [replace(each, merging=run) for each in here]
-            most_rows -= self._merge_some(level, [each for each in here if each.merging is not None], most_rows)
+            inputs = [each for each in here if each.merging is not None]
+            while inputs and most_rows > 0:
+                most_rows -= self._merge_some(level, inputs, min(most_rows, MOST_MERGED_TOGETHER))
+                inputs = [each for each in self.segments if each.level == level and each.merging is not None]
             if most_rows <= 0:
                 return
 
