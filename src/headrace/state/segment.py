@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -138,15 +138,11 @@ class SegmentFiles:
 
     def open(self, segment: SegmentRange) -> Segment:
         """A segment, checked against what the manifest says of it when this process opens it first."""
-        opened = self._cache.get(segment.file)
+        opened = self._cache.get(self._storage, segment.file)
         if opened is None:
             opened = Segment(self._read(segment), dies_when_due=segment.dies_when_due)
-            self._cache.put(segment.file, opened)
+            self._cache.put(self._storage, segment.file, opened)
         return opened
-
-    def close(self, segment: SegmentRange) -> None:
-        """Let go of a segment that the manifest no longer names."""
-        self._cache.drop(segment.file)
 
     def write(self, rows: pl.DataFrame, groups: GroupRange, *, level: int, run: int) -> SegmentRange:
         """Write rows, which have their hashes, as a segment; it survives a crash of the machine once this returns."""
@@ -185,14 +181,16 @@ class SegmentFiles:
 
     def _read(self, segment: SegmentRange) -> pl.DataFrame:
         try:
+            # Not over the mapped file: that would count all its pages as memory of this process.
+            size, checksum = self._storage.checksum(segment.file)
             content = self._storage.open(segment.file)
         except FileNotFoundError as problem:
             raise _damaged(segment, "is missing") from problem
         except OSError as problem:
             raise _damaged(segment, f"cannot be read ({problem})") from problem
-        if content.size != segment.size:
-            raise _damaged(segment, f"has {content.size:,} bytes instead of {segment.size:,}")
-        if zlib.crc32(content) != segment.checksum:
+        if size != segment.size:
+            raise _damaged(segment, f"has {size:,} bytes instead of {segment.size:,}")
+        if checksum != segment.checksum:
             raise _damaged(segment, "was changed: its checksum is not the one that was written down")
         # Zero copies: the columns are where the file is mapped.
         frame = pl.from_arrow(ipc.open_file(content).read_all(), rechunk=False)
@@ -215,24 +213,25 @@ class OpenSegments:
 
     def __init__(self, most: int = 1_000) -> None:
         self._most = most
-        self._open: OrderedDict[str, Segment] = OrderedDict()
+        self._open: OrderedDict[tuple[Storage, str], Segment] = OrderedDict()
 
-    def get(self, file: str) -> Segment | None:
+    def get(self, storage: Storage, file: str) -> Segment | None:
         """An open segment."""
-        opened = self._open.get(file)
+        opened = self._open.get((storage, file))
         if opened is not None:
-            self._open.move_to_end(file)
+            self._open.move_to_end((storage, file))
         return opened
 
-    def drop(self, file: str) -> None:
-        """Close a segment."""
-        self._open.pop(file, None)
-
-    def put(self, file: str, segment: Segment) -> None:
+    def put(self, storage: Storage, file: str, segment: Segment) -> None:
         """Keep a segment open."""
-        self._open[file] = segment
+        self._open[storage, file] = segment
         while len(self._open) > self._most:
             self._open.popitem(last=False)
+
+    def close_others(self, storage: Storage, named: Collection[str]) -> None:
+        """Close the segments of a flow that its manifest no longer names."""
+        for key in [key for key in self._open if key[0] == storage and key[1] not in named]:
+            del self._open[key]
 
 
 WORKER = OpenSegments()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from headrace.state.group_range import GroupRange, Hashes
+from headrace.state.group_range import GroupRange, Hashes, distinct
 from headrace.state.segment import DEAD_AT, DUE, HASH, REMOVED, SegmentFiles, SegmentRange
 
 FAN_OUT = 4
@@ -74,8 +74,7 @@ class SlotState:
 
     def find(self, hashes: Hashes) -> pl.DataFrame:
         """The rows of the keys with these hashes; a few rows of other keys may be among them."""
-        wanted = np.sort(hashes)
-        wanted = wanted[np.r_[True, wanted[1:] != wanted[:-1]][: len(wanted)]]
+        wanted = distinct(hashes)
         parts = []
         for each in self.segments:
             live = wanted[each.groups.slice_of(wanted)]
@@ -103,7 +102,7 @@ class SlotState:
             if bounds is not None and bounds[0] <= until and bounds[1] > after:
                 hashes = self._files.open(each).due_hashes(column, after, until)
                 found.append(hashes[each.groups.holds(hashes)])
-        return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint64)
+        return distinct(np.concatenate(found)) if found else np.empty(0, np.uint64)
 
     def next_due(self, column: str, after: int) -> int | None:
         """The earliest time after another at which a row, or an earlier version of one, is due."""
@@ -116,7 +115,7 @@ class SlotState:
 
     def write(self, upserts: pl.DataFrame, removed: pl.DataFrame, run: int) -> None:
         """Merge a little, then add a segment with the rows that a batch changed, with their hashes and due times."""
-        before, changed = self.segments, upserts
+        changed = upserts
         if removed.height:
             removed = removed.with_columns(pl.lit(True).alias(REMOVED))
             changed = pl.concat([upserts.with_columns(pl.lit(False).alias(REMOVED)), removed], how="diagonal")
@@ -127,10 +126,6 @@ class SlotState:
         self._merge(max(LEAST_MERGED, MERGED_FACTOR * changed.height), run, from_level=level)
         if changed.height:
             self._add(changed, level, run)
-        kept = {each.file for each in self.segments}
-        for each in before:
-            if each.file not in kept:
-                self._files.close(each)
 
     def _add(self, changed: pl.DataFrame, level: int, run: int) -> None:
         """Write what changed as the newest run of the level that its size belongs to, with all that lies below it."""
@@ -201,7 +196,7 @@ class SlotState:
     def _needed(self, rows: pl.DataFrame, below: Sequence[SegmentRange]) -> pl.DataFrame:
         """Merged rows without those that are gone, but for those that hide an older version below."""
         there, gone = rows.filter(self._counts(rows)), rows.filter(~self._counts(rows))
-        hashes, identity = np.unique(gone[HASH].to_numpy()), list(self._rows.identity)
+        hashes, identity = distinct(gone[HASH].to_numpy()), list(self._rows.identity)
         found = [self._files.open(each).rows(hashes[each.groups.slice_of(hashes)]) for each in below if len(hashes)]
         hidden = [part.select(identity) for part in found if part.height]
         if not hidden:

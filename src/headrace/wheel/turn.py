@@ -12,7 +12,7 @@ from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END
 from headrace.nodes import NodeId
 from headrace.reports import SlotSummary, StateReport
-from headrace.state.group_range import GroupRange, Hashes
+from headrace.state.group_range import GroupRange, Hashes, distinct
 from headrace.state.key_hash import hashes_of
 from headrace.state.segment import DEAD_AT, DUE, DUE_CLOCK, HASH
 from headrace.state.slot_state import SlotState, StateRows
@@ -54,6 +54,7 @@ def turn(operator: AnyOperator, task: Task, slot: int, blobs: Iterable[Blob]) ->
         _least(each.next_due(DUE_CLOCK, bounds.clock) for each in (state, shared)),
         waiting,
     )
+    task.close_others(name, slot, summary)
     task.report(NodeId("state", name), _report(operator, task, applied, summary), part=slot)
 
 
@@ -134,7 +135,7 @@ def _due_hashes(state: SlotState, due: Due, bounds: TimeBounds) -> Hashes:
     since = bounds.before - due.reach if needed else bounds.fire
     by_event = state.due(DUE, since, bounds.fire)
     by_clock = state.due(DUE_CLOCK, bounds.clock_before, bounds.clock)
-    return np.union1d(by_event, by_clock) if len(by_clock) else by_event
+    return distinct(np.concatenate([by_event, by_clock])) if len(by_clock) else by_event
 
 
 def _hashed(rows: pl.DataFrame, key: Sequence[str], due: Due) -> pl.DataFrame:
