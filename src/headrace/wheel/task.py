@@ -97,7 +97,7 @@ class Task:
         )
 
     def close_others(self, step: str, slot: int, now: SlotSummary) -> None:
-        """Close what this process has open of the flow's state and is no longer part of it, whichever slot it was of."""
+        """Close the segments of the flow that no slot has any more."""
         slots = {**self.state.slots, step: {**self.state.slots.get(step, {}), slot: now}}
         named = {file for each in slots.values() for summary in each.values() for file in summary.files}
         self.state.opened.close_others(self.state.storage, named)

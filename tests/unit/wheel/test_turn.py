@@ -19,7 +19,7 @@ from headrace.reports import ReportKey, SlotSummary, StateReport, WaitingRows
 from headrace.state.group_range import GroupRange
 from headrace.state.key_hash import hashes_of
 from headrace.state.segment import SegmentFiles
-from headrace.wheel.codec import decode, encode
+from headrace.wheel.codec import encode
 from headrace.wheel.operator import AnyOperator, Applied, Combined, Due, Operator, Uncombined
 from headrace.wheel.pack import Blob, pack
 from headrace.wheel.task import Task
