@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -126,6 +126,17 @@ class SlotState:
         self._merge(max(LEAST_MERGED, MERGED_FACTOR * changed.height), run, from_level=level)
         if changed.height:
             self._add(changed, level, run)
+
+    def rewrite(self, timed: Callable[[pl.DataFrame], pl.DataFrame], run: int) -> None:
+        """Write all rows anew; ``timed`` gives them their hashes and due times."""
+        level = max((each.level for each in self.segments), default=0)
+        written = []
+        for groups in self._groups.divided(-(-sum(each.rows for each in self.segments) // MOST_MERGED_TOGETHER)):
+            rows = self.all(groups)
+            if rows.height:
+                # Older than what the batch itself writes.
+                written.append(self._files.write(timed(rows), groups, level=level, run=run - 1))
+        self.segments = tuple(written)
 
     def _add(self, changed: pl.DataFrame, level: int, run: int) -> None:
         """Write what changed as the newest run of the level that its size belongs to, with all that lies below it."""

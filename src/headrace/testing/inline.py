@@ -79,7 +79,8 @@ class InlineEngine:
         self._opened = OpenSegments()
         self._tables = broadcast_tables(self._folder / TABLES, self._setting.steps)
         time = TimeKeeper(topology, lambda: self._setting.clock)
-        writing = Writing(slots=self.next_slots())
+        definitions = {step.name: repr(step) for step in self._setting.steps if step.name in topology.steps}
+        writing = Writing(slots=self.next_slots(), definitions=definitions)
         self.planner = Planner(time, BatchLog(self._storage), writing=writing, complete=self._tables.complete)
         self._sweeper = Sweeper(self._storage, STATE, epoch=self.planner.epoch)
         self._sweeper.all(self.planner.files, done=self.planner.done, now=self._setting.clock)

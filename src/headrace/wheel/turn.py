@@ -35,6 +35,10 @@ def turn(operator: AnyOperator, task: Task, slot: int, blobs: Iterable[Blob]) ->
     of_first = task.slot(name, 0).shared
     shared = SlotState(task.segment_files(name, 0), rows, of_first, task.all_groups, bounds.before)
     due = operator.due(bounds)
+    if name in task.record.rewritten:
+        state.rewrite(lambda rows: _hashed(rows, operator.key, due), batch)
+        if slot == 0:
+            shared.rewrite(lambda rows: _hashed(rows, (), due), batch)
     parts = []
     for part in _applied(operator, _Kept(state, shared, task.groups(slot), due), bounds, blobs):
         if not part.output.is_empty():
