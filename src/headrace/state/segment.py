@@ -9,11 +9,12 @@ from __future__ import annotations
 import io
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 from pyarrow import ipc
 
@@ -26,8 +27,15 @@ REMOVED = "__state_removed"
 """True in a row that has only its identity: it is gone from the state."""
 DUE, DUE_CLOCK, DEAD_AT = "__state_due", "__state_due_clock", "__state_dead_at"
 """When a row must be looked at, by event time and by the clock; from when on it no longer counts."""
-_ORDER = {DUE: "__state_by_due", DUE_CLOCK: "__state_by_due_clock"}
+_BY_TIME = {DUE: "__state_by_due", DUE_CLOCK: "__state_by_due_clock"}
 """The positions of the rows in the order of a due time; the last ones are null, for rows that are never due."""
+ORDER = "__state_order"
+"""By what the rows of a key are sorted, where a step looks for ranges of them."""
+Ranges = Sequence[tuple[int, int]] | None
+"""Disjoint ranges of the order, both ends included, the lowest first; None for all of it."""
+Places = npt.NDArray[np.int64]
+FEW_ROWS = 8
+"""So many rows of a key cost less to read than to search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +78,7 @@ class Segment:
     """An open segment; columns that have only nulls are left out of its rows."""
 
     def __init__(self, frame: pl.DataFrame, *, dies_when_due: bool) -> None:
-        self._index = {name: frame[name] for name in _ORDER.values() if name in frame.columns}
+        self._index = {name: frame[name] for name in _BY_TIME.values() if name in frame.columns}
         self._rows = frame.drop(self._index, pl.selectors.by_dtype(pl.Null))
         if dies_when_due:
             self._rows = self._rows.with_columns(pl.col(DUE).alias(DEAD_AT))
@@ -79,19 +87,38 @@ class Segment:
     def _hashes(self) -> Hashes:
         return self._rows[HASH].to_numpy()
 
-    def rows(self, hashes: Hashes) -> pl.DataFrame:
-        """The rows with one of these hashes, which are sorted and distinct."""
+    def rows(self, hashes: Hashes, ranges: Ranges = None) -> pl.DataFrame:
+        """The rows with one of these hashes, which are sorted and distinct; of many rows those in the ranges."""
         first = np.searchsorted(self._hashes, hashes)
         there = first < len(self._hashes)
         there[there] = self._hashes[first[there]] == hashes[there]
         first = first[there]
         # The next hash begins where this one ends: a search among the hashes that are there.
         counts = np.searchsorted(self._hashes, hashes[there], side="right") - first
+        if ranges is not None and counts.max(initial=0) > FEW_ROWS:
+            first, counts = self._within(ranges, first, first + counts)
         ends = np.cumsum(counts)
         total = int(ends[-1]) if len(ends) else 0
         return (
             self._rows[np.repeat(first - (ends - counts), counts) + np.arange(total)] if total else self._rows.clear()
         )
+
+    def _within(self, ranges: Sequence[tuple[int, int]], first: Places, end: Places) -> tuple[Places, Places]:
+        """The parts of these stretches of rows that lie in the ranges, as their first rows and their lengths."""
+        bounds = np.array([(low, high + 1) for low, high in ranges], dtype=np.int64).reshape(-1)
+        stretches = np.repeat(first, len(bounds)), np.repeat(end, len(bounds))
+        found = self._first_at_least(np.tile(bounds, len(first)), *stretches).reshape(-1, 2)
+        return found[:, 0], found[:, 1] - found[:, 0]
+
+    def _first_at_least(self, wanted: Places, low: Places, high: Places) -> Places:
+        """In each stretch of rows, which are in order, the place of the first that is not before what is wanted."""
+        order = self._rows[ORDER].to_numpy()
+        while (open_ := low < high).any():
+            middle = (low + high) >> 1
+            is_before = np.zeros(len(low), dtype=np.bool_)
+            is_before[open_] = order[middle[open_]] < wanted[open_]
+            low, high = np.where(is_before, middle + 1, low), np.where(open_ & ~is_before, middle, high)
+        return low
 
     def rows_within(self, groups: GroupRange) -> pl.DataFrame:
         """The rows of some key groups."""
@@ -104,20 +131,20 @@ class Segment:
 
     def due_hashes(self, column: str, after: int, until: int) -> Hashes:
         """The hashes of the rows that are due after a time and not after another."""
-        order = self._index[_ORDER[column]]
+        order = self._index[_BY_TIME[column]]
         first, end = self._first_after(column, after), self._first_after(column, until)
         hashes: Hashes = self._hashes[order[first:end].to_numpy()]
         return hashes
 
     def next_due(self, column: str, after: int) -> int | None:
         """The earliest time after another at which a row is due."""
-        order = self._index[_ORDER[column]]
+        order = self._index[_BY_TIME[column]]
         first = self._first_after(column, after)
         return int(self._rows[column][order[first]]) if first < len(order) - order.null_count() else None
 
     def _first_after(self, column: str, time: int) -> int:
         """The place in the order of due times of the first row that is due after a time."""
-        times, order = self._rows[column], self._index[_ORDER[column]]
+        times, order = self._rows[column], self._index[_BY_TIME[column]]
         low, high = 0, len(order) - order.null_count()
         while low < high:
             middle = (low + high) // 2
@@ -146,9 +173,9 @@ class SegmentFiles:
 
     def write(self, rows: pl.DataFrame, groups: GroupRange, *, level: int, run: int) -> SegmentRange:
         """Write rows, which have their hashes, as a segment; it survives a crash of the machine once this returns."""
-        frame = rows.sort(HASH, maintain_order=True)
+        frame = rows.sort(HASH, *([ORDER] if ORDER in rows.columns else []), maintain_order=True)
         due: dict[str, tuple[int, int] | None] = {}
-        for column, index in _ORDER.items():
+        for column, index in _BY_TIME.items():
             given = frame.height - frame[column].null_count() if column in frame.columns else 0
             due[column] = None
             if given:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from headrace.state.group_range import GroupRange, Hashes, distinct
-from headrace.state.segment import DEAD_AT, DUE, HASH, REMOVED, SegmentFiles, SegmentRange
+from headrace.state.segment import DEAD_AT, DUE, HASH, REMOVED, Ranges, SegmentFiles, SegmentRange
 
 FAN_OUT = 4
 """So many runs of a level are merged into one of the next."""
@@ -72,14 +72,14 @@ class SlotState:
         self._groups = groups
         self._dead_until = dead_until
 
-    def find(self, hashes: Hashes) -> pl.DataFrame:
-        """The rows of the keys with these hashes; a few rows of other keys may be among them."""
+    def find(self, hashes: Hashes, ranges: Ranges = None) -> pl.DataFrame:
+        """The rows of the keys with these hashes, at least those in the ranges; a few others may be among them."""
         wanted = distinct(hashes)
         parts = []
         for each in self.segments:
             live = wanted[each.groups.slice_of(wanted)]
             if len(live):
-                parts.append(self._files.open(each).rows(live))
+                parts.append(self._files.open(each).rows(live, ranges))
         found = self._rows.newest(parts)
         return found.filter(self._counts(found)).select(self._rows.columns.keys())
 

@@ -14,7 +14,7 @@ from headrace.nodes import NodeId
 from headrace.reports import SlotSummary, StateReport
 from headrace.state.group_range import GroupRange, Hashes, distinct
 from headrace.state.key_hash import hashes_of
-from headrace.state.segment import DEAD_AT, DUE, DUE_CLOCK, HASH
+from headrace.state.segment import DEAD_AT, DUE, DUE_CLOCK, HASH, ORDER
 from headrace.state.slot_state import SlotState, StateRows
 from headrace.wheel.codec import decode
 from headrace.wheel.operator import AnyOperator, Applied, Due, Intake, Joined, together
@@ -45,7 +45,8 @@ def turn(operator: AnyOperator, task: Task, slot: int, blobs: Iterable[Blob]) ->
             yield part.output
         parts.append(replace(part, output=part.output.clear()))
     applied = together(parts)
-    state.write(_hashed(applied.upserts, operator.key, due), _hashed(applied.removed, operator.key, NEVER), batch)
+    gone = _hashed(applied.removed, operator.key, Due(order=due.order))
+    state.write(_hashed(applied.upserts, operator.key, due), gone, batch)
     if applied.shared is not None and slot == 0:
         shared.write(_hashed(applied.shared[0], (), due), _hashed(applied.shared[1], (), NEVER), batch)
     waiting = known.waiting
@@ -71,9 +72,14 @@ class _Kept:
     groups: GroupRange
     due: Due
 
-    def concerned(self, hashes: Sequence[Hashes], groups: GroupRange, bounds: TimeBounds) -> pl.DataFrame:
-        """The rows of the keys with these hashes; all of the key groups at the end of time, when everything is due."""
-        return self.state.all(groups) if bounds.fire >= END else self.state.find(np.concatenate(hashes))
+    def concerned(
+        self, frames: Sequence[pl.DataFrame], hashes: Sequence[Hashes], groups: GroupRange, bounds: TimeBounds
+    ) -> pl.DataFrame:
+        """The rows that concern these frames and these keys; all of the key groups at the end of time."""
+        if bounds.fire >= END:
+            return self.state.all(groups)
+        ranges = None if self.due.ranges is None else self.due.ranges(frames)
+        return self.state.find(np.concatenate(hashes), ranges)
 
 
 def _applied(operator: AnyOperator, kept: _Kept, bounds: TimeBounds, blobs: Iterable[Blob]) -> Iterator[Applied]:
@@ -83,17 +89,17 @@ def _applied(operator: AnyOperator, kept: _Kept, bounds: TimeBounds, blobs: Iter
     hashes = hashes_of(partials, operator.key)
     due = _due_hashes(kept.state, kept.due, bounds)
     if not isinstance(operator, Joined):
-        for groups, (part,), each in _passes(kept.groups, (partials,), (hashes,), due):
-            yield operator.apply(kept.concerned(each, groups, bounds), part, bounds)
+        for groups, parts, each in _passes(kept.groups, (partials,), (hashes,), due):
+            yield operator.apply(kept.concerned(parts, each, groups, bounds), parts[0], bounds)
         return
     second = _brought(operator.second, [blob.blob for blob in ordered if blob.second])
     if operator.second.broadcast:
-        concerned = pl.concat([kept.concerned((hashes, due), kept.groups, bounds), kept.shared.all()])
+        concerned = pl.concat([kept.concerned((), (hashes, due), kept.groups, bounds), kept.shared.all()])
         yield operator.apply_both(concerned, partials, second, bounds)
         return
     of_frames = (hashes, hashes_of(second, operator.second.key))
-    for groups, (left, right), each in _passes(kept.groups, (partials, second), of_frames, due):
-        yield operator.apply_both(kept.concerned(each, groups, bounds), left, right, bounds)
+    for groups, parts, each in _passes(kept.groups, (partials, second), of_frames, due):
+        yield operator.apply_both(kept.concerned(parts, each, groups, bounds), *parts, bounds)
 
 
 def _report(operator: AnyOperator, task: Task, applied: Applied, summary: SlotSummary) -> StateReport:
@@ -144,7 +150,7 @@ def _due_hashes(state: SlotState, due: Due, bounds: TimeBounds) -> Hashes:
 
 def _hashed(rows: pl.DataFrame, key: Sequence[str], due: Due) -> pl.DataFrame:
     """Changed rows with their hashes and due times; of removed rows, which have only an identity, the hashes."""
-    times = {DUE: due.event, DUE_CLOCK: due.clock, DEAD_AT: due.dead_at}
+    times = {DUE: due.event, DUE_CLOCK: due.clock, DEAD_AT: due.dead_at, ORDER: due.order}
     given = [time.cast(pl.Int64).alias(name) for name, time in times.items() if time is not None]
     return rows.with_columns(pl.Series(HASH, hashes_of(rows, key), pl.UInt64), *given)
 
