@@ -105,7 +105,7 @@ def _run(operator: Operator, batches: list[pl.DataFrame], *, emitting: bool) -> 
             for blob in pack([rows.gather_every(TASKS, part)], operator, task):
                 slots.setdefault(blob.slot, []).append(blob)
         for slot, blobs in slots.items():
-            turn(operator, task, slot, blobs)
+            list(turn(operator, task, slot, blobs))
         seconds += time.process_time() - began
     return seconds, sum({each.file: each.size for slot in held.values() for each in slot.segments}.values())
 

@@ -57,6 +57,8 @@ class StepDefinition(ABC):
     """The function of ``hr`` that makes the step."""
     stateless: ClassVar[bool] = False
     """Whether rows only pass through: no state, and no watermark of its own."""
+    repeatable: ClassVar[bool] = True
+    """Whether a task that runs again gives the same rows."""
     changelogs: ClassVar[tuple[int, ...]] = ()
     """The numbers of the inputs that may be changelogs; in all others every row counts for itself."""
 

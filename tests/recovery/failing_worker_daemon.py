@@ -1,4 +1,4 @@
-"""Spark's Python daemon for jobs that die while a task writes state.
+"""Spark's Python daemon for jobs that die, or run a task again, while it writes state.
 
 A failpoint in a task must be in the worker's process, and workers are forked from this one.
 """
@@ -7,19 +7,26 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from pathlib import Path
 from typing import Any
 
-from pyspark import daemon
+from pyspark import TaskContext, daemon
 
 from headrace.checkpoint.storage import LocalStorage
 from headrace.checkpoint.sweep import FileName
 from headrace.state.segment import SegmentFiles
-from tests.recovery.failpoints import FAILPOINT, crash, half_written
+from headrace.wheel.task import STATE
+from tests.recovery.failpoints import AGAIN, FAILPOINT, crash, half_written
+
+PATIENCE = 60.0
 
 
 def install(step: str, batch: int, marker: str, group: int) -> None:
     """Make a task die while or after it writes a segment in a batch."""
+    if step in AGAIN:
+        _again(step, batch, Path(marker))
+        return
     levels: list[int] = []
 
     def die() -> None:
@@ -37,6 +44,34 @@ def install(step: str, batch: int, marker: str, group: int) -> None:
 
     SegmentFiles.write = write_segment  # type: ignore[method-assign]
     half_written(LocalStorage, chosen, die, whole=step == "segment written and not reported")
+
+
+def _again(step: str, batch: int, marker: Path) -> None:
+    """The first attempt of a task fails when its segment is written, or waits there for the segment of a second one."""
+    write = LocalStorage.write
+
+    def segments(storage: LocalStorage, slot: int) -> list[str]:
+        names = map(FileName.parse, storage.list(STATE))
+        return [str(name) for name in names if (name.batch, name.slot) == (batch, slot)]
+
+    def writing(self: LocalStorage, name: str, content: Any) -> None:
+        write(self, name, content)
+        context = TaskContext.get()
+        if not name.startswith(STATE) or context is None or context.attemptNumber() > 0 or context.partitionId() > 0:
+            return
+        file = FileName.parse(name)
+        if file.batch != batch:
+            return
+        deadline = time.monotonic() + PATIENCE
+        while step == "a task runs twice at once" and len(segments(self, file.slot)) < 2:
+            if time.monotonic() > deadline:
+                raise TimeoutError("no second attempt has written a segment")
+            time.sleep(0.02)
+        marker.touch()
+        if step == "a task fails":
+            raise RuntimeError("the task fails after it has written its segment")
+
+    LocalStorage.write = writing  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

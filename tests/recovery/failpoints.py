@@ -12,7 +12,8 @@ from headrace.checkpoint.storage import LocalStorage
 
 FAILPOINT = "HEADRACE_TEST_FAILPOINT"
 """What the workers of a job are told: step, batch, marker and process group."""
-IN_TASKS = ("segment half written", "segment written and not reported", "compaction half done")
+AGAIN = ("a task fails", "a task runs twice at once")
+IN_TASKS = (*AGAIN, "segment half written", "segment written and not reported", "compaction half done")
 
 
 def crash(marker: str, group: int) -> None:

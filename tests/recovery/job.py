@@ -189,10 +189,15 @@ def main() -> None:
     arguments.add_argument("--failpoint")
     arguments.add_argument("--batch", type=int, default=0)
     arguments.add_argument("--marker", default="")
+    arguments.add_argument("--setting", action="append", default=[], help="name=value, for the session")
     given = arguments.parse_args()
     if given.failpoint is not None:
         install(given.failpoint, given.batch, given.marker)
-    settings = {"spark.python.daemon.module": "tests.recovery.failing_worker_daemon"} if FAILPOINT in os.environ else {}
+    settings = dict(setting.split("=", 1) for setting in given.setting)
+    if FAILPOINT in os.environ:
+        settings["spark.python.daemon.module"] = "tests.recovery.failing_worker_daemon"
+        # Executors of a cluster do not inherit the environment.
+        settings |= {f"spark.executorEnv.{name}": os.environ[name] for name in (FAILPOINT, "PYTHONPATH")}
     spark = hr.spark_session("recovery", master=given.master, quick_start=True, settings=settings)
     spend.run(
         checkpoint=given.root / "checkpoint",

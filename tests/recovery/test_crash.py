@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -15,6 +16,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from headrace.generator.payments import Payments
+from tests.recovery.spark_cluster import spark_cluster
 
 FILES = 9
 WAKE, DRAIN = FILES, FILES + 1
@@ -91,6 +93,26 @@ def test_a_crash_in_the_middle_of_a_compaction_leaves_no_trace(new_job: Callable
     expected, found = (_rows(job, "out/main").drop("in_batch") for job in jobs)
     assert expected.height > 20
     assert_frame_equal(found, expected, check_exact=True)
+
+
+@pytest.mark.parametrize("step", ["a task fails", "a task runs twice at once"])
+def test_a_task_that_runs_again_leaves_no_trace(
+    step: str, new_job: Callable[[str], Any], uninterrupted: Any, tmp_path: Path
+) -> None:
+    job, marker = _filled(new_job(step)), tmp_path / "marker"
+    given = ("--size", "20 seconds", "--failpoint", step, "--batch", "3", "--marker", str(marker))
+    if step == "a task fails":
+        assert job.run(*given, "--master", "local[2,3]") == 0, job.said()
+    else:
+        speculation = {"": "true", ".quantile": "0.5", ".multiplier": "1.0", ".interval": "100ms"}
+        settings = {f"spark.speculation{name}": value for name, value in speculation.items()}
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
+        given += tuple(f"--setting={name}={value}" for name, value in settings.items())
+        with spark_cluster(tmp_path, ("127.0.0.1", "127.0.0.2")) as url:
+            assert job.run(*given, "--master", url) == 0, job.said()
+    assert marker.exists(), f"no task ran again: {job.said()}"
+    for output in OUTPUTS:
+        assert_frame_equal(_rows(job, output), _rows(uninterrupted, output), check_exact=True)
 
 
 def _rows(job: Any, output: str, batch: int | None = None) -> pl.DataFrame:

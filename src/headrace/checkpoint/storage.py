@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import uuid
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +15,7 @@ import pyarrow as pa
 
 from headrace.storage import named_first, sync_folder
 
+_CHUNK = 1 << 20
 UNFINISHED = ".unfinished"
 """Behind the name of a file that is being created."""
 
@@ -31,6 +34,10 @@ class Storage(ABC):
         """The content of a file, mapped where that is possible; FileNotFoundError when there is none."""
 
     @abstractmethod
+    def checksum(self, name: str) -> tuple[int, int]:
+        """The size of a file and its CRC-32; FileNotFoundError when there is none."""
+
+    @abstractmethod
     def write(self, name: str, content: Buffer) -> None:
         """Write a file under a name that nobody else will ever use; it survives a crash of the machine."""
 
@@ -47,23 +54,30 @@ class Storage(ABC):
         """Remove a file, if it is there."""
 
 
+@dataclass(frozen=True, slots=True)
 class LocalStorage(Storage):
     """A folder of a file system that the driver and all executors share."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    folder: Path
 
     def open(self, name: str) -> pa.Buffer:
-        with pa.memory_map(str(self._folder / name)) as file:
+        with pa.memory_map(str(self.folder / name)) as file:
             return file.read_buffer()
 
+    def checksum(self, name: str) -> tuple[int, int]:
+        size = checksum = 0
+        with (self.folder / name).open("rb", buffering=0) as file:
+            while chunk := file.read(_CHUNK):
+                size, checksum = size + len(chunk), zlib.crc32(chunk, checksum)
+        return size, checksum
+
     def write(self, name: str, content: Buffer) -> None:
-        file = self._folder / name
+        file = self.folder / name
         self._write(file, content)
         sync_folder(file.parent)
 
     def create(self, name: str, content: bytes) -> bool:
-        file = self._folder / name
+        file = self.folder / name
         if file.exists():
             return False
         unfinished = file.with_name(f"{file.name}.{uuid.uuid4().hex}{UNFINISHED}")
@@ -71,12 +85,12 @@ class LocalStorage(Storage):
         return named_first(unfinished, file)
 
     def list(self, folder: str) -> Iterator[str]:
-        for path, _, files in os.walk(self._folder / folder):
-            inside = os.path.relpath(path, self._folder)
+        for path, _, files in os.walk(self.folder / folder):
+            inside = os.path.relpath(path, self.folder)
             yield from (f"{inside}/{file}" for file in files if not file.endswith(UNFINISHED))
 
     def delete(self, name: str) -> None:
-        (self._folder / name).unlink(missing_ok=True)
+        (self.folder / name).unlink(missing_ok=True)
 
     def _write(self, file: Path, content: Buffer) -> None:
         if not file.parent.exists():
@@ -98,6 +112,10 @@ class MemoryStorage(Storage):
         if name not in self._files:
             raise FileNotFoundError(name)
         return self._files[name]
+
+    def checksum(self, name: str) -> tuple[int, int]:
+        content = self.open(name)
+        return content.size, zlib.crc32(content)
 
     def write(self, name: str, content: Buffer) -> None:
         if name in self._files:

@@ -68,6 +68,8 @@ class BatchRecord:
     """Into how many slots the key groups of every step are divided."""
     tables: Mapping[str, int] = field(default_factory=dict)
     """The version of its small table that each step reads."""
+    rewritten: tuple[str, ...] = ()
+    """The steps whose state is written anew, because a changed definition gives its rows other due times."""
 
     def to_json(self) -> str:
         return to_text(self, format=FORMAT)
@@ -102,6 +104,8 @@ class BatchOutcome:
     generation: int = 0
     marks: Mapping[str, Mapping[int, MarkedBatch]] = field(default_factory=dict)
     """The last batch that each writer of each sink marked."""
+    definitions: Mapping[str, str] = field(default_factory=dict)
+    """The definition by which the due times in the state of each step were computed."""
 
     @property
     def files(self) -> set[str]:

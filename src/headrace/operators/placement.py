@@ -16,12 +16,12 @@ from headrace.graph import TIME_TAG, Graph, Origin, SideOutput, StepNode, active
 from headrace.nodes import NodeId, StepDefinition
 from headrace.operators.changelog_guard import check_events, check_not_a_changelog
 from headrace.operators.origins import halves
-from headrace.schemas import arrow_batches, polars_schema, spark_schema
+from headrace.schemas import polars_schema, spark_schema
 from headrace.wheel.operator import AnyOperator, Joined
 from headrace.wheel.pack import pack, pack_both, pack_second
-from headrace.wheel.spark import Pack, gathered, packed, rows_in_order, rows_of_blobs, turned, unpacked
+from headrace.wheel.spark import Pack, by_slot, gathered, mapped, packed, rows_in_order, turned
 from headrace.wheel.stateless import Stateless, pass_rows
-from headrace.wheel.task import Task, current_task
+from headrace.wheel.task import Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -87,13 +87,15 @@ def place(step: Step, *frames: DataFrame) -> StepOutputs:
         )
     schemas = ((polars_schema(frame.schema), time.name) for frame, time in zip(frames, times, strict=True))
     operator: AnyOperator = step.bind(*chain.from_iterable(schemas))
-    results = turned(
-        _packed(step.name, origins, operator, graph), operator, graph.reports, name=f"headrace.state.{step.name}"
-    )
+    blobs, results = by_slot(_packed(step.name, origins, operator, graph)), partial(turned, operator=operator)
+    label = f"headrace.state.{step.name}"
     node = NodeId("step", step.name)
     output = tagged(spark_schema(operator.output_schema).fields, operator.output_time, node)
     behind = frozenset({node}).union(*(origin.nodes for origin in origins))
-    placed = graph.register_frame(unpacked(results, output), Origin(results, rows_of_blobs, behind))
+    # A step that reads this very frame runs in the same function.
+    placed = graph.register_frame(
+        mapped(blobs, results, output, graph.reports, name=label), Origin(blobs, results, behind, f"{label}+")
+    )
     graph.add_step(StepNode(step, before, tuple(placed.columns), operator.side_schemas, operator.state_schema))
     side = {name: SideOutput(step.name, name, placed) for name in operator.side_schemas if name != "late"}
     return StepOutputs(placed, SideOutput(step.name, "late", placed), side)
@@ -169,17 +171,10 @@ def place_stateless(step: Step, *frames: DataFrame) -> StepOutputs:
         return pass_rows(read(batches, task), operator, task)
 
     node, before = NodeId("step", step.name), NodeId("step", steps[-1]) if steps else NodeId("source", sources[0])
-    schema, reports = spark_schema(operator.output_schema), graph.reports
+    schema = spark_schema(operator.output_schema)
     if times:
         schema, before = tagged(schema.fields, times[0].name, node), tagged_node(times[0])
-
-    def mapping(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in passing(batches, current_task(reports)):
-            yield from arrow_batches(rows, schema)
-
-    mapping.__name__ = label
-    placed = stream.mapInArrow(mapping, schema)
-    # A step that reads this very frame runs in the same function.
+    placed = mapped(stream, passing, schema, graph.reports, name=label)
     graph.register_frame(placed, Origin(stream, passing, origin.nodes | {node}, f"{label}+"))
     graph.add_step(StepNode(step, (before,), tuple(placed.columns)))
     return StepOutputs(placed, SideOutput(step.name, "late", placed))

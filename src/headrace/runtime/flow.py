@@ -80,7 +80,8 @@ class Flow:
                 "never ends. Use hr.available_now() or hr.micro_batch().",
             )
         slots = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
-        writing = Writing(flow_id.generation, self._outputs.writers, slots, flow_id.key_groups)
+        definitions = {name: repr(graph.steps[name].step) for name in graph.stateful(node.steps)}
+        writing = Writing(flow_id.generation, self._outputs.writers, slots, flow_id.key_groups, definitions)
         self._tables = broadcast_tables(self.folder / TABLES, [graph.steps[name].step for name in node.steps])
         keeper = TimeKeeper(_topology(graph, node), clock, interval=mode.interval, is_away=self._is_away)
         self.planner = Planner(keeper, log, writing=writing, complete=self._tables.complete)

@@ -24,7 +24,7 @@ from headrace.plan.explain import explanation, mermaid
 from headrace.runtime.checkpoint import Renewal, open_checkpoint, take_lease
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import Mode, micro_batch
-from headrace.runtime.session import prepare, spark_session
+from headrace.runtime.session import check_speculation, prepare, session_findings, spark_session
 from headrace.stability import stable
 from headrace.state.group_range import KEY_GROUPS, MOST_KEY_GROUPS
 from headrace.wheel.task import reports_of
@@ -119,6 +119,7 @@ class Pipeline:
             raise DefinitionError(
                 "PIPELINE_EMPTY", f"pipeline {self.name!r} writes nothing. End it with hr.write(name, frame, sink)."
             )
+        check_speculation(spark, graph)
         return graph
 
     def start(
@@ -172,8 +173,10 @@ class Pipeline:
         No data is read.
         """
         try:
-            graph = self._defined(spark, parameters)
-            return [*findings(graph), *(hot_key_findings(graph, Path(checkpoint)) if checkpoint is not None else [])]
+            session = _session(self.name, spark)
+            graph = self._defined(session, parameters)
+            hot = [] if checkpoint is None else hot_key_findings(graph, Path(checkpoint))
+            return [*findings(graph), *session_findings(session), *hot]
         except DefinitionError as error:
             return [Finding(error.id, "error", None, str(error))]
 

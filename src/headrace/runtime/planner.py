@@ -21,6 +21,8 @@ class Writing:
     writers: Mapping[str, int] = field(default_factory=dict)
     slots: int = 1
     key_groups: int = KEY_GROUPS
+    definitions: Mapping[str, str] = field(default_factory=dict)
+    """The steps with state, as code: a change that they allow may give rows of their state other due times."""
 
 
 RULES_INPUT = "rules"
@@ -54,8 +56,11 @@ class Planner:
         self.rules_versions: dict[str, int] = {}
         """How many changes of its rules each step that has any has taken so far."""
         self.drained = False
+        self._definitions = dict(writing.definitions)
+        """By which definition the due times in the state of each step were computed."""
         last = log.outcome
         if last is not None:
+            self._definitions |= last.definitions
             time.restore(last)
             self.rules_versions = dict(last.rules_versions)
             self.drained = last.drained
@@ -108,8 +113,11 @@ class Planner:
             )
         decided = self.time.decide(self._log.next_batch, drain=drain)
         writing = self._writing
+        rewritten = tuple(step for step, given in writing.definitions.items() if self._definitions[step] != given)
         return replace(
             decided,
+            rewritten=rewritten,
+            wake={**decided.wake, **{step: tuple(self.time.slots[step]) for step in rewritten}},
             generation=writing.generation,
             writers=writing.writers,
             token=new_token(),
@@ -126,6 +134,7 @@ class Planner:
             if changes is not None:
                 taken = sum(report.accepted for report in changes.values())
                 self.rules_versions[step] = self.rules_versions.get(step, 0) + taken
+        self._definitions |= {step: self._writing.definitions[step] for step in record.rewritten}
         self.drained = self.drained or record.drain
         for sink, writers in marked.items():
             self.marks.setdefault(sink, {}).update(dict.fromkeys(writers, MarkedBatch(record.batch, record.token)))
@@ -140,6 +149,7 @@ class Planner:
                 self.drained,
                 record.generation,
                 self.marks,
+                self._definitions,
             ),
         )
         self.time.end()

@@ -7,12 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError
+from headrace.graph import Graph
+from headrace.plan.check import Finding
 from headrace.stability import stable
 
 if TYPE_CHECKING:
@@ -134,6 +136,9 @@ QUERY_SETTINGS = {
 }
 """Settings that can be made on a running session, so a user's own works too."""
 
+DOMAIN_SOCKETS = "spark.python.unix.domain.socket.enabled"
+"""Over TCP an exchange with a Python worker may wait 40 ms for an acknowledgement."""
+
 START_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -141,9 +146,7 @@ START_SETTINGS = {
     "spark.driver.memory": "4g",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.python.daemon.module": "headrace.runtime.worker_daemon",
-    # Over TCP an exchange with a Python worker may wait 40 ms for an acknowledgement.
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.speculation": "false",
+    DOMAIN_SOCKETS: "true",
     # One thread a worker: tasks already use every core, and sums of floats keep one order.
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
     # The default forks a process for every small file on local disks.
@@ -203,14 +206,30 @@ def spark_session(
 
 
 def prepare(spark: SparkSession) -> None:
-    """Make the settings of Headrace's queries on a session, and refuse one on which they could not be right."""
-    if spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
-        raise HeadraceError(
-            "SPECULATION_ON",
-            "spark.speculation=true runs a task twice at once, and both would write. Set it to false for this session.",
-        )
+    """Make the settings of Headrace's queries on a session."""
     for name, value in QUERY_SETTINGS.items():
         spark.conf.set(name, value)
+
+
+def check_speculation(spark: SparkSession, graph: Graph) -> None:
+    """Refuse to run a task twice at once where both could give different rows."""
+    asking = [name for name, node in graph.steps.items() if not node.step.repeatable]
+    if asking and spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
+        raise HeadraceError(
+            "SPECULATION_ON",
+            f"spark.speculation=true runs a task twice at once, and step {asking[0]!r} may get other answers each "
+            "time. Set it to false for this session.",
+        )
+
+
+def session_findings(spark: SparkSession) -> Iterator[Finding]:
+    """What makes a session of the user's own slower than it has to be."""
+    if spark.sparkContext.getConf().get(DOMAIN_SOCKETS, "false") != "true":
+        message = (
+            f"{DOMAIN_SOCKETS} is off, so each exchange with a Python worker may wait 40 ms for an acknowledgement of "
+            f"TCP. Set it to true where the session is built: .config({DOMAIN_SOCKETS!r}, 'true')."
+        )
+        yield Finding("SOCKETS_SLOW", "warning", None, message)
 
 
 def require_java() -> None:

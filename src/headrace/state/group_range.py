@@ -24,6 +24,16 @@ def groups_of(hashes: Hashes, key_groups: int) -> npt.NDArray[np.int64]:
     return (((hashes >> _HALF) * np.uint64(key_groups)) >> _HALF).astype(np.int64)
 
 
+def distinct(hashes: Hashes) -> Hashes:
+    """The hashes in their order, each once; several times as fast as ``np.unique``, the more so in sorted parts.
+
+    >>> distinct(np.array([7, 3, 7], dtype=np.uint64)).tolist()
+    [3, 7]
+    """
+    ordered = np.sort(hashes, kind="stable")
+    return ordered[np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)]]
+
+
 @dataclass(frozen=True, slots=True)
 class GroupRange:
     """The key groups from ``first`` to before ``end``, of so many that there are.

@@ -9,11 +9,12 @@ from __future__ import annotations
 import io
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 from pyarrow import ipc
 
@@ -26,8 +27,15 @@ REMOVED = "__state_removed"
 """True in a row that has only its identity: it is gone from the state."""
 DUE, DUE_CLOCK, DEAD_AT = "__state_due", "__state_due_clock", "__state_dead_at"
 """When a row must be looked at, by event time and by the clock; from when on it no longer counts."""
-_ORDER = {DUE: "__state_by_due", DUE_CLOCK: "__state_by_due_clock"}
+_BY_TIME = {DUE: "__state_by_due", DUE_CLOCK: "__state_by_due_clock"}
 """The positions of the rows in the order of a due time; the last ones are null, for rows that are never due."""
+ORDER = "__state_order"
+"""By what the rows of a key are sorted, where a step looks for ranges of them."""
+Ranges = Sequence[tuple[int, int]] | None
+"""Disjoint ranges of the order, both ends included, the lowest first; None for all of it."""
+Places = npt.NDArray[np.int64]
+FEW_ROWS = 8
+"""So many rows of a key cost less to read than to search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,8 @@ class SegmentRange:
     """From when on none of its rows counts; None if some always do."""
     merging: int | None = None
     """The run that it is being merged into."""
+    dies_when_due: bool = False
+    """Whether ``DEAD_AT`` equals ``DUE`` in all rows, so that it is not stored."""
 
     def within(self, groups: GroupRange) -> tuple[SegmentRange, ...]:
         """What counts of it in a slot with these key groups."""
@@ -65,29 +75,50 @@ class SegmentRange:
 
 
 class Segment:
-    """An open segment."""
+    """An open segment; columns that have only nulls are left out of its rows."""
 
-    def __init__(self, frame: pl.DataFrame) -> None:
-        self._index = {name: frame[name] for name in _ORDER.values() if name in frame.columns}
-        self._rows = frame.drop(self._index)
+    def __init__(self, frame: pl.DataFrame, *, dies_when_due: bool) -> None:
+        self._index = {name: frame[name] for name in _BY_TIME.values() if name in frame.columns}
+        self._rows = frame.drop(self._index, pl.selectors.by_dtype(pl.Null))
+        if dies_when_due:
+            self._rows = self._rows.with_columns(pl.col(DUE).alias(DEAD_AT))
 
     @cached_property
     def _hashes(self) -> Hashes:
         return self._rows[HASH].to_numpy()
 
-    def rows(self, hashes: Hashes) -> pl.DataFrame:
-        """The rows with one of these hashes, which are sorted and distinct."""
+    def rows(self, hashes: Hashes, ranges: Ranges = None) -> pl.DataFrame:
+        """The rows with one of these hashes, which are sorted and distinct; of many rows those in the ranges."""
         first = np.searchsorted(self._hashes, hashes)
         there = first < len(self._hashes)
         there[there] = self._hashes[first[there]] == hashes[there]
         first = first[there]
         # The next hash begins where this one ends: a search among the hashes that are there.
         counts = np.searchsorted(self._hashes, hashes[there], side="right") - first
+        if ranges is not None and counts.max(initial=0) > FEW_ROWS:
+            first, counts = self._within(ranges, first, first + counts)
         ends = np.cumsum(counts)
         total = int(ends[-1]) if len(ends) else 0
         return (
             self._rows[np.repeat(first - (ends - counts), counts) + np.arange(total)] if total else self._rows.clear()
         )
+
+    def _within(self, ranges: Sequence[tuple[int, int]], first: Places, end: Places) -> tuple[Places, Places]:
+        """The parts of these stretches of rows that lie in the ranges, as their first rows and their lengths."""
+        bounds = np.array([(low, high + 1) for low, high in ranges], dtype=np.int64).reshape(-1)
+        stretches = np.repeat(first, len(bounds)), np.repeat(end, len(bounds))
+        found = self._first_at_least(np.tile(bounds, len(first)), *stretches).reshape(-1, 2)
+        return found[:, 0], found[:, 1] - found[:, 0]
+
+    def _first_at_least(self, wanted: Places, low: Places, high: Places) -> Places:
+        """In each stretch of rows, which are in order, the place of the first that is not before what is wanted."""
+        order = self._rows[ORDER].to_numpy()
+        while (open_ := low < high).any():
+            middle = (low + high) >> 1
+            is_before = np.zeros(len(low), dtype=np.bool_)
+            is_before[open_] = order[middle[open_]] < wanted[open_]
+            low, high = np.where(is_before, middle + 1, low), np.where(open_ & ~is_before, middle, high)
+        return low
 
     def rows_within(self, groups: GroupRange) -> pl.DataFrame:
         """The rows of some key groups."""
@@ -100,20 +131,20 @@ class Segment:
 
     def due_hashes(self, column: str, after: int, until: int) -> Hashes:
         """The hashes of the rows that are due after a time and not after another."""
-        order = self._index[_ORDER[column]]
+        order = self._index[_BY_TIME[column]]
         first, end = self._first_after(column, after), self._first_after(column, until)
         hashes: Hashes = self._hashes[order[first:end].to_numpy()]
         return hashes
 
     def next_due(self, column: str, after: int) -> int | None:
         """The earliest time after another at which a row is due."""
-        order = self._index[_ORDER[column]]
+        order = self._index[_BY_TIME[column]]
         first = self._first_after(column, after)
         return int(self._rows[column][order[first]]) if first < len(order) - order.null_count() else None
 
     def _first_after(self, column: str, time: int) -> int:
         """The place in the order of due times of the first row that is due after a time."""
-        times, order = self._rows[column], self._index[_ORDER[column]]
+        times, order = self._rows[column], self._index[_BY_TIME[column]]
         low, high = 0, len(order) - order.null_count()
         while low < high:
             middle = (low + high) // 2
@@ -134,21 +165,17 @@ class SegmentFiles:
 
     def open(self, segment: SegmentRange) -> Segment:
         """A segment, checked against what the manifest says of it when this process opens it first."""
-        opened = self._cache.get(segment.file)
+        opened = self._cache.get(self._storage, segment.file)
         if opened is None:
-            opened = Segment(self._read(segment))
-            self._cache.put(segment.file, opened)
+            opened = Segment(self._read(segment), dies_when_due=segment.dies_when_due)
+            self._cache.put(self._storage, segment.file, opened)
         return opened
-
-    def close(self, segment: SegmentRange) -> None:
-        """Let go of a segment that the manifest no longer names."""
-        self._cache.drop(segment.file)
 
     def write(self, rows: pl.DataFrame, groups: GroupRange, *, level: int, run: int) -> SegmentRange:
         """Write rows, which have their hashes, as a segment; it survives a crash of the machine once this returns."""
-        frame = rows.sort(HASH, maintain_order=True)
+        frame = rows.sort(HASH, *([ORDER] if ORDER in rows.columns else []), maintain_order=True)
         due: dict[str, tuple[int, int] | None] = {}
-        for column, index in _ORDER.items():
+        for column, index in _BY_TIME.items():
             given = frame.height - frame[column].null_count() if column in frame.columns else 0
             due[column] = None
             if given:
@@ -156,12 +183,15 @@ class SegmentFiles:
                 due[column] = (int(frame[column][order[0]]), int(frame[column][order[given - 1]]))
                 places = order.cast(pl.UInt32).head(given).extend_constant(None, frame.height - given)
                 frame = frame.with_columns(places.alias(index))
+        ends = frame[DEAD_AT] if DEAD_AT in frame.columns else None
+        dies_when_due = ends is not None and due[DUE] is not None and ends.eq_missing(frame[DUE]).all()
+        empty = [column.name for column in frame if column.null_count() == frame.height]
+        frame = frame.drop(DEAD_AT if dies_when_due else ()).with_columns(pl.lit(None).alias(name) for name in empty)
         buffer = io.BytesIO()
         frame.write_ipc(buffer, compression="uncompressed", record_batch_size=max(frame.height, 1))
         content = buffer.getbuffer()
         file = self._new_name()
         self._storage.write(file, content)
-        ends = frame[DEAD_AT] if DEAD_AT in frame.columns else None
         return SegmentRange(
             file,
             groups,
@@ -173,18 +203,21 @@ class SegmentFiles:
             due[DUE],
             due[DUE_CLOCK],
             None if ends is None or ends.null_count() else int(ends.max()),  # type: ignore[arg-type]
+            dies_when_due=dies_when_due,
         )
 
     def _read(self, segment: SegmentRange) -> pl.DataFrame:
         try:
+            # Not over the mapped file: that would count all its pages as memory of this process.
+            size, checksum = self._storage.checksum(segment.file)
             content = self._storage.open(segment.file)
         except FileNotFoundError as problem:
             raise _damaged(segment, "is missing") from problem
         except OSError as problem:
             raise _damaged(segment, f"cannot be read ({problem})") from problem
-        if content.size != segment.size:
-            raise _damaged(segment, f"has {content.size:,} bytes instead of {segment.size:,}")
-        if zlib.crc32(content) != segment.checksum:
+        if size != segment.size:
+            raise _damaged(segment, f"has {size:,} bytes instead of {segment.size:,}")
+        if checksum != segment.checksum:
             raise _damaged(segment, "was changed: its checksum is not the one that was written down")
         # Zero copies: the columns are where the file is mapped.
         frame = pl.from_arrow(ipc.open_file(content).read_all(), rechunk=False)
@@ -207,24 +240,25 @@ class OpenSegments:
 
     def __init__(self, most: int = 1_000) -> None:
         self._most = most
-        self._open: OrderedDict[str, Segment] = OrderedDict()
+        self._open: OrderedDict[tuple[Storage, str], Segment] = OrderedDict()
 
-    def get(self, file: str) -> Segment | None:
+    def get(self, storage: Storage, file: str) -> Segment | None:
         """An open segment."""
-        opened = self._open.get(file)
+        opened = self._open.get((storage, file))
         if opened is not None:
-            self._open.move_to_end(file)
+            self._open.move_to_end((storage, file))
         return opened
 
-    def drop(self, file: str) -> None:
-        """Close a segment."""
-        self._open.pop(file, None)
-
-    def put(self, file: str, segment: Segment) -> None:
+    def put(self, storage: Storage, file: str, segment: Segment) -> None:
         """Keep a segment open."""
-        self._open[file] = segment
+        self._open[storage, file] = segment
         while len(self._open) > self._most:
             self._open.popitem(last=False)
+
+    def close_others(self, storage: Storage, named: Collection[str]) -> None:
+        """Close the segments of a flow that its manifest no longer names."""
+        for key in [key for key in self._open if key[0] == storage and key[1] not in named]:
+            del self._open[key]
 
 
 WORKER = OpenSegments()

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
-from headrace.state.group_range import GroupRange, Hashes
-from headrace.state.segment import DEAD_AT, DUE, HASH, REMOVED, SegmentFiles, SegmentRange
+from headrace.state.group_range import GroupRange, Hashes, distinct
+from headrace.state.segment import DEAD_AT, DUE, HASH, REMOVED, Ranges, SegmentFiles, SegmentRange
 
 FAN_OUT = 4
 """So many runs of a level are merged into one of the next."""
+SMALL_RUN = 20_000
+"""A batch that writes ``FAN_OUT`` times as many rows begins a level higher, and so on."""
 LEAST_MERGED = 50_000
 MERGED_FACTOR = 10
 """A batch merges at most so many rows for each row that it writes: enough to keep up with ten levels."""
+MOST_MERGED_TOGETHER = 500_000
+"""Rows of one file that a merge writes; they are in memory several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +32,14 @@ class StateRows:
     def newest(self, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """The newest version of every row, in the order of their hashes, from parts that are given the oldest first."""
         filled = [part for part in parts if part.height]
-        if len(filled) < 2:
-            return filled[0] if filled else pl.DataFrame(schema={**self.columns, HASH: pl.UInt64()})
+        if not filled:
+            return pl.DataFrame(schema={**self.columns, HASH: pl.UInt64()})
         rows = pl.concat(filled, how="diagonal")
+        # A segment leaves out columns that have only nulls.
+        missing = {name: dtype for name, dtype in self.columns.items() if name not in rows.columns}
+        rows = rows.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in missing.items())
+        if len(filled) == 1:
+            return rows
         hashes = rows[HASH].to_numpy()
         # Stable, so that of rows with one hash the newest is the last; fast, because every part is sorted.
         order = np.argsort(hashes, kind="stable")
@@ -63,15 +72,14 @@ class SlotState:
         self._groups = groups
         self._dead_until = dead_until
 
-    def find(self, hashes: Hashes) -> pl.DataFrame:
-        """The rows of the keys with these hashes; a few rows of other keys may be among them."""
-        wanted = np.sort(hashes)
-        wanted = wanted[np.r_[True, wanted[1:] != wanted[:-1]][: len(wanted)]]
+    def find(self, hashes: Hashes, ranges: Ranges = None) -> pl.DataFrame:
+        """The rows of the keys with these hashes, at least those in the ranges; a few others may be among them."""
+        wanted = distinct(hashes)
         parts = []
         for each in self.segments:
             live = wanted[each.groups.slice_of(wanted)]
             if len(live):
-                parts.append(self._files.open(each).rows(live))
+                parts.append(self._files.open(each).rows(live, ranges))
         found = self._rows.newest(parts)
         return found.filter(self._counts(found)).select(self._rows.columns.keys())
 
@@ -94,32 +102,51 @@ class SlotState:
             if bounds is not None and bounds[0] <= until and bounds[1] > after:
                 hashes = self._files.open(each).due_hashes(column, after, until)
                 found.append(hashes[each.groups.holds(hashes)])
-        return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint64)
+        return distinct(np.concatenate(found)) if found else np.empty(0, np.uint64)
 
     def next_due(self, column: str, after: int) -> int | None:
         """The earliest time after another at which a row, or an earlier version of one, is due."""
-        times = [
-            self._files.open(each).next_due(column, after)
-            for each in self.segments
-            if (bounds := each.due if column == DUE else each.due_clock) is not None and bounds[1] > after
-        ]
+        times: list[int | None] = []
+        for each in self.segments:
+            bounds = each.due if column == DUE else each.due_clock
+            if bounds is not None and bounds[1] > after:
+                times.append(bounds[0] if bounds[0] > after else self._files.open(each).next_due(column, after))
         return min((time for time in times if time is not None), default=None)
 
     def write(self, upserts: pl.DataFrame, removed: pl.DataFrame, run: int) -> None:
         """Merge a little, then add a segment with the rows that a batch changed, with their hashes and due times."""
-        before, changed = self.segments, upserts
+        changed = upserts
         if removed.height:
             removed = removed.with_columns(pl.lit(True).alias(REMOVED))
             changed = pl.concat([upserts.with_columns(pl.lit(False).alias(REMOVED)), removed], how="diagonal")
+        level = 0
+        while changed.height >= SMALL_RUN * FAN_OUT ** (level + 1):
+            level += 1
         self._drop_dead()
-        self._merge(max(LEAST_MERGED, MERGED_FACTOR * changed.height), run)
+        self._merge(max(LEAST_MERGED, MERGED_FACTOR * changed.height), run, from_level=level)
         if changed.height:
-            written = self._files.write(changed, self._groups, level=0, run=run)
-            self.segments = (*self.segments, written)
-        kept = {each.file for each in self.segments}
-        for each in before:
-            if each.file not in kept:
-                self._files.close(each)
+            self._add(changed, level, run)
+
+    def rewrite(self, timed: Callable[[pl.DataFrame], pl.DataFrame], run: int) -> None:
+        """Write all rows anew; ``timed`` gives them their hashes and due times."""
+        level = max((each.level for each in self.segments), default=0)
+        written = []
+        for groups in self._groups.divided(-(-sum(each.rows for each in self.segments) // MOST_MERGED_TOGETHER)):
+            rows = self.all(groups)
+            if rows.height:
+                # Older than what the batch itself writes.
+                written.append(self._files.write(timed(rows), groups, level=level, run=run - 1))
+        self.segments = tuple(written)
+
+    def _add(self, changed: pl.DataFrame, level: int, run: int) -> None:
+        """Write what changed as the newest run of the level that its size belongs to, with all that lies below it."""
+        below = [each for each in self.segments if each.level < level]
+        older = [each for each in self.segments if each.level >= level]
+        if below:
+            parts = [self._files.open(each).rows_within(each.groups) for each in below]
+            changed = self._needed(self._rows.newest([*parts, changed]), older)
+        written = [self._files.write(changed, self._groups, level=level, run=run)] if changed.height else []
+        self.segments = (*older, *written)
 
     def _counts(self, frame: pl.DataFrame) -> pl.Expr:
         """Which rows are there: they were not removed, and their time is not over."""
@@ -137,19 +164,22 @@ class SlotState:
                 kept.append(each)
         self.segments = tuple(kept)
 
-    def _merge(self, most_rows: int, run: int) -> None:
+    def _merge(self, most_rows: int, run: int, *, from_level: int) -> None:
         """Go on with the merge of the lowest level that has one; begin one where a level has enough runs.
 
         What this batch writes is left to later ones: a file that no manifest ever names would be written in vain.
         """
         earlier = self.segments
-        for level in sorted({each.level for each in earlier}):
+        for level in sorted({each.level for each in earlier if each.level >= from_level}):
             here = [each for each in earlier if each.level == level]
             if all(each.merging is None for each in here):
                 if len({each.run for each in here}) < FAN_OUT:
                     continue
                 here = [replace(each, merging=run) for each in here]
-            most_rows -= self._merge_some(level, [each for each in here if each.merging is not None], most_rows)
+            inputs = [each for each in here if each.merging is not None]
+            while inputs and most_rows > 0:
+                most_rows -= self._merge_some(level, inputs, min(most_rows, MOST_MERGED_TOGETHER))
+                inputs = [each for each in self.segments if each.level == level and each.merging is not None]
             if most_rows <= 0:
                 return
 
@@ -177,7 +207,7 @@ class SlotState:
     def _needed(self, rows: pl.DataFrame, below: Sequence[SegmentRange]) -> pl.DataFrame:
         """Merged rows without those that are gone, but for those that hide an older version below."""
         there, gone = rows.filter(self._counts(rows)), rows.filter(~self._counts(rows))
-        hashes, identity = np.unique(gone[HASH].to_numpy()), list(self._rows.identity)
+        hashes, identity = distinct(gone[HASH].to_numpy()), list(self._rows.identity)
         found = [self._files.open(each).rows(hashes[each.groups.slice_of(hashes)]) for each in below if len(hashes)]
         hidden = [part.select(identity) for part in found if part.height]
         if not hidden:

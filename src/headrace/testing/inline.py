@@ -31,7 +31,6 @@ from headrace.state.group_range import KEY_GROUPS
 from headrace.state.segment import OpenSegments
 from headrace.testing.elements import At, Side
 from headrace.testing.engine import SOURCES, TIME, Setting
-from headrace.wheel.codec import decode
 from headrace.wheel.operator import AnyOperator, Joined
 from headrace.wheel.pack import Blob, pack, pack_both, pack_second
 from headrace.wheel.side_rows import read_rows
@@ -80,7 +79,8 @@ class InlineEngine:
         self._opened = OpenSegments()
         self._tables = broadcast_tables(self._folder / TABLES, self._setting.steps)
         time = TimeKeeper(topology, lambda: self._setting.clock)
-        writing = Writing(slots=self.next_slots())
+        definitions = {step.name: repr(step) for step in self._setting.steps if step.name in topology.steps}
+        writing = Writing(slots=self.next_slots(), definitions=definitions)
         self.planner = Planner(time, BatchLog(self._storage), writing=writing, complete=self._tables.complete)
         self._sweeper = Sweeper(self._storage, STATE, epoch=self.planner.epoch)
         self._sweeper.all(self.planner.files, done=self.planner.done, now=self._setting.clock)
@@ -159,8 +159,7 @@ class InlineEngine:
         outputs: Frames = {0: []}
         for slot, given in sorted(blobs.items()):
             self._random.shuffle(given)
-            result = turn(operator, task(slot), slot, given)
-            outputs[slot] = [] if result is None else [decode([result])]
+            outputs[slot] = list(turn(operator, task(slot), slot, given))
         return outputs
 
     def _packed(self, operator: AnyOperator, frames: Frames, second: Frames, task: Any) -> Iterator[Blob]:

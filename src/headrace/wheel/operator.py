@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -11,6 +11,7 @@ import polars as pl
 
 from headrace.event_time.record import TimeBounds
 from headrace.reports import WaitingRows
+from headrace.state.segment import Ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def together(parts: Iterable[Applied]) -> Applied:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """When rows of the state concern a batch that brings no row of their key: expressions over state rows."""
+    """Which rows of the state concern a batch, and when without rows of their key: expressions over state rows."""
 
     event: pl.Expr | None = None
     """By event time."""
@@ -96,6 +97,10 @@ class Due:
     """How long after its due time a row may still be needed."""
     following: Callable[[int], int] | None = None
     """The next moment after a time at which rows within reach are needed; without it that is when they are due."""
+    order: pl.Expr | None = None
+    """By what rows of a key lie in order, for a step that looks for ranges of them: a number made of their identity."""
+    ranges: Callable[[Sequence[pl.DataFrame]], Ranges] | None = None
+    """What of the order concerns a batch with such rows, one frame for each input, and what is due in it."""
 
 
 class Intake(Protocol):

@@ -80,43 +80,34 @@ def rows_in_order(batches: Iterator[pa.RecordBatch], _task: Task | None = None) 
         yield pl.concat(parts).sort(_ORIGIN, _POSITION).drop(_ORIGIN, _POSITION)
 
 
-def turned(blobs: DataFrame, operator: AnyOperator, reports: ReportAccumulator, *, name: str) -> DataFrame:
-    """Blobs through the state of their slots; the results as blobs."""
+def by_slot(blobs: DataFrame) -> DataFrame:
+    """Blobs shuffled to the tasks of their slots."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    def turning(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        task = current_task(reports)
-        by_slot: dict[int, list[Blob]] = {}
-        for batch in batches:
-            for row in batch.to_pylist():
-                blob = Blob(**row)
-                by_slot.setdefault(blob.slot, []).append(blob)
-        for slot in sorted(by_slot):
-            result = turn(operator, task, slot, by_slot[slot])
-            if result is not None:
-                yield pa.record_batch([pa.array([result], pa.binary())], names=["blob"])
-
-    turning.__name__ = name
     partitions = int(blobs.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
-    by_slot = blobs.repartitionById(partitions, F.pmod("slot", F.lit(partitions)).cast("int"))
-    return by_slot.mapInArrow(turning, "blob BINARY")
+    return blobs.repartitionById(partitions, F.pmod("slot", F.lit(partitions)).cast("int"))
 
 
-def unpacked(blobs: DataFrame, schema: StructType) -> DataFrame:
-    """The rows of blobs."""
+def turned(batches: Iterator[pa.RecordBatch], task: Task, operator: AnyOperator) -> Iterator[pl.DataFrame]:
+    """In a task: the results of the slots whose blobs these are."""
+    slots: dict[int, list[Blob]] = {}
+    for batch in batches:
+        for row in batch.to_pylist():
+            blob = Blob(**row)
+            slots.setdefault(blob.slot, []).append(blob)
+    for slot in sorted(slots):
+        yield from turn(operator, task, slot, slots[slot])
 
-    def unpacking(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in rows_of_blobs(batches):
+
+def mapped(frame: DataFrame, read: Read, schema: StructType, reports: ReportAccumulator, *, name: str) -> DataFrame:
+    """What tasks read of a frame, as rows; ``name`` is what plans show."""
+
+    def mapping(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in read(batches, current_task(reports)):
             yield from arrow_batches(rows, schema)
 
-    return blobs.mapInArrow(unpacking, schema)
-
-
-def rows_of_blobs(batches: Iterator[pa.RecordBatch], _task: Task | None = None) -> Iterator[pl.DataFrame]:
-    """In a task: the rows of every blob."""
-    for batch in batches:
-        for blob in batch.column(0):
-            yield decode([blob.as_py()])
+    mapping.__name__ = name
+    return frame.mapInArrow(mapping, schema)
 
 
 def _record_batches(blobs: Iterable[Blob]) -> Iterator[pa.RecordBatch]:

@@ -96,6 +96,12 @@ class Task:
             lambda: str(FileName.new(folder, epoch=state.epoch, batch=batch, slot=slot)),
         )
 
+    def close_others(self, step: str, slot: int, now: SlotSummary) -> None:
+        """Close the segments of the flow that no slot has any more."""
+        slots = {**self.state.slots, step: {**self.state.slots.get(step, {}), slot: now}}
+        named = {file for each in slots.values() for summary in each.values() for file in summary.files}
+        self.state.opened.close_others(self.state.storage, named)
+
     def table_file(self, step: str) -> str:
         """The version of its small table that a step reads in this batch."""
         return str(table_file(Path(self.side_folder).with_name(TABLES), step, self.record.tables[step]))

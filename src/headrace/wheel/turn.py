@@ -1,9 +1,9 @@
-"""One turn of the wheel: a slot takes a batch's blobs against its state and emits one blob."""
+"""One turn of the wheel: a slot takes a batch's blobs against its state and emits rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -12,11 +12,11 @@ from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END
 from headrace.nodes import NodeId
 from headrace.reports import SlotSummary, StateReport
-from headrace.state.group_range import GroupRange, Hashes
+from headrace.state.group_range import GroupRange, Hashes, distinct
 from headrace.state.key_hash import hashes_of
-from headrace.state.segment import DEAD_AT, DUE, DUE_CLOCK, HASH
+from headrace.state.segment import DEAD_AT, DUE, DUE_CLOCK, HASH, ORDER
 from headrace.state.slot_state import SlotState, StateRows
-from headrace.wheel.codec import decode, encode
+from headrace.wheel.codec import decode
 from headrace.wheel.operator import AnyOperator, Applied, Due, Intake, Joined, together
 from headrace.wheel.pack import Blob
 from headrace.wheel.side_rows import DEAD_LETTERS, failed_letters, write_side_rows
@@ -27,16 +27,26 @@ PASS_ROWS = 100_000
 """About so many rows and keys go through the operator together."""
 
 
-def turn(operator: AnyOperator, task: Task, slot: int, blobs: Iterable[Blob]) -> bytes | None:
-    """Apply a batch to one slot; the result rows as a blob, or None when there are none."""
+def turn(operator: AnyOperator, task: Task, slot: int, blobs: Iterable[Blob]) -> Iterator[pl.DataFrame]:
+    """Apply a batch to one slot. The batch is in the state, and reported, when the last result rows have been taken."""
     name, bounds, batch = operator.name, task.time_bounds(operator.name), task.record.batch
     known, rows = task.slot(name, slot), StateRows(operator.state_schema, operator.identity)
     state = SlotState(task.segment_files(name, slot), rows, known.segments, task.groups(slot), bounds.before)
     of_first = task.slot(name, 0).shared
     shared = SlotState(task.segment_files(name, 0), rows, of_first, task.all_groups, bounds.before)
     due = operator.due(bounds)
-    applied = _applied(operator, _Kept(state, shared, task.groups(slot), due), bounds, blobs)
-    state.write(_hashed(applied.upserts, operator.key, due), _hashed(applied.removed, operator.key, NEVER), batch)
+    if name in task.record.rewritten:
+        state.rewrite(lambda rows: _hashed(rows, operator.key, due), batch)
+        if slot == 0:
+            shared.rewrite(lambda rows: _hashed(rows, (), due), batch)
+    parts = []
+    for part in _applied(operator, _Kept(state, shared, task.groups(slot), due), bounds, blobs):
+        if not part.output.is_empty():
+            yield part.output
+        parts.append(replace(part, output=part.output.clear()))
+    applied = together(parts)
+    gone = _hashed(applied.removed, operator.key, Due(order=due.order))
+    state.write(_hashed(applied.upserts, operator.key, due), gone, batch)
     if applied.shared is not None and slot == 0:
         shared.write(_hashed(applied.shared[0], (), due), _hashed(applied.shared[1], (), NEVER), batch)
     waiting = known.waiting
@@ -49,8 +59,8 @@ def turn(operator: AnyOperator, task: Task, slot: int, blobs: Iterable[Blob]) ->
         _least(each.next_due(DUE_CLOCK, bounds.clock) for each in (state, shared)),
         waiting,
     )
+    task.close_others(name, slot, summary)
     task.report(NodeId("state", name), _report(operator, task, applied, summary), part=slot)
-    return None if applied.output.is_empty() else encode(applied.output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +72,34 @@ class _Kept:
     groups: GroupRange
     due: Due
 
-    def concerned(self, hashes: Sequence[Hashes], groups: GroupRange, bounds: TimeBounds) -> pl.DataFrame:
-        """The rows of the keys with these hashes; all of the key groups at the end of time, when everything is due."""
-        return self.state.all(groups) if bounds.fire >= END else self.state.find(np.concatenate(hashes))
+    def concerned(
+        self, frames: Sequence[pl.DataFrame], hashes: Sequence[Hashes], groups: GroupRange, bounds: TimeBounds
+    ) -> pl.DataFrame:
+        """The rows that concern these frames and these keys; all of the key groups at the end of time."""
+        if bounds.fire >= END:
+            return self.state.all(groups)
+        ranges = None if self.due.ranges is None else self.due.ranges(frames)
+        return self.state.find(np.concatenate(hashes), ranges)
 
 
-def _applied(operator: AnyOperator, kept: _Kept, bounds: TimeBounds, blobs: Iterable[Blob]) -> Applied:
-    """What the operator makes of the rows of a batch and of what is due."""
+def _applied(operator: AnyOperator, kept: _Kept, bounds: TimeBounds, blobs: Iterable[Blob]) -> Iterator[Applied]:
+    """What the operator makes of the rows of a batch and of what is due, by ranges of key groups."""
     ordered = sorted(blobs, key=lambda blob: (blob.origin, blob.sequence))
     partials = _brought(operator, [blob.blob for blob in ordered if blob.blob and not blob.second])
     hashes = hashes_of(partials, operator.key)
     due = _due_hashes(kept.state, kept.due, bounds)
     if not isinstance(operator, Joined):
-        return together(
-            operator.apply(kept.concerned(each, groups, bounds), part, bounds)
-            for groups, (part,), each in _passes(kept.groups, (partials,), (hashes,), due)
-        )
+        for groups, parts, each in _passes(kept.groups, (partials,), (hashes,), due):
+            yield operator.apply(kept.concerned(parts, each, groups, bounds), parts[0], bounds)
+        return
     second = _brought(operator.second, [blob.blob for blob in ordered if blob.second])
     if operator.second.broadcast:
-        concerned = pl.concat([kept.concerned((hashes, due), kept.groups, bounds), kept.shared.all()])
-        return operator.apply_both(concerned, partials, second, bounds)
+        concerned = pl.concat([kept.concerned((), (hashes, due), kept.groups, bounds), kept.shared.all()])
+        yield operator.apply_both(concerned, partials, second, bounds)
+        return
     of_frames = (hashes, hashes_of(second, operator.second.key))
-    return together(
-        operator.apply_both(kept.concerned(each, groups, bounds), left, right, bounds)
-        for groups, (left, right), each in _passes(kept.groups, (partials, second), of_frames, due)
-    )
+    for groups, parts, each in _passes(kept.groups, (partials, second), of_frames, due):
+        yield operator.apply_both(kept.concerned(parts, each, groups, bounds), *parts, bounds)
 
 
 def _report(operator: AnyOperator, task: Task, applied: Applied, summary: SlotSummary) -> StateReport:
@@ -132,12 +145,12 @@ def _due_hashes(state: SlotState, due: Due, bounds: TimeBounds) -> Hashes:
     since = bounds.before - due.reach if needed else bounds.fire
     by_event = state.due(DUE, since, bounds.fire)
     by_clock = state.due(DUE_CLOCK, bounds.clock_before, bounds.clock)
-    return np.union1d(by_event, by_clock) if len(by_clock) else by_event
+    return distinct(np.concatenate([by_event, by_clock])) if len(by_clock) else by_event
 
 
 def _hashed(rows: pl.DataFrame, key: Sequence[str], due: Due) -> pl.DataFrame:
     """Changed rows with their hashes and due times; of removed rows, which have only an identity, the hashes."""
-    times = {DUE: due.event, DUE_CLOCK: due.clock, DEAD_AT: due.dead_at}
+    times = {DUE: due.event, DUE_CLOCK: due.clock, DEAD_AT: due.dead_at, ORDER: due.order}
     given = [time.cast(pl.Int64).alias(name) for name, time in times.items() if time is not None]
     return rows.with_columns(pl.Series(HASH, hashes_of(rows, key), pl.UInt64), *given)
 

@@ -43,6 +43,9 @@ class Steps(Storage):
     def open(self, name: str) -> pa.Buffer:
         return self._step().open(name)
 
+    def checksum(self, name: str) -> tuple[int, int]:
+        return self._step().checksum(name)
+
     def write(self, name: str, content: Buffer) -> None:
         self._step().write(name, content)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -10,7 +11,8 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from headrace.errors import HeadraceError
 from headrace.runtime.checkpoint import open_checkpoint
-from headrace.runtime.session import QUERY_SETTINGS, connector_settings, prepare
+from headrace.runtime.pipeline import Pipeline
+from headrace.runtime.session import DOMAIN_SOCKETS, QUERY_SETTINGS, connector_settings, prepare
 
 
 @pytest.mark.spark
@@ -22,17 +24,48 @@ def test_the_settings_of_queries_are_made_on_a_session_that_lacks_them(spark: Sp
     assert {name: own.conf.get(name) for name in QUERY_SETTINGS} == QUERY_SETTINGS
 
 
+def asking(landing: Path, *, looks_up: bool = False) -> Pipeline:
+    async def name_of(keys: Any) -> Any:
+        return {key: {"name": key[0]} for key in keys}
+
+    @hr.pipeline(name="asking")
+    def define(spark: SparkSession) -> None:
+        rows = hr.read_files(spark, str(landing), format="json", schema="shop STRING, at TIMESTAMP")
+        rows = rows.transform(hr.event_time("at", out_of_order="1 second"))
+        if looks_up:
+            rows = rows.transform(hr.lookup("names", name_of, on="shop", output="name STRING", on_failure="null"))
+        hr.write("out", rows, hr.to_console())
+
+    return define
+
+
 @pytest.mark.spark
-def test_a_session_that_runs_tasks_twice_at_once_is_refused(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+def test_a_session_that_runs_tasks_twice_at_once_is_refused_only_where_they_could_differ(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     settings = spark.sparkContext.getConf().set("spark.speculation", "true")
     monkeypatch.setattr(type(spark.sparkContext), "getConf", lambda context: settings)
+    assert asking(tmp_path).define(spark, tmp_path).flows.keys() == {"out"}
     with pytest.raises(hr.HeadraceError) as raised:
-        prepare(spark)
+        asking(tmp_path, looks_up=True).define(spark, tmp_path)
     assert str(raised.value) == (
-        "[SPECULATION_ON] spark.speculation=true runs a task twice at once, and both would write. "
-        "Set it to false for this session."
+        "[SPECULATION_ON] spark.speculation=true runs a task twice at once, and step 'names' may get other answers "
+        "each time. Set it to false for this session."
+    )
+
+
+@pytest.mark.spark
+def test_check_advises_domain_sockets_where_a_session_has_none(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert "SOCKETS_SLOW" not in {finding.id for finding in asking(tmp_path).check(spark=spark)}
+    settings = spark.sparkContext.getConf().set(DOMAIN_SOCKETS, "false")
+    monkeypatch.setattr(type(spark.sparkContext), "getConf", lambda context: settings)
+    (finding,) = (found for found in asking(tmp_path).check(spark=spark) if found.id == "SOCKETS_SLOW")
+    assert str(finding) == (
+        "warning: spark.python.unix.domain.socket.enabled is off, so each exchange with a Python worker may wait 40 ms "
+        "for an acknowledgement of TCP. Set it to true where the session is built: "
+        ".config('spark.python.unix.domain.socket.enabled', 'true')."
     )
 
 

@@ -29,6 +29,8 @@ def merges_of_a_few_rows() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slot_state, "LEAST_MERGED", 2)
         patch.setattr(slot_state, "MERGED_FACTOR", 1)
+        patch.setattr(slot_state, "MOST_MERGED_TOGETHER", 3)
+        patch.setattr(slot_state, "SMALL_RUN", 2)
         yield
 
 
@@ -145,6 +147,7 @@ def test_merging_keeps_the_number_of_files_and_rows_small(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("lives_on", [False, True], ids=["ever-new keys", "ever-new rows of a key that lives on"])
 def test_rows_that_are_removed_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch, lives_on: bool) -> None:
     monkeypatch.setattr(slot_state, "MERGED_FACTOR", 10)
+    monkeypatch.setattr(slot_state, "MOST_MERGED_TOGETHER", 100)
     slots, most = Slots(), []
     for batch in range(400):
         place, gone_by_now = ((0, batch), (0, batch - 3)) if lives_on else ((batch, 0), (batch - 3, 0))

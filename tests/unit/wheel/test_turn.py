@@ -19,7 +19,7 @@ from headrace.reports import ReportKey, SlotSummary, StateReport, WaitingRows
 from headrace.state.group_range import GroupRange
 from headrace.state.key_hash import hashes_of
 from headrace.state.segment import SegmentFiles
-from headrace.wheel.codec import decode, encode
+from headrace.wheel.codec import encode
 from headrace.wheel.operator import AnyOperator, Applied, Combined, Due, Operator, Uncombined
 from headrace.wheel.pack import Blob, pack
 from headrace.wheel.task import Task
@@ -141,7 +141,8 @@ class Turns:
         self.operator.shown.clear()
         task = self.task()
         for slot in range(self.slots):
-            turn(self.operator, task, slot, [blob for blob in given if blob.slot == slot] or [Blob(slot, -1, 0, b"")])
+            of_slot = [blob for blob in given if blob.slot == slot] or [Blob(slot, -1, 0, b"")]
+            assert list(turn(self.operator, task, slot, of_slot)) == []
         return self.operator.shown
 
 
@@ -374,8 +375,8 @@ def closed(turns: Turns, rows: pl.DataFrame | None, *, fire: int = BEGINNING) ->
     task = turns.task()
     assert not isinstance(turns.operator, Noting)
     blobs = [] if rows is None else list(pack([rows], turns.operator, task))
-    result = turn(turns.operator, task, 0, blobs or [Blob(0, -1, 0, b"")])
-    return [] if result is None else decode([result]).rows(named=True)
+    results = turn(turns.operator, task, 0, blobs or [Blob(0, -1, 0, b"")])
+    return [row for frame in results for row in frame.rows(named=True)]
 
 
 def test_blobs_are_taken_in_the_order_of_origin_and_sequence_whatever_order_they_come_in(tmp_path: Path) -> None:
@@ -388,9 +389,8 @@ def test_blobs_are_taken_in_the_order_of_origin_and_sequence_whatever_order_they
         blobs.append(Blob(0, origin, sequence, blob.blob))
     totals = set()
     for order in itertools.permutations(blobs):
-        result = turn(tens("key"), turns.task(), 0, order)
-        assert result is not None
-        totals.add(decode([result])["total"].item())
+        (result,) = turn(tens("key"), turns.task(), 0, order)
+        totals.add(result["total"].item())
         turns.held.clear()
     assert totals == {1e16 + 1.0 - 1e16 + 2.0}
 

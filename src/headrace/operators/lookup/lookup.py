@@ -42,6 +42,7 @@ class Lookup(Step):
     """Rows enriched with the answers of a service; failed rows are dead letters."""
 
     kind = "lookup"
+    repeatable = False
     stateless = True
     late_rows = LateRows(never="rows leave in the batch that brings them, so none is late")
 
