@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
-import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from headrace.connectors.base.conversion import from_text, from_value, parse_dates, parse_timestamps
 from headrace.connectors.base.decoding import field_types, inner_type
@@ -23,10 +22,10 @@ _UNITS: Mapping[str, Times] = {
     "io.debezium.time.MicroTimestamp": "microseconds",
     "io.debezium.time.NanoTimestamp": "nanoseconds",
 }
-_BYTES = "bytes"
 _BASE64 = r"^[A-Za-z0-9+/]+={0,2}$"
 _NUMBER = r"-?[0-9][0-9.eE+-]*"
 _MAX_DIGITS, _DECIMAL_BYTES = 38, 16
+_ZEROS, _ONES = bytes(_DECIMAL_BYTES), b"\xff" * _DECIMAL_BYTES
 # Extended JSON puts an object around each value of a type that JSON does not have.
 _WRAPPED = r'^\{"\$(?:oid|numberLong|numberInt|numberDouble|numberDecimal|date|uuid)":\s*(.*)\}$'
 _WRAPPED_BYTES = r'^\{"\$binary":\s*(?:\{"base64":\s*)?"([^"]*)"'
@@ -46,6 +45,9 @@ class ValueEncoding:
     scale: int | None = None
 
 
+_UNKNOWN = ValueEncoding("")
+
+
 @dataclass(frozen=True, slots=True)
 class ValueEncodings:
     """How the values of messages are written."""
@@ -61,18 +63,17 @@ class ValueEncodings:
         """The values in their declared type; null where the text does not fit."""
         if self.extended:
             text = _unwrapped(text)
-        encoding = self.by_path.get(path)
-        if encoding is not None and encoding.scale is not None and encoding.name == _DECIMAL:
+        encoding = self.by_path.get(path, _UNKNOWN)
+        if encoding.name == _DECIMAL and encoding.scale is not None:
             return from_value(base64_decimals(text, encoding.scale), declared)
-        if encoding is not None and encoding.name == _SCALED_DECIMAL and declared != pl.String:
+        if encoding.name == _SCALED_DECIMAL and declared != pl.String:
             return scaled_decimals(text, declared)
         match declared:
             case pl.Datetime():
-                unit = self.times if encoding is None else _UNITS.get(encoding.name, self.times)
-                return parse_times(text, declared, unit)
+                return parse_times(text, declared, _UNITS.get(encoding.name, self.times))
             case pl.Date():
                 return parse_days(text)
-            case pl.Decimal() if encoding is None or encoding.name == _BYTES:
+            case pl.Decimal() if encoding.name in ("", "bytes"):
                 return self._unnamed_decimals(text, declared)
             case pl.Decimal():
                 return plain_decimals(text, declared)
@@ -145,25 +146,14 @@ def base64_decimals(text: pl.Series, scale: int) -> pl.Series:
     """
     if not 0 <= scale <= _MAX_DIGITS:
         return pl.Series(text.name, [None] * len(text), dtype=pl.Decimal(_MAX_DIGITS, 0))
-    # Combined, because the offsets below count from the first byte of the buffer.
-    array = text.str.decode("base64", strict=False).to_arrow().cast(pa.large_binary())
-    whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-    buffers = whole.buffers()
-    offsets = np.frombuffer(buffers[1], dtype=np.int64)[whole.offset : whole.offset + len(text) + 1]
-    given = np.frombuffer(buffers[2], dtype=np.uint8) if buffers[2] is not None else np.zeros(0, np.uint8)
-    lengths = np.diff(offsets)
-    fits = (lengths > 0) & (lengths <= _DECIMAL_BYTES)
-    # Arrow keeps decimals as little-endian integers of 16 bytes.
-    numbers = np.zeros((len(text), _DECIMAL_BYTES), dtype=np.uint8)
-    for length in np.unique(lengths[fits]).tolist():
-        rows = np.flatnonzero(lengths == length)
-        digits = given[offsets[rows][:, None] + np.arange(length)]
-        numbers[rows, :length] = digits[:, ::-1]
-        numbers[rows[digits[:, 0] >= 128], length:] = 255
-    buffers = [pa.py_buffer(np.packbits(fits, bitorder="little").tobytes()), pa.py_buffer(numbers.tobytes())]
-    series = pl.from_arrow(pa.Array.from_buffers(pa.decimal128(_MAX_DIGITS, scale), len(text), buffers))
-    assert isinstance(series, pl.Series)  # for the type checker: an array always becomes a series
-    return series.alias(text.name)
+    number = pl.col("number")
+    sign = pl.when(number.bin.head(1) >= b"\x80").then(pl.lit(_ONES)).otherwise(pl.lit(_ZEROS))
+    whole = (sign + number).bin.tail(_DECIMAL_BYTES).bin.reinterpret(dtype=pl.Int128, endianness="big")
+    fits = number.bin.size().is_between(1, _DECIMAL_BYTES)
+    unscaled = pl.when(fits).then(whole).cast(pl.Decimal(_MAX_DIGITS, 0), strict=False)
+    unit = pl.lit(Decimal(1).scaleb(-scale), pl.Decimal(_MAX_DIGITS, scale))
+    decoded = text.str.decode("base64", strict=False).to_frame("number")
+    return decoded.select(unscaled * unit).to_series().alias(text.name)
 
 
 def scaled_decimals(text: pl.Series, declared: pl.DataType) -> pl.Series:
