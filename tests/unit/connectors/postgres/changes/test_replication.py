@@ -18,7 +18,6 @@ from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceT
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogWriter
 from headrace.connectors.postgres.changes.landing import read_failure
 from headrace.connectors.postgres.changes.replication import IDLE_BYTES, PASSED, ReplicationFeed
-from headrace.connectors.postgres.changes.transactions import text_frame
 from tests.unit.connectors.postgres.changes.scripted_slot import Slot, born, feed_of
 
 TABLE = SourceTable(
@@ -133,12 +132,15 @@ class Full(BytesIO):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_draft_that_no_longer_fits_on_the_disk_gives_back_what_it_took(tmp_path: Path) -> None:
+def test_a_draft_that_no_longer_fits_on_the_disk_gives_back_what_it_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.connectors.postgres.changes.change_log.PIECE_ROWS", 1)
     log = ChangeLog(tmp_path / "log")
     log.create()
     writer = LogWriter(log, 0)
     for _ in range(2):
-        writer.write("public.t", TABLE.columns, text_frame([("insert", "1", 0, 1, None, b"1", b"x")], 2))
+        writer.write("public.t", TABLE.columns, [("insert", "1", 0, 1, None, b"1", b"x")])
     (writing,) = writer._open
     stream, writing._stream = writing._stream, Full()
     writer.discard()
