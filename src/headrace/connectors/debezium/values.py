@@ -67,16 +67,17 @@ class ValueEncodings:
         if encoding.name == _DECIMAL and encoding.scale is not None:
             return from_value(base64_decimals(text, encoding.scale), declared)
         if encoding.name == _SCALED_DECIMAL and declared != pl.String:
-            return scaled_decimals(text, declared)
+            return _scaled_decimals(text, declared)
         match declared:
             case pl.Datetime():
-                return parse_times(text, declared, _UNITS.get(encoding.name, self.times))
+                return _parse_times(text, declared, _UNITS.get(encoding.name, self.times))
             case pl.Date():
-                return parse_days(text)
+                days = _clamped(text.cast(pl.Int64, strict=False), text, parse_dates, _FIRST_DAY, _LAST_DAY)
+                return days.cast(pl.Int32).cast(pl.Date)
             case pl.Decimal() if encoding.name in ("", "bytes"):
                 return self._unnamed_decimals(text, declared)
             case pl.Decimal():
-                return plain_decimals(text, declared)
+                return _plain_decimals(text, declared)
             case pl.Boolean():
                 # MySQL's booleans are small numbers.
                 return from_text(text.replace({"1": "true", "0": "false"}), declared)
@@ -86,14 +87,14 @@ class ValueEncodings:
     def _unnamed_decimals(self, text: pl.Series, declared: pl.Decimal) -> pl.Series:
         scaled = text.str.starts_with("{")
         if scaled.any():
-            return _filled(scaled_decimals(text, declared), self._unnamed_decimals(text.set(scaled, None), declared))
+            return _filled(_scaled_decimals(text, declared), self._unnamed_decimals(text.set(scaled, None), declared))
         if self.decimals == "text":
-            return plain_decimals(text, declared)
+            return _plain_decimals(text, declared)
         encoded = text.str.contains(_BASE64)
         if encoded.all():
             return from_value(base64_decimals(text, declared.scale), declared)
         exact = from_value(base64_decimals(text.set(~encoded, None), declared.scale), declared)
-        return _filled(exact, plain_decimals(text.set(encoded, None), declared))
+        return _filled(exact, _plain_decimals(text.set(encoded, None), declared))
 
 
 def encodings_by_path(schema: Mapping[str, Any], path: str = "") -> dict[str, ValueEncoding]:
@@ -156,12 +157,8 @@ def base64_decimals(text: pl.Series, scale: int) -> pl.Series:
     return decoded.select(unscaled * unit).to_series().alias(text.name)
 
 
-def scaled_decimals(text: pl.Series, declared: pl.DataType) -> pl.Series:
-    """Decimals with a scale each, as ``{"scale": 3, "value": "Fi4="}``, in the declared type.
-
-    >>> scaled_decimals(pl.Series(['{"scale": 3, "value": "Fi4="}']), pl.Decimal(10, 3)).to_list()
-    [Decimal('5.678')]
-    """
+def _scaled_decimals(text: pl.Series, declared: pl.DataType) -> pl.Series:
+    """Decimals with a scale each, as ``{"scale": 3, "value": "Fi4="}``, in the declared type."""
     parts = text.to_frame("text").select(
         row=pl.int_range(pl.len()),
         # With a decimal column named ``scale`` the number has become text.
@@ -201,12 +198,8 @@ def _fields(declared: Mapping[str, pl.DataType]) -> Iterator[tuple[str, pl.DataT
             yield from _fields(field_types(inner))
 
 
-def plain_decimals(text: pl.Series, declared: pl.Decimal) -> pl.Series:
-    """Plain numbers in the declared type; null where they have more digits than it.
-
-    >>> plain_decimals(pl.Series([" 1234.5", "1.2345678E7", "0.001"]), pl.Decimal(10, 2)).to_list()
-    [Decimal('1234.50'), Decimal('12345678.00'), None]
-    """
+def _plain_decimals(text: pl.Series, declared: pl.Decimal) -> pl.Series:
+    """Plain numbers in the declared type; null where they have more digits than it."""
     text = text.str.strip_chars_start(" ")
     exact = from_text(text, declared)
     powers = text.str.contains("[eE]").fill_null(False)
@@ -218,30 +211,15 @@ def plain_decimals(text: pl.Series, declared: pl.Decimal) -> pl.Series:
     return _filled(exact, close.set((close.cast(pl.Float64) != number).fill_null(True), None))
 
 
-def parse_times(text: pl.Series, declared: pl.Datetime, unit: Times) -> pl.Series:
-    """Times as numbers of a unit or in ISO 8601, clamped to the years 1 to 9999; null where the text is neither.
-
-    >>> parse_times(pl.Series(["0", "9223371331200000000"]), pl.Datetime("us"), "microseconds").dt.year().to_list()
-    [1970, 9999]
-    """
+def _parse_times(text: pl.Series, declared: pl.Datetime, unit: Times) -> pl.Series:
+    """Times as numbers of a unit or in ISO 8601, clamped to the years 1 to 9999; null where the text is neither."""
     number = text.cast(pl.Int64, strict=False)
-    match unit:
-        case "milliseconds":
-            number = number.clip(_FIRST // 1000, _LAST // 1000 + 1) * 1000
-        case "nanoseconds":
-            number = number // 1000
+    if unit == "milliseconds":
+        number = number.clip(_FIRST // 1000, _LAST // 1000 + 1) * 1000
+    elif unit == "nanoseconds":
+        number = number // 1000
     zoned = declared.time_zone is not None
     return _clamped(number, text, lambda each: parse_timestamps(each, zoned=zoned), _FIRST, _LAST).cast(declared)
-
-
-def parse_days(text: pl.Series) -> pl.Series:
-    """Dates as days since 1970 or in ISO 8601, clamped in the same way; null where the text is neither.
-
-    >>> parse_days(pl.Series(["20455", "2026-01-02", "infinity"])).dt.year().to_list()
-    [2026, 2026, 9999]
-    """
-    days = _clamped(text.cast(pl.Int64, strict=False), text, parse_dates, _FIRST_DAY, _LAST_DAY)
-    return days.cast(pl.Int32).cast(pl.Date)
 
 
 def _clamped(
