@@ -157,11 +157,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def full_name(name: str) -> str:
-    """A table's name with its schema.
-
-    >>> full_name("orders")
-    'public.orders'
-    """
+    """A table's name with its schema."""
     return ".".join(split_name(name))
 
 

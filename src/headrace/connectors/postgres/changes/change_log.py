@@ -136,13 +136,13 @@ class ChangeLog:
         if number % ENTRIES_PER_FOLDER == ENTRIES_PER_FOLDER - 1:
             # Including what feeds have left there that were killed while they wrote.
             for kind in (DATA, ENTRIES):
-                shutil.rmtree(self.folder / kind / folder_of(number), ignore_errors=True)
+                shutil.rmtree(self.folder / kind / _folder_of(number), ignore_errors=True)
 
     def data(self, file: LogFile) -> Path:
         return self.folder / DATA / file.name
 
     def _file(self, number: int) -> Path:
-        return self.folder / ENTRIES / folder_of(number) / f"{number:012d}.json"
+        return self.folder / ENTRIES / _folder_of(number) / f"{number:012d}.json"
 
 
 class LogWriter:
@@ -150,7 +150,7 @@ class LogWriter:
 
     def __init__(self, log: ChangeLog, number: int) -> None:
         self.number, self._log = number, log
-        self._folder = log.folder / DATA / folder_of(number)
+        self._folder = log.folder / DATA / _folder_of(number)
         self._open: list[_FileWriter] = []
         self._waiting: dict[str, tuple[tuple[SourceColumn, ...], list[Row]]] = {}
         self._bytes = self.pieces = 0
@@ -229,12 +229,8 @@ class _FileWriter:
         self._path.unlink(missing_ok=True)
 
 
-def folder_of(number: int) -> str:
-    """The folder of an entry and its files, so that no folder grows beyond some thousand files.
-
-    >>> folder_of(12_345)
-    '000000012'
-    """
+def _folder_of(number: int) -> str:
+    """The folder of an entry and its files, so that no folder grows beyond some thousand files."""
     return f"{number // ENTRIES_PER_FOLDER:09d}"
 
 

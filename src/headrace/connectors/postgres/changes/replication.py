@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 
 from headrace.changelog import INSERT
-from headrace.connectors.postgres.changes.catalogue import SourceTable, TableAltered, split_name
+from headrace.connectors.postgres.changes.catalogue import SourceTable, TableAltered, find_table, split_name
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
 from headrace.connectors.postgres.changes.landing import (
     FAILED,
@@ -47,11 +47,11 @@ class ReplicationFeed:
         self,
         slot: ReplicationSlot,
         folder: Path,
-        find_tables: Callable[[PgConnection], Sequence[SourceTable]],
+        tables: Sequence[str],
         clean: Callable[[ChangeLog], None],
         outage_markers: Callable[[], Sequence[OutageMarker]] = tuple,
     ) -> None:
-        self._slot, self._folder, self._find_tables = slot, folder, find_tables
+        self._slot, self._folder, self._tables = slot, folder, tables
         self._clean, self._outage_markers = clean, outage_markers
         self._stopping = threading.Event()
         self._worker = threading.Thread(target=self._work, name=f"headrace-{slot.name}", daemon=True)
@@ -115,7 +115,7 @@ class ReplicationFeed:
                 f"{self._slot!r} was not made for this checkpoint, so changes would be missing. Choose another "
                 f"slot='...', or drop it if nobody needs it: SELECT pg_drop_replication_slot('{self._slot.name}').",
             )
-        tables = tuple(self._find_tables(connection))
+        tables = tuple(find_table(connection, name) for name in self._tables)
         self._slot.publish(connection, tables)
         oids = self._slot.published(connection, tables)
         metadata = LandingMetadata(self._slot.name, self._slot.publication, uuid.uuid4().hex[:12], tables, oids)
