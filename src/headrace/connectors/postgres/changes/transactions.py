@@ -7,16 +7,7 @@ from collections.abc import Iterable, Mapping
 from headrace.changelog import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
 from headrace.connectors.postgres.changes.change_log import LogEntry, LogWriter, Row
-from headrace.connectors.postgres.changes.pgoutput import (
-    Begin,
-    Commit,
-    Delete,
-    Insert,
-    Relation,
-    Truncate,
-    Update,
-    parse_message,
-)
+from headrace.connectors.postgres.changes.pgoutput import Begin, Commit, Relation, RowChange, Truncate, parse_message
 
 
 def position(lsn: int, index: int) -> str:
@@ -49,7 +40,7 @@ class TransactionRecorder:
         for message in messages:
             parsed = parse_message(message)
             match parsed:
-                case Insert() | Update() | Delete():
+                case RowChange():
                     known = self._relations.get(parsed.relation)
                     if skipping or known is None:
                         continue
@@ -101,21 +92,21 @@ class _KnownRelation:
         self._names = [column.name for column in self.columns]
         self._key = [self._names.index(name) for name in table.key if name in self._names]
 
-    def rows(self, change: Insert | Update | Delete, begin: Begin, index: int) -> list[Row]:
+    def rows(self, change: RowChange, begin: Begin, index: int) -> list[Row]:
         head = (position(begin.lsn, index), begin.committed_at, begin.transaction)
-        if isinstance(change, Insert):
-            return [(INSERT, *head, None, *change.new)]
-        if isinstance(change, Delete):
-            return [(DELETE, *head, None, *change.old)]
         new, old = change.new, change.old
-        # Of the old row the server sends all, or the key alone, or nothing.
-        sent = () if old is None else range(len(new)) if change.whole else self._key
-        for column in set(change.unsent).intersection(sent):
-            new[column] = old[column]  # type: ignore[index]  # there is an old row where something of it was sent
+        if change.kind == b"I":
+            return [(INSERT, *head, None, *new)]
+        if change.kind == b"D":
+            return [(DELETE, *head, None, *old)]
+        sent = range(len(old)) if change.whole else self._key if old else ()
+        for column in change.unsent:
+            if column in sent:
+                new[column] = old[column]
         unsent = [self._names[column] for column in change.unsent if column not in sent] or None
-        moved = old is not None and any(old[column] != new[column] for column in self._key)
+        moved = bool(old) and any(old[column] != new[column] for column in self._key)
         after = (INSERT if moved else UPDATE_AFTER, *head, unsent, *new)
         # A key that is stored out of line (TOAST) is sent even when unchanged; that is not an old row.
-        if old is not None and (moved or change.whole):
+        if moved or change.whole:
             return [(DELETE if moved else UPDATE_BEFORE, *head, None, *old), after]
         return [after]
