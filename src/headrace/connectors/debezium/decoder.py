@@ -89,7 +89,7 @@ class DebeziumMessages:
             if form == "documents":
                 encodings = ValueEncodings("text", "milliseconds", extended=True)
             else:
-                encodings = ValueEncodings(self.changes.decimals, self.changes.times, message_layout(schema).encodings)
+                encodings = ValueEncodings(self.changes.decimals, self.changes.times, message_layout(schema)[1])
             good, problems = self._rows(events, encodings)
             rows.append(good)
             dead.append(problems)
@@ -120,7 +120,7 @@ class DebeziumMessages:
 
 def _parts(pieces: pl.DataFrame) -> Iterator[Part]:
     for (schema,), part in pieces.partition_by("schema", as_dict=True, maintain_order=True).items():
-        known = message_layout(schema).form
+        known, _ = message_layout(schema)
         formed = part.with_columns(form=seen_form(part["payload"]) if known is None else pl.lit(known))
         for (form,), same in formed.partition_by("form", as_dict=True, maintain_order=True).items():
             yield schema, form, same
