@@ -74,11 +74,7 @@ Message = Begin | Commit | Relation | RowChange | Truncate
 
 
 def parse_message(message: bytes) -> Message | None:
-    """A message of protocol version 1; None for kinds that concern no row.
-
-    >>> parse_message(b"I" + bytes([0, 0, 0, 7]) + b"N" + bytes([0, 2]) + b"n" + b"t" + bytes([0, 0, 0, 1]) + b"5")
-    RowChange(kind=b'I', relation=7, new=[None, b'5'], unsent=(), old=(), whole=False)
-    """
+    """A message of protocol version 1; None for kinds that concern no row."""
     match message[:1]:
         case b"I":
             return RowChange(b"I", _OID.unpack_from(message, 1)[0], _row(message, 6)[0])

@@ -148,7 +148,7 @@ class ReplicationFeed:
                 # One byte before the slot begins, so before every change.
                 empty = LogEntry(last=start - 1, end=start, logged_at=began)
                 for table in tables:
-                    entries.extend(_copied(reader, table, log, len(entries), empty))
+                    entries.extend(copied_entries(reader, table, log, len(entries), empty))
         entries = entries or [empty]
         write_durably(log.folder / SNAPSHOT, json.dumps([asdict(entry) for entry in entries]))
 
@@ -240,7 +240,7 @@ class ReplicationFeed:
         self._stopping.wait(RETRY_SECONDS)
 
 
-def _copied(
+def copied_entries(
     reader: PgConnection, table: SourceTable, log: ChangeLog, number: int, empty: LogEntry
 ) -> Iterator[LogEntry]:
     """Copy a table into the files of entries from ``number`` on."""
