@@ -87,14 +87,14 @@ class ValueEncodings:
     def _unnamed_decimals(self, text: pl.Series, declared: pl.Decimal) -> pl.Series:
         scaled = text.str.starts_with("{")
         if scaled.any():
-            return _filled(_scaled_decimals(text, declared), self._unnamed_decimals(text.set(scaled, None), declared))
+            return _scaled_decimals(text, declared).fill_null(self._unnamed_decimals(text.set(scaled, None), declared))
         if self.decimals == "text":
             return _plain_decimals(text, declared)
         encoded = text.str.contains(_BASE64)
         if encoded.all():
             return from_value(base64_decimals(text, declared.scale), declared)
         exact = from_value(base64_decimals(text.set(~encoded, None), declared.scale), declared)
-        return _filled(exact, _plain_decimals(text.set(encoded, None), declared))
+        return exact.fill_null(_plain_decimals(text.set(encoded, None), declared))
 
 
 def encodings_by_path(schema: Mapping[str, Any], path: str = "") -> dict[str, ValueEncoding]:
@@ -114,10 +114,6 @@ def encodings_by_path(schema: Mapping[str, Any], path: str = "") -> dict[str, Va
     if isinstance(schema.get("items"), dict):
         found |= encodings_by_path(schema["items"], f"{path}[]")
     return found
-
-
-def _filled(values: pl.Series, others: pl.Series) -> pl.Series:
-    return values.zip_with(values.is_not_null(), others)
 
 
 def _unwrapped(text: pl.Series) -> pl.Series:
@@ -208,7 +204,7 @@ def _plain_decimals(text: pl.Series, declared: pl.Decimal) -> pl.Series:
     # Numbers with an exponent are floats: one that survives the way to the decimal and back had no more digits.
     number = text.set(~powers, None).cast(pl.Float64, strict=False)
     close = number.cast(declared, strict=False)
-    return _filled(exact, close.set((close.cast(pl.Float64) != number).fill_null(True), None))
+    return exact.fill_null(close.set((close.cast(pl.Float64) != number).fill_null(True), None))
 
 
 def _parse_times(text: pl.Series, declared: pl.Datetime, unit: Times) -> pl.Series:
@@ -227,9 +223,9 @@ def _clamped(
 ) -> pl.Series:
     """Numbers, or parsed texts where they are none, between the first and the last."""
     if number.null_count() > text.null_count():
-        number = _filled(number, parse(text).to_physical().cast(pl.Int64))
+        number = number.fill_null(parse(text).to_physical().cast(pl.Int64))
     if number.null_count() > text.null_count():
         before, after = pl.col("text").str.contains(_BEFORE), pl.col("text").str.contains(_AFTER)
         beyond = pl.when(before).then(first).when(after).then(last).cast(pl.Int64)
-        number = _filled(number, text.to_frame("text").select(beyond).to_series())
+        number = number.fill_null(text.to_frame("text").select(beyond).to_series())
     return number.clip(first, last)

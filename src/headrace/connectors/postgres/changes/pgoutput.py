@@ -70,10 +70,7 @@ class Truncate:
     relations: tuple[int, ...]
 
 
-Message = Begin | Commit | Relation | RowChange | Truncate
-
-
-def parse_message(message: bytes) -> Message | None:
+def parse_message(message: bytes) -> Begin | Commit | Relation | RowChange | Truncate | None:
     """A message of protocol version 1; None for kinds that concern no row."""
     match message[:1]:
         case b"I":
