@@ -77,22 +77,18 @@ class DebeziumMessages:
         key_only: list[pl.DataFrame] = []
         dead: list[pl.DataFrame] = []
         has_key_only = (pl.col("op") == "d") & pl.col("before").is_null() & pl.col("key").is_not_null()
-        for schema, form, part in _parts(pieces):
+        for schema, form, given in _parts(pieces):
             # A tombstone knows only its place in the topic, so the messages around it must be ordered by theirs too.
-            events, bad = read_events(form, part, self._text_columns, by_place=self.changes.tombstones == "delete")
+            events, bad = read_events(form, given, self._text_columns, by_place=self.changes.tombstones == "delete")
             key_only.append(events.filter(has_key_only))
             parts.append((schema, form, events.filter(~has_key_only.fill_null(False))))
             dead.append(bad)
         types = {**self.columns.types, **DATABASE_CHANGELOG, POSITION: pl.Int64(), ORDER: pl.Int32()}
         rows = [pl.DataFrame(schema=types)]
-        for schema, form, events in [*parts, *self._key_deletes(key_only)]:
-            if form == "documents":
-                encodings = ValueEncodings("text", "milliseconds", extended=True)
-            else:
-                encodings = ValueEncodings(self.changes.decimals, self.changes.times, message_layout(schema)[1])
-            good, problems = self._rows(events, encodings)
+        for part in [*parts, *self._key_deletes(key_only)]:
+            good, bad = self._rows(*part)
             rows.append(good)
-            dead.append(problems)
+            dead.append(bad)
         return pl.concat(rows).sort(POSITION, ORDER, maintain_order=True).drop(ORDER), dead
 
     @property
@@ -109,7 +105,10 @@ class DebeziumMessages:
         for (schema, connector), part in found.partition_by("schema", "connector", as_dict=True).items():
             yield schema, "documents" if connector == MONGODB else "flat", part.drop("schema")
 
-    def _rows(self, events: pl.DataFrame, encodings: ValueEncodings) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _rows(self, schema: str | None, form: MessageForm, events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        encodings = ValueEncodings(self.changes.decimals, self.changes.times, message_layout(schema)[1])
+        if form == "documents":
+            encodings = ValueEncodings("text", "milliseconds", extended=True)
         rows, bad = changelog_rows(events, self.changes, self.columns.names)
         required = Columns(self.columns.types, frozenset(self.changes.key))
         settled, problems = settle(rows.select(*self.columns.names, POSITION), required, encodings.read)

@@ -168,22 +168,21 @@ class LogWriter:
 
     def _flush(self) -> None:
         for table, (columns, rows) in self._waiting.items():
-            if rows:
-                self._write_piece(table, columns, _text_frame(rows).to_arrow())
-                rows.clear()
-                self.pieces += 1
+            if not rows:
+                continue
+            part = _text_frame(rows).to_arrow()
+            file = next((file for file in reversed(self._open) if file.table == table), None)
+            if file is None or file.columns != columns:
+                if not self._folder.exists():
+                    self._folder.mkdir(exist_ok=True)
+                    sync_folder(self._folder.parent)
+                path = self._folder / f"{self.number:012d}-{uuid.uuid4().hex[:12]}.parquet"
+                file = _FileWriter(table, columns, path, part.schema)
+                self._open.append(file)
+            file.write(part)
+            rows.clear()
+            self.pieces += 1
         self._bytes = 0
-
-    def _write_piece(self, table: str, columns: tuple[SourceColumn, ...], part: pa.Table) -> None:
-        file = next((file for file in reversed(self._open) if file.table == table), None)
-        if file is None or file.columns != columns:
-            if not self._folder.exists():
-                self._folder.mkdir(exist_ok=True)
-                sync_folder(self._folder.parent)
-            path = self._folder / f"{self.number:012d}-{uuid.uuid4().hex[:12]}.parquet"
-            file = _FileWriter(table, columns, path, part.schema)
-            self._open.append(file)
-        file.write(part)
 
     def finish(self) -> tuple[LogFile, ...]:
         """Make the files durable."""
