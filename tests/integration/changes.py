@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import psycopg
 
-from headrace.connectors.postgres.changes.catalogue import find_table, full_name
+from headrace.connectors.postgres.changes.catalogue import full_name
 from headrace.connectors.postgres.changes.change_log import ChangeLog
 from headrace.connectors.postgres.changes.landing import read_metadata
 from headrace.connectors.postgres.changes.log_reader import ChangeLogReader
@@ -22,12 +21,8 @@ from headrace.services.service import Service
 
 def feed_of(postgres: Service, folder: Path, slot: str, tables: Sequence[str]) -> ReplicationFeed:
     """A feed of tables into a folder."""
-
-    def find(connection: psycopg.Connection[Any]) -> list[Any]:
-        return [find_table(connection, table) for table in tables]
-
     own = ReplicationSlot(PostgresServer(postgres.dsn, None), slot, slot)
-    return ReplicationFeed(own, folder, find, lambda log: None)
+    return ReplicationFeed(own, folder, tables, lambda log: None)
 
 
 def log_in(folder: Path) -> ChangeLog:

@@ -356,12 +356,7 @@ def test_a_snapshot_from_which_a_policy_would_hide_rows_is_an_error_and_leaves_n
     database.execute(f"create role {name} login replication password 'p'")
     database.execute(f"grant select on {name} to {name}")
     server = PostgresServer(make_conninfo(postgres.dsn, user=name, password="p"))
-    feed = ReplicationFeed(
-        ReplicationSlot(server, name, name),
-        tmp_path,
-        lambda connection: [find_table(connection, name)],
-        lambda log: None,
-    )
+    feed = ReplicationFeed(ReplicationSlot(server, name, name), tmp_path, [name], lambda log: None)
     with pytest.raises(hr.HeadraceError, match="row-level security"):
         feed.start()
     assert database.execute("select count(*) from pg_replication_slots where slot_name = %s", (name,)).fetchone() == (

@@ -8,12 +8,10 @@ from typing import ClassVar
 
 import polars as pl
 
-from headrace.changelog import COMMITTED_AT, DATABASE_CHANGELOG, TRANSACTION, sortable
-from headrace.changelog import POSITION as PLACE
+from headrace.changelog import DATABASE_CHANGELOG, sortable
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.decoding import (
     POSITION,
-    PROBLEM_SCHEMA,
     RAW_BYTES,
     Columns,
     Decoded,
@@ -23,26 +21,14 @@ from headrace.connectors.base.decoding import (
 from headrace.connectors.base.lines import MAX_ROW_BYTES, Integers, read_lines
 from headrace.connectors.base.messages import Payloads, as_lines
 from headrace.connectors.debezium.changes import DebeziumChanges
-from headrace.connectors.debezium.events import (
-    CONCERNS_NO_ROW,
-    MONGODB,
-    ORDER,
-    SOURCE,
-    TextColumns,
-    change_position,
-    changelog_rows,
-    committed_at,
-    read_events,
-    refused_events,
-    with_keys,
-    with_unchanged,
-)
+from headrace.connectors.debezium.events import MONGODB, ORDER, TextColumns, changelog_rows, read_events, with_keys
 from headrace.connectors.debezium.message_layout import MessageForm, message_layout, seen_form, split_messages
 from headrace.connectors.debezium.values import ValueEncodings, mark_plain_decimals
 from headrace.errors import DefinitionError
-from headrace.schemas import MOMENT
 from headrace.storage import open_binary
 
+_TOMBSTONE = '{"before":null,"after":null,"source":{"connector":null},"op":"d"}'
+"""The envelope that says what a tombstone does."""
 Part = tuple[str | None, MessageForm, pl.DataFrame]
 """Messages or events that are read together: of one schema part and one form."""
 
@@ -71,68 +57,43 @@ class DebeziumMessages:
             }
         ).with_columns(pl.concat_str(pl.lit(folder), sortable(pl.col(POSITION))).alias("place"))
         readable = messages.filter(~pl.col(POSITION).is_in(broken["position"].implode()))
-        rows, problems, skipped = self._changelog(readable)
+        rows, problems = self._changelog(readable)
         dead = pl.concat([broken, *problems]).unique("position", keep="first").sort("position")
         lines = as_lines([payload or b"" for payload in given], positions)
+        skipped = messages.height - rows[POSITION].n_unique() - dead.height
         return Decoded(rows, dead.with_columns(lines.raw_at(dead["position"], RAW_BYTES)), lines, skipped)
 
-    def _changelog(self, messages: pl.DataFrame) -> tuple[pl.DataFrame, list[pl.DataFrame], int]:
-        """The rows of messages, the problems of those without rows, and how many were skipped."""
+    def _changelog(self, messages: pl.DataFrame) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+        """The rows of messages, and the problems of those without rows; the others are skipped."""
         pieces = messages.hstack(split_messages(messages["value"]))
         pieces = pieces.with_columns(mark_plain_decimals(pieces["payload"], self.columns.types))
         empty = pieces["payload"].is_null() | (pieces["payload"] == "null")
-        tombstones = pieces.filter(empty)
-        keep_tombstones = self.changes.tombstones == "delete"
-        key_only = [self._tombstone_deletes(tombstones)] if keep_tombstones else []
-        skipped = 0 if keep_tombstones else tombstones.height
+        if self.changes.tombstones == "delete":
+            pieces = pieces.with_columns(pl.when(~empty).then(pl.col("schema", "payload")))
+            pieces = pieces.with_columns(pl.col("payload").fill_null(_TOMBSTONE))
+        else:
+            pieces = pieces.filter(~empty)
         parts: list[Part] = []
+        key_only: list[pl.DataFrame] = []
         dead: list[pl.DataFrame] = []
-        for schema, form, part in _parts(pieces.filter(~empty)):
-            events, bad = read_events(form, part, self._text_columns)
-            skipped += events.filter(CONCERNS_NO_ROW).height
-            placed = self._placed(events.filter(~CONCERNS_NO_ROW), part)
-            has_key_only = (pl.col("op") == "d") & pl.col("before").is_null() & pl.col("key").is_not_null()
-            key_only.append(placed.filter(has_key_only))
-            parts.append((schema, form, placed.filter(~has_key_only.fill_null(False))))
-            dead.append(bad.select(*PROBLEM_SCHEMA))
+        has_key_only = (pl.col("op") == "d") & pl.col("before").is_null() & pl.col("key").is_not_null()
+        for schema, form, given in _parts(pieces):
+            # A tombstone knows only its place in the topic, so the messages around it must be ordered by theirs too.
+            events, bad = read_events(form, given, self._text_columns, by_place=self.changes.tombstones == "delete")
+            key_only.append(events.filter(has_key_only))
+            parts.append((schema, form, events.filter(~has_key_only.fill_null(False))))
+            dead.append(bad)
         types = {**self.columns.types, **DATABASE_CHANGELOG, POSITION: pl.Int64(), ORDER: pl.Int32()}
         rows = [pl.DataFrame(schema=types)]
-        for schema, form, events in [*parts, *self._key_deletes(key_only)]:
-            if form == "documents":
-                encodings = ValueEncodings("text", "milliseconds", extended=True)
-            else:
-                encodings = ValueEncodings(self.changes.decimals, self.changes.times, message_layout(schema).encodings)
-            good, problems = self._rows(events, encodings)
+        for part in [*parts, *self._key_deletes(key_only)]:
+            good, bad = self._rows(*part)
             rows.append(good)
-            dead.append(problems)
-        return pl.concat(rows).sort(POSITION, ORDER, maintain_order=True).drop(ORDER), dead, skipped
+            dead.append(bad)
+        return pl.concat(rows).sort(POSITION, ORDER, maintain_order=True).drop(ORDER), dead
 
     @property
     def _text_columns(self) -> TextColumns:
         return {name: with_plain_types(kind, lambda _: pl.String()) for name, kind in self.columns.types.items()}
-
-    def _tombstone_deletes(self, tombstones: pl.DataFrame) -> pl.DataFrame:
-        row = pl.Struct(self._text_columns)
-        unknown = {"before": row, "after": row, "source": pl.Struct(SOURCE), "sent": pl.String()}
-        nulls = [pl.lit(None, kind).alias(name) for name, kind in {**unknown, TRANSACTION: pl.String()}.items()]
-        return self._placed(tombstones.select(POSITION, pl.lit("d").alias("op"), *nulls), tombstones)
-
-    def _placed(self, events: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
-        about = messages.select(POSITION, "key", "arrived", "place")
-        source, place = pl.col("source"), pl.col("place")
-        # A tombstone knows only its place in the topic, so the messages around it must be ordered by theirs too.
-        position = place if self.changes.tombstones == "delete" else change_position(source, place)
-        return events.join(about, on=POSITION, how="left", maintain_order="left").select(
-            "op",
-            "before",
-            "after",
-            "key",
-            source.struct.field("connector").alias("connector"),
-            position.alias(PLACE),
-            committed_at(source, pl.col("sent"), pl.col("arrived")).cast(MOMENT).alias(COMMITTED_AT),
-            TRANSACTION,
-            POSITION,
-        )
 
     def _key_deletes(self, key_only: Sequence[pl.DataFrame]) -> Iterator[Part]:
         """Deletes of which only the message's key is known, with rows made of the keys."""
@@ -144,10 +105,11 @@ class DebeziumMessages:
         for (schema, connector), part in found.partition_by("schema", "connector", as_dict=True).items():
             yield schema, "documents" if connector == MONGODB else "flat", part.drop("schema")
 
-    def _rows(self, events: pl.DataFrame, encodings: ValueEncodings) -> tuple[pl.DataFrame, pl.DataFrame]:
-        good, bad = refused_events(events, self.changes.on_truncate)
-        rows = changelog_rows(good, self.changes.key, (PLACE, COMMITTED_AT, TRANSACTION))
-        rows = with_unchanged(rows, self.columns.names)
+    def _rows(self, schema: str | None, form: MessageForm, events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        encodings = ValueEncodings(self.changes.decimals, self.changes.times, message_layout(schema)[1])
+        if form == "documents":
+            encodings = ValueEncodings("text", "milliseconds", extended=True)
+        rows, bad = changelog_rows(events, self.changes, self.columns.names)
         required = Columns(self.columns.types, frozenset(self.changes.key))
         settled, problems = settle(rows.select(*self.columns.names, POSITION), required, encodings.read)
         kept = rows.filter(~pl.col(POSITION).is_in(problems["position"].implode()))
@@ -157,7 +119,7 @@ class DebeziumMessages:
 
 def _parts(pieces: pl.DataFrame) -> Iterator[Part]:
     for (schema,), part in pieces.partition_by("schema", as_dict=True, maintain_order=True).items():
-        known = message_layout(schema).form
+        known, _ = message_layout(schema)
         formed = part.with_columns(form=seen_form(part["payload"]) if known is None else pl.lit(known))
         for (form,), same in formed.partition_by("form", as_dict=True, maintain_order=True).items():
             yield schema, form, same

@@ -4,26 +4,38 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import polars as pl
 
-from headrace.changelog import CHANGE, DELETE, INSERT, UNCHANGED, UPDATE_AFTER, UPDATE_BEFORE, OnTruncate, sortable
+from headrace.changelog import (
+    CHANGE,
+    COMMITTED_AT,
+    DELETE,
+    INSERT,
+    TRANSACTION,
+    UNCHANGED,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    OnTruncate,
+    sortable,
+)
 from headrace.changelog import POSITION as PLACE
-from headrace.connectors.base.decoding import POSITION, Columns, Decoded
+from headrace.connectors.base.decoding import POSITION, PROBLEM_SCHEMA, Columns, Decoded
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.messages import as_lines
+from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.message_layout import MessageForm, split_messages
 from headrace.errors import HeadraceError
+from headrace.schemas import MOMENT
 
 _SOURCE_FIELDS = "connector ts_ms lsn sequence file pos row commit_lsn change_lsn event_serial_no ord"
-SOURCE: Mapping[str, pl.DataType] = {name: pl.String() for name in _SOURCE_FIELDS.split()}
+_SOURCE: Mapping[str, pl.DataType] = {name: pl.String() for name in _SOURCE_FIELDS.split()}
 """The fields of a message's ``source`` that give its position and time."""
 ORDER = "__order"
 """Sorts the two rows of an update: the one before comes first."""
 _UPSERTS, _DELETE, _TRUNCATE, _MESSAGE = ("c", "r", "u"), "d", "t", "m"
 _op = pl.col("op")
-CONCERNS_NO_ROW = (_op == _MESSAGE).fill_null(False)
-"""Whether an event is a message that code in the database has put into the log (pg_logical_emit_message)."""
 _PLACEHOLDER = "__debezium_unavailable_value"
 # As text, as bytes, as the text of a map, and as an array of numbers; arrays are joined to one text.
 _UNAVAILABLE = (
@@ -37,17 +49,39 @@ TextColumns = Mapping[str, pl.DataType]
 
 MONGODB = "mongodb"
 """The connector whose keys hold JSON as text, under the name ``id``."""
-_ABOUT = {"op": pl.String(), "source": pl.Struct(SOURCE), "ts_ms": pl.String()}
+_ABOUT = {"op": pl.String(), "source": pl.Struct(_SOURCE), "ts_ms": pl.String()}
 _TRANSACTION = pl.Struct({"id": pl.String()})
 # Fields that the transform which unwraps rows may add, with or without the prefix ``source``.
 _FLAT_SOURCE = {
-    name: (f"__source_{name}",) if name == "ts_ms" else (f"__source_{name}", f"__{name}") for name in SOURCE
+    name: (f"__source_{name}",) if name == "ts_ms" else (f"__source_{name}", f"__{name}") for name in _SOURCE
 }
 _FLAT_ABOUT = ("__op", "__deleted", "__ts_ms", "__transaction_id")
 
 
-def read_events(form: MessageForm, pieces: pl.DataFrame, table: TextColumns) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Events (op, before, after, source, sent, transaction) of messages of one form, and dead letters."""
+def read_events(
+    form: MessageForm, messages: pl.DataFrame, table: TextColumns, *, by_place: bool
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Events of messages of one form, ordered by their places or as the connector says, and the problems of others."""
+    events, dead = _read_any(form, messages, table)
+    source, place = pl.col("source"), pl.col("place")
+    # A message that code in the database has put into the log (pg_logical_emit_message) concerns no row.
+    changes = events.filter((_op != _MESSAGE).fill_null(True))
+    about = messages.select(POSITION, "key", "arrived", "place")
+    placed = changes.join(about, on=POSITION, how="left", maintain_order="left").select(
+        "op",
+        "before",
+        "after",
+        "key",
+        source.struct.field("connector").alias("connector"),
+        (place if by_place else _change_position(source, place)).alias(PLACE),
+        _committed_at(source, pl.col("sent"), pl.col("arrived")).cast(MOMENT).alias(COMMITTED_AT),
+        TRANSACTION,
+        POSITION,
+    )
+    return placed, dead.select(*PROBLEM_SCHEMA)
+
+
+def _read_any(form: MessageForm, pieces: pl.DataFrame, table: TextColumns) -> tuple[pl.DataFrame, pl.DataFrame]:
     if form == "flat":
         added = [name for names in _FLAT_SOURCE.values() for name in names]
         decoded = _read_objects(pieces, {**table, **dict.fromkeys((*added, *_FLAT_ABOUT), pl.String())})
@@ -123,61 +157,51 @@ def with_keys(deletes: pl.DataFrame, key: Sequence[str], table: TextColumns) -> 
     return known.join(found, on=POSITION, how="left", maintain_order="left")
 
 
-def refused_events(events: pl.DataFrame, on_truncate: OnTruncate) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _refused(events: pl.DataFrame, on_truncate: OnTruncate) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The events that have rows, and the problems of the others."""
     upsert, delete, truncate = _op.is_in(_UPSERTS), _op == _DELETE, _op == _TRUNCATE
-    lacks_row = upsert & pl.col("after").is_null() | delete & pl.col("before").is_null()
-    bad_change = lacks_row | ~(upsert | delete).fill_null(False)
-    reason = pl.when(truncate).then(pl.lit("TABLE_TRUNCATED")).when(bad_change).then(pl.lit("NOT_A_CHANGE"))
     detail = (
         pl.when(truncate)
         .then(pl.lit("the table was truncated"))
-        .when(upsert)
+        .when(upsert & pl.col("after").is_null())
         .then(pl.format("op {} has no row after it", _op))
-        .when(delete)
+        .when(delete & pl.col("before").is_null())
         .then(pl.lit("op d has neither a row before it nor a key"))
-        .otherwise(pl.format("op {} is not known", _op.fill_null("null")))
+        .when(~(upsert | delete).fill_null(False))
+        .then(pl.format("op {} is not known", _op.fill_null("null")))
     )
-    judged = events.with_columns(reason.alias("reason"))
-    bad = judged.filter(pl.col("reason").is_not_null())
-    truncated = bad.filter(pl.col("reason") == "TABLE_TRUNCATED")
+    judged = events.with_columns(detail=detail)
+    truncated = judged.filter(truncate)
     if on_truncate == "stop" and not truncated.is_empty():
         raise HeadraceError(
             "TABLE_TRUNCATED",
             f"the table was truncated at {truncated[PLACE][0]}, which no changelog can express. "
             "Empty what was made from the table, then continue with on_truncate='dead_letter'.",
         )
-    good = judged.filter(pl.col("reason").is_null()).drop("reason")
-    return good, bad.select(pl.col(POSITION).alias("position"), "reason", detail.alias("detail"))
+    reason = pl.when(truncate).then(pl.lit("TABLE_TRUNCATED")).otherwise(pl.lit("NOT_A_CHANGE"))
+    bad = judged.drop_nulls("detail").select(pl.col(POSITION).alias("position"), reason.alias("reason"), "detail")
+    return judged.filter(pl.col("detail").is_null()).drop("detail"), bad
 
 
-def changelog_rows(events: pl.DataFrame, key: Sequence[str], about: Sequence[str]) -> pl.DataFrame:
-    """The rows of events, their values as text; both rows of an update have the columns ``about``."""
+def changelog_rows(
+    events: pl.DataFrame, changes: DebeziumChanges, columns: Sequence[str]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows of events, their values as text, and the problems of events without rows."""
+    events, bad = _refused(events, changes.on_truncate)
+    about = (PLACE, COMMITTED_AT, TRANSACTION, POSITION)
     before, after = pl.col("before").struct, pl.col("after").struct
-    moved = pl.any_horizontal(before.field(name).ne_missing(after.field(name)) for name in key)
+    differs = pl.any_horizontal(before.field(name).ne_missing(after.field(name)) for name in changes.key)
     both = (_op == "u") & pl.col("before").is_not_null()
-    judged = events.with_columns((both & moved).alias("moved"))
-    new, gone = _op.is_in(("c", "r")) | pl.col("moved"), (_op == _DELETE) | pl.col("moved")
-    upserts = judged.filter(_op.is_in(_UPSERTS)).select(
-        _kind(new, INSERT, UPDATE_AFTER), pl.lit(1).alias(ORDER), pl.col("after").alias("row"), *about, POSITION
-    )
-    deletes = judged.filter(both | (_op == _DELETE)).select(
-        _kind(gone, DELETE, UPDATE_BEFORE), pl.lit(0).alias(ORDER), pl.col("before").alias("row"), *about, POSITION
-    )
-    return pl.concat([deletes, upserts]).unnest("row")
+    judged, moved = events.with_columns(moved=both & differs), pl.col("moved")
+    removing = pl.when((_op == _DELETE) | moved).then(pl.lit(DELETE)).otherwise(pl.lit(UPDATE_BEFORE)).alias(CHANGE)
+    setting = pl.when(_op.is_in(("c", "r")) | moved).then(pl.lit(INSERT)).otherwise(pl.lit(UPDATE_AFTER)).alias(CHANGE)
+    gone = judged.filter(both | (_op == _DELETE)).select(removing, pl.lit(0).alias(ORDER), *about, row="before")
+    new = judged.filter(_op.is_in(_UPSERTS)).select(setting, pl.lit(1).alias(ORDER), *about, row="after")
+    return _with_unchanged(pl.concat([gone, new]).unnest("row"), columns), bad
 
 
-def _kind(whole: pl.Expr, one: str, other: str) -> pl.Expr:
-    return pl.when(whole).then(pl.lit(one)).otherwise(pl.lit(other)).alias(CHANGE)
-
-
-def with_unchanged(rows: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
-    """Rows with null in place of each placeholder, and the names of these columns in ``unchanged``.
-
-    >>> rows = pl.DataFrame({"id": ["1", "2"], "note": ["short", "__debezium_unavailable_value"]})
-    >>> with_unchanged(rows, ["id", "note"]).rows()
-    [('1', 'short', []), ('2', None, ['note'])]
-    """
+def _with_unchanged(rows: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """Rows with null in place of each placeholder, and the names of these columns in ``unchanged``."""
     names: list[pl.Expr] = []
     for name in columns:
         kind = rows.schema[name]
@@ -192,34 +216,29 @@ def with_unchanged(rows: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     return rows.with_columns(named.alias(UNCHANGED))
 
 
-def change_position(source: pl.Expr, place: pl.Expr) -> pl.Expr:
+def _change_position(source: pl.Expr, place: pl.Expr) -> pl.Expr:
     """The position of a change as text that sorts: the connector's, or else the message's place in its topic or file.
 
     PostgreSQL: the end of the transaction before and the change's own LSN, because changes are sent in the order of
     commits. MySQL: number of the binary log, place in it, row. SQL Server: LSNs of commit and change, serial number.
     MongoDB: time of the operation, its order within that time, and the message's place, because all operations of a
     transaction have one time and order.
-
-    >>> frame = pl.DataFrame({"source": [{"lsn": "97", "sequence": '["91","97"]'}, {}], "place": ["1", "2"]},
-    ...                      schema={"source": pl.Struct(SOURCE), "place": pl.String()})
-    >>> frame.select(change_position(pl.col("source"), pl.col("place")).alias("position"))["position"].to_list()
-    ['00000000000000000091:00000000000000000097', '2']
     """
-    at = {name: _plain(source.struct.field(name)) for name in SOURCE}
-    nothing = pl.lit("0")
+    at = {name: _plain(source.struct.field(name)) for name in _SOURCE}
+    joined, nothing = partial(pl.concat_str, separator=":"), pl.lit("0")
     commit = pl.coalesce(at["sequence"].str.extract(r'^\["?(\d+)'), at["lsn"])
     log = at["file"].str.extract(r"(\d+)$")
     changed = pl.coalesce(at["change_lsn"], pl.lit(""))
     return pl.coalesce(
-        _joined(sortable(commit), sortable(at["lsn"])),
-        _joined(sortable(log), sortable(at["pos"]), sortable(pl.coalesce(at["row"], nothing))),
-        _joined(at["commit_lsn"], changed, sortable(pl.coalesce(at["event_serial_no"], nothing))),
-        pl.when(at["ord"].is_not_null()).then(_joined(sortable(at["ts_ms"]), sortable(at["ord"]), place)),
+        joined(sortable(commit), sortable(at["lsn"])),
+        joined(sortable(log), sortable(at["pos"]), sortable(pl.coalesce(at["row"], nothing))),
+        joined(at["commit_lsn"], changed, sortable(pl.coalesce(at["event_serial_no"], nothing))),
+        pl.when(at["ord"].is_not_null()).then(joined(sortable(at["ts_ms"]), sortable(at["ord"]), place)),
         place,
     )
 
 
-def committed_at(source: pl.Expr, sent: pl.Expr, arrived: pl.Expr) -> pl.Expr:
+def _committed_at(source: pl.Expr, sent: pl.Expr, arrived: pl.Expr) -> pl.Expr:
     """When the database committed the change, in microseconds; else when the connector sent it or Kafka received it."""
     known = _plain(source.struct.field("ts_ms")).cast(pl.Int64, strict=False)
     # Snapshots without a time have zero.
@@ -230,7 +249,3 @@ def committed_at(source: pl.Expr, sent: pl.Expr, arrived: pl.Expr) -> pl.Expr:
 def _plain(text: pl.Expr) -> pl.Expr:
     """A field as it was sent, without the mark that it got if a decimal column has its name."""
     return text.str.strip_chars_start(" ")
-
-
-def _joined(*parts: pl.Expr) -> pl.Expr:
-    return pl.concat_str(parts, separator=":")

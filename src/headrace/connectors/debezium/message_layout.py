@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
@@ -31,34 +30,24 @@ _BROKEN = object()
 """What is parsed from a text that is not JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class MessageLayout:
-    """What a schema part says of its messages."""
-
-    form: MessageForm | None
-    """None where the schema part does not show it; then the payload is looked at."""
-    encodings: Mapping[str, ValueEncoding] = field(default_factory=dict)
-
-
 @lru_cache(maxsize=256)
-def message_layout(schema: str | None) -> MessageLayout:
-    """The layout that a schema part describes; an empty one where it is not Kafka Connect's."""
+def message_layout(schema: str | None) -> tuple[MessageForm | None, Mapping[str, ValueEncoding]]:
+    """What a schema part says of its messages: their form, None where only the payload shows it, and encodings."""
     try:
-        given = None if schema is None else json.loads(schema)
-        if given is None:
-            return MessageLayout(None)
+        given = json.loads(schema or "null")
         fields = {each["field"]: each for each in given["fields"]}
         row = fields.get("after", fields.get("before"))
         if "op" not in fields or row is None:
-            return MessageLayout(None if "op" in fields else "flat", encodings_by_path(given))
+            return None if "op" in fields else "flat", encodings_by_path(given)
         if row["type"] == "struct":
-            return MessageLayout("envelope", encodings_by_path(row))
+            return "envelope", encodings_by_path(row)
         # A table may have columns named before and after.
         if fields.get("source", {}).get("type") == "struct" and row["type"] == "string":
-            return MessageLayout("documents")
-        return MessageLayout("flat", encodings_by_path(given))
+            return "documents", {}
+        return "flat", encodings_by_path(given)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return MessageLayout(None)
+        # None, or not a schema of Kafka Connect's.
+        return None, {}
 
 
 def split_messages(text: pl.Series) -> pl.DataFrame:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
-import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from headrace.connectors.base.conversion import from_text, from_value, parse_dates, parse_timestamps
 from headrace.connectors.base.decoding import field_types, inner_type
@@ -23,10 +22,10 @@ _UNITS: Mapping[str, Times] = {
     "io.debezium.time.MicroTimestamp": "microseconds",
     "io.debezium.time.NanoTimestamp": "nanoseconds",
 }
-_BYTES = "bytes"
 _BASE64 = r"^[A-Za-z0-9+/]+={0,2}$"
 _NUMBER = r"-?[0-9][0-9.eE+-]*"
 _MAX_DIGITS, _DECIMAL_BYTES = 38, 16
+_ZEROS, _ONES = bytes(_DECIMAL_BYTES), b"\xff" * _DECIMAL_BYTES
 # Extended JSON puts an object around each value of a type that JSON does not have.
 _WRAPPED = r'^\{"\$(?:oid|numberLong|numberInt|numberDouble|numberDecimal|date|uuid)":\s*(.*)\}$'
 _WRAPPED_BYTES = r'^\{"\$binary":\s*(?:\{"base64":\s*)?"([^"]*)"'
@@ -46,6 +45,9 @@ class ValueEncoding:
     scale: int | None = None
 
 
+_UNKNOWN = ValueEncoding("")
+
+
 @dataclass(frozen=True, slots=True)
 class ValueEncodings:
     """How the values of messages are written."""
@@ -61,21 +63,21 @@ class ValueEncodings:
         """The values in their declared type; null where the text does not fit."""
         if self.extended:
             text = _unwrapped(text)
-        encoding = self.by_path.get(path)
-        if encoding is not None and encoding.scale is not None and encoding.name == _DECIMAL:
+        encoding = self.by_path.get(path, _UNKNOWN)
+        if encoding.name == _DECIMAL and encoding.scale is not None:
             return from_value(base64_decimals(text, encoding.scale), declared)
-        if encoding is not None and encoding.name == _SCALED_DECIMAL and declared != pl.String:
-            return scaled_decimals(text, declared)
+        if encoding.name == _SCALED_DECIMAL and declared != pl.String:
+            return _scaled_decimals(text, declared)
         match declared:
             case pl.Datetime():
-                unit = self.times if encoding is None else _UNITS.get(encoding.name, self.times)
-                return parse_times(text, declared, unit)
+                return _parse_times(text, declared, _UNITS.get(encoding.name, self.times))
             case pl.Date():
-                return parse_days(text)
-            case pl.Decimal() if encoding is None or encoding.name == _BYTES:
+                days = _clamped(text.cast(pl.Int64, strict=False), text, parse_dates, _FIRST_DAY, _LAST_DAY)
+                return days.cast(pl.Int32).cast(pl.Date)
+            case pl.Decimal() if encoding.name in ("", "bytes"):
                 return self._unnamed_decimals(text, declared)
             case pl.Decimal():
-                return plain_decimals(text, declared)
+                return _plain_decimals(text, declared)
             case pl.Boolean():
                 # MySQL's booleans are small numbers.
                 return from_text(text.replace({"1": "true", "0": "false"}), declared)
@@ -85,23 +87,18 @@ class ValueEncodings:
     def _unnamed_decimals(self, text: pl.Series, declared: pl.Decimal) -> pl.Series:
         scaled = text.str.starts_with("{")
         if scaled.any():
-            return _filled(scaled_decimals(text, declared), self._unnamed_decimals(text.set(scaled, None), declared))
+            return _scaled_decimals(text, declared).fill_null(self._unnamed_decimals(text.set(scaled, None), declared))
         if self.decimals == "text":
-            return plain_decimals(text, declared)
+            return _plain_decimals(text, declared)
         encoded = text.str.contains(_BASE64)
         if encoded.all():
             return from_value(base64_decimals(text, declared.scale), declared)
         exact = from_value(base64_decimals(text.set(~encoded, None), declared.scale), declared)
-        return _filled(exact, plain_decimals(text.set(encoded, None), declared))
+        return exact.fill_null(_plain_decimals(text.set(encoded, None), declared))
 
 
 def encodings_by_path(schema: Mapping[str, Any], path: str = "") -> dict[str, ValueEncoding]:
-    """The encodings of all values below one of Kafka Connect's JSON schemas.
-
-    >>> days = {"field": "on", "type": "int32", "name": "io.debezium.time.Date"}
-    >>> encodings_by_path({"type": "struct", "fields": [days]})
-    {'on': ValueEncoding(name='io.debezium.time.Date', scale=None)}
-    """
+    """The encodings of all values below one of Kafka Connect's JSON schemas."""
     found: dict[str, ValueEncoding] = {}
     name = schema.get("name", schema.get("type"))
     if path and isinstance(name, str):
@@ -114,16 +111,8 @@ def encodings_by_path(schema: Mapping[str, Any], path: str = "") -> dict[str, Va
     return found
 
 
-def _filled(values: pl.Series, others: pl.Series) -> pl.Series:
-    return values.zip_with(values.is_not_null(), others)
-
-
 def _unwrapped(text: pl.Series) -> pl.Series:
-    """Extended JSON's values without the objects around them; a date may have two.
-
-    >>> _unwrapped(pl.Series(['{"$oid": "5f"}', '{"$date": {"$numberLong": "7"}}', "{}"])).to_list()
-    ['5f', '7', '{}']
-    """
+    """Extended JSON's values without the objects around them; a date may have two."""
     if not text.str.starts_with('{"$').any():
         return text
     each = pl.col("text")
@@ -145,33 +134,18 @@ def base64_decimals(text: pl.Series, scale: int) -> pl.Series:
     """
     if not 0 <= scale <= _MAX_DIGITS:
         return pl.Series(text.name, [None] * len(text), dtype=pl.Decimal(_MAX_DIGITS, 0))
-    # Combined, because the offsets below count from the first byte of the buffer.
-    array = text.str.decode("base64", strict=False).to_arrow().cast(pa.large_binary())
-    whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-    buffers = whole.buffers()
-    offsets = np.frombuffer(buffers[1], dtype=np.int64)[whole.offset : whole.offset + len(text) + 1]
-    given = np.frombuffer(buffers[2], dtype=np.uint8) if buffers[2] is not None else np.zeros(0, np.uint8)
-    lengths = np.diff(offsets)
-    fits = (lengths > 0) & (lengths <= _DECIMAL_BYTES)
-    # Arrow keeps decimals as little-endian integers of 16 bytes.
-    numbers = np.zeros((len(text), _DECIMAL_BYTES), dtype=np.uint8)
-    for length in np.unique(lengths[fits]).tolist():
-        rows = np.flatnonzero(lengths == length)
-        digits = given[offsets[rows][:, None] + np.arange(length)]
-        numbers[rows, :length] = digits[:, ::-1]
-        numbers[rows[digits[:, 0] >= 128], length:] = 255
-    buffers = [pa.py_buffer(np.packbits(fits, bitorder="little").tobytes()), pa.py_buffer(numbers.tobytes())]
-    series = pl.from_arrow(pa.Array.from_buffers(pa.decimal128(_MAX_DIGITS, scale), len(text), buffers))
-    assert isinstance(series, pl.Series)  # for the type checker: an array always becomes a series
-    return series.alias(text.name)
+    number = pl.col("number")
+    sign = pl.when(number.bin.head(1) >= b"\x80").then(pl.lit(_ONES)).otherwise(pl.lit(_ZEROS))
+    whole = (sign + number).bin.tail(_DECIMAL_BYTES).bin.reinterpret(dtype=pl.Int128, endianness="big")
+    fits = number.bin.size().is_between(1, _DECIMAL_BYTES)
+    unscaled = pl.when(fits).then(whole).cast(pl.Decimal(_MAX_DIGITS, 0), strict=False)
+    unit = pl.lit(Decimal(1).scaleb(-scale), pl.Decimal(_MAX_DIGITS, scale))
+    decoded = text.str.decode("base64", strict=False).to_frame("number")
+    return decoded.select(unscaled * unit).to_series().alias(text.name)
 
 
-def scaled_decimals(text: pl.Series, declared: pl.DataType) -> pl.Series:
-    """Decimals with a scale each, as ``{"scale": 3, "value": "Fi4="}``, in the declared type.
-
-    >>> scaled_decimals(pl.Series(['{"scale": 3, "value": "Fi4="}']), pl.Decimal(10, 3)).to_list()
-    [Decimal('5.678')]
-    """
+def _scaled_decimals(text: pl.Series, declared: pl.DataType) -> pl.Series:
+    """Decimals with a scale each, as ``{"scale": 3, "value": "Fi4="}``, in the declared type."""
     parts = text.to_frame("text").select(
         row=pl.int_range(pl.len()),
         # With a decimal column named ``scale`` the number has become text.
@@ -211,12 +185,8 @@ def _fields(declared: Mapping[str, pl.DataType]) -> Iterator[tuple[str, pl.DataT
             yield from _fields(field_types(inner))
 
 
-def plain_decimals(text: pl.Series, declared: pl.Decimal) -> pl.Series:
-    """Plain numbers in the declared type; null where they have more digits than it.
-
-    >>> plain_decimals(pl.Series([" 1234.5", "1.2345678E7", "0.001"]), pl.Decimal(10, 2)).to_list()
-    [Decimal('1234.50'), Decimal('12345678.00'), None]
-    """
+def _plain_decimals(text: pl.Series, declared: pl.Decimal) -> pl.Series:
+    """Plain numbers in the declared type; null where they have more digits than it."""
     text = text.str.strip_chars_start(" ")
     exact = from_text(text, declared)
     powers = text.str.contains("[eE]").fill_null(False)
@@ -225,33 +195,18 @@ def plain_decimals(text: pl.Series, declared: pl.Decimal) -> pl.Series:
     # Numbers with an exponent are floats: one that survives the way to the decimal and back had no more digits.
     number = text.set(~powers, None).cast(pl.Float64, strict=False)
     close = number.cast(declared, strict=False)
-    return _filled(exact, close.set((close.cast(pl.Float64) != number).fill_null(True), None))
+    return exact.fill_null(close.set((close.cast(pl.Float64) != number).fill_null(True), None))
 
 
-def parse_times(text: pl.Series, declared: pl.Datetime, unit: Times) -> pl.Series:
-    """Times as numbers of a unit or in ISO 8601, clamped to the years 1 to 9999; null where the text is neither.
-
-    >>> parse_times(pl.Series(["0", "9223371331200000000"]), pl.Datetime("us"), "microseconds").dt.year().to_list()
-    [1970, 9999]
-    """
+def _parse_times(text: pl.Series, declared: pl.Datetime, unit: Times) -> pl.Series:
+    """Times as numbers of a unit or in ISO 8601, clamped to the years 1 to 9999; null where the text is neither."""
     number = text.cast(pl.Int64, strict=False)
-    match unit:
-        case "milliseconds":
-            number = number.clip(_FIRST // 1000, _LAST // 1000 + 1) * 1000
-        case "nanoseconds":
-            number = number // 1000
+    if unit == "milliseconds":
+        number = number.clip(_FIRST // 1000, _LAST // 1000 + 1) * 1000
+    elif unit == "nanoseconds":
+        number = number // 1000
     zoned = declared.time_zone is not None
     return _clamped(number, text, lambda each: parse_timestamps(each, zoned=zoned), _FIRST, _LAST).cast(declared)
-
-
-def parse_days(text: pl.Series) -> pl.Series:
-    """Dates as days since 1970 or in ISO 8601, clamped in the same way; null where the text is neither.
-
-    >>> parse_days(pl.Series(["20455", "2026-01-02", "infinity"])).dt.year().to_list()
-    [2026, 2026, 9999]
-    """
-    days = _clamped(text.cast(pl.Int64, strict=False), text, parse_dates, _FIRST_DAY, _LAST_DAY)
-    return days.cast(pl.Int32).cast(pl.Date)
 
 
 def _clamped(
@@ -259,9 +214,9 @@ def _clamped(
 ) -> pl.Series:
     """Numbers, or parsed texts where they are none, between the first and the last."""
     if number.null_count() > text.null_count():
-        number = _filled(number, parse(text).to_physical().cast(pl.Int64))
+        number = number.fill_null(parse(text).to_physical().cast(pl.Int64))
     if number.null_count() > text.null_count():
         before, after = pl.col("text").str.contains(_BEFORE), pl.col("text").str.contains(_AFTER)
         beyond = pl.when(before).then(first).when(after).then(last).cast(pl.Int64)
-        number = _filled(number, text.to_frame("text").select(beyond).to_series())
+        number = number.fill_null(text.to_frame("text").select(beyond).to_series())
     return number.clip(first, last)

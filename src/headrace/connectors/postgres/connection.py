@@ -152,24 +152,14 @@ class PostgresServer:
 
 
 def is_transient(problem: psycopg.Error) -> bool:
-    """Whether the same call may succeed later without anybody correcting anything.
-
-    >>> is_transient(psycopg.errors.DeadlockDetected()), is_transient(psycopg.errors.SyntaxError())
-    (True, False)
-    """
+    """Whether the same call may succeed later without anybody correcting anything."""
     if problem.sqlstate is not None:
         return problem.sqlstate.startswith(_TRANSIENT)
     return _is_lost(problem) and not is_refused(problem)
 
 
 def is_refused(problem: psycopg.Error) -> bool:
-    """Whether the server refused the connection, as for a wrong password.
-
-    >>> is_refused(psycopg.OperationalError('FATAL:  role "ann" is not permitted to log in'))
-    True
-    >>> is_refused(psycopg.OperationalError("connection timeout expired"))
-    False
-    """
+    """Whether the server refused the connection, as for a wrong password."""
     return _is_lost(problem) and any(words in summary(problem) for words in _REFUSALS)
 
 

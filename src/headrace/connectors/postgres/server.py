@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import psycopg
@@ -34,7 +34,9 @@ class Postgres(Service):
     def prepare(self, ports: tuple[int, ...]) -> None:
         initdb = _program("initdb")
         user = _server_user()
+        as_user: dict[str, Any] = {}
         if user is not None:
+            as_user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
             _check_access(self.data, user)
             os.chown(self.data, user.pw_uid, user.pw_gid)
         self.data.chmod(0o700)
@@ -56,9 +58,7 @@ class Postgres(Service):
                 text=True,
                 check=False,
                 cwd=self.folder,
-                user=None if user is None else user.pw_uid,
-                group=None if user is None else user.pw_gid,
-                extra_groups=None if user is None else [],
+                **as_user,
             )
         if outcome.returncode != 0:
             raise HeadraceError("SERVICE_FAILED", f"initdb could not create {self.data}: {outcome.stderr.strip()}")

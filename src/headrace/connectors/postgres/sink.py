@@ -254,9 +254,8 @@ class MarkTable:
         if found is None:
             return None
         epoch, generation, batch, rows, refused, token = found
-        return Mark(epoch, generation, batch, rows or 0, token), None if refused is None else pl.read_ipc(
-            BytesIO(refused)
-        )
+        letters = None if refused is None else pl.read_ipc(BytesIO(refused))
+        return Mark(epoch, generation, batch, rows or 0, token), letters
 
 
 @stable

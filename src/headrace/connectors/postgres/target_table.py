@@ -79,11 +79,7 @@ class TargetColumn:
 
 
 def sql_type(kind: pl.DataType, column: str) -> str:
-    """The type of a column that a sink creates.
-
-    >>> sql_type(pl.List(pl.Decimal(10, 2)), "prices"), sql_type(pl.Datetime("us", "UTC"), "at")
-    ('numeric(10,2)[]', 'timestamp with time zone')
-    """
+    """The type of a column that a sink creates."""
     match kind:
         case pl.Decimal():
             return f"numeric({kind.precision},{kind.scale})"
@@ -99,12 +95,7 @@ def sql_type(kind: pl.DataType, column: str) -> str:
 
 
 def takes(column: TargetColumn, kind: pl.DataType) -> bool:
-    """Whether an existing column takes our values without changing them.
-
-    >>> uuid, text = TargetColumn("uuid", "U", "uuid", False), TargetColumn("text", "S", "text", False)
-    >>> takes(uuid, pl.String()), takes(text, pl.Int64())
-    (True, False)
-    """
+    """Whether an existing column takes our values without changing them."""
     if isinstance(kind, pl.List):
         inner = column.type.removesuffix("[]")
         element = TargetColumn(inner, "S" if inner in _TEXT_ELEMENTS else "?", column.shown, False)
@@ -121,11 +112,7 @@ def _element(kind: pl.List) -> pl.DataType:
 
 
 def parse_table(text: str) -> TableName:
-    """A table from ``table`` or ``schema.table``; letter case counts, and in double quotes a part may hold a dot.
-
-    >>> parse_table("sales.spend"), parse_table('"odd.name"')
-    (TableName(schema='sales', name='spend'), TableName(schema=None, name='odd.name'))
-    """
+    """A table from ``table`` or ``schema.table``; letter case counts, and in double quotes a part may hold a dot."""
     found = _NAME.fullmatch(text)
     if found is None:
         raise DefinitionError(

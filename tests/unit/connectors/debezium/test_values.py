@@ -174,6 +174,7 @@ def test_a_column_may_be_named_as_a_part_of_a_decimal() -> None:
         ("DECIMAL(10, 3)", "!!", DECIMAL, "WRONG_TYPE"),
         ("DECIMAL(4, 1)", _encoded(12345), DECIMAL, "WRONG_TYPE"),
         ("DECIMAL(10, 2)", 1.25e-7, None, "WRONG_TYPE"),
+        ("DECIMAL(10, 2)", 0.001, None, "WRONG_TYPE"),
         ("DECIMAL(10, 3)", {"scale": 50, "value": "AQ=="}, SCALED, "WRONG_TYPE"),
         ("BINARY", "%", None, "WRONG_TYPE"),
         ("ARRAY<INT>", "x", None, "WRONG_TYPE"),

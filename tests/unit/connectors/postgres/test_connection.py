@@ -76,6 +76,8 @@ def test_a_server_that_is_written_to_is_the_same_in_every_process() -> None:
     ("said", "refused"),
     [
         ('FATAL:  password authentication failed for user "ann"', True),
+        ('FATAL:  role "ann" is not permitted to log in', True),
+        ("connection timeout expired", False),
         ("connection failed: Connection refused", False),
         ("server closed the connection\n\tunexpectedly", False),
     ],
@@ -96,6 +98,8 @@ def test_an_error_is_told_in_one_line() -> None:
         (psycopg.errors.ReadOnlySqlTransaction(), True),
         (psycopg.errors.IdleInTransactionSessionTimeout(), True),
         (psycopg.errors.SerializationFailure(), True),
+        (psycopg.errors.DeadlockDetected(), True),
+        (psycopg.errors.SyntaxError(), False),
         (psycopg.errors.DiskFull(), True),
         (psycopg.errors.TooManyConnections(), True),
         (psycopg.errors.ConfigurationLimitExceeded(), False),

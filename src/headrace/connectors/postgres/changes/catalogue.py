@@ -157,11 +157,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def full_name(name: str) -> str:
-    """A table's name with its schema.
-
-    >>> full_name("orders")
-    'public.orders'
-    """
+    """A table's name with its schema."""
     return ".".join(split_name(name))
 
 
@@ -194,11 +190,7 @@ def find_table(connection: PgConnection, name: str) -> SourceTable:
 
 
 def ddl_type(shown: str) -> str:
-    """The Spark type for a PostgreSQL type; STRING where Spark has no equivalent.
-
-    >>> [ddl_type(shown) for shown in ("integer", "numeric(10,2)", "numeric", "text[]", "timestamp(3) with time zone")]
-    ['INT', 'DECIMAL(10,2)', 'STRING', 'ARRAY<STRING>', 'TIMESTAMP']
-    """
+    """The Spark type for a PostgreSQL type; STRING where Spark has no equivalent."""
     name, size, is_array = _parts(shown)
     if is_array:
         # The one type whose array elements are not separated by commas.
@@ -210,11 +202,7 @@ def ddl_type(shown: str) -> str:
 
 
 def can_hold(kind: pl.DataType, shown: str) -> bool:
-    """Whether a declared column can hold the values of a PostgreSQL type.
-
-    >>> can_hold(pl.Int64(), "integer"), can_hold(pl.Int32(), "bigint"), can_hold(pl.String(), "jsonb")
-    (True, False, True)
-    """
+    """Whether a declared column can hold the values of a PostgreSQL type."""
     name, size, is_array = _parts(shown)
     if isinstance(kind, pl.String):
         return True

@@ -18,12 +18,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.changelog import COMMITTED_AT, TRANSACTION
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.postgres.changes.catalogue import SourceColumn
 from headrace.json_codec import decode
-from headrace.storage import named_first, sync_folder
+from headrace.storage import sync_folder
 
 ENTRIES, DATA = "entries", "data"
 ENTRIES_PER_FOLDER = 1000
+PIECE_ROWS, PIECE_BYTES = 100_000, 64 << 20
+"""How many rows and bytes a writer holds in memory."""
 KIND, PLACE, UNSENT = "kind", "place", "unsent"
 HEAD: Mapping[str, pl.DataType] = {
     KIND: pl.String(),
@@ -33,6 +36,8 @@ HEAD: Mapping[str, pl.DataType] = {
     UNSENT: pl.List(pl.String()),
 }
 """The first columns of a file; the table's values follow as texts in columns ``0``, ``1`` and so on."""
+Row = tuple[object, ...]
+"""A row of a file; the table's values in it are texts or UTF-8 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +125,8 @@ class ChangeLog:
 
     def publish(self, number: int, entry: LogEntry) -> bool:
         """Make an entry visible, whole and durable; False when another feed has written one with its number."""
-        file = self._file(number)
-        _make_folder(file.parent)
-        unfinished = file.parent / f".{uuid.uuid4().hex}"
-        with unfinished.open("w", encoding="utf-8") as stream:
-            stream.write(json.dumps(asdict(entry)))
-            stream.flush()
-            os.fsync(stream.fileno())
-        return named_first(unfinished, file)
+        name = self._file(number).relative_to(self.folder)
+        return LocalStorage(self.folder).create(str(name), json.dumps(asdict(entry)).encode())
 
     def remove(self, number: int) -> None:
         """Remove the oldest entry and its files."""
@@ -137,13 +136,13 @@ class ChangeLog:
         if number % ENTRIES_PER_FOLDER == ENTRIES_PER_FOLDER - 1:
             # Including what feeds have left there that were killed while they wrote.
             for kind in (DATA, ENTRIES):
-                shutil.rmtree(self.folder / kind / folder_of(number), ignore_errors=True)
+                shutil.rmtree(self.folder / kind / _folder_of(number), ignore_errors=True)
 
     def data(self, file: LogFile) -> Path:
         return self.folder / DATA / file.name
 
     def _file(self, number: int) -> Path:
-        return self.folder / ENTRIES / folder_of(number) / f"{number:012d}.json"
+        return self.folder / ENTRIES / _folder_of(number) / f"{number:012d}.json"
 
 
 class LogWriter:
@@ -151,22 +150,43 @@ class LogWriter:
 
     def __init__(self, log: ChangeLog, number: int) -> None:
         self.number, self._log = number, log
-        self._folder = log.folder / DATA / folder_of(number)
+        self._folder = log.folder / DATA / _folder_of(number)
         self._open: list[_FileWriter] = []
+        self._waiting: dict[str, tuple[tuple[SourceColumn, ...], list[Row]]] = {}
+        self._bytes = self.pieces = 0
 
-    def write(self, table: str, columns: tuple[SourceColumn, ...], rows: pl.DataFrame) -> None:
-        """Add rows of a table; when its columns differ from before, a new file begins."""
-        part = rows.to_arrow()
-        file = next((file for file in reversed(self._open) if file.table == table), None)
-        if file is None or file.columns != columns:
-            _make_folder(self._folder)
-            path = self._folder / f"{self.number:012d}-{uuid.uuid4().hex[:12]}.parquet"
-            file = _FileWriter(table, columns, path, part.schema)
-            self._open.append(file)
-        file.write(part)
+    def write(self, table: str, columns: tuple[SourceColumn, ...], rows: Sequence[Row], size: int = 0) -> None:
+        """Add rows of a table, which have so many bytes; when its columns differ from before, a new file begins."""
+        waiting = self._waiting.get(table)
+        if waiting is None or waiting[0] is not columns:
+            self._flush()
+            waiting = self._waiting[table] = columns, []
+        waiting[1].extend(rows)
+        self._bytes += size
+        if len(waiting[1]) >= PIECE_ROWS or self._bytes >= PIECE_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        for table, (columns, rows) in self._waiting.items():
+            if not rows:
+                continue
+            part = _text_frame(rows).to_arrow()
+            file = next((file for file in reversed(self._open) if file.table == table), None)
+            if file is None or file.columns != columns:
+                if not self._folder.exists():
+                    self._folder.mkdir(exist_ok=True)
+                    sync_folder(self._folder.parent)
+                path = self._folder / f"{self.number:012d}-{uuid.uuid4().hex[:12]}.parquet"
+                file = _FileWriter(table, columns, path, part.schema)
+                self._open.append(file)
+            file.write(part)
+            rows.clear()
+            self.pieces += 1
+        self._bytes = 0
 
     def finish(self) -> tuple[LogFile, ...]:
         """Make the files durable."""
+        self._flush()
         files = tuple(file.finish() for file in self._open)
         if files:
             sync_folder(self._folder)
@@ -208,16 +228,13 @@ class _FileWriter:
         self._path.unlink(missing_ok=True)
 
 
-def folder_of(number: int) -> str:
-    """The folder of an entry and its files, so that no folder grows beyond some thousand files.
-
-    >>> folder_of(12_345)
-    '000000012'
-    """
+def _folder_of(number: int) -> str:
+    """The folder of an entry and its files, so that no folder grows beyond some thousand files."""
     return f"{number // ENTRIES_PER_FOLDER:09d}"
 
 
-def _make_folder(folder: Path) -> None:
-    if not folder.exists():
-        folder.mkdir(exist_ok=True)
-        sync_folder(folder.parent)
+def _text_frame(rows: Sequence[Row]) -> pl.DataFrame:
+    names = [*HEAD, *(str(number) for number in range(len(rows[0]) - len(HEAD)))]
+    parts = zip(names, zip(*rows, strict=True), strict=True)
+    series = [pl.Series(name, values, dtype=HEAD.get(name)) for name, values in parts]
+    return pl.DataFrame(series).with_columns(pl.col(pl.Binary, pl.Null).cast(pl.String))

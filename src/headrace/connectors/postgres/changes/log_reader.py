@@ -126,7 +126,6 @@ class ChangeLogReader:
     folder: Path
     table: str
     columns: Mapping[str, pl.DataType]
-    """The table's declared columns."""
     on_truncate: OnTruncate
 
     def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:

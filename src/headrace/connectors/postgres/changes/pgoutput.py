@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 
@@ -48,31 +49,18 @@ class Relation:
 
 
 @dataclass(slots=True)
-class Insert:
-    """A new row."""
+class RowChange:
+    """A row that was inserted (I), updated (U) or deleted (D)."""
 
+    kind: bytes
     relation: int
     new: Values
-
-
-@dataclass(slots=True)
-class Update:
-    """The new row, and what was sent of the old one: nothing, its key, or all of it."""
-
-    relation: int
-    new: Values
-    unsent: tuple[int, ...]
+    """The new row; empty for a delete."""
+    unsent: tuple[int, ...] = ()
     """Columns whose large (TOAST) values were not sent because they are unchanged."""
-    old: Values | None
-    whole: bool
-
-
-@dataclass(slots=True)
-class Delete:
-    """A deleted row: its key, or all of it."""
-
-    relation: int
-    old: Values
+    old: Sequence[bytes | None] = ()
+    """What was sent of the old row: nothing, its key, or (``whole``) all of it."""
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,27 +70,19 @@ class Truncate:
     relations: tuple[int, ...]
 
 
-Message = Begin | Commit | Relation | Insert | Update | Delete | Truncate
-
-
-def parse_message(message: bytes) -> Message | None:
-    """A message of protocol version 1; None for kinds that concern no row.
-
-    >>> parse_message(b"I" + bytes([0, 0, 0, 7]) + b"N" + bytes([0, 2]) + b"n" + b"t" + bytes([0, 0, 0, 1]) + b"5")
-    Insert(relation=7, new=[None, b'5'])
-    """
+def parse_message(message: bytes) -> Begin | Commit | Relation | RowChange | Truncate | None:
+    """A message of protocol version 1; None for kinds that concern no row."""
     match message[:1]:
         case b"I":
-            return Insert(_OID.unpack_from(message, 1)[0], _row(message, 6)[0])
-        case b"U":
-            kind, old, at = message[5], None, 6
-            if kind in (_KEY, _OLD):
+            return RowChange(b"I", _OID.unpack_from(message, 1)[0], _row(message, 6)[0])
+        case b"U" | b"D" as kind:
+            old: Sequence[bytes | None] = ()
+            at, sent = 6, message[5]
+            if sent in (_KEY, _OLD):
                 old, _, at = _row(message, at)
                 at += 1
-            new, unsent, _ = _row(message, at)
-            return Update(_OID.unpack_from(message, 1)[0], new, unsent, old, kind == _OLD)
-        case b"D":
-            return Delete(_OID.unpack_from(message, 1)[0], _row(message, 6)[0])
+            new, unsent, _ = _row(message, at) if kind == b"U" else ([], (), at)
+            return RowChange(kind, _OID.unpack_from(message, 1)[0], new, unsent, old, sent == _OLD)
         case b"B":
             lsn, time, transaction = _BEGIN.unpack_from(message, 1)
             return Begin(lsn, time + EPOCH_2000, transaction)

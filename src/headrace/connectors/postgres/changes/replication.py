@@ -8,15 +8,15 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
-from itertools import chain, islice
+from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 
 import psycopg
 from psycopg import sql
 
 from headrace.changelog import INSERT
-from headrace.connectors.postgres.changes.catalogue import SourceTable, TableAltered, split_name
+from headrace.connectors.postgres.changes.catalogue import SourceTable, TableAltered, find_table, split_name
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
 from headrace.connectors.postgres.changes.landing import (
     FAILED,
@@ -26,15 +26,7 @@ from headrace.connectors.postgres.changes.landing import (
     write_failure,
 )
 from headrace.connectors.postgres.changes.slot import ReplicationSlot
-from headrace.connectors.postgres.changes.transactions import (
-    PIECE_BYTES,
-    PIECE_ROWS,
-    TEXT,
-    Row,
-    TransactionRecorder,
-    position,
-    text_frame,
-)
+from headrace.connectors.postgres.changes.transactions import TransactionRecorder, position
 from headrace.connectors.postgres.connection import PgConnection, server_error, startup_error
 from headrace.errors import HeadraceError
 from headrace.outages import OutageMarker
@@ -45,7 +37,7 @@ RETRY_SECONDS = 1.0
 IDLE_BYTES = 16 << 20
 """How much WAL without changes of our tables may pass before the slot is advanced over it."""
 PASSED, SNAPSHOT = "passed", "snapshot.json"
-ROWS_PER_ENTRY = 1_000_000
+PIECES_PER_ENTRY = 10
 
 
 class ReplicationFeed:
@@ -55,11 +47,11 @@ class ReplicationFeed:
         self,
         slot: ReplicationSlot,
         folder: Path,
-        find_tables: Callable[[PgConnection], Sequence[SourceTable]],
+        tables: Sequence[str],
         clean: Callable[[ChangeLog], None],
         outage_markers: Callable[[], Sequence[OutageMarker]] = tuple,
     ) -> None:
-        self._slot, self._folder, self._find_tables = slot, folder, find_tables
+        self._slot, self._folder, self._tables = slot, folder, tables
         self._clean, self._outage_markers = clean, outage_markers
         self._stopping = threading.Event()
         self._worker = threading.Thread(target=self._work, name=f"headrace-{slot.name}", daemon=True)
@@ -123,7 +115,7 @@ class ReplicationFeed:
                 f"{self._slot!r} was not made for this checkpoint, so changes would be missing. Choose another "
                 f"slot='...', or drop it if nobody needs it: SELECT pg_drop_replication_slot('{self._slot.name}').",
             )
-        tables = tuple(self._find_tables(connection))
+        tables = tuple(find_table(connection, name) for name in self._tables)
         self._slot.publish(connection, tables)
         oids = self._slot.published(connection, tables)
         metadata = LandingMetadata(self._slot.name, self._slot.publication, uuid.uuid4().hex[:12], tables, oids)
@@ -153,13 +145,11 @@ class ReplicationFeed:
             with holder:
                 reader.execute("begin transaction isolation level repeatable read, read only")
                 reader.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(name)))
+                # One byte before the slot begins, so before every change.
+                empty = LogEntry(last=start - 1, end=start, logged_at=began)
                 for table in tables:
-                    for pieces in _table_entries(reader, table, start, began):
-                        writer = LogWriter(log, len(entries))
-                        for rows in pieces:
-                            writer.write(table.name, table.columns, text_frame(rows, len(table.columns), TEXT))
-                        entries.append(LogEntry(writer.finish(), last=start - 1, end=start, logged_at=began))
-        entries = entries or [LogEntry(last=start - 1, end=start, logged_at=began)]
+                    entries.extend(copied_entries(reader, table, log, len(entries), empty))
+        entries = entries or [empty]
         write_durably(log.folder / SNAPSHOT, json.dumps([asdict(entry) for entry in entries]))
 
     def _publish_snapshot(self) -> None:
@@ -250,27 +240,20 @@ class ReplicationFeed:
         self._stopping.wait(RETRY_SECONDS)
 
 
-def _table_entries(reader: PgConnection, table: SourceTable, start: int, began: int) -> Iterator[Iterator[list[Row]]]:
-    """The rows of a table: for each entry some pieces that fit into memory."""
+def copied_entries(
+    reader: PgConnection, table: SourceTable, log: ChangeLog, number: int, empty: LogEntry
+) -> Iterator[LogEntry]:
+    """Copy a table into the files of entries from ``number`` on."""
     columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns)
     query = sql.SQL("copy (select {} from {}) to stdout").format(columns, sql.Identifier(*split_name(table.name)))
     with reader.cursor().copy(query) as copy:
-        # One byte before the slot begins, so before every change.
-        rows = (
-            (INSERT, position(start - 1, index), began, None, None, *values) for index, values in enumerate(copy.rows())
-        )
-        pieces = _pieces(rows)
-        for first in pieces:
-            yield chain([first], islice(pieces, ROWS_PER_ENTRY // PIECE_ROWS - 1))
-
-
-def _pieces(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    piece, size = list[Row](), 0
-    for row in rows:
-        piece.append(row)
-        size += sum(len(value) for value in row if isinstance(value, str))
-        if len(piece) >= PIECE_ROWS or size >= PIECE_BYTES:
-            yield piece
-            piece, size = [], 0
-    if piece:
-        yield piece
+        rows = enumerate(copy.rows())
+        for first in rows:
+            writer = LogWriter(log, number)
+            for index, values in chain([first], rows):
+                row = (INSERT, position(empty.last, index), empty.logged_at, None, None, *values)
+                writer.write(table.name, table.columns, [row], sum(map(len, filter(None, values))))
+                if writer.pieces == PIECES_PER_ENTRY:
+                    break
+            yield replace(empty, files=writer.finish())
+            number += 1

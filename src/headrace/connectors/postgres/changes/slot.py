@@ -242,19 +242,15 @@ class ReplicationSlot:
 
 
 def format_lsn(lsn: int) -> str:
-    """An LSN as the server writes it.
-
-    >>> format_lsn(0x16B374D848)
-    '16/B374D848'
-    """
+    """An LSN as the server writes it."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 def parse_lsn(text: str) -> int:
     """An LSN as a number.
 
-    >>> parse_lsn("16/B374D848") == 0x16B374D848
-    True
+    >>> parse_lsn("16/B374D848") == 0x16B374D848, format_lsn(0x16B374D848)
+    (True, '16/B374D848')
     """
     high, low = text.split("/")
     return (int(high, 16) << 32) + int(low, 16)

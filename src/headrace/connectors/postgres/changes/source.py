@@ -125,7 +125,7 @@ def read_postgres_changes(
     feed = ReplicationFeed(
         replication_slot,
         reading.folder,
-        lambda connection: [find_table(connection, table) for table in names],
+        names,
         Retention(age, reading.readers, retention_bytes).clean,
         reading.outage_markers,
     )

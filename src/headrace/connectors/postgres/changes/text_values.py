@@ -17,25 +17,14 @@ _QUOTED, _ESCAPED = r'["\\]', r"(?s)\\(.)"
 
 
 def parse_values(texts: pl.Series, kind: pl.DataType) -> pl.Series:
-    """Texts as a declared type; null where a text is not a value of it.
-
-    >>> parse_values(pl.Series(["t", None, "f"]), pl.Boolean()).to_list()
-    [True, None, False]
-    >>> parse_values(pl.Series(["2026-01-01 10:00:00.5+00", "infinity"]), pl.Datetime("us", "UTC")).dt.year().to_list()
-    [2026, 9999]
-    """
+    """Texts as a declared type; null where a text is not a value of it."""
     if isinstance(kind, pl.List):
         return _parse_arrays(texts, inner_type(kind))
     return texts.to_frame("text").select(_parsed(pl.col("text"), kind)).to_series()
 
 
 def unreadable(texts: pl.Series, values: pl.Series) -> pl.Series:
-    """Which texts are not values of the column's type; NaN in a decimal column is null and allowed.
-
-    >>> texts = pl.Series(["1.5", "NaN", "x"])
-    >>> unreadable(texts, parse_values(texts, pl.Decimal(5, 2))).to_list()
-    [False, False, True]
-    """
+    """Which texts are not values of the column's type; NaN in a decimal column is null and allowed."""
     lost = values.is_null() & texts.is_not_null()
     return lost & (texts != "NaN").fill_null(True) if isinstance(values.dtype, pl.Decimal) else lost
 

@@ -4,25 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import polars as pl
-
 from headrace.changelog import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
-from headrace.connectors.postgres.changes.change_log import HEAD, LogEntry, LogWriter
-from headrace.connectors.postgres.changes.pgoutput import (
-    Begin,
-    Commit,
-    Delete,
-    Insert,
-    Relation,
-    Truncate,
-    Update,
-    parse_message,
-)
-
-PIECE_ROWS, PIECE_BYTES = 100_000, 64 << 20
-BYTES, TEXT = pl.Binary(), pl.String()
-Row = tuple[object, ...]
+from headrace.connectors.postgres.changes.change_log import LogEntry, LogWriter, Row
+from headrace.connectors.postgres.changes.pgoutput import Begin, Commit, Relation, RowChange, Truncate, parse_message
 
 
 def position(lsn: int, index: int) -> str:
@@ -40,14 +25,14 @@ class TransactionRecorder:
     def __init__(self, tables: Mapping[str, SourceTable], before: LogEntry, writer: LogWriter) -> None:
         """``tables`` are as they were when the log began; ``before`` is the newest entry of the log."""
         self.last, self.end = before.last, 0
-        self.rows = self._bytes = 0
+        self.rows = 0
         self.truncated: dict[str, str] = {}
         self.altered: dict[str, tuple[str, ...]] = {}
         self._tables = tables
         self._by_oid = {table.oid: table for table in tables.values() if table.oid}
         self._seen = dict(before.seen)
         self._writer = writer
-        self._buffers: dict[int, _TableBuffer] = {}
+        self._relations: dict[int, _KnownRelation] = {}
 
     def record(self, messages: Iterable[bytes]) -> None:
         """Take whole transactions; those that are logged already have come again and are skipped."""
@@ -55,16 +40,14 @@ class TransactionRecorder:
         for message in messages:
             parsed = parse_message(message)
             match parsed:
-                case Insert() | Update() | Delete():
-                    buffer = self._buffers.get(parsed.relation)
-                    if skipping or buffer is None:
+                case RowChange():
+                    known = self._relations.get(parsed.relation)
+                    if skipping or known is None:
                         continue
-                    buffer.add(parsed, begin, index)
+                    rows = known.rows(parsed, begin, index)
+                    self._writer.write(known.table.name, known.columns, rows, len(message))
                     index += 1
                     self.rows += 1
-                    self._bytes += len(message)
-                    if len(buffer.rows) >= PIECE_ROWS or self._bytes >= PIECE_BYTES:
-                        self._flush()
                 case Begin():
                     begin, index, skipping = parsed, 0, parsed.lsn <= self.last
                 case Commit():
@@ -72,24 +55,15 @@ class TransactionRecorder:
                 case Relation():
                     self._take_relation(parsed, again=skipping)
                 case Truncate() if not skipping:
-                    emptied = [self._buffers[id].table.name for id in parsed.relations if id in self._buffers]
+                    emptied = [self._relations[id].table.name for id in parsed.relations if id in self._relations]
                     self.truncated |= {name: position(begin.lsn, index) for name in emptied}
                     index += 1
-        self._flush()
 
     def entry(self) -> LogEntry | None:
         """The entry for what was recorded, without its files; None when nothing concerns the tables."""
         if not self.rows and not self.truncated:
             return None
         return LogEntry(truncated=self.truncated, altered=self.altered, last=self.last, end=self.end, seen=self._seen)
-
-    def _flush(self) -> None:
-        for buffer in self._buffers.values():
-            if buffer.rows:
-                rows = text_frame(buffer.rows, len(buffer.columns))
-                self._writer.write(buffer.table.name, buffer.columns, rows)
-                buffer.rows = []
-        self._bytes = 0
 
     def _take_relation(self, relation: Relation, *, again: bool) -> None:
         # By OID first: a publication follows a renamed table, and its changes must not be dropped.
@@ -98,55 +72,41 @@ class TransactionRecorder:
             return
         table.check_same(relation)
         self._by_oid[relation.id] = table
-        self._flush()
-        buffer = self._buffers[relation.id] = _TableBuffer(table, relation)
+        known = self._relations[relation.id] = _KnownRelation(table, relation)
         before = self._seen.get(table.name, table.columns)
         # A relation that comes again was reported before; behind it the table has the columns seen last.
-        if buffer.columns != before and not again:
+        if known.columns != before and not again:
             names = {column.name for column in before}
-            new = (column.name for column in buffer.columns if column.name not in names)
+            new = (column.name for column in known.columns if column.name not in names)
             self.altered[table.name] = (*self.altered.get(table.name, ()), *new)
-            self._seen[table.name] = buffer.columns
+            self._seen[table.name] = known.columns
 
 
-class _TableBuffer:
-    """Rows of one table, with the columns that it has now."""
+class _KnownRelation:
+    """A table with the columns that it has now."""
 
     def __init__(self, table: SourceTable, relation: Relation) -> None:
-        self.table, self.rows = table, list[Row]()
+        self.table = table
         known = {column.name: column.shown for column in table.columns}
         self.columns = tuple(SourceColumn(*column, shown=known.get(column[0], "")) for column in relation.columns)
         self._names = [column.name for column in self.columns]
         self._key = [self._names.index(name) for name in table.key if name in self._names]
 
-    def add(self, change: Insert | Update | Delete, begin: Begin, index: int) -> None:
+    def rows(self, change: RowChange, begin: Begin, index: int) -> list[Row]:
         head = (position(begin.lsn, index), begin.committed_at, begin.transaction)
-        if isinstance(change, Insert):
-            self.rows.append((INSERT, *head, None, *change.new))
-            return
-        if isinstance(change, Delete):
-            self.rows.append((DELETE, *head, None, *change.old))
-            return
         new, old = change.new, change.old
-        # Of the old row the server sends all, or the key alone, or nothing.
-        sent = () if old is None else range(len(new)) if change.whole else self._key
-        for column in set(change.unsent).intersection(sent):
-            new[column] = old[column]  # type: ignore[index]  # there is an old row where something of it was sent
+        if change.kind == b"I":
+            return [(INSERT, *head, None, *new)]
+        if change.kind == b"D":
+            return [(DELETE, *head, None, *old)]
+        sent = range(len(old)) if change.whole else self._key if old else ()
+        for column in change.unsent:
+            if column in sent:
+                new[column] = old[column]
         unsent = [self._names[column] for column in change.unsent if column not in sent] or None
-        moved = old is not None and any(old[column] != new[column] for column in self._key)
+        moved = bool(old) and any(old[column] != new[column] for column in self._key)
+        after = (INSERT if moved else UPDATE_AFTER, *head, unsent, *new)
         # A key that is stored out of line (TOAST) is sent even when unchanged; that is not an old row.
-        if old is not None and (moved or change.whole):
-            self.rows.append((DELETE if moved else UPDATE_BEFORE, *head, None, *old))
-        self.rows.append((INSERT if moved else UPDATE_AFTER, *head, unsent, *new))
-
-
-def text_frame(rows: list[Row], columns: int, kind: pl.DataType = BYTES) -> pl.DataFrame:
-    """Rows as a frame of texts; their values are texts or UTF-8 bytes.
-
-    >>> text_frame([("insert", position(1, 0), 0, 7, None, b"a", None)], 2).select("kind", "0", "1").row(0)
-    ('insert', 'a', None)
-    """
-    heads = [*HEAD.items(), *((str(number), kind) for number in range(columns))]
-    parts = zip(*rows, strict=True)
-    series = [pl.Series(name, part, dtype=kind) for (name, kind), part in zip(heads, parts, strict=True)]
-    return pl.DataFrame(series).with_columns(pl.col(pl.Binary).cast(pl.String))
+        if moved or change.whole:
+            return [(DELETE if moved else UPDATE_BEFORE, *head, None, *old), after]
+        return [after]

@@ -79,4 +79,4 @@ def feed_of(
     outage_markers: Callable[[], Sequence[Any]] = tuple,
 ) -> ReplicationFeed:
     """A feed that has yet to begin."""
-    return ReplicationFeed(slot, folder, lambda connection: [table], clean, outage_markers)  # type: ignore[arg-type]
+    return ReplicationFeed(slot, folder, [table.name], clean, outage_markers)  # type: ignore[arg-type]

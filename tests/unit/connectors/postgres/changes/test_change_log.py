@@ -8,15 +8,14 @@ from pathlib import Path
 import polars as pl
 
 from headrace.connectors.postgres.changes.catalogue import SourceColumn
-from headrace.connectors.postgres.changes.change_log import HEAD, ChangeLog, LogEntry, LogWriter
+from headrace.connectors.postgres.changes.change_log import HEAD, ChangeLog, LogEntry, LogWriter, Row
 from headrace.connectors.postgres.changes.landing import Retention, first_unread
 
 ID = (SourceColumn("id", 23, -1, "integer"),)
 
 
-def rows(*ids: str) -> pl.DataFrame:
-    head = {name: [None] * len(ids) for name in HEAD}
-    return pl.DataFrame({**head, "0": ids}, schema={**HEAD, "0": pl.String()})
+def rows(*ids: str) -> list[Row]:
+    return [(*[None] * len(HEAD), id) for id in ids]
 
 
 def filled(folder: Path, entries: int) -> ChangeLog:

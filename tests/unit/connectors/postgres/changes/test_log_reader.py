@@ -14,7 +14,7 @@ from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceT
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
 from headrace.connectors.postgres.changes.landing import FAILED, LandingMetadata, write_failure
 from headrace.connectors.postgres.changes.log_reader import ChangeLogReader, ChangeLogStream
-from headrace.connectors.postgres.changes.transactions import position, text_frame
+from headrace.connectors.postgres.changes.transactions import position
 from headrace.errors import HeadraceError
 
 ID, NOTE, MORE = (
@@ -36,7 +36,7 @@ def logged(
         placed: list[tuple[object, ...]] = [
             ("insert", position(number, index), 0, 1, None, *row) for index, row in enumerate(rows)
         ]
-        writer.write("public.orders", columns, text_frame(placed, len(columns)))
+        writer.write("public.orders", columns, placed)
     emptied = {"public.orders": position(9, 0)} if truncated else {}
     added = [column.name for columns, _ in pieces for column in columns if column is not ID]
     writer.publish(LogEntry(truncated=emptied, altered={"public.orders": added}, last=9, end=10))

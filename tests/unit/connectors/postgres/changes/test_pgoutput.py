@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.connectors.postgres.changes.pgoutput import (
-    Begin,
-    Commit,
-    Delete,
-    Insert,
-    Relation,
-    Truncate,
-    Update,
-    parse_message,
-)
+from headrace.connectors.postgres.changes.pgoutput import Begin, Commit, Relation, RowChange, Truncate, parse_message
 
 BEGIN = b"B\x00\x00\x00\x00\x01R\xa2\xf8\x00\x03\x03X\x85\x1c\xd9\xf6\x00\x00\x02\xd7"
 COMMIT = b"C\x00\x00\x00\x00\x00\x01R\xa2\xf8\x00\x00\x00\x00\x01R\xa3(\x00\x03\x03X\x85\x1c\xd9\xf6"
@@ -46,23 +37,23 @@ def test_a_table_that_logs_whole_rows_says_so() -> None:
 
 
 def test_a_new_row_has_the_text_of_every_value() -> None:
-    assert parse_message(INSERT) == Insert(ORDERS, [b"1", "ä".encode(), b"1.50"])
+    assert parse_message(INSERT) == RowChange(b"I", ORDERS, [b"1", "ä".encode(), b"1.50"])
 
 
 def test_an_update_without_its_old_row_names_what_was_not_sent() -> None:
-    assert parse_message(UPDATE) == Update(ORDERS, [b"1", None, b"2.00"], (1,), None, whole=False)
+    assert parse_message(UPDATE) == RowChange(b"U", ORDERS, [b"1", None, b"2.00"], (1,), (), whole=False)
 
 
 def test_an_update_of_the_key_has_the_old_key() -> None:
-    assert parse_message(MOVED) == Update(ORDERS, [b"3", None, None], (), [b"2", None, None], whole=False)
+    assert parse_message(MOVED) == RowChange(b"U", ORDERS, [b"3", None, None], (), [b"2", None, None], whole=False)
 
 
 def test_an_update_of_a_table_that_logs_whole_rows_has_the_old_row() -> None:
-    assert parse_message(WHOLE) == Update(ORDERS, [b"5", None, b"7.00"], (1,), [b"5", b"x", None], whole=True)
+    assert parse_message(WHOLE) == RowChange(b"U", ORDERS, [b"5", None, b"7.00"], (1,), [b"5", b"x", None], whole=True)
 
 
 def test_a_delete_has_the_key_of_the_old_row() -> None:
-    assert parse_message(DELETE) == Delete(ORDERS, [b"1", None, None])
+    assert parse_message(DELETE) == RowChange(b"D", ORDERS, [], old=[b"1", None, None])
 
 
 def test_a_truncate_names_its_tables() -> None:

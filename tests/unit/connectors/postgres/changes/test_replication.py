@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from io import BytesIO
 from pathlib import Path
 
@@ -15,10 +16,10 @@ import pytest
 
 import headrace.storage
 from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
-from headrace.connectors.postgres.changes.change_log import ChangeLog, LogWriter
+from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
 from headrace.connectors.postgres.changes.landing import read_failure
-from headrace.connectors.postgres.changes.replication import IDLE_BYTES, PASSED, ReplicationFeed
-from headrace.connectors.postgres.changes.transactions import text_frame
+from headrace.connectors.postgres.changes.replication import IDLE_BYTES, PASSED, ReplicationFeed, copied_entries
+from headrace.connectors.postgres.changes.transactions import position
 from tests.unit.connectors.postgres.changes.scripted_slot import Slot, born, feed_of
 
 TABLE = SourceTable(
@@ -125,6 +126,36 @@ def test_a_full_disk_that_takes_no_sign_either_is_waited_for(tmp_path: Path, fee
     again.stop()
 
 
+class Copied:
+    """A server whose table has three rows."""
+
+    def cursor(self) -> Copied:
+        return self
+
+    def copy(self, query: object) -> AbstractContextManager[Copied]:
+        return nullcontext(self)
+
+    def rows(self) -> Iterator[tuple[str | None, ...]]:
+        return iter([("1", "x"), ("2", None), ("3", "y")])
+
+
+def test_a_table_is_copied_into_as_many_entries_as_its_pieces_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.connectors.postgres.changes.change_log.PIECE_ROWS", 1)
+    monkeypatch.setattr("headrace.connectors.postgres.changes.replication.PIECES_PER_ENTRY", 2)
+    log = ChangeLog(tmp_path)
+    log.create()
+    copied = list(copied_entries(Copied(), TABLE, log, 4, LogEntry(last=9, end=10)))  # type: ignore[arg-type]
+    files = [log.data(file) for entry in copied for file in entry.files]
+    assert [file.name.partition("-")[0] for file in files] == ["000000000004", "000000000005"]
+    assert [pl.read_parquet(file).select("kind", "place", "0", "1").rows() for file in files] == [
+        [("insert", position(9, 0), "1", "x"), ("insert", position(9, 1), "2", None)],
+        [("insert", position(9, 2), "3", "y")],
+    ]
+    assert {(entry.last, entry.end) for entry in copied} == {(9, 10)}
+
+
 class Full(BytesIO):
     """A file that no longer fits on its disk."""
 
@@ -133,12 +164,15 @@ class Full(BytesIO):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_draft_that_no_longer_fits_on_the_disk_gives_back_what_it_took(tmp_path: Path) -> None:
+def test_a_draft_that_no_longer_fits_on_the_disk_gives_back_what_it_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.connectors.postgres.changes.change_log.PIECE_ROWS", 1)
     log = ChangeLog(tmp_path / "log")
     log.create()
     writer = LogWriter(log, 0)
     for _ in range(2):
-        writer.write("public.t", TABLE.columns, text_frame([("insert", "1", 0, 1, None, b"1", b"x")], 2))
+        writer.write("public.t", TABLE.columns, [("insert", "1", 0, 1, None, b"1", b"x")])
     (writing,) = writer._open
     stream, writing._stream = writing._stream, Full()
     writer.discard()

@@ -84,6 +84,8 @@ def test_a_text_that_is_no_such_value_is_told(kind: pl.DataType, text: str) -> N
         ("shop.mood", "STRING"),
         ("numeric(5,2)[]", "ARRAY<DECIMAL(5,2)>"),
         ("uuid[]", "ARRAY<STRING>"),
+        ("text[]", "ARRAY<STRING>"),
+        ("timestamp(3) with time zone", "TIMESTAMP"),
         ("box[]", "STRING"),
     ],
 )
@@ -96,6 +98,8 @@ def test_every_type_has_a_column(shown: str, ddl: str) -> None:
     [
         (pl.Int64(), "integer", True),
         (pl.Int32(), "oid", False),
+        (pl.Int32(), "bigint", False),
+        (pl.String(), "jsonb", True),
         (pl.Int64(), "numeric", False),
         (pl.Decimal(12, 2), "numeric(10,2)", True),
         (pl.Decimal(12, 1), "numeric(10,2)", False),

@@ -133,7 +133,7 @@ def test_a_truncate_is_told_with_its_position(tmp_path: Path) -> None:
 
 
 def test_a_transaction_larger_than_a_piece_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.connectors.postgres.changes.transactions.PIECE_ROWS", 10)
+    monkeypatch.setattr("headrace.connectors.postgres.changes.change_log.PIECE_ROWS", 10)
     inserts = [insert(str(number), "x") for number in range(95)]
     _, rows = recorded(tmp_path, transaction(100, relation("id", "large"), *inserts))
     assert [row[3] for row in rows] == [str(number) for number in range(95)]
