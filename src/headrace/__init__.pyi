@@ -31,6 +31,7 @@ from .expressions.aggregates.percentile import percentile
 from .expressions.aggregates.sums import ewm
 from .generator.payments import Payments
 from .generator.source import generate
+from .observe.stored_state import read_state
 from .operators.deduplicate import deduplicate
 from .operators.joins.broadcast_join import broadcast_join
 from .operators.joins.interval_join import interval_join
@@ -145,6 +146,7 @@ __all__ = [
     "read_kafka",
     "read_mqtt",
     "read_postgres_changes",
+    "read_state",
     "redis_lookup",
     "reducing_state",
     "retracting",

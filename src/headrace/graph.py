@@ -93,6 +93,8 @@ class StepNode:
     """Schema of each side output by its name."""
     state: Mapping[str, Any] = field(default_factory=dict)
     """Columns of the state with their types."""
+    state_identity: tuple[str, ...] = ()
+    """The columns that identify a row of the state."""
 
 
 @dataclass(frozen=True, slots=True)

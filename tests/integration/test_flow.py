@@ -259,3 +259,22 @@ def test_a_row_can_say_where_it_came_from(place: Any, spark: SparkSession) -> No
     files = sorted(file.as_uri().replace("file:///", "file:/") for file in place.landing.glob("*.json"))
     assert found["_position"].n_unique() == found.height > 2
     assert {position.rpartition(":")[0] for position in found["_position"]} == set(files)
+
+
+def test_the_state_of_a_running_flow_is_read_from_outside(place: Any, spark: SparkSession) -> None:
+    _land(place)
+    running = _pipeline(place, hr.to_memory("read from outside")).start(
+        checkpoint=place.checkpoint, mode=hr.micro_batch("200 milliseconds"), spark=spark
+    )
+    try:
+        while running.status().get("spend") is None or len(_windows("read from outside")) < 3:
+            assert not running.wait(0.1)
+        state = hr.read_state(place.checkpoint, "spend", "hourly")
+        assert state.select("account", "spent.sum").rows() == [("b", 2)]
+        assert not list((place.checkpoint / "spend" / "pins").glob("*.json"))
+    finally:
+        running.stop()
+    with pytest.raises(hr.DefinitionError, match=r"no step 'daily' with state. It has: hourly."):
+        hr.read_state(place.checkpoint, "spend", "daily")
+    with pytest.raises(hr.DefinitionError, match="is not the folder of a flow that has run a batch"):
+        hr.read_state(place.checkpoint, "other", "hourly")

@@ -96,7 +96,8 @@ def place(step: Step, *frames: DataFrame) -> StepOutputs:
     placed = graph.register_frame(
         mapped(blobs, results, output, graph.reports, name=label), Origin(blobs, results, behind, f"{label}+")
     )
-    graph.add_step(StepNode(step, before, tuple(placed.columns), operator.side_schemas, operator.state_schema))
+    columns, state, identity = tuple(placed.columns), operator.state_schema, operator.identity
+    graph.add_step(StepNode(step, before, columns, operator.side_schemas, state, identity))
     side = {name: SideOutput(step.name, name, placed) for name in operator.side_schemas if name != "late"}
     return StepOutputs(placed, SideOutput(step.name, "late", placed), side)
 

@@ -36,6 +36,7 @@ def _step(graph: Graph, name: str) -> Definition:
         "inputs": [str(graph.time_node(given)) for given in node.inputs],
         **node.step.fingerprint,
         "state": {column: str(dtype) for column, dtype in node.state.items()},
+        "state_identity": list(node.state_identity),
         "retention": node.step.retention,
         "definition": repr(node.step),
     }
@@ -104,7 +105,7 @@ def _compare(error: str, what: str, stored: list[Definition], given: list[Defini
 
 
 def _differing(then: Definition, now: Definition) -> list[str]:
-    compared = (then.keys() | now.keys()) - {"definition", "retention", "state"}
+    compared = (then.keys() | now.keys()) - {"definition", "retention", "state", "state_identity"}
     differing = sorted(name for name in compared if then.get(name) != now.get(name))
     # Where other fields differ, the state follows from them.
     if not differing and then.get("state", now.get("state")) != now.get("state"):
