@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from headrace.connectors.base.lines import Lines
 from headrace.errors import DefinitionError
 from headrace.event_time.tracker import WHOLE
 from headrace.schemas import spark_type
+from headrace.storage import open_binary
 
 POSITION = "__position"
 RAW_BYTES = 64 * 1024
@@ -41,10 +43,6 @@ class Columns:
     @property
     def names(self) -> list[str]:
         return list(self.types)
-
-    def empty(self) -> pl.DataFrame:
-        """No rows, but all columns and the position."""
-        return pl.DataFrame(schema={**self.types, POSITION: pl.Int64()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +158,17 @@ def in_calendar(time: pl.Expr, kind: pl.Datetime | pl.Date) -> pl.Expr:
     return (time.to_physical() // units).is_between(_FIRST_DAY, _LAST_DAY)
 
 
-def unreadable(columns: Columns, detail: str) -> Decoded:
-    """One dead row for a file, or the rest of it, that cannot be read."""
-    first_line = detail.strip().splitlines()[0] if detail.strip() else "unknown error"
-    row = {"position": [0], "reason": ["FILE_UNREADABLE"], "detail": [first_line], "raw": [b""]}
-    return Decoded(columns.empty(), pl.DataFrame(row, schema=DEAD_SCHEMA))
+def read_file(
+    path: str, types: Mapping[str, pl.DataType], chunks: Callable[[BinaryIO], Iterator[Decoded]]
+) -> Iterator[Decoded]:
+    """The chunks of a file, and one dead row for the file, or the rest of it, if it cannot be read."""
+    try:
+        with open_binary(path) as stream:
+            yield from chunks(stream)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        first_line = next(iter(str(error).strip().splitlines()), "unknown error")
+        row = {"position": 0, "reason": "FILE_UNREADABLE", "detail": first_line, "raw": b""}
+        yield Decoded(pl.DataFrame(schema={**types, POSITION: pl.Int64()}), pl.DataFrame(row, schema=DEAD_SCHEMA))
 
 
 def type_name(declared: pl.DataType) -> str:
@@ -214,15 +218,3 @@ def with_plain_types(declared: pl.DataType, change: Callable[[pl.DataType], pl.D
             return pl.Struct({name: with_plain_types(kind, change) for name, kind in field_types(declared).items()})
         case _:
             return change(declared)
-
-
-def plain_types(declared: pl.DataType) -> Iterator[pl.DataType]:
-    """The types inside a declared type that are neither lists nor structs."""
-    match declared:
-        case pl.List():
-            yield from plain_types(inner_type(declared))
-        case pl.Struct():
-            for kind in field_types(declared).values():
-                yield from plain_types(kind)
-        case _:
-            yield declared

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from io import BytesIO
 from math import inf
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +27,11 @@ from headrace.connectors.base.decoding import (
     inner_type,
     mismatch,
     not_utf8,
-    plain_types,
+    read_file,
     too_large,
-    unreadable,
     with_plain_types,
 )
 from headrace.connectors.base.lines import CHUNK_BYTES, MAX_ROW_BYTES, Integers, Lines, read_lines
-from headrace.storage import open_binary
 
 Check = Callable[[Any], Verdict | None]
 Mask = npt.NDArray[np.bool_]
@@ -71,12 +69,11 @@ class JsonLines:
     chunk_bytes: int = CHUNK_BYTES
 
     def decode(self, path: str) -> Iterator[Decoded]:
-        try:
-            with open_binary(path) as stream:
-                for lines in read_lines(stream, max_row_bytes=self.max_row_bytes, chunk_bytes=self.chunk_bytes):
-                    yield self.decode_lines(lines)
-        except (OSError, ValueError) as error:
-            yield unreadable(self.columns, str(error))
+        return read_file(path, self.columns.types, self._chunks)
+
+    def _chunks(self, stream: BinaryIO) -> Iterator[Decoded]:
+        lines = read_lines(stream, max_row_bytes=self.max_row_bytes, chunk_bytes=self.chunk_bytes)
+        return map(self.decode_lines, lines)
 
     def decode_lines(self, lines: Lines) -> Decoded:
         verdicts = too_large(lines, self.max_row_bytes)
@@ -195,7 +192,10 @@ def _polars_verdict(message: str) -> Verdict:
 
 
 def _has_decimals(columns: Columns) -> bool:
-    return any(isinstance(leaf, pl.Decimal) for kind in columns.types.values() for leaf in plain_types(kind))
+    def without(kind: pl.DataType) -> pl.DataType:
+        return pl.String() if isinstance(kind, pl.Decimal) else kind
+
+    return any(with_plain_types(kind, without) != kind for kind in columns.types.values())
 
 
 def line_judge(columns: Columns) -> Callable[[bytes], Verdict | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
@@ -66,6 +66,17 @@ class Lines:
             everything = start == 0 and self.data[end : end + 3] in (b"", b"\n", b"\r\n")
             return self.data if everything else self.data[start:end]
         return b"\n".join(self.raw())
+
+
+def as_lines(payloads: Sequence[bytes], positions: Integers) -> Lines:
+    """Payloads as the lines of a file, each with its position.
+
+    >>> as_lines([b"{}", b"[1]"], np.array([4, 9])).raw()
+    [b'{}', b'[1]']
+    """
+    lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
+    ends = np.cumsum(lengths + 1) - 1
+    return Lines(b"\n".join([*payloads, b""]), ends - lengths, ends, positions, together=True)
 
 
 def read_lines(stream: BinaryIO, *, max_row_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Lines]:

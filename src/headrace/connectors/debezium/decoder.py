@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import BinaryIO, ClassVar
 
 import polars as pl
 
@@ -17,11 +17,11 @@ from headrace.connectors.base.decoding import (
     RAW_BYTES,
     Columns,
     Decoded,
-    unreadable,
+    read_file,
     with_plain_types,
 )
-from headrace.connectors.base.lines import MAX_ROW_BYTES, Integers, read_lines
-from headrace.connectors.base.messages import Payloads, as_lines
+from headrace.connectors.base.lines import MAX_ROW_BYTES, Integers, as_lines, read_lines
+from headrace.connectors.base.messages import Payloads
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.events import (
     CONCERNS_NO_ROW,
@@ -41,7 +41,6 @@ from headrace.connectors.debezium.message_layout import MessageForm, message_lay
 from headrace.connectors.debezium.values import ValueEncodings, mark_plain_decimals
 from headrace.errors import DefinitionError
 from headrace.schemas import MOMENT
-from headrace.storage import open_binary
 
 Part = tuple[str | None, MessageForm, pl.DataFrame]
 """Messages or events that are read together: of one schema part and one form."""
@@ -189,12 +188,12 @@ class DebeziumFiles:
     def decode(self, path: str) -> Iterator[Decoded]:
         """Chunks of rows; a message without a position of its own gets that of its line and file."""
         name = path.rstrip("/").rpartition("/")[2]
-        try:
-            with open_binary(path) as stream:
-                for lines in read_lines(stream, max_row_bytes=MAX_ROW_BYTES):
-                    yield self.messages.decode(Payloads(lines, lines.positions[:0]), f"{name}:")
-        except (OSError, ValueError) as error:
-            yield unreadable(Columns({**self.messages.columns.types, **DATABASE_CHANGELOG}), str(error))
+
+        def chunks(stream: BinaryIO) -> Iterator[Decoded]:
+            for lines in read_lines(stream, max_row_bytes=MAX_ROW_BYTES):
+                yield self.messages.decode(Payloads(lines, lines.positions[:0]), f"{name}:")
+
+        return read_file(path, {**self.messages.columns.types, **DATABASE_CHANGELOG}, chunks)
 
 
 def _texts(payloads: Sequence[bytes | None], positions: Integers) -> tuple[pl.Series, pl.DataFrame]:

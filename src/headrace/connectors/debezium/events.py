@@ -11,7 +11,7 @@ from headrace.changelog import CHANGE, DELETE, INSERT, UNCHANGED, UPDATE_AFTER, 
 from headrace.changelog import POSITION as PLACE
 from headrace.connectors.base.decoding import POSITION, Columns, Decoded
 from headrace.connectors.base.json_lines import JsonLines
-from headrace.connectors.base.messages import as_lines
+from headrace.connectors.base.lines import as_lines
 from headrace.connectors.debezium.message_layout import MessageForm, split_messages
 from headrace.errors import HeadraceError
 
