@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -17,6 +16,7 @@ from headrace.connectors.base.decoding import (
     field_types,
     in_calendar,
     inner_type,
+    mismatch,
     readable,
     type_name,
 )
@@ -50,8 +50,7 @@ class Failure:
 
     def problems(self, positions: pl.Series) -> pl.DataFrame:
         frame = pl.DataFrame({"position": positions, "found": self.found}).drop_nulls("found")
-        opening = f"column {self.path} is {type_name(self.declared)}, found "
-        detail = pl.lit(opening) + '"' + pl.col("found").str.slice(0, FOUND_CHARACTERS) + '"'
+        detail = pl.lit(mismatch(self.path, self.declared, '"')) + pl.col("found").str.slice(0, FOUND_CHARACTERS) + '"'
         return frame.select("position", reason=_reason(self.declared, pl.col("found")), detail=detail)
 
 
@@ -59,11 +58,6 @@ def settle(read: pl.DataFrame, columns: Columns, reading: Reading | None = None)
     """The rows that fit the declared columns, and for each other row its first problem in column order.
 
     ``reading`` replaces the conversion from text, for formats that write values in their own way.
-
-    >>> read = pl.DataFrame({"on": ["2026-05-01", "soon"], POSITION: [1, 2]})
-    >>> rows, problems = settle(read, Columns({"on": pl.Date()}))
-    >>> rows[POSITION].to_list(), problems["detail"].to_list()
-    ([1], ['column on is DATE, found "soon"'])
     """
     positions = read[POSITION]
     settled: list[pl.Series] = []
@@ -155,11 +149,7 @@ def from_value(values: pl.Series, declared: pl.DataType) -> pl.Series:
 
 
 def from_bytes(values: pl.Series) -> pl.Series:
-    r"""Bytes as UTF-8 text; null where they are not UTF-8.
-
-    >>> from_bytes(pl.Series([b"a", b"\xff"])).to_list()
-    ['a', None]
-    """
+    """Bytes as UTF-8 text; null where they are not UTF-8."""
     try:
         return values.cast(pl.String)
     except pl.exceptions.PolarsError:
@@ -201,14 +191,9 @@ def _convert_list(
 ) -> tuple[pl.Series, list[Failure]]:
     items = values.explode(empty_as_null=False, keep_nulls=False)
     converted, failures = convert(items, inner_type(declared), f"{path}[]", reading)
-    rows = pl.Series(np.repeat(np.arange(len(values)), values.list.len().fill_null(0).to_numpy()))
-    return lists_like(values, converted), [_first_per_row(failure, rows, len(values)) for failure in failures]
-
-
-def _first_per_row(failure: Failure, rows: pl.Series, height: int) -> Failure:
-    first = pl.DataFrame({"row": rows, "found": failure.found}).drop_nulls().unique("row", keep="first").sort("row")
-    found = pl.Series("found", [None] * height, dtype=pl.String).scatter(first["row"], first["found"])
-    return Failure(failure.path, failure.declared, found)
+    firsts = (lists_like(values, failure.found).list.drop_nulls().list.first() for failure in failures)
+    found = [replace(failure, found=first) for failure, first in zip(failures, firsts, strict=True)]
+    return lists_like(values, converted), found
 
 
 def _missing(values: pl.Series, positions: pl.Series, declared: pl.DataType) -> pl.DataFrame:
@@ -242,11 +227,7 @@ def _shown(values: pl.Series) -> pl.Series:
 
 
 def parse_dates(text: pl.Series) -> pl.Series:
-    """Dates from ``YYYY-MM-DD``; null for any other text.
-
-    >>> parse_dates(pl.Series(["2026-02-28", "2026-02-30", "26-2-1"])).is_null().to_list()
-    [False, True, True]
-    """
+    """Dates from ``YYYY-MM-DD``; null for any other text."""
     exact = text.to_frame("text").select(pl.when(pl.col("text").str.contains(f"^{_DATE}$")).then(pl.col("text")))
     return exact.to_series().str.to_date("%Y-%m-%d", strict=False)
 
@@ -255,10 +236,6 @@ def parse_timestamps(text: pl.Series, *, zoned: bool) -> pl.Series:
     """Times in UTC, or local times without a zone, from ISO 8601; null for any other text.
 
     A zoned column takes text without a zone as UTC; a column without a zone refuses text with one.
-
-    >>> times = parse_timestamps(pl.Series(["2026-01-02 03:04:05+01:00", "yesterday"]), zoned=True)
-    >>> [None if time is None else time.isoformat() for time in times]
-    ['2026-01-02T02:04:05+00:00', None]
     """
     whole = pl.col("text")
     usual = whole.str.contains(_USUAL_TIME + ("Z?$" if zoned else "$"))

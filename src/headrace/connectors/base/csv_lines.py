@@ -87,20 +87,20 @@ class CsvLines:
             verdicts |= dict.fromkeys(broken, ("NOT_CSV", "the record has a line break"))
         left = np.ones(len(lines), dtype=np.bool_)
         left[list(verdicts)] = False
-        quoted, separators = _counts(lines, '"') > 0, _counts(lines, ",")
-        wrong = np.flatnonzero(left & ~quoted & (separators != len(names) - 1))
-        for index, count in zip(wrong.tolist(), (separators[wrong] + 1).tolist(), strict=True):
-            verdicts[index] = _field_count(count, names)
-        left[wrong] = False
-        odd = np.flatnonzero(left & quoted)
-        odd = odd[~_well_formed(lines.take(odd), len(names))]
+        well_formed = _counts(lines, ",") == len(names) - 1
+        quoted = np.flatnonzero(left & (_counts(lines, '"') > 0))
+        well_formed[quoted] = _well_formed(lines.take(quoted), len(names))
+        odd = np.flatnonzero(left & ~well_formed)
         requoted: dict[int, bytes] = {}
         for index, line in zip(odd.tolist(), lines.take(odd).raw(), strict=True):
-            found = _requoted(line.decode(), names)
-            if isinstance(found, bytes):
-                requoted[index] = found
+            fields = _split(line.decode())
+            if fields is None:
+                verdicts[index] = ("NOT_CSV", 'the quotes " do not match')
+            elif len(fields) != len(names):
+                detail = f"{len(fields)} fields, expected {len(names)}: {', '.join(names)}"
+                verdicts[index] = ("WRONG_FIELD_COUNT", detail)
             else:
-                verdicts[index] = found
+                requoted[index] = _joined(fields)
         left[list(verdicts)] = False
         kept = np.flatnonzero(left)
         texts = lines.take(kept)
@@ -128,20 +128,10 @@ def _well_formed(lines: Lines, fields: int) -> npt.NDArray[np.bool_]:
     return texts.str.contains(f"^{_WHOLE_FIELD}(?:,{_WHOLE_FIELD}){{{fields - 1}}}$").to_numpy()
 
 
-def _requoted(line: str, names: list[str]) -> bytes | Verdict:
-    """A line with quotes around whole fields only, or why there is none."""
-    # By hand: on '"a"b', '"a,b' or '5" pipe' Polars fails for the whole chunk, and pyarrow takes the first two as
-    # values, the second over the line's end. Only such lines come here.
-    fields = _split(line)
-    if fields is None:
-        return "NOT_CSV", 'the quotes " do not match'
-    if len(fields) != len(names):
-        return _field_count(len(fields), names)
-    return ",".join("" if field is None else '"' + field.replace('"', '""') + '"' for field in fields).encode()
-
-
 def _split(line: str) -> Fields | None:
     """The fields of a line; None when its quotes do not match."""
+    # By hand: on '"a"b', '"a,b' or '5" pipe' Polars fails for the whole chunk, and pyarrow takes the first two as
+    # values, the second over the line's end. Only such lines come here.
     fields: Fields = []
     position, more = 0, True
     while more:
@@ -154,10 +144,11 @@ def _split(line: str) -> Fields | None:
     return fields
 
 
+def _joined(fields: Fields) -> bytes:
+    quoted = ("" if field is None else '"' + field.replace('"', '""') + '"' for field in fields)
+    return ",".join(quoted).encode()
+
+
 def _counts(lines: Lines, character: str) -> Integers:
     at = np.flatnonzero(np.frombuffer(lines.data, dtype=np.uint8) == ord(character))
     return np.searchsorted(at, lines.ends) - np.searchsorted(at, lines.starts)
-
-
-def _field_count(count: int, names: list[str]) -> Verdict:
-    return "WRONG_FIELD_COUNT", f"{count} fields, expected {len(names)}: {', '.join(names)}"

@@ -31,11 +31,7 @@ Verdict = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The declared columns in order, and which of them must not be null.
-
-    >>> Columns({"id": pl.String(), "amount": pl.Float64()}, required=frozenset({"id"})).names
-    ['id', 'amount']
-    """
+    """The declared columns in order, and which of them must not be null."""
 
     types: Mapping[str, pl.DataType]
     required: frozenset[str] = frozenset()
@@ -191,11 +187,7 @@ def type_name(declared: pl.DataType) -> str:
 
 
 def mismatch(path: str, declared: pl.DataType, found: str) -> str:
-    """The detail of a dead row: the column, its declared type and what was found.
-
-    >>> mismatch("amount", pl.Float64(), '"12,50"')
-    'column amount is DOUBLE, found "12,50"'
-    """
+    """The detail of a dead row: the column, its declared type and what was found."""
     return f"column {path} is {type_name(declared)}, found {found[:FOUND_CHARACTERS]}"
 
 

@@ -51,8 +51,9 @@ def deliver(frame: DataFrame, sink: TaskSink, batch: BatchIdentity, context: Del
     from pyspark.sql.pandas.types import from_arrow_schema
 
     exactly_once = sink.guarantee == "exactly_once"
-    divided = _divided(frame, sink.partition_by, context.writers) if exactly_once else frame
-    parts = divided.mapInArrow(_writing(sink, batch, context), from_arrow_schema(_RESULT)).collect()
+    if exactly_once:
+        frame = _divided(frame, sink.partition_by, context.writers)
+    parts = frame.mapInArrow(_writing(sink, batch, context), from_arrow_schema(_RESULT)).collect()
     return Written(
         **{name: sum(part[name] for part in parts) for name in _COUNTS},
         letters={part.letters: part.refused for part in parts if part.refused > 0},
@@ -65,7 +66,7 @@ def _divided(frame: DataFrame, columns: tuple[str, ...], writers: int) -> DataFr
     from pyspark.sql import functions as F  # noqa: N812
 
     paths = flat_paths(frame.schema)
-    chosen = [F.col(paths[column]) for column in columns] or [F.col(_quoted(column)) for column in frame.columns]
+    chosen = [F.col(paths[column]) for column in columns] or [F.col(quoted(column)) for column in frame.columns]
     return frame.repartitionById(writers, F.pmod(F.xxhash64(*chosen), F.lit(writers)).cast("int"))
 
 
@@ -80,14 +81,15 @@ def flat_paths(schema: StructType, prefix: str = "", inside: str = "") -> dict[s
 
     paths: dict[str, str] = {}
     for field in schema.fields:
-        name, path = f"{prefix}{field.name}", f"{inside}{_quoted(field.name)}"
+        name, path = f"{prefix}{field.name}", f"{inside}{quoted(field.name)}"
         paths[name] = path
         if isinstance(field.dataType, StructType):
             paths |= flat_paths(field.dataType, f"{name}_", f"{path}.")
     return paths
 
 
-def _quoted(column: str) -> str:
+def quoted(column: str) -> str:
+    """A quoted identifier in SQL text."""
     return f"`{column.replace('`', '``')}`"
 
 

@@ -164,11 +164,7 @@ _LOOKS_LIKE_JSON = _json_shape(2)
 
 
 def read_type(declared: pl.DataType) -> pl.DataType:
-    """The type in which Polars reads a column; the conversion to the declared type comes after.
-
-    >>> read_type(pl.List(pl.Date()))
-    List(String)
-    """
+    """The type in which Polars reads a column; the conversion to the declared type comes after."""
 
     def plain(kind: pl.DataType) -> pl.DataType:
         match kind:
@@ -199,11 +195,7 @@ def _has_decimals(columns: Columns) -> bool:
 
 
 def line_judge(columns: Columns) -> Callable[[bytes], Verdict | None]:
-    """Judges single lines: None for a good one. Times, decimals and small integers are left to the conversion.
-
-    >>> line_judge(Columns({"amount": pl.Float64()}))(b'{"amount": "12,50"}')
-    ('WRONG_TYPE', 'column amount is DOUBLE, found "12,50"')
-    """
+    """Judges single lines: None for a good one. Times, decimals and small integers are left to the conversion."""
     number = Decimal if _has_decimals(columns) else float
     # Polars keeps the first of two equal keys, so the judge does too.
     decoder = json.JSONDecoder(

@@ -14,11 +14,7 @@ MOST_BYTES = 512 << 20
 
 
 def fitted(rows: pl.DataFrame, columns: Mapping[str, pl.DataType], *, table: str) -> pl.DataFrame:
-    """The rows with these columns and no others; fails when values do not fit.
-
-    >>> fitted(pl.DataFrame({"id": [1], "more": [2]}), {"id": pl.Int64()}, table="ids").columns
-    ['id']
-    """
+    """The rows with these columns and no others; fails when values do not fit."""
     missing = [name for name in columns if name not in rows.columns]
     if missing:
         raise HeadraceError(

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
 from headrace.changelog import CHANGE, DELETE, UPDATE_BEFORE
+from headrace.connectors.base.delivery import quoted
 from headrace.connectors.base.sink import BatchIdentity, forked
 from headrace.connectors.base.small_table import fitted
 from headrace.errors import HeadraceError
@@ -220,11 +221,6 @@ def _last_changes(frame: DataFrame, key: Sequence[str]) -> DataFrame:
         _CHANGES, F.count("*").over(Window.partitionBy(*keys))
     )
     return counted.where(F.col(_LAST) == 1).drop(_LAST, _ORDER)
-
-
-def quoted(name: str) -> str:
-    """A quoted identifier in SQL text."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 @contextmanager

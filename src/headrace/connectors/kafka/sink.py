@@ -27,12 +27,7 @@ OVERHEAD = 128
 def messages(
     rows: pl.DataFrame, *, key: Sequence[str], format: Format, max_bytes: int
 ) -> tuple[list[Message], pl.DataFrame | None]:
-    """The messages of the rows in order, and the rows that are too large.
-
-    >>> rows = pl.DataFrame({"account": ["a"], "spent": [2.5]})
-    >>> messages(rows, key=["account"], format="json", max_bytes=1_000_000)
-    ([(b'{"account":"a","spent":2.5}', b'a')], None)
-    """
+    """The messages of the rows in order, and the rows that are too large."""
     values = json_rows(rows) if format == "json" else _bytes(rows["value"])
     every = list(zip(values, _keys(rows, key), strict=True))
     room = max_bytes - OVERHEAD
