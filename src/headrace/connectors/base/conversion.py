@@ -37,7 +37,7 @@ _USUAL_TIME = (
 _MICROSECOND_DIGITS = len("2026-01-02T03:04:05.123456")
 
 Reading = Callable[[pl.Series, pl.DataType, str], pl.Series]
-"""Converts the text of plain values at a path to their declared type; null where it does not fit."""
+"""Converts text in a format's own way: plain values at a path to their declared type, null where one does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,7 @@ class Failure:
 
 
 def settle(read: pl.DataFrame, columns: Columns, reading: Reading | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows that fit the declared columns, and for each other row its first problem in column order.
-
-    ``reading`` replaces the conversion from text, for formats that write values in their own way.
-    """
+    """The rows that fit the declared columns, and for each other row its first problem in column order."""
     positions = read[POSITION]
     settled: list[pl.Series] = []
     problems: list[pl.DataFrame] = []

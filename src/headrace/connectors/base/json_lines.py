@@ -52,10 +52,6 @@ _EXACT_DIGITS = 15
 _BIGGEST = 2**63  # smaller integers are read as 64 bits and narrowed in bulk
 
 
-class _Refused(Exception):
-    """Polars does not decode these lines."""
-
-
 @dataclass(frozen=True, slots=True)
 class JsonLines:
     """Decodes files of one JSON object per line; fields that are not declared are ignored.
@@ -80,29 +76,31 @@ class JsonLines:
         whole = np.ones(len(lines), dtype=np.bool_)
         whole[list(verdicts)] = False
         bulk = whole & ~self._doubtful(lines)
-        frames: list[pl.DataFrame] = []
-        try:
-            frames.append(self._frame(lines, np.flatnonzero(bulk)))
-        except _Refused:
+        frame = self._frame(lines, np.flatnonzero(bulk))
+        if isinstance(frame, str):
             # Without this screen, one bad line in a hundred thousand sends them all to the judge: 5 times the work.
             bulk &= self._plausible(lines)
-            try:
-                frames.append(self._frame(lines, np.flatnonzero(bulk)))
-            except _Refused:
-                bulk[:] = False
+            frame = self._frame(lines, np.flatnonzero(bulk))
+        if isinstance(frame, str):
+            bulk[:] = False
+        frames = [] if isinstance(frame, str) else [frame]
         judged = np.flatnonzero(whole & ~bulk)
         if len(judged) > 0:
             found = zip(judged.tolist(), map(line_judge(self.columns), lines.take(judged).raw()), strict=True)
             bad = {index: verdict for index, verdict in found if verdict is not None}
             verdicts |= bad
             frames.extend(self._halved(lines, judged[~np.isin(judged, list(bad))], verdicts))
-        read = frames[0] if len(frames) == 1 else pl.concat([*frames, self._frame(lines, judged[:0])]).sort(POSITION)
+        read = frames[0] if len(frames) == 1 else pl.concat([self._empty, *frames]).sort(POSITION)
         rows, problems = settle(read, self.columns)
         return Decoded(rows, dead_lines(lines, verdicts, problems), lines)
 
     @property
     def _schema(self) -> dict[str, pl.DataType]:
         return {name: read_type(kind) for name, kind in self.columns.types.items()}
+
+    @property
+    def _empty(self) -> pl.DataFrame:
+        return pl.DataFrame(schema={**self._schema, POSITION: pl.Int64()})
 
     def _doubtful(self, lines: Lines) -> Mask:
         """Lines that Polars would take but may change: half surrogate pairs, long decimals."""
@@ -126,26 +124,27 @@ class JsonLines:
 
     def _halved(self, lines: Lines, indices: Integers, verdicts: dict[int, Verdict]) -> list[pl.DataFrame]:
         """Frames of lines that the judge has passed; one that Polars still refuses is found by halving."""
-        try:
-            return [self._frame(lines, indices)]
-        except _Refused as error:
-            if len(indices) == 1:
-                verdicts[int(indices[0])] = _polars_verdict(str(error))
-                return []
+        frame = self._frame(lines, indices)
+        if not isinstance(frame, str):
+            return [frame]
+        if len(indices) == 1:
+            verdicts[int(indices[0])] = _polars_verdict(frame)
+            return []
         middle = len(indices) // 2
         halves = indices[:middle], indices[middle:]
         return [frame for half in halves for frame in self._halved(lines, half, verdicts)]
 
-    def _frame(self, lines: Lines, indices: Integers) -> pl.DataFrame:
+    def _frame(self, lines: Lines, indices: Integers) -> pl.DataFrame | str:
+        """The rows of lines, or why Polars does not decode them."""
         if len(indices) == 0:
-            return pl.DataFrame(schema={**self._schema, POSITION: pl.Int64()})
+            return self._empty
         chosen = lines if len(indices) == len(lines) else lines.take(indices)
         try:
             frame = pl.read_ndjson(BytesIO(chosen.text()), schema=self._schema)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            raise _Refused(str(error)) from error
+            return str(error)
         if frame.height != len(chosen):
-            raise _Refused(f"{frame.height} values in {len(chosen)} lines")
+            return f"{frame.height} values in {len(chosen)} lines"
         return frame.with_columns(pl.Series(POSITION, chosen.positions))
 
 

@@ -222,11 +222,6 @@ class Mark:
     rows: int = 0
     token: str = ""
 
-    @classmethod
-    def of(cls, batch: BatchIdentity, rows: int = 0) -> Mark:
-        """The mark of a batch in which a writer has written so many rows."""
-        return cls(batch.epoch, batch.generation, batch.batch, rows, batch.token)
-
 
 def check_epoch(epoch: int, stored: int, *, place: str, writer: str) -> None:
     """Refuse to write for a driver whose lease another driver has taken over."""

@@ -41,20 +41,16 @@ class Source:
     schema: StructType
 
     @property
-    def name(self) -> str:
-        return self.gate.source
-
-    @property
     def read(self) -> Callable[[Iterator[pa.RecordBatch], Task], Iterator[pl.DataFrame]]:
         return self.gate.read
 
     @property
     def nodes(self) -> frozenset[NodeId]:
-        return frozenset({NodeId("source", self.name)})
+        return frozenset({NodeId("source", self.gate.source)})
 
     @property
     def label(self) -> str:
-        return f"headrace.source.{self.name}+"
+        return f"headrace.source.{self.gate.source}+"
 
     def frame(self) -> DataFrame:
         """The source's rows as a DataFrame, registered in the graph."""
@@ -70,15 +66,15 @@ class Source:
 
     def timed(self, strategy: TimeStrategy) -> DataFrame:
         graph = active_graph()
-        node = graph.sources[self.name]
+        node = graph.sources[self.gate.source]
         if node.time is not None:
             raise DefinitionError(
                 "EVENT_TIME_TWICE",
-                f"source {self.name!r} already has {node.time!r}. Read it a second time under another name, or use "
-                "one strategy for both.",
+                f"source {self.gate.source!r} already has {node.time!r}. Read it a second time under another name, or "
+                "use one strategy for both.",
             )
         schema = self._with_time(strategy)
-        graph.sources[self.name] = replace(node, time=strategy)
+        graph.sources[self.gate.source] = replace(node, time=strategy)
         return Source(self.stream, self.gate.timed(strategy), schema).frame()
 
     def _with_time(self, strategy: TimeStrategy) -> StructType:
@@ -88,28 +84,25 @@ class Source:
                 if column is not None and column not in fields:
                     raise DefinitionError(
                         "COLUMN_UNKNOWN",
-                        f"source {self.name!r} has no column {column!r}. Existing columns: {', '.join(fields)}.",
+                        f"source {self.gate.source!r} has no column {column!r}. Existing columns: {', '.join(fields)}.",
                     )
             kind = fields[strategy.column].dataType
             if not isinstance(kind, TimestampType):
                 raise DefinitionError(
                     "EVENT_TIME_TYPE",
-                    f"source {self.name!r}: event time column {strategy.column!r} is {kind.simpleString()}. "
+                    f"source {self.gate.source!r}: event time column {strategy.column!r} is {kind.simpleString()}. "
                     "Declare it as TIMESTAMP.",
                 )
         elif strategy.column in fields:
             raise DefinitionError(
                 "COLUMN_EXISTS",
-                f"source {self.name!r} already has a column {strategy.column!r}. Choose another name, as in "
+                f"source {self.gate.source!r} already has a column {strategy.column!r}. Choose another name, as in "
                 f"hr.{strategy.kind}_time('arrived').",
             )
         fields.setdefault(strategy.column, StructField(strategy.column, TimestampType()))
-        tag = time_tag(NodeId("source", self.name))
+        tags = {strategy.column: time_tag(NodeId("source", self.gate.source))}
         return StructType(
-            [
-                StructField(field.name, field.dataType, field.nullable, tag if field.name == strategy.column else None)
-                for field in fields.values()
-            ]
+            [StructField(name, field.dataType, field.nullable, tags.get(name)) for name, field in fields.items()]
         )
 
 

@@ -107,10 +107,7 @@ def without_metadata(columns: StructType) -> StructType:
 
 
 def _listed(sequence: Any) -> list[Any]:
-    iterator, found = sequence.iterator(), []
-    while iterator.hasNext():
-        found.append(iterator.next())
-    return found
+    return [sequence.apply(place) for place in range(sequence.size())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +141,8 @@ class DeltaWriter:
             empty.write.format("delta").mode("append").partitionBy(*partition_by).save(self.log.path)
 
     def append(self, frame: DataFrame) -> int:
-        """Append the frame's rows, running it once; returns their number. Without rows there is no commit.
-
-        Spark's own append would commit an empty batch too, and to count rows first the frame would have to run twice or
-        be cached: measured, caching makes an append half as slow again.
-        """
+        """Append the frame's rows, running it once; returns their number. Without rows there is no commit."""
+        # Spark's own append would commit an empty batch too; to cache the frame makes an append half as slow again.
         transaction = self.log.java.startTransaction()
         # Reading it makes Delta refuse this commit when another writer marks the batch at the same time.
         transaction.txnVersion(self.application)

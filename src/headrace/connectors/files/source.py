@@ -55,10 +55,7 @@ class FileReader:
 
 @dataclass(frozen=True, slots=True)
 class ParquetFiles:
-    """Decodes the declared columns of Parquet files; a value that does not fit its column makes a dead row.
-
-    Row groups are read one by one, without a copy where the file's types are the declared ones.
-    """
+    """Decodes the declared columns of Parquet files; a value that does not fit its column makes a dead row."""
 
     columns: Columns
     chunk_rows: int = 250_000

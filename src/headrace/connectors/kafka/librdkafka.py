@@ -1,8 +1,7 @@
-"""A consumer that calls librdkafka itself.
+"""A consumer that calls librdkafka itself, because confluent-kafka makes an object of each message.
 
-confluent-kafka makes an object of each message, which costs more than to fetch it. Here messages come as columns: their
-fields are read from librdkafka's structures by index arithmetic on whole arrays, and payloads are copied in the
-stretches in which the broker sent them.
+Here messages come as columns: their fields are read from librdkafka's structures by index arithmetic on whole arrays,
+and payloads are copied in the stretches in which the broker sent them.
 """
 
 from __future__ import annotations

@@ -126,13 +126,11 @@ class Transactions:
 
 
 _kept: dict[tuple[Cluster, str, str], Transactions] = {}
+"""The clients of writers, kept in this worker between batches and dropped after any error."""
 
 
 def write_once(cluster: Cluster, topic: str, messages: Sequence[Message], part: WriterBatch) -> int:
-    """Write messages and mark in one transaction, unless that is done; returns how many messages were written.
-
-    A writer's clients are kept in this worker between batches, and dropped after any error.
-    """
+    """Write messages and mark in one transaction, unless that is done; returns how many messages were written."""
     key, batch = (cluster, topic, part.writer), part.batch
     ours, stored = _kept.pop(key, None), None
     try:
@@ -147,7 +145,7 @@ def write_once(cluster: Cluster, topic: str, messages: Sequence[Message], part: 
             stored = ours.take_over(batch.epoch)
         is_written = already_written(part, None if stored is None else stored.mark, place=cluster.place(topic))
         if not is_written:
-            ours.write(messages, Mark.of(batch, len(messages)))
+            ours.write(messages, Mark(batch.epoch, batch.generation, batch.batch, len(messages), batch.token))
     except BaseException:
         if ours is not None:
             ours.close()
