@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.csv_lines import CsvLines
 from headrace.connectors.base.decoding import POSITION, Columns, Decoded, Decoder, as_json, read_file
-from headrace.connectors.base.gate import ROW_POSITION, Gate
 from headrace.connectors.base.json_lines import JsonLines
-from headrace.connectors.base.source import FILES, add_source, declared_columns, source_name
+from headrace.connectors.base.source import FILES, ROW_POSITION, Gate, add_source, declared_columns, source_name
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import DebeziumFiles, debezium_messages
 from headrace.errors import DefinitionError

@@ -13,10 +13,9 @@ import polars as pl
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from headrace.connectors.base.gate import ROW_POSITION, Gate
 from headrace.connectors.base.messages import KEY, Format, check_message_schema, message_decoder
 from headrace.connectors.base.sink import Unreachable
-from headrace.connectors.base.source import CAPS, add_source, cap_of, declared_columns, source_name
+from headrace.connectors.base.source import CAPS, ROW_POSITION, Gate, add_source, cap_of, declared_columns, source_name
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import debezium_messages
 from headrace.connectors.kafka.positions import Positions, Start, Subscription, Topics, capped, slices, start_text
