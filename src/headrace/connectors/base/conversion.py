@@ -64,7 +64,9 @@ def settle(read: pl.DataFrame, columns: Columns, reading: Reading | None = None)
         settled.append(values)
         problems.extend(failure.problems(positions) for failure in failures)
         if name in columns.required and read[name].null_count() > 0:
-            problems.append(_missing(read[name], positions, declared))
+            detail = f"column {name} is {type_name(declared)} NOT NULL, found no value"
+            missing = positions.filter(read[name].is_null()).alias("position").to_frame()
+            problems.append(missing.with_columns(reason=pl.lit("MISSING_VALUE"), detail=pl.lit(detail)))
     rows = pl.DataFrame([*settled, positions])
     if not problems:
         return rows, pl.DataFrame(schema=PROBLEM_SCHEMA)
@@ -191,12 +193,6 @@ def _convert_list(
     firsts = (lists_like(values, failure.found).list.drop_nulls().list.first() for failure in failures)
     found = [replace(failure, found=first) for failure, first in zip(failures, firsts, strict=True)]
     return lists_like(values, converted), found
-
-
-def _missing(values: pl.Series, positions: pl.Series, declared: pl.DataType) -> pl.DataFrame:
-    detail = f"column {values.name} is {type_name(declared)} NOT NULL, found no value"
-    missing = positions.filter(values.is_null()).alias("position").to_frame()
-    return missing.with_columns(reason=pl.lit("MISSING_VALUE"), detail=pl.lit(detail))
 
 
 def _reason(declared: pl.DataType, found: pl.Expr) -> pl.Expr:

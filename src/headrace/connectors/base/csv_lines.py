@@ -100,7 +100,8 @@ class CsvLines:
                 detail = f"{len(fields)} fields, expected {len(names)}: {', '.join(names)}"
                 verdicts[index] = ("WRONG_FIELD_COUNT", detail)
             else:
-                requoted[index] = _joined(fields)
+                whole = ("" if field is None else '"' + field.replace('"', '""') + '"' for field in fields)
+                requoted[index] = ",".join(whole).encode()
         left[list(verdicts)] = False
         kept = np.flatnonzero(left)
         texts = lines.take(kept)
@@ -142,11 +143,6 @@ def _split(line: str) -> Fields | None:
         fields.append(plain or None if quoted is None else quoted.replace('""', '"'))
         position, more = found.end(), end != ""
     return fields
-
-
-def _joined(fields: Fields) -> bytes:
-    quoted = ("" if field is None else '"' + field.replace('"', '""') + '"' for field in fields)
-    return ",".join(quoted).encode()
 
 
 def _counts(lines: Lines, character: str) -> Integers:

@@ -48,26 +48,22 @@ class DeliveryContext:
 
 def deliver(frame: DataFrame, sink: TaskSink, batch: BatchIdentity, context: DeliveryContext) -> Written:
     """Run the frame once and write every row to the sink."""
+    from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.pandas.types import from_arrow_schema
 
     exactly_once = sink.guarantee == "exactly_once"
     if exactly_once:
-        frame = _divided(frame, sink.partition_by, context.writers)
+        # Each writer's rows in the partition with its number, whatever partitions they come from.
+        paths = flat_paths(frame.schema)
+        chosen = [paths[column] for column in sink.partition_by] or [quoted(column) for column in frame.columns]
+        writer = F.pmod(F.xxhash64(*map(F.col, chosen)), F.lit(context.writers))
+        frame = frame.repartitionById(context.writers, writer.cast("int"))
     parts = frame.mapInArrow(_writing(sink, batch, context), from_arrow_schema(_RESULT)).collect()
     return Written(
         **{name: sum(part[name] for part in parts) for name in _COUNTS},
         letters={part.letters: part.refused for part in parts if part.refused > 0},
         marked=frozenset(part.writer for part in parts) if exactly_once else frozenset(),
     )
-
-
-def _divided(frame: DataFrame, columns: tuple[str, ...], writers: int) -> DataFrame:
-    """Each writer's rows in the partition with its number, whatever partitions they come from."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    paths = flat_paths(frame.schema)
-    chosen = [F.col(paths[column]) for column in columns] or [F.col(quoted(column)) for column in frame.columns]
-    return frame.repartitionById(writers, F.pmod(F.xxhash64(*chosen), F.lit(writers)).cast("int"))
 
 
 def flat_paths(schema: StructType, prefix: str = "", inside: str = "") -> dict[str, str]:
