@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -20,6 +20,7 @@ from headrace.connectors.base.decoding import (
     readable,
     type_name,
 )
+from headrace.errors import HeadraceError
 from headrace.rendering import lists_like
 
 _WHOLE_NUMBER = r"^[+-]?[0-9]+$"
@@ -34,6 +35,8 @@ _USUAL_TIME = (
     "^[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
     r"[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?"
 )
+MOST_BYTES = 512 << 20
+"""The most that a small table may take, because every worker holds all of it."""
 _MICROSECOND_DIGITS = len("2026-01-02T03:04:05.123456")
 
 Reading = Callable[[pl.Series, pl.DataType, str], pl.Series]
@@ -155,6 +158,35 @@ def from_bytes(values: pl.Series) -> pl.Series:
         replaced = (None if value is None else value.decode(errors="replace") for value in values)
         text = pl.Series(values.name, list(replaced), dtype=pl.String)
         return text.set(~text.cast(pl.Binary).eq_missing(values), None)
+
+
+def fitted(rows: pl.DataFrame, columns: Mapping[str, pl.DataType], *, table: str) -> pl.DataFrame:
+    """The rows of a small table with these columns and no others; fails when values do not fit."""
+    missing = [name for name in columns if name not in rows.columns]
+    if missing:
+        raise HeadraceError(
+            "TABLE_COLUMN_MISSING",
+            f"{table} has no column {', '.join(missing)}, only {', '.join(rows.columns)}. Restore it and start again.",
+        )
+    size = int(rows.estimated_size())
+    if size > MOST_BYTES:
+        raise HeadraceError(
+            "TABLE_TOO_LARGE",
+            f"{table} takes {size >> 20} MiB, but every worker would hold all of it; at most "
+            f"{MOST_BYTES >> 20} MiB are allowed. Read fewer rows or columns, or use hr.lookup or hr.temporal_join.",
+        )
+    fitting: list[pl.Series] = []
+    for name, dtype in columns.items():
+        values = rows[name]
+        fitting.append(values if values.dtype == dtype else from_value(values, dtype))
+        others = values.filter(fitting[-1].is_null() & values.is_not_null())
+        if len(others) > 0:
+            raise HeadraceError(
+                "TABLE_TYPE",
+                f"{table}: column {name!r} is {type_name(values.dtype)} and holds {others[0]!r}, "
+                f"which does not fit the declared {type_name(dtype)}. Correct the table.",
+            )
+    return pl.DataFrame(fitting)
 
 
 def _in_calendar(times: pl.Series) -> pl.Series:

@@ -21,9 +21,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
 from headrace.changelog import CHANGE, DELETE, UPDATE_BEFORE
+from headrace.connectors.base.conversion import fitted
 from headrace.connectors.base.delivery import quoted
 from headrace.connectors.base.sink import BatchIdentity, forked
-from headrace.connectors.base.small_table import fitted
 from headrace.errors import HeadraceError
 from headrace.schemas import polars_schema
 from headrace.stability import stable
