@@ -101,16 +101,8 @@ def dead_lines(lines: Lines, verdicts: Mapping[int, Verdict], problems: pl.DataF
     """Dead rows in file order: ``verdicts`` by a line's index in the chunk, and ``problems`` of single values."""
     if not verdicts and problems.height == 0:
         return pl.DataFrame(schema=DEAD_SCHEMA)
-    order = sorted(verdicts)
-    judged = pl.DataFrame(
-        {
-            "position": lines.positions[np.array(order, dtype=np.int64)],
-            "reason": [verdicts[index][0] for index in order],
-            "detail": [verdicts[index][1] for index in order],
-        },
-        schema=PROBLEM_SCHEMA,
-    )
-    dead = pl.concat([judged, problems]).sort("position")
+    judged = [(int(lines.positions[index]), *verdict) for index, verdict in verdicts.items()]
+    dead = pl.concat([pl.DataFrame(judged, schema=PROBLEM_SCHEMA, orient="row"), problems]).sort("position")
     return dead.with_columns(lines.raw_at(dead["position"], RAW_BYTES))
 
 

@@ -103,14 +103,14 @@ def _writing(
         part = WriterBatch(batch, task.partitionId(), context.marks.get(task.partitionId()))
         delivered = _deliver_when_reachable(sink, rows, part, context)
         letters = ""
-        refused = 0 if delivered.refused is None else delivered.refused.height
-        if delivered.refused is not None and refused > 0:
-            dead = delivered.refused.with_row_index("position")
+        refused = pl.DataFrame() if delivered.refused is None else delivered.refused
+        if not refused.is_empty():
+            dead = refused.with_row_index("position")
             where = {"source": f"{batch.flow}.{batch.output}", "origin": sink.place}
             told = dead_letters(dead, **where, batch=batch.batch, clock=context.clock)
             storage = LocalStorage(Path(context.flow_folder))
             letters = write_rows(storage, batch.batch, f"sink.{batch.output}", told)
-        counts = (rows.height, delivered.written, delivered.superseded, delivered.already_marked, refused)
+        counts = (rows.height, delivered.written, delivered.superseded, delivered.already_marked, refused.height)
         yield pa.record_batch([[value] for value in (part.number, *counts, letters)], schema=_RESULT)
 
     return write_part

@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, cimpl
 
 from headrace.connectors.base.lines import Integers, Lines
 from headrace.connectors.base.messages import Payloads
-from headrace.connectors.kafka.consumer import FAILURES, Polled, Wanted
+from headrace.connectors.kafka.consumer import Polled, Wanted
 
 Addresses = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -131,13 +131,8 @@ class LibrdkafkaConsumer:
             good = _field(found, "err") == 0
             messages, offsets = found[good], _field(found[good], "offset")
             inside = messages[(offsets >= span[0]) & (offsets < span[1])]
-            reached, failure = int(offsets[-1]) + 1 if len(offsets) else 0, None
-            for error, offset in _errors(found[~good]):
-                if error.code() == KafkaError._PARTITION_EOF:
-                    reached = max(reached, offset)
-                elif error.code() in FAILURES:
-                    failure = error
-            return Polled(_payloads(inside, wanted), reached, failure)
+            reached = int(offsets[-1]) + 1 if len(offsets) else 0
+            return Polled.of(_payloads(inside, wanted), reached, _errors(found[~good]))
         finally:
             deque(map(_message_destroy, found.tolist()), 0)
 

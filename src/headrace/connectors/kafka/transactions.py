@@ -41,14 +41,8 @@ class MarkOffset:
         offset = CLAIMED
         if mark.generation is not None and mark.batch is not None:
             offset = mark.generation * BATCHES + mark.batch + 1
-        metadata = {
-            "epoch": mark.epoch,
-            "rows": mark.rows,
-            "token": mark.token,
-            "owner": self.owner,
-            "at": int(time.time()),
-        }
-        return TopicPartition(topic, 0, offset, json.dumps(metadata))
+        about = {"epoch": mark.epoch, "rows": mark.rows, "token": mark.token, "owner": self.owner}
+        return TopicPartition(topic, 0, offset, json.dumps({**about, "at": int(time.time())}))
 
 
 def read_mark(position: TopicPartition) -> MarkOffset | None:
