@@ -15,12 +15,11 @@ import polars as pl
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.decoding import (
     POSITION,
-    Columns,
     Decoded,
+    Decoder,
     Verdict,
     dead_lines,
     not_utf8,
-    read_file,
     too_large,
     type_name,
 )
@@ -33,13 +32,12 @@ _FIELD = re.compile(r'(?:"((?:[^"]|"")*)"|(?!")([^,]*))(,|$)')
 
 
 @dataclass(frozen=True, slots=True)
-class CsvLines:
+class CsvLines(Decoder):
     """Decodes CSV files; with a header, columns are matched by name and others are ignored.
 
     An empty field is null, a quoted empty field is empty text; a quote inside quotes is doubled.
     """
 
-    columns: Columns
     header: bool = True
     max_row_bytes: int = MAX_ROW_BYTES
     chunk_bytes: int = CHUNK_BYTES
@@ -52,10 +50,7 @@ class CsvLines:
                     f"column {name} is {type_name(declared)}; a CSV field is one value. Declare it STRING.",
                 )
 
-    def decode(self, path: str) -> Iterator[Decoded]:
-        return read_file(path, self.columns.types, self._chunks)
-
-    def _chunks(self, stream: BinaryIO) -> Iterator[Decoded]:
+    def chunks(self, stream: BinaryIO, name: str) -> Iterator[Decoded]:
         names = None if self.header else self.columns.names
         for lines in read_lines(stream, max_row_bytes=self.max_row_bytes, chunk_bytes=self.chunk_bytes):
             if names is None and len(lines) > 0:

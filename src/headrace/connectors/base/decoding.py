@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import numpy as np
 import polars as pl
@@ -72,10 +72,26 @@ class Decoded:
         return as_json(rows.select(name for name in self.rows.columns if name != POSITION))
 
 
-class Decoder(Protocol):
+@dataclass(frozen=True, slots=True)
+class Decoder:
     """Reads one file chunk by chunk; a broken file gives dead rows, never an exception."""
 
-    def decode(self, path: str) -> Iterator[Decoded]: ...
+    columns: Columns
+
+    def decode(self, path: str) -> Iterator[Decoded]:
+        """The chunks of a file, and one dead row for the file, or the rest of it, if it cannot be read."""
+        try:
+            with open_binary(path) as stream:
+                yield from self.chunks(stream, path.rstrip("/").rpartition("/")[2])
+        except (OSError, ValueError, pa.ArrowException) as error:
+            first_line = next(iter(str(error).strip().splitlines()), "unknown error")
+            row = {"position": 0, "reason": "FILE_UNREADABLE", "detail": first_line, "raw": b""}
+            nothing = pl.DataFrame(schema={**self.columns.types, POSITION: pl.Int64()})
+            yield Decoded(nothing, pl.DataFrame(row, schema=DEAD_SCHEMA))
+
+    def chunks(self, stream: BinaryIO, name: str) -> Iterator[Decoded]:
+        """The chunks of an open file of this name."""
+        raise NotImplementedError
 
 
 def too_large(lines: Lines, most: int) -> dict[int, Verdict]:
@@ -144,19 +160,6 @@ def in_calendar(time: pl.Expr, kind: pl.Datetime | pl.Date) -> pl.Expr:
     """Whether a time can be written: years from about -262,000 to 262,000."""
     units = _UNITS_A_DAY[kind.time_unit] if isinstance(kind, pl.Datetime) else 1
     return (time.to_physical() // units).is_between(_FIRST_DAY, _LAST_DAY)
-
-
-def read_file(
-    path: str, types: Mapping[str, pl.DataType], chunks: Callable[[BinaryIO], Iterator[Decoded]]
-) -> Iterator[Decoded]:
-    """The chunks of a file, and one dead row for the file, or the rest of it, if it cannot be read."""
-    try:
-        with open_binary(path) as stream:
-            yield from chunks(stream)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        first_line = next(iter(str(error).strip().splitlines()), "unknown error")
-        row = {"position": 0, "reason": "FILE_UNREADABLE", "detail": first_line, "raw": b""}
-        yield Decoded(pl.DataFrame(schema={**types, POSITION: pl.Int64()}), pl.DataFrame(row, schema=DEAD_SCHEMA))
 
 
 def type_name(declared: pl.DataType) -> str:

@@ -21,13 +21,13 @@ from headrace.connectors.base.decoding import (
     POSITION,
     Columns,
     Decoded,
+    Decoder,
     Verdict,
     dead_lines,
     field_types,
     inner_type,
     mismatch,
     not_utf8,
-    read_file,
     too_large,
     with_plain_types,
 )
@@ -53,21 +53,17 @@ _BIGGEST = 2**63  # smaller integers are read as 64 bits and narrowed in bulk
 
 
 @dataclass(frozen=True, slots=True)
-class JsonLines:
+class JsonLines(Decoder):
     """Decodes files of one JSON object per line; fields that are not declared are ignored.
 
     Of two equal keys the first counts, as in Polars. Numbers and objects in a STRING column become text.
     A decimal given as a JSON number may have 15 digits; longer ones must be sent as text.
     """
 
-    columns: Columns
     max_row_bytes: int = MAX_ROW_BYTES
     chunk_bytes: int = CHUNK_BYTES
 
-    def decode(self, path: str) -> Iterator[Decoded]:
-        return read_file(path, self.columns.types, self._chunks)
-
-    def _chunks(self, stream: BinaryIO) -> Iterator[Decoded]:
+    def chunks(self, stream: BinaryIO, name: str) -> Iterator[Decoded]:
         lines = read_lines(stream, max_row_bytes=self.max_row_bytes, chunk_bytes=self.chunk_bytes)
         return map(self.decode_lines, lines)
 

@@ -17,7 +17,7 @@ from headrace.connectors.base.decoding import (
     RAW_BYTES,
     Columns,
     Decoded,
-    read_file,
+    Decoder,
     with_plain_types,
 )
 from headrace.connectors.base.lines import MAX_ROW_BYTES, Integers, as_lines, read_lines
@@ -180,20 +180,14 @@ def debezium_messages(changes: DebeziumChanges, declared: Mapping[str, pl.DataTy
 
 
 @dataclass(frozen=True, slots=True)
-class DebeziumFiles:
-    """Recorded messages, one value a line."""
+class DebeziumFiles(Decoder):
+    """Recorded messages, one value a line; one without a position of its own gets that of its line and file."""
 
     messages: DebeziumMessages
 
-    def decode(self, path: str) -> Iterator[Decoded]:
-        """Chunks of rows; a message without a position of its own gets that of its line and file."""
-        name = path.rstrip("/").rpartition("/")[2]
-
-        def chunks(stream: BinaryIO) -> Iterator[Decoded]:
-            for lines in read_lines(stream, max_row_bytes=MAX_ROW_BYTES):
-                yield self.messages.decode(Payloads(lines, lines.positions[:0]), f"{name}:")
-
-        return read_file(path, {**self.messages.columns.types, **DATABASE_CHANGELOG}, chunks)
+    def chunks(self, stream: BinaryIO, name: str) -> Iterator[Decoded]:
+        for lines in read_lines(stream, max_row_bytes=MAX_ROW_BYTES):
+            yield self.messages.decode(Payloads(lines, lines.positions[:0]), f"{name}:")
 
 
 def _texts(payloads: Sequence[bytes | None], positions: Integers) -> tuple[pl.Series, pl.DataFrame]:

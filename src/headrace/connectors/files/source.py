@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.csv_lines import CsvLines
-from headrace.connectors.base.decoding import POSITION, Columns, Decoded, Decoder, as_json, read_file
+from headrace.connectors.base.decoding import POSITION, Decoded, Decoder, as_json
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.source import FILES, ROW_POSITION, Gate, add_source, declared_columns, source_name
 from headrace.connectors.debezium.changes import DebeziumChanges
@@ -53,16 +53,12 @@ class FileReader:
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetFiles:
+class ParquetFiles(Decoder):
     """Decodes the declared columns of Parquet files; a value that does not fit its column makes a dead row."""
 
-    columns: Columns
     chunk_rows: int = 250_000
 
-    def decode(self, path: str) -> Iterator[Decoded]:
-        return read_file(path, self.columns.types, self._chunks)
-
-    def _chunks(self, stream: BinaryIO) -> Iterator[Decoded]:
+    def chunks(self, stream: BinaryIO, name: str) -> Iterator[Decoded]:
         file, first = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us"), 0
         held, declared = file.schema_arrow.names, self.columns.names
         missing = ", ".join(name for name in declared if name not in held)
@@ -84,7 +80,7 @@ class ParquetFiles:
         return Decoded(rows, problems.with_columns(reason, as_json(broken)))
 
 
-_DECODERS: Mapping[str, Callable[[Columns], Decoder]] = {"json": JsonLines, "csv": CsvLines, "parquet": ParquetFiles}
+_DECODERS: Mapping[str, type[Decoder]] = {"json": JsonLines, "csv": CsvLines, "parquet": ParquetFiles}
 
 
 @stable
@@ -120,7 +116,7 @@ def read_files(
     struct = schema.struct if isinstance(schema, DebeziumChanges) else parse_ddl(schema)
     columns = declared_columns(struct, without=(ROW_POSITION,))
     if isinstance(schema, DebeziumChanges):
-        decoder: Decoder = DebeziumFiles(debezium_messages(schema, columns.types, format))
+        decoder: Decoder = DebeziumFiles(columns, debezium_messages(schema, columns.types, format))
     elif format in _DECODERS:
         decoder = _DECODERS[format](columns)
     else:
