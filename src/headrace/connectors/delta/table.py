@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
@@ -208,13 +208,10 @@ class DeltaWriter:
 def _last_changes(frame: DataFrame, key: Sequence[str]) -> DataFrame:
     """The last row of each key, with the number of its rows; rows of one key are in order in one partition."""
     # Column names may contain dots.
-    keys = [F.col(quoted(name)) for name in key]
-    ordered = frame.withColumn(_ORDER, F.monotonically_increasing_id())
-    newest_first = Window.partitionBy(*keys).orderBy(F.col(_ORDER).desc())
-    counted = ordered.withColumn(_LAST, F.row_number().over(newest_first)).withColumn(
-        _CHANGES, F.count("*").over(Window.partitionBy(*keys))
-    )
-    return counted.where(F.col(_LAST) == 1).drop(_LAST, _ORDER)
+    columns = F.struct(*(F.col(quoted(name)) for name in frame.columns))
+    ordered = frame.withColumn(_ORDER, F.monotonically_increasing_id()).groupBy(*(F.col(quoted(name)) for name in key))
+    last = ordered.agg(F.max_by(columns, _ORDER).alias(_LAST), F.count("*").alias(_CHANGES))
+    return last.select(f"{_LAST}.*", _CHANGES)
 
 
 @contextmanager
