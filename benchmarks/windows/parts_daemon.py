@@ -14,11 +14,11 @@ from typing import Any
 
 from pyspark import daemon
 
-import headrace.connectors.base.gate
+import headrace.connectors.base.source
 import headrace.runtime.worker_daemon  # as Headrace's own: everything is loaded before workers are forked
 import headrace.wheel.pack
 import headrace.wheel.turn
-from headrace.connectors.base.gate import Gate
+from headrace.connectors.base.source import Gate
 from headrace.connectors.kafka.reader import KafkaReader, _Consumption
 from headrace.operators.windows.fixed_window_operator import FixedWindowOperator, PaneOperator
 from headrace.operators.windows.session_operator import FinalSessionOperator
@@ -62,7 +62,7 @@ def _watch() -> None:
     _timed(_Consumption, "_poll", "read")
     _timed(KafkaReader, "_decoded", "parse")
     _timed(Gate, "_judge", "parse")
-    _timed(headrace.connectors.base.gate, "_highest", "parse")
+    _timed(headrace.connectors.base.source, "_highest", "parse")
     for operator in (FixedWindowOperator, PaneOperator, FinalSessionOperator):
         _timed(operator, "combine", "combine")
         _timed(operator, "apply", "apply")

@@ -13,10 +13,9 @@ import numpy as np
 import polars as pl
 
 from headrace.connectors.base.decoding import Decoded
-from headrace.connectors.base.gate import Gate
 from headrace.connectors.base.json_lines import JsonLines
-from headrace.connectors.base.messages import as_lines
-from headrace.connectors.base.source import add_source, declared_columns
+from headrace.connectors.base.lines import as_lines
+from headrace.connectors.base.source import Gate, add_source, declared_columns
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import EPOCH, instant
 from headrace.generator.payments import Integers

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from headrace.connectors.base.small_table import fitted
+from headrace.connectors.base.conversion import fitted
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord
 from headrace.observe.history import TableVersion

@@ -15,7 +15,7 @@ import polars as pl
 from headrace.checkpoint.storage import MemoryStorage
 from headrace.checkpoint.sweep import Sweeper
 from headrace.connectors.base.decoding import POSITION, Decoded
-from headrace.connectors.base.gate import Gate
+from headrace.connectors.base.source import Gate
 from headrace.event_time.record import BatchLog
 from headrace.event_time.time_keeper import TimeKeeper, Topology
 from headrace.expressions import parse_condition

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from headrace.connectors.base.decoding import Columns
 from headrace.connectors.base.json_lines import JsonLines
-from headrace.connectors.base.messages import as_lines
+from headrace.connectors.base.lines import as_lines
 from headrace.generator.source import GeneratorReader
 from headrace.graph import Graph, defining
 from headrace.observe import history

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.connectors.base.gate import Gate
+from headrace.connectors.base.source import Gate
 from headrace.testing import at, batch, clock, crash, expect, play, row, timeline, use_engine, watermark
 
 hourly = hr.tumbling("hourly", size="1 hour", key="account").agg(n="count(*)").late(hr.side_output())

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -17,9 +16,11 @@ from headrace.connectors.base.decoding import (
     field_types,
     in_calendar,
     inner_type,
+    mismatch,
     readable,
     type_name,
 )
+from headrace.errors import HeadraceError
 from headrace.rendering import lists_like
 
 _WHOLE_NUMBER = r"^[+-]?[0-9]+$"
@@ -34,10 +35,12 @@ _USUAL_TIME = (
     "^[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
     r"[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?"
 )
+MOST_BYTES = 512 << 20
+"""The most that a small table may take, because every worker holds all of it."""
 _MICROSECOND_DIGITS = len("2026-01-02T03:04:05.123456")
 
 Reading = Callable[[pl.Series, pl.DataType, str], pl.Series]
-"""Converts the text of plain values at a path to their declared type; null where it does not fit."""
+"""Converts text in a format's own way: plain values at a path to their declared type, null where one does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +53,12 @@ class Failure:
 
     def problems(self, positions: pl.Series) -> pl.DataFrame:
         frame = pl.DataFrame({"position": positions, "found": self.found}).drop_nulls("found")
-        opening = f"column {self.path} is {type_name(self.declared)}, found "
-        detail = pl.lit(opening) + '"' + pl.col("found").str.slice(0, FOUND_CHARACTERS) + '"'
+        detail = pl.lit(mismatch(self.path, self.declared, '"')) + pl.col("found").str.slice(0, FOUND_CHARACTERS) + '"'
         return frame.select("position", reason=_reason(self.declared, pl.col("found")), detail=detail)
 
 
 def settle(read: pl.DataFrame, columns: Columns, reading: Reading | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows that fit the declared columns, and for each other row its first problem in column order.
-
-    ``reading`` replaces the conversion from text, for formats that write values in their own way.
-
-    >>> read = pl.DataFrame({"on": ["2026-05-01", "soon"], POSITION: [1, 2]})
-    >>> rows, problems = settle(read, Columns({"on": pl.Date()}))
-    >>> rows[POSITION].to_list(), problems["detail"].to_list()
-    ([1], ['column on is DATE, found "soon"'])
-    """
+    """The rows that fit the declared columns, and for each other row its first problem in column order."""
     positions = read[POSITION]
     settled: list[pl.Series] = []
     problems: list[pl.DataFrame] = []
@@ -73,7 +67,9 @@ def settle(read: pl.DataFrame, columns: Columns, reading: Reading | None = None)
         settled.append(values)
         problems.extend(failure.problems(positions) for failure in failures)
         if name in columns.required and read[name].null_count() > 0:
-            problems.append(_missing(read[name], positions, declared))
+            detail = f"column {name} is {type_name(declared)} NOT NULL, found no value"
+            missing = positions.filter(read[name].is_null()).alias("position").to_frame()
+            problems.append(missing.with_columns(reason=pl.lit("MISSING_VALUE"), detail=pl.lit(detail)))
     rows = pl.DataFrame([*settled, positions])
     if not problems:
         return rows, pl.DataFrame(schema=PROBLEM_SCHEMA)
@@ -155,17 +151,42 @@ def from_value(values: pl.Series, declared: pl.DataType) -> pl.Series:
 
 
 def from_bytes(values: pl.Series) -> pl.Series:
-    r"""Bytes as UTF-8 text; null where they are not UTF-8.
-
-    >>> from_bytes(pl.Series([b"a", b"\xff"])).to_list()
-    ['a', None]
-    """
+    """Bytes as UTF-8 text; null where they are not UTF-8."""
     try:
         return values.cast(pl.String)
     except pl.exceptions.PolarsError:
         replaced = (None if value is None else value.decode(errors="replace") for value in values)
         text = pl.Series(values.name, list(replaced), dtype=pl.String)
         return text.set(~text.cast(pl.Binary).eq_missing(values), None)
+
+
+def fitted(rows: pl.DataFrame, columns: Mapping[str, pl.DataType], *, table: str) -> pl.DataFrame:
+    """The rows of a small table with these columns and no others; fails when values do not fit."""
+    missing = [name for name in columns if name not in rows.columns]
+    if missing:
+        raise HeadraceError(
+            "TABLE_COLUMN_MISSING",
+            f"{table} has no column {', '.join(missing)}, only {', '.join(rows.columns)}. Restore it and start again.",
+        )
+    size = int(rows.estimated_size())
+    if size > MOST_BYTES:
+        raise HeadraceError(
+            "TABLE_TOO_LARGE",
+            f"{table} takes {size >> 20} MiB, but every worker would hold all of it; at most "
+            f"{MOST_BYTES >> 20} MiB are allowed. Read fewer rows or columns, or use hr.lookup or hr.temporal_join.",
+        )
+    fitting: list[pl.Series] = []
+    for name, dtype in columns.items():
+        values = rows[name]
+        fitting.append(values if values.dtype == dtype else from_value(values, dtype))
+        others = values.filter(fitting[-1].is_null() & values.is_not_null())
+        if len(others) > 0:
+            raise HeadraceError(
+                "TABLE_TYPE",
+                f"{table}: column {name!r} is {type_name(values.dtype)} and holds {others[0]!r}, "
+                f"which does not fit the declared {type_name(dtype)}. Correct the table.",
+            )
+    return pl.DataFrame(fitting)
 
 
 def _in_calendar(times: pl.Series) -> pl.Series:
@@ -201,20 +222,9 @@ def _convert_list(
 ) -> tuple[pl.Series, list[Failure]]:
     items = values.explode(empty_as_null=False, keep_nulls=False)
     converted, failures = convert(items, inner_type(declared), f"{path}[]", reading)
-    rows = pl.Series(np.repeat(np.arange(len(values)), values.list.len().fill_null(0).to_numpy()))
-    return lists_like(values, converted), [_first_per_row(failure, rows, len(values)) for failure in failures]
-
-
-def _first_per_row(failure: Failure, rows: pl.Series, height: int) -> Failure:
-    first = pl.DataFrame({"row": rows, "found": failure.found}).drop_nulls().unique("row", keep="first").sort("row")
-    found = pl.Series("found", [None] * height, dtype=pl.String).scatter(first["row"], first["found"])
-    return Failure(failure.path, failure.declared, found)
-
-
-def _missing(values: pl.Series, positions: pl.Series, declared: pl.DataType) -> pl.DataFrame:
-    detail = f"column {values.name} is {type_name(declared)} NOT NULL, found no value"
-    missing = positions.filter(values.is_null()).alias("position").to_frame()
-    return missing.with_columns(reason=pl.lit("MISSING_VALUE"), detail=pl.lit(detail))
+    firsts = (lists_like(values, failure.found).list.drop_nulls().list.first() for failure in failures)
+    found = [replace(failure, found=first) for failure, first in zip(failures, firsts, strict=True)]
+    return lists_like(values, converted), found
 
 
 def _reason(declared: pl.DataType, found: pl.Expr) -> pl.Expr:
@@ -242,11 +252,7 @@ def _shown(values: pl.Series) -> pl.Series:
 
 
 def parse_dates(text: pl.Series) -> pl.Series:
-    """Dates from ``YYYY-MM-DD``; null for any other text.
-
-    >>> parse_dates(pl.Series(["2026-02-28", "2026-02-30", "26-2-1"])).is_null().to_list()
-    [False, True, True]
-    """
+    """Dates from ``YYYY-MM-DD``; null for any other text."""
     exact = text.to_frame("text").select(pl.when(pl.col("text").str.contains(f"^{_DATE}$")).then(pl.col("text")))
     return exact.to_series().str.to_date("%Y-%m-%d", strict=False)
 
@@ -255,10 +261,6 @@ def parse_timestamps(text: pl.Series, *, zoned: bool) -> pl.Series:
     """Times in UTC, or local times without a zone, from ISO 8601; null for any other text.
 
     A zoned column takes text without a zone as UTC; a column without a zone refuses text with one.
-
-    >>> times = parse_timestamps(pl.Series(["2026-01-02 03:04:05+01:00", "yesterday"]), zoned=True)
-    >>> [None if time is None else time.isoformat() for time in times]
-    ['2026-01-02T02:04:05+00:00', None]
     """
     whole = pl.col("text")
     usual = whole.str.contains(_USUAL_TIME + ("Z?$" if zoned else "$"))

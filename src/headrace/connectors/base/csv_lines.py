@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -14,18 +15,16 @@ import polars as pl
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.decoding import (
     POSITION,
-    Columns,
     Decoded,
+    Decoder,
     Verdict,
     dead_lines,
     not_utf8,
     too_large,
     type_name,
-    unreadable,
 )
-from headrace.connectors.base.lines import CHUNK_BYTES, MAX_ROW_BYTES, Integers, Lines, read_lines
+from headrace.connectors.base.lines import CHUNK_BYTES, MAX_ROW_BYTES, Integers, Lines, as_lines, read_lines
 from headrace.errors import DefinitionError
-from headrace.storage import open_binary
 
 Fields = list[str | None]
 _WHOLE_FIELD = r'(?:"(?:[^"]|"")*"|[^",]*)'
@@ -33,13 +32,12 @@ _FIELD = re.compile(r'(?:"((?:[^"]|"")*)"|(?!")([^,]*))(,|$)')
 
 
 @dataclass(frozen=True, slots=True)
-class CsvLines:
+class CsvLines(Decoder):
     """Decodes CSV files; with a header, columns are matched by name and others are ignored.
 
     An empty field is null, a quoted empty field is empty text; a quote inside quotes is doubled.
     """
 
-    columns: Columns
     header: bool = True
     max_row_bytes: int = MAX_ROW_BYTES
     chunk_bytes: int = CHUNK_BYTES
@@ -52,18 +50,14 @@ class CsvLines:
                     f"column {name} is {type_name(declared)}; a CSV field is one value. Declare it STRING.",
                 )
 
-    def decode(self, path: str) -> Iterator[Decoded]:
+    def chunks(self, stream: BinaryIO, name: str) -> Iterator[Decoded]:
         names = None if self.header else self.columns.names
-        try:
-            with open_binary(path) as stream:
-                for lines in read_lines(stream, max_row_bytes=self.max_row_bytes, chunk_bytes=self.chunk_bytes):
-                    if names is None and len(lines) > 0:
-                        names = self._header(lines.take(np.array([0], dtype=np.int64)).raw()[0])
-                        lines = lines.take(np.arange(1, len(lines)))
-                    if names is not None and len(lines) > 0:
-                        yield self.decode_lines(lines, names)
-        except (OSError, ValueError) as error:
-            yield unreadable(self.columns, str(error))
+        for lines in read_lines(stream, max_row_bytes=self.max_row_bytes, chunk_bytes=self.chunk_bytes):
+            if names is None and len(lines) > 0:
+                names = self._header(lines.take(np.array([0], dtype=np.int64)).raw()[0])
+                lines = lines.take(np.arange(1, len(lines)))
+            if names is not None and len(lines) > 0:
+                yield self.decode_lines(lines, names)
 
     def _header(self, line: bytes) -> list[str]:
         names = [field or "" for field in _split(line.decode()) or []]
@@ -83,50 +77,45 @@ class CsvLines:
             judged = enumerate(map(not_utf8, lines.raw()))
             verdicts = {index: verdict for index, verdict in judged if verdict is not None}
         verdicts |= too_large(lines, self.max_row_bytes)
+        if lines.data.count(b"\n") > len(lines):
+            broken = np.flatnonzero(_counts(lines, "\n")).tolist()
+            verdicts |= dict.fromkeys(broken, ("NOT_CSV", "the record has a line break"))
         left = np.ones(len(lines), dtype=np.bool_)
         left[list(verdicts)] = False
-        quoted, separators = _counts(lines, '"') > 0, _counts(lines, ",")
-        wrong = left & ~quoted & (separators != len(names) - 1)
-        for index, count in zip(np.flatnonzero(wrong).tolist(), (separators[wrong] + 1).tolist(), strict=True):
-            verdicts[index] = _field_count(count, names)
-        bulk = left & ~quoted & ~wrong
-        candidates = np.flatnonzero(left & quoted)
-        bulk[candidates] = _well_formed(lines.take(candidates), len(names))
-        read = self._bulk(lines.take(np.flatnonzero(bulk)), names)
-        odd = np.flatnonzero(left & quoted & ~bulk)
-        if len(odd) > 0:
-            read = pl.concat([read, self._one_by_one(lines, odd, names, verdicts)]).sort(POSITION)
-        binary = [pl.col(name).cast(pl.Binary) for name, kind in self.columns.types.items() if kind == pl.Binary]
-        rows, problems = settle(read.with_columns(binary), self.columns)
-        return Decoded(rows, dead_lines(lines, verdicts, problems), lines)
-
-    def _bulk(self, lines: Lines, names: list[str]) -> pl.DataFrame:
-        numbered = dict.fromkeys(map(str, range(len(names))), pl.String)
-        if len(lines) == 0:
-            return self._named(pl.DataFrame(schema=numbered), names, lines.positions)
-        text = b"\n".join(lines.raw()) if b"\r" in lines.data else lines.text()
-        frame = pl.read_csv(BytesIO(text), has_header=False, quote_char='"' if b'"' in text else None, schema=numbered)
-        return self._named(frame, names, lines.positions)
-
-    def _one_by_one(
-        self, lines: Lines, indices: Integers, names: list[str], verdicts: dict[int, Verdict]
-    ) -> pl.DataFrame:
-        records: dict[int, Fields] = {}
-        for index, line in zip(indices.tolist(), lines.take(indices).raw(), strict=True):
+        well_formed = _counts(lines, ",") == len(names) - 1
+        quoted = np.flatnonzero(left & (_counts(lines, '"') > 0))
+        well_formed[quoted] = _well_formed(lines.take(quoted), len(names))
+        odd = np.flatnonzero(left & ~well_formed)
+        requoted: dict[int, bytes] = {}
+        for index, line in zip(odd.tolist(), lines.take(odd).raw(), strict=True):
             fields = _split(line.decode())
             if fields is None:
                 verdicts[index] = ("NOT_CSV", 'the quotes " do not match')
             elif len(fields) != len(names):
-                verdicts[index] = _field_count(len(fields), names)
+                detail = f"{len(fields)} fields, expected {len(names)}: {', '.join(names)}"
+                verdicts[index] = ("WRONG_FIELD_COUNT", detail)
             else:
-                records[index] = fields
-        numbered = dict.fromkeys(map(str, range(len(names))), pl.String)
-        frame = pl.DataFrame(list(records.values()), schema=numbered, orient="row")
-        return self._named(frame, names, lines.positions[list(records)])
+                whole = ("" if field is None else '"' + field.replace('"', '""') + '"' for field in fields)
+                requoted[index] = ",".join(whole).encode()
+        left[list(verdicts)] = False
+        kept = np.flatnonzero(left)
+        texts = lines.take(kept)
+        if requoted:
+            chosen = zip(kept.tolist(), texts.raw(), strict=True)
+            texts = as_lines([requoted.get(index, line) for index, line in chosen], texts.positions)
+        rows, problems = settle(self._read(texts, names), self.columns)
+        return Decoded(rows, dead_lines(lines, verdicts, problems), lines)
 
-    def _named(self, frame: pl.DataFrame, names: list[str], positions: Integers) -> pl.DataFrame:
+    def _read(self, lines: Lines, names: list[str]) -> pl.DataFrame:
+        """The declared columns of lines that Polars splits rightly."""
+        frame = pl.DataFrame(schema=dict.fromkeys(map(str, range(len(names))), pl.String))
+        if len(lines) > 0:
+            text = b"\n".join(lines.raw()) if b"\r" in lines.data else lines.text()
+            quote = '"' if b'"' in text else None
+            frame = pl.read_csv(BytesIO(text), has_header=False, quote_char=quote, schema=frame.schema)
         chosen = [frame.to_series(names.index(name)).alias(name) for name in self.columns.names]
-        return pl.DataFrame([*chosen, pl.Series(POSITION, positions)])
+        binary = [pl.col(name).cast(pl.Binary) for name, kind in self.columns.types.items() if kind == pl.Binary]
+        return pl.DataFrame([*chosen, pl.Series(POSITION, lines.positions)]).with_columns(binary)
 
 
 def _well_formed(lines: Lines, fields: int) -> npt.NDArray[np.bool_]:
@@ -154,7 +143,3 @@ def _split(line: str) -> Fields | None:
 def _counts(lines: Lines, character: str) -> Integers:
     at = np.flatnonzero(np.frombuffer(lines.data, dtype=np.uint8) == ord(character))
     return np.searchsorted(at, lines.ends) - np.searchsorted(at, lines.starts)
-
-
-def _field_count(count: int, names: list[str]) -> Verdict:
-    return "WRONG_FIELD_COUNT", f"{count} fields, expected {len(names)}: {', '.join(names)}"

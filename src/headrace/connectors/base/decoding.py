@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import BinaryIO
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from headrace.connectors.base.lines import Lines
 from headrace.errors import DefinitionError
 from headrace.event_time.tracker import WHOLE
 from headrace.schemas import spark_type
+from headrace.storage import open_binary
 
 POSITION = "__position"
 RAW_BYTES = 64 * 1024
@@ -29,11 +31,7 @@ Verdict = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The declared columns in order, and which of them must not be null.
-
-    >>> Columns({"id": pl.String(), "amount": pl.Float64()}, required=frozenset({"id"})).names
-    ['id', 'amount']
-    """
+    """The declared columns in order, and which of them must not be null."""
 
     types: Mapping[str, pl.DataType]
     required: frozenset[str] = frozenset()
@@ -41,10 +39,6 @@ class Columns:
     @property
     def names(self) -> list[str]:
         return list(self.types)
-
-    def empty(self) -> pl.DataFrame:
-        """No rows, but all columns and the position."""
-        return pl.DataFrame(schema={**self.types, POSITION: pl.Int64()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +72,26 @@ class Decoded:
         return as_json(rows.select(name for name in self.rows.columns if name != POSITION))
 
 
-class Decoder(Protocol):
+@dataclass(frozen=True, slots=True)
+class Decoder:
     """Reads one file chunk by chunk; a broken file gives dead rows, never an exception."""
 
-    def decode(self, path: str) -> Iterator[Decoded]: ...
+    columns: Columns
+
+    def decode(self, path: str) -> Iterator[Decoded]:
+        """The chunks of a file, and one dead row for the file, or the rest of it, if it cannot be read."""
+        try:
+            with open_binary(path) as stream:
+                yield from self.chunks(stream, path.rstrip("/").rpartition("/")[2])
+        except (OSError, ValueError, pa.ArrowException) as error:
+            first_line = next(iter(str(error).strip().splitlines()), "unknown error")
+            row = {"position": 0, "reason": "FILE_UNREADABLE", "detail": first_line, "raw": b""}
+            nothing = pl.DataFrame(schema={**self.columns.types, POSITION: pl.Int64()})
+            yield Decoded(nothing, pl.DataFrame(row, schema=DEAD_SCHEMA))
+
+    def chunks(self, stream: BinaryIO, name: str) -> Iterator[Decoded]:
+        """The chunks of an open file of this name."""
+        raise NotImplementedError
 
 
 def too_large(lines: Lines, most: int) -> dict[int, Verdict]:
@@ -107,16 +117,8 @@ def dead_lines(lines: Lines, verdicts: Mapping[int, Verdict], problems: pl.DataF
     """Dead rows in file order: ``verdicts`` by a line's index in the chunk, and ``problems`` of single values."""
     if not verdicts and problems.height == 0:
         return pl.DataFrame(schema=DEAD_SCHEMA)
-    order = sorted(verdicts)
-    judged = pl.DataFrame(
-        {
-            "position": lines.positions[np.array(order, dtype=np.int64)],
-            "reason": [verdicts[index][0] for index in order],
-            "detail": [verdicts[index][1] for index in order],
-        },
-        schema=PROBLEM_SCHEMA,
-    )
-    dead = pl.concat([judged, problems]).sort("position")
+    judged = [(int(lines.positions[index]), *verdict) for index, verdict in verdicts.items()]
+    dead = pl.concat([pl.DataFrame(judged, schema=PROBLEM_SCHEMA, orient="row"), problems]).sort("position")
     return dead.with_columns(lines.raw_at(dead["position"], RAW_BYTES))
 
 
@@ -160,13 +162,6 @@ def in_calendar(time: pl.Expr, kind: pl.Datetime | pl.Date) -> pl.Expr:
     return (time.to_physical() // units).is_between(_FIRST_DAY, _LAST_DAY)
 
 
-def unreadable(columns: Columns, detail: str) -> Decoded:
-    """One dead row for a file, or the rest of it, that cannot be read."""
-    first_line = detail.strip().splitlines()[0] if detail.strip() else "unknown error"
-    row = {"position": [0], "reason": ["FILE_UNREADABLE"], "detail": [first_line], "raw": [b""]}
-    return Decoded(columns.empty(), pl.DataFrame(row, schema=DEAD_SCHEMA))
-
-
 def type_name(declared: pl.DataType) -> str:
     """A type as Spark writes it.
 
@@ -187,11 +182,7 @@ def type_name(declared: pl.DataType) -> str:
 
 
 def mismatch(path: str, declared: pl.DataType, found: str) -> str:
-    """The detail of a dead row: the column, its declared type and what was found.
-
-    >>> mismatch("amount", pl.Float64(), '"12,50"')
-    'column amount is DOUBLE, found "12,50"'
-    """
+    """The detail of a dead row: the column, its declared type and what was found."""
     return f"column {path} is {type_name(declared)}, found {found[:FOUND_CHARACTERS]}"
 
 
@@ -214,15 +205,3 @@ def with_plain_types(declared: pl.DataType, change: Callable[[pl.DataType], pl.D
             return pl.Struct({name: with_plain_types(kind, change) for name, kind in field_types(declared).items()})
         case _:
             return change(declared)
-
-
-def plain_types(declared: pl.DataType) -> Iterator[pl.DataType]:
-    """The types inside a declared type that are neither lists nor structs."""
-    match declared:
-        case pl.List():
-            yield from plain_types(inner_type(declared))
-        case pl.Struct():
-            for kind in field_types(declared).values():
-                yield from plain_types(kind)
-        case _:
-            yield declared

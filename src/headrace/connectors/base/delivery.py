@@ -48,25 +48,22 @@ class DeliveryContext:
 
 def deliver(frame: DataFrame, sink: TaskSink, batch: BatchIdentity, context: DeliveryContext) -> Written:
     """Run the frame once and write every row to the sink."""
+    from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.pandas.types import from_arrow_schema
 
     exactly_once = sink.guarantee == "exactly_once"
-    divided = _divided(frame, sink.partition_by, context.writers) if exactly_once else frame
-    parts = divided.mapInArrow(_writing(sink, batch, context), from_arrow_schema(_RESULT)).collect()
+    if exactly_once:
+        # Each writer's rows in the partition with its number, whatever partitions they come from.
+        paths = flat_paths(frame.schema)
+        chosen = [paths[column] for column in sink.partition_by] or [quoted(column) for column in frame.columns]
+        writer = F.pmod(F.xxhash64(*map(F.col, chosen)), F.lit(context.writers))
+        frame = frame.repartitionById(context.writers, writer.cast("int"))
+    parts = frame.mapInArrow(_writing(sink, batch, context), from_arrow_schema(_RESULT)).collect()
     return Written(
         **{name: sum(part[name] for part in parts) for name in _COUNTS},
         letters={part.letters: part.refused for part in parts if part.refused > 0},
         marked=frozenset(part.writer for part in parts) if exactly_once else frozenset(),
     )
-
-
-def _divided(frame: DataFrame, columns: tuple[str, ...], writers: int) -> DataFrame:
-    """Each writer's rows in the partition with its number, whatever partitions they come from."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    paths = flat_paths(frame.schema)
-    chosen = [F.col(paths[column]) for column in columns] or [F.col(_quoted(column)) for column in frame.columns]
-    return frame.repartitionById(writers, F.pmod(F.xxhash64(*chosen), F.lit(writers)).cast("int"))
 
 
 def flat_paths(schema: StructType, prefix: str = "", inside: str = "") -> dict[str, str]:
@@ -80,14 +77,15 @@ def flat_paths(schema: StructType, prefix: str = "", inside: str = "") -> dict[s
 
     paths: dict[str, str] = {}
     for field in schema.fields:
-        name, path = f"{prefix}{field.name}", f"{inside}{_quoted(field.name)}"
+        name, path = f"{prefix}{field.name}", f"{inside}{quoted(field.name)}"
         paths[name] = path
         if isinstance(field.dataType, StructType):
             paths |= flat_paths(field.dataType, f"{name}_", f"{path}.")
     return paths
 
 
-def _quoted(column: str) -> str:
+def quoted(column: str) -> str:
+    """A quoted identifier in SQL text."""
     return f"`{column.replace('`', '``')}`"
 
 
@@ -105,14 +103,14 @@ def _writing(
         part = WriterBatch(batch, task.partitionId(), context.marks.get(task.partitionId()))
         delivered = _deliver_when_reachable(sink, rows, part, context)
         letters = ""
-        refused = 0 if delivered.refused is None else delivered.refused.height
-        if delivered.refused is not None and refused > 0:
-            dead = delivered.refused.with_row_index("position")
+        refused = pl.DataFrame() if delivered.refused is None else delivered.refused
+        if not refused.is_empty():
+            dead = refused.with_row_index("position")
             where = {"source": f"{batch.flow}.{batch.output}", "origin": sink.place}
             told = dead_letters(dead, **where, batch=batch.batch, clock=context.clock)
             storage = LocalStorage(Path(context.flow_folder))
             letters = write_rows(storage, batch.batch, f"sink.{batch.output}", told)
-        counts = (rows.height, delivered.written, delivered.superseded, delivered.already_marked, refused)
+        counts = (rows.height, delivered.written, delivered.superseded, delivered.already_marked, refused.height)
         yield pa.record_batch([[value] for value in (part.number, *counts, letters)], schema=_RESULT)
 
     return write_part

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from io import BytesIO
 from math import inf
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -21,19 +21,17 @@ from headrace.connectors.base.decoding import (
     POSITION,
     Columns,
     Decoded,
+    Decoder,
     Verdict,
     dead_lines,
     field_types,
     inner_type,
     mismatch,
     not_utf8,
-    plain_types,
     too_large,
-    unreadable,
     with_plain_types,
 )
 from headrace.connectors.base.lines import CHUNK_BYTES, MAX_ROW_BYTES, Integers, Lines, read_lines
-from headrace.storage import open_binary
 
 Check = Callable[[Any], Verdict | None]
 Mask = npt.NDArray[np.bool_]
@@ -54,58 +52,51 @@ _EXACT_DIGITS = 15
 _BIGGEST = 2**63  # smaller integers are read as 64 bits and narrowed in bulk
 
 
-class _Refused(Exception):
-    """Polars does not decode these lines."""
-
-
 @dataclass(frozen=True, slots=True)
-class JsonLines:
+class JsonLines(Decoder):
     """Decodes files of one JSON object per line; fields that are not declared are ignored.
 
     Of two equal keys the first counts, as in Polars. Numbers and objects in a STRING column become text.
     A decimal given as a JSON number may have 15 digits; longer ones must be sent as text.
     """
 
-    columns: Columns
     max_row_bytes: int = MAX_ROW_BYTES
     chunk_bytes: int = CHUNK_BYTES
 
-    def decode(self, path: str) -> Iterator[Decoded]:
-        try:
-            with open_binary(path) as stream:
-                for lines in read_lines(stream, max_row_bytes=self.max_row_bytes, chunk_bytes=self.chunk_bytes):
-                    yield self.decode_lines(lines)
-        except (OSError, ValueError) as error:
-            yield unreadable(self.columns, str(error))
+    def chunks(self, stream: BinaryIO, name: str) -> Iterator[Decoded]:
+        lines = read_lines(stream, max_row_bytes=self.max_row_bytes, chunk_bytes=self.chunk_bytes)
+        return map(self.decode_lines, lines)
 
     def decode_lines(self, lines: Lines) -> Decoded:
         verdicts = too_large(lines, self.max_row_bytes)
         whole = np.ones(len(lines), dtype=np.bool_)
         whole[list(verdicts)] = False
         bulk = whole & ~self._doubtful(lines)
-        frames: list[pl.DataFrame] = []
-        try:
-            frames.append(self._frame(lines, np.flatnonzero(bulk)))
-        except _Refused:
+        frame = self._frame(lines, np.flatnonzero(bulk))
+        if isinstance(frame, str):
             # Without this screen, one bad line in a hundred thousand sends them all to the judge: 5 times the work.
             bulk &= self._plausible(lines)
-            try:
-                frames.append(self._frame(lines, np.flatnonzero(bulk)))
-            except _Refused:
-                bulk[:] = False
+            frame = self._frame(lines, np.flatnonzero(bulk))
+        if isinstance(frame, str):
+            bulk[:] = False
+        frames = [] if isinstance(frame, str) else [frame]
         judged = np.flatnonzero(whole & ~bulk)
         if len(judged) > 0:
             found = zip(judged.tolist(), map(line_judge(self.columns), lines.take(judged).raw()), strict=True)
             bad = {index: verdict for index, verdict in found if verdict is not None}
             verdicts |= bad
             frames.extend(self._halved(lines, judged[~np.isin(judged, list(bad))], verdicts))
-        read = frames[0] if len(frames) == 1 else pl.concat([*frames, self._frame(lines, judged[:0])]).sort(POSITION)
+        read = frames[0] if len(frames) == 1 else pl.concat([self._empty, *frames]).sort(POSITION)
         rows, problems = settle(read, self.columns)
         return Decoded(rows, dead_lines(lines, verdicts, problems), lines)
 
     @property
     def _schema(self) -> dict[str, pl.DataType]:
         return {name: read_type(kind) for name, kind in self.columns.types.items()}
+
+    @property
+    def _empty(self) -> pl.DataFrame:
+        return pl.DataFrame(schema={**self._schema, POSITION: pl.Int64()})
 
     def _doubtful(self, lines: Lines) -> Mask:
         """Lines that Polars would take but may change: half surrogate pairs, long decimals."""
@@ -129,26 +120,27 @@ class JsonLines:
 
     def _halved(self, lines: Lines, indices: Integers, verdicts: dict[int, Verdict]) -> list[pl.DataFrame]:
         """Frames of lines that the judge has passed; one that Polars still refuses is found by halving."""
-        try:
-            return [self._frame(lines, indices)]
-        except _Refused as error:
-            if len(indices) == 1:
-                verdicts[int(indices[0])] = _polars_verdict(str(error))
-                return []
+        frame = self._frame(lines, indices)
+        if not isinstance(frame, str):
+            return [frame]
+        if len(indices) == 1:
+            verdicts[int(indices[0])] = _polars_verdict(frame)
+            return []
         middle = len(indices) // 2
         halves = indices[:middle], indices[middle:]
         return [frame for half in halves for frame in self._halved(lines, half, verdicts)]
 
-    def _frame(self, lines: Lines, indices: Integers) -> pl.DataFrame:
+    def _frame(self, lines: Lines, indices: Integers) -> pl.DataFrame | str:
+        """The rows of lines, or why Polars does not decode them."""
         if len(indices) == 0:
-            return pl.DataFrame(schema={**self._schema, POSITION: pl.Int64()})
+            return self._empty
         chosen = lines if len(indices) == len(lines) else lines.take(indices)
         try:
             frame = pl.read_ndjson(BytesIO(chosen.text()), schema=self._schema)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            raise _Refused(str(error)) from error
+            return str(error)
         if frame.height != len(chosen):
-            raise _Refused(f"{frame.height} values in {len(chosen)} lines")
+            return f"{frame.height} values in {len(chosen)} lines"
         return frame.with_columns(pl.Series(POSITION, chosen.positions))
 
 
@@ -167,11 +159,7 @@ _LOOKS_LIKE_JSON = _json_shape(2)
 
 
 def read_type(declared: pl.DataType) -> pl.DataType:
-    """The type in which Polars reads a column; the conversion to the declared type comes after.
-
-    >>> read_type(pl.List(pl.Date()))
-    List(String)
-    """
+    """The type in which Polars reads a column; the conversion to the declared type comes after."""
 
     def plain(kind: pl.DataType) -> pl.DataType:
         match kind:
@@ -195,15 +183,14 @@ def _polars_verdict(message: str) -> Verdict:
 
 
 def _has_decimals(columns: Columns) -> bool:
-    return any(isinstance(leaf, pl.Decimal) for kind in columns.types.values() for leaf in plain_types(kind))
+    def without(kind: pl.DataType) -> pl.DataType:
+        return pl.String() if isinstance(kind, pl.Decimal) else kind
+
+    return any(with_plain_types(kind, without) != kind for kind in columns.types.values())
 
 
 def line_judge(columns: Columns) -> Callable[[bytes], Verdict | None]:
-    """Judges single lines: None for a good one. Times, decimals and small integers are left to the conversion.
-
-    >>> line_judge(Columns({"amount": pl.Float64()}))(b'{"amount": "12,50"}')
-    ('WRONG_TYPE', 'column amount is DOUBLE, found "12,50"')
-    """
+    """Judges single lines: None for a good one. Times, decimals and small integers are left to the conversion."""
     number = Decimal if _has_decimals(columns) else float
     # Polars keeps the first of two equal keys, so the judge does too.
     decoder = json.JSONDecoder(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
@@ -36,12 +36,7 @@ class Lines:
         return Lines(self.data, self.starts[indices], self.ends[indices], self.positions[indices])
 
     def with_spaces_for_breaks(self) -> Lines:
-        r"""The same lines without line breaks inside them.
-
-        >>> lines = Lines(b"a\nb\nc\n", np.array([0, 4]), np.array([3, 5]), np.array([1, 2]))
-        >>> lines.with_spaces_for_breaks().raw()
-        [b'a b', b'c']
-        """
+        """The same lines without line breaks inside them."""
         characters = np.frombuffer(self.data, dtype=np.uint8).copy()
         breaks = np.flatnonzero(characters == _NEWLINE)
         inside = breaks < self.ends[np.searchsorted(self.starts, breaks, side="right") - 1]
@@ -68,13 +63,15 @@ class Lines:
         return b"\n".join(self.raw())
 
 
-def read_lines(stream: BinaryIO, *, max_row_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Lines]:
-    r"""Chunks of whole lines; a line over the limit is cut just past it, so that its length still shows.
+def as_lines(payloads: Sequence[bytes], positions: Integers) -> Lines:
+    """Payloads as the lines of a file, each with its position."""
+    lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
+    ends = np.cumsum(lengths + 1) - 1
+    return Lines(b"\n".join([*payloads, b""]), ends - lengths, ends, positions, together=True)
 
-    >>> from io import BytesIO
-    >>> [(chunk.raw(), chunk.positions.tolist()) for chunk in read_lines(BytesIO(b"a\n\nb"), max_row_bytes=9)]
-    [([b'a', b'b'], [1, 3])]
-    """
+
+def read_lines(stream: BinaryIO, *, max_row_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Lines]:
+    """Chunks of whole lines; a line over the limit is cut just past it, so that its length still shows."""
     rest, line, cutting = b"", 1, False
     block = stream.read(chunk_bytes).removeprefix(_BYTE_ORDER_MARK)
     while block:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -14,10 +14,19 @@ import polars as pl
 
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.csv_lines import CsvLines
-from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, RAW_BYTES, Columns, Decoded, mismatch, type_name
+from headrace.connectors.base.decoding import (
+    DEAD_SCHEMA,
+    POSITION,
+    Columns,
+    Decoded,
+    Verdict,
+    dead_lines,
+    mismatch,
+    type_name,
+)
 from headrace.connectors.base.json_lines import JsonLines
-from headrace.connectors.base.lines import Integers, Lines
-from headrace.errors import DefinitionError
+from headrace.connectors.base.lines import Integers, Lines, as_lines
+from headrace.errors import DefinitionError, check_choice
 from headrace.schemas import polars_type
 
 if TYPE_CHECKING:
@@ -25,8 +34,6 @@ if TYPE_CHECKING:
 
 Format = Literal["json", "csv", "raw", "avro"]
 KEY, VALUE = "_key", "value"
-DeadLetter = tuple[int, str, str, bytes]
-"""Position, reason, detail and payload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +110,8 @@ class Payloads:
 class MessageDecoder(Protocol):
     """Turns payloads into good rows and dead rows."""
 
-    keyed: ClassVar[bool]
+    __slots__ = ()
+    keyed: ClassVar[bool] = False
     """Whether it needs the messages' keys and times."""
 
     def decode(self, payloads: Payloads) -> Decoded: ...
@@ -111,24 +119,19 @@ class MessageDecoder(Protocol):
 
 def message_decoder(format: Format, columns: Columns, *, avro_schema: str | Mapping[str, Any] | None) -> MessageDecoder:
     """The decoder of a format."""
-    match format:
-        case "json":
-            return JsonMessages(JsonLines(columns))
-        case "csv":
-            return CsvMessages(CsvLines(columns, header=False))
-        case "raw":
-            return RawMessages()
-        case "avro":
-            if avro_schema is None:
-                raise DefinitionError(
-                    "AVRO_SCHEMA_MISSING", "format='avro' needs the writer's schema. Give avro_schema='{...}'."
-                )
-            given = json.loads(avro_schema) if isinstance(avro_schema, str) else avro_schema
-            return AvroMessages(columns, json.dumps(given))
-        case _:
-            raise DefinitionError(
-                "FORMAT_UNKNOWN", f"format={format!r} is not known. Use 'json', 'csv', 'raw' or 'avro'."
-            )
+    check_choice(Format, format=format)
+    if format == "json":
+        return JsonMessages(JsonLines(columns))
+    if format == "csv":
+        return CsvMessages(CsvLines(columns, header=False))
+    if format == "raw":
+        return RawMessages()
+    if avro_schema is None:
+        raise DefinitionError(
+            "AVRO_SCHEMA_MISSING", "format='avro' needs the writer's schema. Give avro_schema='{...}'."
+        )
+    given = json.loads(avro_schema) if isinstance(avro_schema, str) else avro_schema
+    return AvroMessages(columns, json.dumps(given))
 
 
 def check_message_schema(
@@ -155,22 +158,10 @@ def check_message_schema(
         raise DefinitionError("SCHEMA_MISSING", f"topic {topic!r}: the schema names no column of the message itself.")
 
 
-def as_lines(payloads: Sequence[bytes], positions: Integers) -> Lines:
-    """Payloads as the lines of a file, each with its position.
-
-    >>> as_lines([b"{}", b"[1]"], np.array([4, 9])).raw()
-    [b'{}', b'[1]']
-    """
-    lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
-    ends = np.cumsum(lengths + 1) - 1
-    return Lines(b"\n".join([*payloads, b""]), ends - lengths, ends, positions, together=True)
-
-
 @dataclass(frozen=True, slots=True)
-class JsonMessages:
+class JsonMessages(MessageDecoder):
     """One JSON object per message; white space around and inside it does not matter."""
 
-    keyed: ClassVar[bool] = False
     lines: JsonLines
 
     def decode(self, payloads: Payloads) -> Decoded:
@@ -178,43 +169,33 @@ class JsonMessages:
         if lines.data.count(b"\n") != len(lines):
             # JSON allows line breaks only outside of text, where a space means the same.
             lines = lines.with_spaces_for_breaks()
-        return _with_dead(self.lines.decode_lines(lines), payloads)
+        return _with_missing(self.lines.decode_lines(lines), payloads)
 
 
 @dataclass(frozen=True, slots=True)
-class CsvMessages:
+class CsvMessages(MessageDecoder):
     """One CSV record per message, with fields in the order of the declared columns."""
 
-    keyed: ClassVar[bool] = False
     lines: CsvLines
 
     def decode(self, payloads: Payloads) -> Decoded:
-        where = payloads.lines.positions
         records = [payload.rstrip(b"\r\n") for payload in payloads.lines.raw()]
-        broken = np.fromiter((b"\n" in record for record in records), np.bool_, len(records))
-        bad = np.flatnonzero(broken).tolist()
-        letters = [(int(where[i]), "NOT_CSV", "the record has a line break", records[i][:RAW_BYTES]) for i in bad]
-        if bad:
-            records = [record for record in records if b"\n" not in record]
-        return _with_dead(self.lines.decode_lines(as_lines(records, where[~broken])), payloads, letters)
+        return _with_missing(self.lines.decode_lines(as_lines(records, payloads.lines.positions)), payloads)
 
 
 @dataclass(frozen=True, slots=True)
-class RawMessages:
+class RawMessages(MessageDecoder):
     """Payloads as they are, in a column ``value``; null for a message without one."""
 
-    keyed: ClassVar[bool] = False
-
     def decode(self, payloads: Payloads) -> Decoded:
-        rows = pl.DataFrame({VALUE: pl.Series(payloads.listed(), dtype=pl.Binary), POSITION: payloads.positions})
-        return Decoded(rows)
+        values = pl.Series(payloads.listed(), dtype=pl.Binary)
+        return Decoded(pl.DataFrame({VALUE: values, POSITION: payloads.positions}))
 
 
 @dataclass(frozen=True, slots=True)
-class AvroMessages:
+class AvroMessages(MessageDecoder):
     """One Avro record per message, without a header, written with the given schema."""
 
-    keyed: ClassVar[bool] = False
     columns: Columns
     schema: str
 
@@ -222,19 +203,16 @@ class AvroMessages:
         parsed = fastavro.parse_schema(json.loads(self.schema))
         lines = payloads.lines
         records: list[dict[str, Any]] = []
-        where: list[int] = []
-        dead: list[DeadLetter] = []
-        for payload, position in zip(lines.raw(), lines.positions.tolist(), strict=True):
+        verdicts: dict[int, Verdict] = {}
+        for index, payload in enumerate(lines.raw()):
             try:
                 # fastavro reads one record at a time.
                 records.append(self._record(payload, parsed))
-                where.append(position)
             except (Exception, pl.exceptions.PanicException) as problem:  # strange bytes lead to any of them
-                dead.append((position, "NOT_AVRO", str(problem) or type(problem).__name__, payload[:RAW_BYTES]))
-        read = pl.DataFrame(records, schema=self.columns.types).with_columns(pl.Series(POSITION, where, dtype=pl.Int64))
-        rows, problems = settle(read, self.columns)
-        letters = problems.with_columns(lines.raw_at(problems["position"], RAW_BYTES))
-        return _with_dead(Decoded(rows, letters), payloads, dead)
+                verdicts[index] = ("NOT_AVRO", str(problem) or type(problem).__name__)
+        where = pl.Series(POSITION, np.delete(lines.positions, list(verdicts)))
+        rows, problems = settle(pl.DataFrame([*pl.DataFrame(records, schema=self.columns.types), where]), self.columns)
+        return _with_missing(Decoded(rows, dead_lines(lines, verdicts, problems)), payloads)
 
     def _record(self, payload: bytes, parsed: Any) -> dict[str, Any]:
         """The record of a payload; an exception if it is not one, or does not fit the declared columns."""
@@ -251,10 +229,10 @@ class AvroMessages:
         return record
 
 
-def _with_dead(decoded: Decoded, payloads: Payloads, dead: Sequence[DeadLetter] = ()) -> Decoded:
-    """The chunk with more dead rows: the given ones, and the messages without a payload."""
-    more = [*dead, *((at, "NO_VALUE", "the message has no value", b"") for at in payloads.missing.tolist())]
-    if not more:
+def _with_missing(decoded: Decoded, payloads: Payloads) -> Decoded:
+    """The chunk with the messages without a payload as dead rows."""
+    if len(payloads.missing) == 0:
         return decoded
-    letters = pl.concat([decoded.dead, pl.DataFrame(more, schema=DEAD_SCHEMA, orient="row")]).sort("position")
-    return Decoded(decoded.rows, letters, decoded.lines)
+    letter = {"position": payloads.missing, "reason": "NO_VALUE", "detail": "the message has no value", "raw": b""}
+    dead = pl.concat([decoded.dead, pl.DataFrame(letter, schema=DEAD_SCHEMA)]).sort("position")
+    return replace(decoded, dead=dead)

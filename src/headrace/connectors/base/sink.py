@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import polars as pl
 
-from headrace.errors import DefinitionError, HeadraceError
+from headrace.errors import DefinitionError, HeadraceError, check_choice
 from headrace.event_time.record import MarkedBatch
 from headrace.stability import stable
 
@@ -222,11 +222,6 @@ class Mark:
     rows: int = 0
     token: str = ""
 
-    @classmethod
-    def of(cls, batch: BatchIdentity, rows: int = 0) -> Mark:
-        """The mark of a batch in which a writer has written so many rows."""
-        return cls(batch.epoch, batch.generation, batch.batch, rows, batch.token)
-
 
 def check_epoch(epoch: int, stored: int, *, place: str, writer: str) -> None:
     """Refuse to write for a driver whose lease another driver has taken over."""
@@ -239,12 +234,7 @@ def check_epoch(epoch: int, stored: int, *, place: str, writer: str) -> None:
 
 
 def already_written(part: WriterBatch, stored: Mark | None, *, place: str) -> bool:
-    """Whether the sink holds this part of the batch. Fails when its mark is not one that the log expects.
-
-    >>> part = WriterBatch(BatchIdentity("spend", 0, 7, "main", "spend-1f0c", epoch=1), 0, last=MarkedBatch(5))
-    >>> already_written(part, Mark(1, 0, 5), place="table spend"), already_written(part, Mark(1, 0, 7), place="...")
-    (False, True)
-    """
+    """Whether the sink holds this part of the batch. Fails when its mark is not one that the log expects."""
     identity = part.batch
     if stored is not None:
         check_epoch(identity.epoch, stored.epoch, place=place, writer=part.writer)
@@ -286,10 +276,7 @@ def _shown(batch: MarkedBatch | None) -> str:
 
 def check_delivery(guarantee: str, writers: int | None) -> None:
     """Check the options that say how rows are delivered."""
-    if guarantee not in ("exactly_once", "at_least_once"):
-        raise DefinitionError(
-            "GUARANTEE_UNKNOWN", f"guarantee={guarantee!r} is not known. Use 'exactly_once' or 'at_least_once'."
-        )
+    check_choice(Guarantee, guarantee=guarantee)
     check_writers(writers)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import BinaryIO, ClassVar
 
 import polars as pl
 
@@ -15,17 +15,21 @@ from headrace.connectors.base.decoding import (
     RAW_BYTES,
     Columns,
     Decoded,
-    unreadable,
+    Decoder,
     with_plain_types,
 )
-from headrace.connectors.base.lines import MAX_ROW_BYTES, Integers, read_lines
-from headrace.connectors.base.messages import Payloads, as_lines
+from headrace.connectors.base.lines import MAX_ROW_BYTES, Integers, as_lines, read_lines
+from headrace.connectors.base.messages import Payloads
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.events import MONGODB, ORDER, TextColumns, changelog_rows, read_events, with_keys
 from headrace.connectors.debezium.message_layout import MessageForm, message_layout, seen_form, split_messages
 from headrace.connectors.debezium.values import ValueEncodings, mark_plain_decimals
 from headrace.errors import DefinitionError
+<<<<<<< HEAD
 from headrace.storage import open_binary
+=======
+from headrace.schemas import MOMENT
+>>>>>>> simplify-A
 
 _TOMBSTONE = '{"before":null,"after":null,"source":{"connector":null},"op":"d"}'
 """The envelope that says what a tombstone does."""
@@ -143,20 +147,14 @@ def debezium_messages(changes: DebeziumChanges, declared: Mapping[str, pl.DataTy
 
 
 @dataclass(frozen=True, slots=True)
-class DebeziumFiles:
-    """Recorded messages, one value a line."""
+class DebeziumFiles(Decoder):
+    """Recorded messages, one value a line; one without a position of its own gets that of its line and file."""
 
     messages: DebeziumMessages
 
-    def decode(self, path: str) -> Iterator[Decoded]:
-        """Chunks of rows; a message without a position of its own gets that of its line and file."""
-        name = path.rstrip("/").rpartition("/")[2]
-        try:
-            with open_binary(path) as stream:
-                for lines in read_lines(stream, max_row_bytes=MAX_ROW_BYTES):
-                    yield self.messages.decode(Payloads(lines, lines.positions[:0]), f"{name}:")
-        except (OSError, ValueError) as error:
-            yield unreadable(Columns({**self.messages.columns.types, **DATABASE_CHANGELOG}), str(error))
+    def chunks(self, stream: BinaryIO, name: str) -> Iterator[Decoded]:
+        for lines in read_lines(stream, max_row_bytes=MAX_ROW_BYTES):
+            yield self.messages.decode(Payloads(lines, lines.positions[:0]), f"{name}:")
 
 
 def _texts(payloads: Sequence[bytes | None], positions: Integers) -> tuple[pl.Series, pl.DataFrame]:

@@ -15,8 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from headrace.changelog import CHANGE, CHANGELOG, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.changelog import POSITION as CHANGE_POSITION
 from headrace.connectors.base.decoding import POSITION, Decoded
-from headrace.connectors.base.gate import Gate
-from headrace.connectors.base.source import add_source, source_name
+from headrace.connectors.base.source import Gate, add_source, source_name
 from headrace.connectors.delta.table import DeltaLog, table_place, without_metadata
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.schemas import polars_schema

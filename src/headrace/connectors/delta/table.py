@@ -16,13 +16,14 @@ from typing import Any
 import polars as pl
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
 from headrace.changelog import CHANGE, DELETE, UPDATE_BEFORE
+from headrace.connectors.base.conversion import fitted
+from headrace.connectors.base.delivery import quoted
 from headrace.connectors.base.sink import BatchIdentity, forked
-from headrace.connectors.base.small_table import fitted
 from headrace.errors import HeadraceError
 from headrace.schemas import polars_schema
 from headrace.stability import stable
@@ -106,10 +107,7 @@ def without_metadata(columns: StructType) -> StructType:
 
 
 def _listed(sequence: Any) -> list[Any]:
-    iterator, found = sequence.iterator(), []
-    while iterator.hasNext():
-        found.append(iterator.next())
-    return found
+    return [sequence.apply(place) for place in range(sequence.size())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +141,8 @@ class DeltaWriter:
             empty.write.format("delta").mode("append").partitionBy(*partition_by).save(self.log.path)
 
     def append(self, frame: DataFrame) -> int:
-        """Append the frame's rows, running it once; returns their number. Without rows there is no commit.
-
-        Spark's own append would commit an empty batch too, and to count rows first the frame would have to run twice or
-        be cached: measured, caching makes an append half as slow again.
-        """
+        """Append the frame's rows, running it once; returns their number. Without rows there is no commit."""
+        # Spark's own append would commit an empty batch too; to cache the frame makes an append half as slow again.
         transaction = self.log.java.startTransaction()
         # Reading it makes Delta refuse this commit when another writer marks the batch at the same time.
         transaction.txnVersion(self.application)
@@ -213,18 +208,10 @@ class DeltaWriter:
 def _last_changes(frame: DataFrame, key: Sequence[str]) -> DataFrame:
     """The last row of each key, with the number of its rows; rows of one key are in order in one partition."""
     # Column names may contain dots.
-    keys = [F.col(quoted(name)) for name in key]
-    ordered = frame.withColumn(_ORDER, F.monotonically_increasing_id())
-    newest_first = Window.partitionBy(*keys).orderBy(F.col(_ORDER).desc())
-    counted = ordered.withColumn(_LAST, F.row_number().over(newest_first)).withColumn(
-        _CHANGES, F.count("*").over(Window.partitionBy(*keys))
-    )
-    return counted.where(F.col(_LAST) == 1).drop(_LAST, _ORDER)
-
-
-def quoted(name: str) -> str:
-    """A quoted identifier in SQL text."""
-    return "`" + name.replace("`", "``") + "`"
+    columns = F.struct(*(F.col(quoted(name)) for name in frame.columns))
+    ordered = frame.withColumn(_ORDER, F.monotonically_increasing_id()).groupBy(*(F.col(quoted(name)) for name in key))
+    last = ordered.agg(F.max_by(columns, _ORDER).alias(_LAST), F.count("*").alias(_CHANGES))
+    return last.select(f"{_LAST}.*", _CHANGES)
 
 
 @contextmanager

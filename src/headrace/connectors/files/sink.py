@@ -19,7 +19,7 @@ from headrace.errors import check_choice
 from headrace.rendering import json_lines
 from headrace.schemas import from_arrow
 from headrace.stability import stable
-from headrace.storage import COMMITS, sync_folder, write_durably
+from headrace.storage import COMMITS, durable_file, sync_folder, write_durably
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -104,18 +104,16 @@ def _part_writer(staging: str, format: Format) -> Callable[[Iterator[pa.RecordBa
         filled = [batch for batch in batches if batch.num_rows > 0]
         if not filled or context is None:
             return
-        folder = Path(staging)
-        folder.mkdir(parents=True, exist_ok=True)
         file = f"part-{context.partitionId():05d}-{uuid.uuid4().hex}.{format}"
         out = sum(batch.num_rows for batch in filled)
-        rows = _write_file(folder / file, filled, format)
+        rows = _write_file(Path(staging) / file, filled, format)
         yield pa.record_batch({"file": [file], "out": [out], "rows": [rows]})
 
     return write_part
 
 
 def _write_file(file: Path, batches: list[pa.RecordBatch], format: Format) -> int:
-    with file.open("wb") as stream:
+    with durable_file(file) as stream:
         if format == "parquet":
             with pq.ParquetWriter(stream, batches[0].schema) as writer:
                 for batch in batches:
@@ -123,8 +121,6 @@ def _write_file(file: Path, batches: list[pa.RecordBatch], format: Format) -> in
         else:
             for batch in batches:
                 stream.write(json_lines(from_arrow(batch)))
-        stream.flush()
-        os.fsync(stream.fileno())
     if format == "parquet":
         return int(pq.read_metadata(file).num_rows)
     return file.read_bytes().count(b"\n")

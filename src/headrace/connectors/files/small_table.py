@@ -11,7 +11,7 @@ from typing import Literal
 
 import polars as pl
 
-from headrace.connectors.base.small_table import fitted
+from headrace.connectors.base.conversion import fitted
 from headrace.errors import DefinitionError, HeadraceError, check_choice
 from headrace.schemas import parse_ddl, polars_schema, spark_schema
 from headrace.secrets import call_text

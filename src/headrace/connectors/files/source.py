@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import polars as pl
 import pyarrow as pa
@@ -15,10 +15,9 @@ import pyarrow.parquet as pq
 
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.csv_lines import CsvLines
-from headrace.connectors.base.decoding import POSITION, Columns, Decoded, Decoder, as_json, unreadable
-from headrace.connectors.base.gate import ROW_POSITION, Gate
+from headrace.connectors.base.decoding import POSITION, Decoded, Decoder, as_json
 from headrace.connectors.base.json_lines import JsonLines
-from headrace.connectors.base.source import FILES, add_source, declared_columns, source_name
+from headrace.connectors.base.source import FILES, ROW_POSITION, Gate, add_source, declared_columns, source_name
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import DebeziumFiles, debezium_messages
 from headrace.errors import DefinitionError
@@ -53,6 +52,37 @@ class FileReader:
             return [f"{root}/{file}" for file in json.load(stream)["files"]]
 
 
+@dataclass(frozen=True, slots=True)
+class ParquetFiles(Decoder):
+    """Decodes the declared columns of Parquet files; a value that does not fit its column makes a dead row."""
+
+    chunk_rows: int = 250_000
+
+    def chunks(self, stream: BinaryIO, name: str) -> Iterator[Decoded]:
+        file, first = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us"), 0
+        held, declared = file.schema_arrow.names, self.columns.names
+        missing = ", ".join(name for name in declared if name not in held)
+        if missing:
+            raise ValueError(f"the file has columns {', '.join(held)}, but not the declared {missing}")
+        for batch in file.iter_batches(batch_size=self.chunk_rows, columns=declared, use_threads=False):
+            yield self._decode_batch(batch, first)
+            first += batch.num_rows
+
+    def _decode_batch(self, batch: pa.RecordBatch, first: int) -> Decoded:
+        frame = pl.DataFrame(batch)
+        positions = pl.int_range(first, first + frame.height, eager=True).alias(POSITION)
+        rows, problems = settle(frame.with_columns(positions), self.columns)
+        if problems.height == 0:
+            return Decoded(rows)
+        broken = frame[(problems["position"] - first).to_list()].select(self.columns.names)
+        missing = pl.col("reason") == "MISSING_VALUE"
+        reason = pl.when(missing).then("reason").otherwise(pl.lit("WRONG_TYPE")).alias("reason")
+        return Decoded(rows, problems.with_columns(reason, as_json(broken)))
+
+
+_DECODERS: Mapping[str, type[Decoder]] = {"json": JsonLines, "csv": CsvLines, "parquet": ParquetFiles}
+
+
 @stable
 def read_files(
     spark: SparkSession,
@@ -85,11 +115,14 @@ def read_files(
     listed = local is not None and (local / COMMITS).is_dir()
     struct = schema.struct if isinstance(schema, DebeziumChanges) else parse_ddl(schema)
     columns = declared_columns(struct, without=(ROW_POSITION,))
-    decoder = (
-        DebeziumFiles(debezium_messages(schema, columns.types, format))
-        if isinstance(schema, DebeziumChanges)
-        else _decoder(format, columns)
-    )
+    if isinstance(schema, DebeziumChanges):
+        decoder: Decoder = DebeziumFiles(columns, debezium_messages(schema, columns.types, format))
+    elif format in _DECODERS:
+        decoder = _DECODERS[format](columns)
+    else:
+        raise DefinitionError(
+            "FORMAT_UNKNOWN", f"format={format!r} is not known. Use 'json' (lines), 'csv' or 'parquet'."
+        )
     called = source_name(name, Path(location.rstrip("/")).name)
     gate = Gate(called, FileReader(decoder, listed), None, adds_position=ROW_POSITION in struct.fieldNames())
     reader = spark.readStream.format("binaryFile").schema(FILES)
@@ -102,55 +135,4 @@ def read_files(
     if listed:
         # Spark counts other files then, so a checkpoint of the plain folder would read all rows again.
         fingerprint["listed"] = True
-    changes = isinstance(schema, DebeziumChanges)
-    return add_source(gate, raw, struct, fingerprint, cap=files_per_batch, changes=changes)
-
-
-def _decoder(format: Format, columns: Columns) -> Decoder:
-    match format:
-        case "json":
-            return JsonLines(columns)
-        case "csv":
-            return CsvLines(columns)
-        case "parquet":
-            return ParquetFiles(columns)
-        case _:
-            raise DefinitionError(
-                "FORMAT_UNKNOWN", f"format={format!r} is not known. Use 'json' (lines), 'csv' or 'parquet'."
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class ParquetFiles:
-    """Decodes the declared columns of Parquet files; a value that does not fit its column makes a dead row.
-
-    Row groups are read one by one, without a copy where the file's types are the declared ones.
-    """
-
-    columns: Columns
-    chunk_rows: int = 250_000
-
-    def decode(self, path: str) -> Iterator[Decoded]:
-        try:
-            with open_binary(path) as stream:
-                file, first = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us"), 0
-                held, declared = file.schema_arrow.names, self.columns.names
-                missing = ", ".join(name for name in declared if name not in held)
-                if missing:
-                    raise ValueError(f"the file has columns {', '.join(held)}, but not the declared {missing}")
-                for batch in file.iter_batches(batch_size=self.chunk_rows, columns=declared, use_threads=False):
-                    yield self._decode_batch(batch, first)
-                    first += batch.num_rows
-        except (OSError, ValueError, pa.ArrowException) as error:
-            yield unreadable(self.columns, str(error))
-
-    def _decode_batch(self, batch: pa.RecordBatch, first: int) -> Decoded:
-        frame = pl.DataFrame(batch)
-        positions = pl.int_range(first, first + frame.height, eager=True).alias(POSITION)
-        rows, problems = settle(frame.with_columns(positions), self.columns)
-        if problems.height == 0:
-            return Decoded(rows)
-        broken = frame[(problems["position"] - first).to_list()].select(self.columns.names)
-        missing = pl.col("reason") == "MISSING_VALUE"
-        reason = pl.when(missing).then("reason").otherwise(pl.lit("WRONG_TYPE")).alias("reason")
-        return Decoded(rows, problems.with_columns(reason, as_json(broken)))
+    return add_source(gate, raw, struct, fingerprint, cap=files_per_batch, changes=isinstance(schema, DebeziumChanges))

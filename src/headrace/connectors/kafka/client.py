@@ -97,6 +97,9 @@ class Cluster:
     options: tuple[tuple[str, str | Secret], ...] = field(repr=False)
     max_bytes: int
 
+    def place(self, topic: str) -> str:
+        return f"kafka topic {topic!r} at {self.servers}"
+
     def settings(self, ours: Mapping[str, Any]) -> dict[str, Any]:
         """All settings of a client; the user's options override the defaults, but not ``ours``."""
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from headrace.connectors.base.messages import Payloads
 
-FAILURES = (KafkaError._AUTO_OFFSET_RESET, KafkaError._FATAL)
+_FAILURES = (KafkaError._AUTO_OFFSET_RESET, KafkaError._FATAL)
 """Errors after which a consumer cannot go on; librdkafka gets over the others by itself."""
 
 
@@ -33,6 +33,17 @@ class Polled:
     """The offset after the last message, wanted or not, or the end of the partition if that came."""
     failure: KafkaError | None
     """Why this consumer cannot go on."""
+
+    @classmethod
+    def of(cls, payloads: Payloads, reached: int, errors: Iterable[tuple[KafkaError, int]]) -> Polled:
+        """Messages, with the errors and their offsets that came between them."""
+        failure = None
+        for error, offset in errors:
+            if error.code() == KafkaError._PARTITION_EOF:
+                reached = max(reached, offset)
+            elif error.code() in _FAILURES:
+                failure = error
+        return cls(payloads, reached, failure)
 
 
 class PartitionConsumer(Protocol):
@@ -88,27 +99,20 @@ class ConfluentConsumer:
         self._client.unassign()
 
     def poll(self, most: int, seconds: float, span: tuple[int, int], wanted: Wanted) -> Polled:
-        good: list[Message] = []
-        reached, failure = 0, None
-        for message in self._consume(min(most, self._most), seconds):
-            error, offset = message.error(), message.offset() or 0
-            if error is None:
-                reached = offset + 1
-                if span[0] <= offset < span[1]:
-                    good.append(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                reached = max(reached, offset)
-            elif error.code() in FAILURES:
-                failure = error
+        found = [(message, message.error(), message.offset() or 0) for message in self._consume(most, seconds)]
+        read = [(message, offset) for message, error, offset in found if error is None]
+        good = [message for message, offset in read if span[0] <= offset < span[1]]
         payloads = Payloads.of(
             [message.value() for message in good],
             np.array([message.offset() for message in good], np.int64),
             [message.key() for message in good] if wanted.keys else None,
             np.array([message.timestamp()[1] for message in good], np.int64) * 1000 if wanted.times else None,
         )
-        return Polled(payloads, reached, failure)
+        errors = [(error, offset) for _, error, offset in found if error is not None]
+        return Polled.of(payloads, read[-1][1] + 1 if read else 0, errors)
 
     def _consume(self, most: int, seconds: float) -> list[Message]:
+        most = min(most, self._most)
         # With a time-out, consume() would wait until it has as many as wanted, and they may never come.
         found = self._client.consume(most, 0)
         if not found:

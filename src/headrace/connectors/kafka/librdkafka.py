@@ -1,8 +1,7 @@
-"""A consumer that calls librdkafka itself.
+"""A consumer that calls librdkafka itself, because confluent-kafka makes an object of each message.
 
-confluent-kafka makes an object of each message, which costs more than to fetch it. Here messages come as columns: their
-fields are read from librdkafka's structures by index arithmetic on whole arrays, and payloads are copied in the
-stretches in which the broker sent them.
+Here messages come as columns: their fields are read from librdkafka's structures by index arithmetic on whole arrays,
+and payloads are copied in the stretches in which the broker sent them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, cimpl
 
 from headrace.connectors.base.lines import Integers, Lines
 from headrace.connectors.base.messages import Payloads
-from headrace.connectors.kafka.consumer import FAILURES, Polled, Wanted
+from headrace.connectors.kafka.consumer import Polled, Wanted
 
 Addresses = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -132,13 +131,8 @@ class LibrdkafkaConsumer:
             good = _field(found, "err") == 0
             messages, offsets = found[good], _field(found[good], "offset")
             inside = messages[(offsets >= span[0]) & (offsets < span[1])]
-            reached, failure = int(offsets[-1]) + 1 if len(offsets) else 0, None
-            for error, offset in _errors(found[~good]):
-                if error.code() == KafkaError._PARTITION_EOF:
-                    reached = max(reached, offset)
-                elif error.code() in FAILURES:
-                    failure = error
-            return Polled(_payloads(inside, wanted), reached, failure)
+            reached = int(offsets[-1]) + 1 if len(offsets) else 0
+            return Polled.of(_payloads(inside, wanted), reached, _errors(found[~good]))
         finally:
             deque(map(_message_destroy, found.tolist()), 0)
 

@@ -60,14 +60,10 @@ class KafkaReader:
             outage = OutageMarker(folder, f"source.{piece.topic}.{piece.partition}", f"kafka topic {piece.name}")
             consumption = _Consumption(self.subscription, piece, outage, wanted)
             lost = consumption.lost()
-            polled: list[Payloads] = []
-            for payloads in consumption.payloads():
-                polled.append(payloads)
-                if sum(map(len, polled)) >= CHUNK_MESSAGES:
+            for polled in consumption.chunks(piece.first + lost):
+                if polled or lost:
                     yield replace(self._decoded(polled, piece, task), unread=consumption.unread, lost=lost)
-                    polled, lost = [], 0
-            if polled or lost:
-                yield replace(self._decoded(polled, piece, task), unread=consumption.unread, lost=lost)
+                lost = 0
 
     def _decoded(self, polled: list[Payloads], piece: Slice, task: Task) -> Decoded:
         payloads = Payloads.concat(polled)
@@ -105,17 +101,19 @@ def _with_text_keys(decoded: Decoded, payloads: Payloads) -> Decoded:
     return replace(decoded, rows=decoded.rows.filter(~refused), dead=pl.concat([decoded.dead, dead]))
 
 
+@dataclass(slots=True)
 class _Consumption:
     """Fetches one slice; waits as long as the broker is away."""
 
-    def __init__(self, subscription: Subscription, piece: Slice, outage: OutageMarker, wanted: Wanted) -> None:
-        self._subscription = subscription
-        self._piece = piece
-        self._outage = outage
-        self._wanted = wanted
-        self._consumer = _consumer(subscription)
-        self._first = piece.first
-        self.unread = 0
+    _subscription: Subscription
+    _piece: Slice
+    _outage: OutageMarker
+    _wanted: Wanted
+    unread: int = 0
+
+    @property
+    def _consumer(self) -> PartitionConsumer:
+        return _consumer(self._subscription)
 
     def lost(self) -> int:
         """How many of the slice's rows no longer exist; an error unless ``on_lost`` is ``count``."""
@@ -128,7 +126,6 @@ class _Consumption:
                 f"kafka {self._subscription!r}: {gone} rows from offset {self._piece.first} of partition "
                 f"{self._piece.partition} on are gone, it begins at {first}. Use a new checkpoint, or on_lost='count'.",
             )
-        self._first = self._piece.first + gone
         return gone
 
     def _bounds(self) -> tuple[int, int]:
@@ -144,21 +141,24 @@ class _Consumption:
                 self._outage.end()
                 return bounds
 
-    def payloads(self) -> Iterator[Payloads]:
-        """The slice's messages in order, many at a time."""
-        following, until = self._first, self._piece.until
+    def chunks(self, following: int) -> Iterator[list[Payloads]]:
+        """The slice's messages from an offset on, in chunks that are decoded together; the last may be empty."""
+        held: list[Payloads] = []
+        until, heard = self._piece.until, time.monotonic()
         self._consumer.assign(self._piece.topic, self._piece.partition, following)
-        heard = time.monotonic()
         try:
             while following < until:
                 polled = self._poll(following)
                 count = len(polled.payloads)
                 if count:
                     following = int(polled.payloads.positions[-1]) + 1
-                    yield polled.payloads
+                    held.append(polled.payloads)
+                if sum(map(len, held)) >= CHUNK_MESSAGES:
+                    yield held
+                    held = []
                 # Offsets may have no message: where a transaction ended, or where compaction removed it.
                 if polled.reached >= until:
-                    return
+                    break
                 if polled.failure is not None:
                     self._outage.begin(polled.failure.str())
                     self._start_anew(following)
@@ -170,6 +170,7 @@ class _Consumption:
         finally:
             self._consumer.unassign()
             self._outage.end()
+        yield held
 
     def _poll(self, following: int) -> Polled:
         span = (following, self._piece.until)
@@ -191,7 +192,6 @@ class _Consumption:
 
     def _renew(self) -> None:
         _CONSUMERS.pop(self._subscription.to_json()).close()
-        self._consumer = _consumer(self._subscription)
 
 
 def _consumer(subscription: Subscription) -> PartitionConsumer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Literal
 
 import polars as pl
@@ -27,12 +26,7 @@ OVERHEAD = 128
 def messages(
     rows: pl.DataFrame, *, key: Sequence[str], format: Format, max_bytes: int
 ) -> tuple[list[Message], pl.DataFrame | None]:
-    """The messages of the rows in order, and the rows that are too large.
-
-    >>> rows = pl.DataFrame({"account": ["a"], "spent": [2.5]})
-    >>> messages(rows, key=["account"], format="json", max_bytes=1_000_000)
-    ([(b'{"account":"a","spent":2.5}', b'a')], None)
-    """
+    """The messages of the rows in order, and the rows that are too large."""
     values = json_rows(rows) if format == "json" else _bytes(rows["value"])
     every = list(zip(values, _keys(rows, key), strict=True))
     room = max_bytes - OVERHEAD
@@ -97,7 +91,7 @@ class KafkaSink:
 
     @property
     def place(self) -> str:
-        return f"{self.target} at {self.cluster.servers}"
+        return self.cluster.place(self.topic)
 
     @property
     def why(self) -> str:
@@ -114,21 +108,19 @@ class KafkaSink:
         self._check_columns(columns)
         check_topic(self.cluster, self.topic)
         if self.guarantee == "exactly_once":
-            take = partial(claim, self.cluster, self.topic, epoch=epoch, place=self.place)
             with ThreadPoolExecutor(CLAIMS_AT_ONCE) as threads:
-                list(threads.map(take, writers))
+                list(threads.map(lambda writer: claim(self.cluster, self.topic, writer, epoch), writers))
 
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
         taken, refused = messages(rows, key=self.partition_by, format=self.format, max_bytes=self.cluster.max_bytes)
         if self.guarantee == "at_least_once":
             write_each_time(self.cluster, self.topic, taken)
             return Delivered(len(taken), refused=refused)
-        write = partial(write_once, self.cluster, self.topic, taken, part, place=self.place)
         try:
-            written = write()
+            written = write_once(self.cluster, self.topic, taken, part)
         except Fenced:
             # Usually by another worker that wrote this writer's last batch; the mark, read again, decides.
-            written = write()
+            written = write_once(self.cluster, self.topic, taken, part)
         return Delivered(written, already_marked=len(taken) - written, refused=refused)
 
     def _check_columns(self, columns: Mapping[str, pl.DataType]) -> None:

@@ -1,7 +1,4 @@
-"""``hr.read_kafka``: rows of Kafka topics, each once, with a watermark for every partition.
-
-Spark plans batches as slices of partitions (``KafkaSliceReader``); tasks read the slices (``kafka.reader``).
-"""
+"""``hr.read_kafka``: Spark plans batches as slices of partitions, each once; ``kafka.reader`` reads them in tasks."""
 
 from __future__ import annotations
 
@@ -16,10 +13,9 @@ import polars as pl
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from headrace.connectors.base.gate import ROW_POSITION, Gate
 from headrace.connectors.base.messages import KEY, Format, check_message_schema, message_decoder
 from headrace.connectors.base.sink import Unreachable
-from headrace.connectors.base.source import CAPS, add_source, cap_of, declared_columns, source_name
+from headrace.connectors.base.source import CAPS, ROW_POSITION, Gate, add_source, cap_of, declared_columns, source_name
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import debezium_messages
 from headrace.connectors.kafka.positions import Positions, Start, Subscription, Topics, capped, slices, start_text
@@ -56,16 +52,13 @@ def read_kafka(
     name: str | None = None,
     options: Mapping[str, str | Secret] | None = None,
 ) -> DataFrame:
-    """The rows of one or more topics; messages that cannot be read become dead letters with partition and offset.
+    """The rows of committed messages of topics; those that cannot be read become dead letters with their offset.
 
-    ``schema`` declares the columns of a message's value, and may also name ``_key`` (BINARY or STRING), ``_topic``,
-    ``_partition``, ``_offset`` and ``_timestamp``, which Kafka fills, and ``_position`` (STRING), which identifies a
-    row; ``format="raw"`` has ``value`` and Kafka's columns. With ``hr.debezium_changes(...)`` as schema the rows are a
-    changelog. ``start`` is ``"earliest"``, ``"latest"``, a moment, or offsets (``{"payments": {0: 17}}``); only a new
-    checkpoint uses it. With ``pattern`` the topic is a regular expression. Partitions and topics that appear while the
-    flow runs are read from their beginning. Offsets that no longer exist stop the flow, or are counted as lost with
-    ``on_lost="count"``. Only committed transactions are read. ``options`` are those of librdkafka; give a password in
-    them as ``hr.secret(...)``.
+    ``schema`` declares the columns of a message's value; it may also name ``_key``, ``_topic``, ``_partition``,
+    ``_offset`` and ``_timestamp``, which Kafka fills, and ``_position``, which identifies a row. Or it is
+    ``hr.debezium_changes(...)``. ``start`` is ``"earliest"``, ``"latest"``, a moment, or offsets
+    (``{"payments": {0: 17}}``), for a new checkpoint; ``pattern`` makes ``topic`` a regular expression. Offsets that
+    no longer exist stop the flow, or are counted with ``on_lost="count"``. ``options`` are librdkafka's.
 
     >>> import headrace as hr
     >>> @hr.pipeline
@@ -74,7 +67,6 @@ def read_kafka(
     ...     hr.write("payments", rows, hr.to_console())
     """
     topics = (topic,) if isinstance(topic, str) else tuple(topic)
-
     struct = schema.struct if isinstance(schema, DebeziumChanges) else parse_ddl(schema or RAW_SCHEMA)
     filled: dict[str, tuple[pl.DataType, ...]] = {name: (kind,) for name, kind in METADATA.items()}
     filled |= {KEY: (pl.Binary(), pl.String()), ROW_POSITION: (pl.String(),)}

@@ -41,14 +41,8 @@ class MarkOffset:
         offset = CLAIMED
         if mark.generation is not None and mark.batch is not None:
             offset = mark.generation * BATCHES + mark.batch + 1
-        metadata = {
-            "epoch": mark.epoch,
-            "rows": mark.rows,
-            "token": mark.token,
-            "owner": self.owner,
-            "at": int(time.time()),
-        }
-        return TopicPartition(topic, 0, offset, json.dumps(metadata))
+        about = {"epoch": mark.epoch, "rows": mark.rows, "token": mark.token, "owner": self.owner}
+        return TopicPartition(topic, 0, offset, json.dumps({**about, "at": int(time.time())}))
 
 
 def read_mark(position: TopicPartition) -> MarkOffset | None:
@@ -74,29 +68,31 @@ def read_mark(position: TopicPartition) -> MarkOffset | None:
 class Transactions:
     """A transactional producer, and the consumer group of the same name."""
 
-    def __init__(self, cluster: Cluster, topic: str, name: str) -> None:
+    def __init__(self, cluster: Cluster, topic: str, writer: str) -> None:
         self.owner = uuid.uuid4().hex
-        self._cluster, self._topic = cluster, topic
+        self._cluster, self._topic, self._writer = cluster, topic, writer
         self._errors: list[KafkaError] = []
+        name = f"{writer}.{topic}"
         self._producer = cluster.producer(self._errors, {"transactional.id": name})
         self._group = cluster.group(name)
 
-    def take_over(self, epoch: int, *, place: str, writer: str) -> MarkOffset | None:
+    def take_over(self, epoch: int) -> MarkOffset | None:
         """Fence the previous producer of this name and abort its transaction, then read the mark."""
         # A producer that knows its topic takes half a second less for what follows.
         self._cluster.topics(self._producer, self._errors, self._topic)
         # A driver that has lost its lease learns it here, before it fences its successor's producer. While a
         # transaction is open there is no answer, and none is needed.
         with suppress(Unreachable):
-            self._checked(epoch, place, writer, limit=GLANCE)
+            self._checked(epoch, limit=GLANCE)
         self._cluster.answer(lambda: self._producer.init_transactions(TAKE_OVER), limit=TAKE_OVER)
         # Only now: before, the predecessor's last transaction could still commit or abort.
-        return self._checked(epoch, place, writer)
+        return self._checked(epoch)
 
-    def _checked(self, epoch: int, place: str, writer: str, *, limit: float = PATIENCE) -> MarkOffset | None:
+    def _checked(self, epoch: int, *, limit: float = PATIENCE) -> MarkOffset | None:
         stored = self.stored(limit=limit)
         if stored is not None:
-            check_epoch(epoch, stored.mark.epoch, place=place, writer=writer)
+            place = self._cluster.place(self._topic)
+            check_epoch(epoch, stored.mark.epoch, place=place, writer=self._writer)
         return stored
 
     def stored(self, *, limit: float = PATIENCE) -> MarkOffset | None:
@@ -124,14 +120,12 @@ class Transactions:
 
 
 _kept: dict[tuple[Cluster, str, str], Transactions] = {}
+"""The clients of writers, kept in this worker between batches and dropped after any error."""
 
 
-def write_once(cluster: Cluster, topic: str, messages: Sequence[Message], part: WriterBatch, *, place: str) -> int:
-    """Write messages and mark in one transaction, unless that is done; returns how many messages were written.
-
-    A writer's clients are kept in this worker between batches, and dropped after any error.
-    """
-    key, batch = (cluster, topic, f"{part.writer}.{topic}"), part.batch
+def write_once(cluster: Cluster, topic: str, messages: Sequence[Message], part: WriterBatch) -> int:
+    """Write messages and mark in one transaction, unless that is done; returns how many messages were written."""
+    key, batch = (cluster, topic, part.writer), part.batch
     ours, stored = _kept.pop(key, None), None
     try:
         if ours is not None:
@@ -142,10 +136,10 @@ def write_once(cluster: Cluster, topic: str, messages: Sequence[Message], part: 
                 ours = None
         if ours is None:
             ours = Transactions(*key)
-            stored = ours.take_over(batch.epoch, place=place, writer=part.writer)
-        is_written = already_written(part, None if stored is None else stored.mark, place=place)
+            stored = ours.take_over(batch.epoch)
+        is_written = already_written(part, None if stored is None else stored.mark, place=cluster.place(topic))
         if not is_written:
-            ours.write(messages, Mark.of(batch, len(messages)))
+            ours.write(messages, Mark(batch.epoch, batch.generation, batch.batch, len(messages), batch.token))
     except BaseException:
         if ours is not None:
             ours.close()
@@ -174,12 +168,12 @@ def write_each_time(cluster: Cluster, topic: str, messages: Sequence[Message]) -
     _plain_producers[cluster] = (clients, errors)
 
 
-def claim(cluster: Cluster, topic: str, writer: str, epoch: int, *, place: str) -> None:
+def claim(cluster: Cluster, topic: str, writer: str, epoch: int) -> None:
     """Store the epoch in the writer's mark: from now on no driver of an older epoch can write."""
     for attempt in range(CLAIMS):
-        ours = Transactions(cluster, topic, f"{writer}.{topic}")
+        ours = Transactions(cluster, topic, writer)
         try:
-            stored = ours.take_over(epoch, place=place, writer=writer)
+            stored = ours.take_over(epoch)
             ours.write([], Mark(epoch) if stored is None else replace(stored.mark, epoch=epoch))
         except Fenced:
             # By a zombie driver that claims at the same time: one of the two will see the other's epoch.

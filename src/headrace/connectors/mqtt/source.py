@@ -11,9 +11,8 @@ import numpy as np
 import polars as pl
 
 from headrace.connectors.base.decoding import POSITION, Decoded
-from headrace.connectors.base.gate import Gate
 from headrace.connectors.base.messages import MessageDecoder, Payloads, check_message_schema, message_decoder
-from headrace.connectors.base.source import FILES, LANDING, add_source, declared_columns
+from headrace.connectors.base.source import FILES, LANDING, Gate, add_source, declared_columns
 from headrace.connectors.mqtt.feed import Broker, MqttFeed, landed
 from headrace.errors import check_choice
 from headrace.graph import active_graph

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 import psycopg
 
-from headrace.connectors.base.small_table import fitted
+from headrace.connectors.base.conversion import fitted
 from headrace.connectors.postgres.connection import PostgresServer, is_transient, summary
 from headrace.errors import HeadraceError
 from headrace.schemas import parse_ddl, polars_schema

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headrace.connectors.base.decoding import Columns
 from headrace.connectors.debezium.changes import debezium_changes
 from headrace.connectors.debezium.decoder import DebeziumFiles, debezium_messages
 from headrace.errors import DefinitionError
@@ -61,7 +62,7 @@ def test_recorded_messages_are_read_line_by_line(tmp_path: Path) -> None:
     flat = {"id": 1, "name": "Ann"}
     lines = [written(change("c", after=flat)), b"null", b"", b"{broken", written(flat)]
     (tmp_path / "part-1.json").write_bytes(b"\n".join(line or b"" for line in lines))
-    (found,) = DebeziumFiles(decoder()).decode(str(tmp_path / "part-1.json"))
+    (found,) = DebeziumFiles(Columns(polars_schema(CUSTOMERS.struct)), decoder()).decode(str(tmp_path / "part-1.json"))
     assert found.rows.select("id", "change", "position", "__position").rows() == [
         (1, "insert", "00000000000000000100:00000000000000000100", 1),
         (1, "update_after", "part-1.json:00000000000000000005", 5),
@@ -71,6 +72,6 @@ def test_recorded_messages_are_read_line_by_line(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_one_dead_row() -> None:
-    (found,) = DebeziumFiles(decoder()).decode("no/such/file")
+    (found,) = DebeziumFiles(Columns(polars_schema(CUSTOMERS.struct)), decoder()).decode("no/such/file")
     assert found.dead["reason"].to_list() == ["FILE_UNREADABLE"]
     assert found.rows.columns == [*CUSTOMERS.struct.fieldNames(), "__position"]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
+from headrace.connectors.base.delivery import quoted
 from headrace.connectors.base.sink import Sink
 from headrace.connectors.delta.sink import check_fit, to_delta
-from headrace.connectors.delta.table import quoted
 from headrace.errors import HeadraceError
 from headrace.schemas import parse_ddl
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from headrace.connectors.base import small_table as fitting
+from headrace.connectors.base import conversion
 from headrace.connectors.files.small_table import file_table
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.schemas import MOMENT
@@ -66,7 +66,7 @@ def test_a_table_without_a_declared_column_or_with_another_type_is_told(tmp_path
 
 
 def test_a_table_that_is_not_small_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(conversion, "MOST_BYTES", 1 << 20)
     pl.DataFrame({"id": range(200_000)}).write_parquet(tmp_path / "t.parquet")
     with pytest.raises(HeadraceError, match=r"\[TABLE_TOO_LARGE\] .*takes 1 MiB"):
         file_table(tmp_path / "t.parquet").read()

@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 import headrace as hr
 from headrace.connectors.base.decoding import POSITION, Columns, Decoded
-from headrace.connectors.base.gate import Gate
 from headrace.connectors.base.messages import Payloads, message_decoder
+from headrace.connectors.base.source import Gate
 from headrace.connectors.kafka import reader as kafka_reader
 from headrace.connectors.kafka.consumer import Polled, Wanted
 from headrace.connectors.kafka.positions import Subscription

@@ -18,8 +18,7 @@ import psycopg
 from pyspark.sql.types import StructType
 
 from headrace.changelog import DATABASE_CHANGELOG, OnTruncate
-from headrace.connectors.base.gate import Gate
-from headrace.connectors.base.source import CAPS, LANDING, add_source
+from headrace.connectors.base.source import CAPS, LANDING, Gate, add_source
 from headrace.connectors.postgres.changes.catalogue import SourceTable, find_table, full_name, split_name
 from headrace.connectors.postgres.changes.landing import Retention, read_metadata
 from headrace.connectors.postgres.changes.log_reader import FORMAT, ChangeLogReader, ChangeLogSource

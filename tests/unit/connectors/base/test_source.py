@@ -11,7 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.connectors.base.decoding import POSITION, Decoded
-from headrace.connectors.base.gate import Gate
+from headrace.connectors.base.source import Gate
 from headrace.event_time.record import BatchRecord
 from headrace.schemas import MOMENT
 from headrace.wheel.side_rows import read_rows
