@@ -10,7 +10,7 @@ from headrace.operators.process.state import FOREVER, CurrentTime, KeyedState, S
 from headrace.operators.process.value_types import canonical_nan, converter_for, parse_type
 
 if TYPE_CHECKING:
-    from headrace.operators.process.state_descriptors import MapStateDescriptor
+    from headrace.operators.process.state_descriptors import StateDescriptor
 
 Entry = tuple[Any, int]
 """A value, and when it was written."""
@@ -72,6 +72,8 @@ class ListState(CollectionState):
 
     __slots__ = ()
     _entries: list[Entry]
+    kind = "list"
+    change = "set(values)"
     empty = list
     elements = "values"
     instead = " or an aggregate instead"
@@ -124,10 +126,12 @@ class MapState(CollectionState):
 
     __slots__ = ("_convert_key",)
     _entries: dict[Any, Entry]
+    kind = "map"
+    change = "put(key, value)"
     empty = dict
     elements = "entries"
 
-    def __init__(self, declared: MapStateDescriptor, name: str, time: CurrentTime, undo_log: UndoLog) -> None:
+    def __init__(self, declared: StateDescriptor[Any], name: str, time: CurrentTime, undo_log: UndoLog) -> None:
         super().__init__(declared, name, time, undo_log)
         convert = converter_for(parse_type(declared.key_type))
         self._convert_key = lambda key: canonical_nan(convert(key))

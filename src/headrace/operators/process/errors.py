@@ -52,32 +52,14 @@ def retry(times: int, *, then: Then) -> OnError:
     return OnError(times, then)
 
 
-def check_on_error(given: Then | OnError, *, step: str) -> OnError:
-    """Check the argument ``on_error``.
-
-    >>> check_on_error("stop", step="logins")
-    'stop'
-    """
-    if isinstance(given, OnError):
-        return given
-    if given not in ("stop", "dead_letter"):
-        raise DefinitionError(
-            "ON_ERROR_UNKNOWN",
-            f"step {step!r}: on_error={given!r} is not known. Use 'stop', 'dead_letter' or "
-            "hr.retry(3, then='dead_letter').",
-        )
-    return OnError(0, given)
-
-
 @dataclass(frozen=True, slots=True)
 class FailedCall:
     """A call that has failed for the last time."""
 
     error: BaseException
     method: Callable[..., Any]
-    """The user's method."""
     emitted: Any
-    """What it returned before it failed, perhaps a generator."""
+    """What the method returned before it failed, perhaps a generator."""
 
     @property
     def summary(self) -> str:

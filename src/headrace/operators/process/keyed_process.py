@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from copy import copy
-from typing import Any, TypeVar
+from typing import Any
 
 from headrace.errors import DefinitionError
 from headrace.operators.process.context import Context, Timer
-from headrace.operators.process.state import CurrentTime, KeyedState, StateError, TimeDomain, UndoLog
+from headrace.operators.process.state import StateError
 from headrace.operators.process.state_descriptors import StateDescriptor
 from headrace.stability import stable
 
@@ -50,7 +49,7 @@ class KeyedProcess(ABC):
         if isinstance(declared, StateDescriptor) and value is not declared:
             text = (
                 f"state {name!r} was assigned a value, which would hide the state and not be stored for any key. Write "
-                f"self.{name}.{declared.change} in on_row and on_timer, or choose another name for a setting."
+                f"self.{name}.{declared.handle.change} in on_row and on_timer, or choose another name for a setting."
             )
             # Where there is a handle, this is a call for a key; elsewhere the process is still being defined.
             is_bound = name in vars(self)
@@ -61,25 +60,8 @@ class KeyedProcess(ABC):
             raise DefinitionError(
                 "STATE_NOT_IN_CLASS",
                 f"state {name!r} is declared on one instance of {type(self).__name__}, so no key has it. Declare "
-                f"states in the class: write {name} = hr.{value.kind}_state(...) above its methods.",
+                f"states in the class: write {name} = hr.{value.handle.kind}_state(...) above its methods.",
             )
-
-
-UserProcess = TypeVar("UserProcess", bound=KeyedProcess)
-
-
-def bind_states(
-    process: UserProcess, times: dict[TimeDomain, CurrentTime], undo_log: UndoLog
-) -> tuple[UserProcess, list[KeyedState]]:
-    """A copy of the process whose states are handles of the current key, and these handles."""
-    working = copy(process)
-    handles = {
-        name: declared.handle(declared, name, times[declared.ttl_config.time], undo_log)
-        for name, declared in declared_states(process).items()
-    }
-    # The instance's own attributes hide the descriptors of the class.
-    vars(working).update(handles)
-    return working, list(handles.values())
 
 
 def declared_states(process: KeyedProcess) -> dict[str, StateDescriptor[Any]]:

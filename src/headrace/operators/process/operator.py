@@ -70,11 +70,11 @@ class ProcessOperator(RowByRow):
 
     @property
     def output_schema(self) -> dict[str, pl.DataType]:
-        return self._with_added(self.outputs["main"])
+        return {**self.outputs["main"], **self._added}
 
     @property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        declared = {name: self._with_added(columns) for name, columns in self.outputs.items() if name != "main"}
+        declared = {name: {**columns, **self._added} for name, columns in self.outputs.items() if name != "main"}
         return {**self.rows.late_output(self.lateness), **declared}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
@@ -103,12 +103,13 @@ class ProcessOperator(RowByRow):
         due_keys = np.flatnonzero(is_due & (arrival == OF_KEY))
         keys = self._keys(released, _at(state, due_keys))
         if not (keys.height or waiting.height):
+            nothing = pl.DataFrame(schema=self.output_schema)
             idle = WaitingRows(waited, 0, waited)
-            return Applied(self._no_state, state.clear().select(self.identity), self._no_output, waiting=idle)
+            return Applied(self._no_state, state.clear().select(self.identity), nothing, waiting=idle)
         # The key numbers of the state's rows; a row of no touched key has none.
         numbers = self._numbers(state, keys) if keys.height else np.full(state.height, NO_KEY)
         touched = np.flatnonzero(numbers != NO_KEY)
-        outputs = {name: OutputBuffer(name, each, self._with_added(each)) for name, each in self.outputs.items()}
+        outputs = {name: OutputBuffer(name, each, self._added) for name, each in self.outputs.items()}
         runner = ProcessRunner(
             self.process, bounds, outputs, rules, step=self.name, ordered=self.ordered, on_error=self.on_error
         )
@@ -153,10 +154,8 @@ class ProcessOperator(RowByRow):
 
     @property
     def _added(self) -> dict[str, pl.DataType]:
+        """The columns that every output has beside the declared ones."""
         return {self.output_time: MOMENT}
-
-    def _with_added(self, columns: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
-        return {**columns, **self._added}
 
     def _released(
         self, taken: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds
@@ -176,10 +175,6 @@ class ProcessOperator(RowByRow):
     @cached_property
     def _no_state(self) -> pl.DataFrame:
         return pl.DataFrame(schema=self.state_schema)
-
-    @cached_property
-    def _no_output(self) -> pl.DataFrame:
-        return pl.DataFrame(schema=self.output_schema)
 
     def _keys(self, released: pl.DataFrame, due: pl.DataFrame) -> pl.DataFrame:
         """The keys with rows or with something due, numbered, with the arrival number of their state rows."""

@@ -8,8 +8,6 @@ from typing import Any
 
 import polars as pl
 
-from headrace.errors import DefinitionError
-from headrace.graph import check_name
 from headrace.operators.process.value_types import converter_for
 from headrace.stability import stable
 
@@ -38,30 +36,6 @@ def output(name: str, row: Mapping[str, Any]) -> OutputRow:
     return OutputRow(name, row)
 
 
-def check_outputs(step: str, outputs: Mapping[str, str] | None) -> dict[str, str]:
-    """Check the declared side outputs: their names and columns.
-
-    >>> check_outputs("logins", {"suspects": "user STRING"})
-    {'suspects': 'user STRING'}
-    """
-    declared = {} if outputs is None else outputs
-    if not isinstance(declared, Mapping) or not all(
-        isinstance(name, str) and isinstance(columns, str) for name, columns in declared.items()
-    ):
-        raise DefinitionError(
-            "OUTPUTS_INVALID",
-            f"step {step!r}: outputs={outputs!r} must be a dict of names and columns, as in "
-            "outputs={'suspects': 'user STRING, failures INT'}.",
-        )
-    for name in declared:
-        check_name("output", name)
-        if name in RESERVED_OUTPUTS:
-            raise DefinitionError(
-                "OUTPUT_NAME_TAKEN", f"step {step!r}: an output cannot be named {name!r}. Choose another name."
-            )
-    return dict(declared)
-
-
 class OutputError(ValueError):
     """A row was emitted that does not fit its output."""
 
@@ -69,12 +43,11 @@ class OutputError(ValueError):
 class OutputBuffer:
     """The rows of one output in a batch: tuples of the declared columns, the time, and perhaps the rules' version."""
 
-    __slots__ = ("_columns", "_name", "_schema", "rows")
+    __slots__ = ("_added", "_columns", "_declared", "_name", "rows")
 
-    def __init__(self, name: str, declared: Mapping[str, pl.DataType], schema: Mapping[str, pl.DataType]) -> None:
-        self._name = name
+    def __init__(self, name: str, declared: Mapping[str, pl.DataType], added: Mapping[str, pl.DataType]) -> None:
+        self._name, self._declared, self._added = name, declared, added
         self._columns = [(column, converter_for(dtype)) for column, dtype in declared.items()]
-        self._schema = dict(schema)
         self.rows: list[tuple[Any, ...]] = []
 
     def converted(self, row: Any) -> list[Any]:
@@ -95,27 +68,22 @@ class OutputBuffer:
             except ValueError as error:
                 raise OutputError(f"[OUTPUT_TYPE] output {self._name!r}, column {column!r}: {error}") from None
         if known < len(row):
-            names = [column for column, _ in self._columns]
-            unknown = ", ".join(repr(column) for column in row if column not in names)
+            unknown = ", ".join(repr(column) for column in row if column not in self._declared)
             raise OutputError(
                 f"[OUTPUT_COLUMN_UNKNOWN] output {self._name!r} has no column {unknown}. Its columns are "
-                f"{', '.join(names)}."
+                f"{', '.join(self._declared)}."
             )
         return values
 
     def frame(self) -> pl.DataFrame:
+        schema = {**self._declared, **self._added}
         if not self.rows:
-            return pl.DataFrame(schema=self._schema)
-        columns = zip(*self.rows, strict=True)
-        return pl.DataFrame(
-            [_column(name, values, dtype) for (name, dtype), values in zip(self._schema.items(), columns, strict=True)]
-        )
-
-
-def _column(name: str, values: tuple[Any, ...], dtype: pl.DataType) -> pl.Series:
-    if isinstance(dtype, pl.Datetime) and values and isinstance(values[0], int):
-        return pl.Series(name, values, dtype=pl.Int64).cast(dtype)
-    return pl.Series(name, values, dtype=dtype, strict=True)
+            return pl.DataFrame(schema=schema)
+        # What is added are whole numbers, of which Polars makes times much faster than it takes them as times.
+        given = {**schema, **dict.fromkeys(self._added, pl.Int64())}
+        columns = zip(given.items(), zip(*self.rows, strict=True), strict=True)
+        series = [pl.Series(name, values, dtype, strict=True) for (name, dtype), values in columns]
+        return pl.DataFrame(series).cast(pl.Schema(self._added))
 
 
 class OutputCollector:

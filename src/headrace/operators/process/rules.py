@@ -131,8 +131,10 @@ class RulesProcessOperator(ProcessOperator):
         applied = self.apply(state.filter(pl.col(ARRIVAL) >= OF_KEY), partials, bounds, history)
         total = version + changes.height
         count = self._rule_rows(pl.Series([VERSION_ROW], dtype=pl.Int64), {VERSION: pl.Series([total], dtype=pl.Int64)})
-        after = [self._still_valid(valid, changes), open_rules.filter(~passed), *([count] if total else [])]
-        return self._with_rules(applied, known, pl.concat(after))
+        after = pl.concat([self._still_valid(valid, changes), open_rules.filter(~passed), *([count] if total else [])])
+        changed = after.join(known, on=[ARRIVAL, DUE, VERSION], how="anti", nulls_equal=True)
+        gone = known.join(after, on=ARRIVAL, how="anti").select(self.identity)
+        return replace(applied, shared=(changed, gone))
 
     def _rule_rows(self, numbers: pl.Series, columns: Mapping[str, pl.Series]) -> pl.DataFrame:
         """State rows that belong to no key."""
@@ -165,9 +167,3 @@ class RulesProcessOperator(ProcessOperator):
         if DELETED not in self.second.schema:
             return last
         return last.filter(~pl.col(RULE).struct.field(DELETED).fill_null(False))
-
-    def _with_rules(self, applied: Applied, before: pl.DataFrame, after: pl.DataFrame) -> Applied:
-        """What was applied, with the state rows of rules before and after it."""
-        changed = after.join(before, on=[ARRIVAL, DUE, VERSION], how="anti", nulls_equal=True)
-        gone = before.join(after, on=ARRIVAL, how="anti").select(self.identity)
-        return replace(applied, shared=(changed, gone))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from typing import Any
 
 from headrace.errors import HeadraceError
@@ -10,7 +11,7 @@ from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.context import NOT_COUNTED, Context, RuleHistory, Timer
 from headrace.operators.process.errors import FAILED, FailedCall, OnError, as_json
-from headrace.operators.process.keyed_process import Emitted, KeyedProcess, bind_states, declared_states
+from headrace.operators.process.keyed_process import Emitted, KeyedProcess, declared_states
 from headrace.operators.process.outputs import OutputBuffer, OutputCollector
 from headrace.operators.process.rows import InputRow
 from headrace.operators.process.state import CurrentTime, UndoLog
@@ -40,9 +41,16 @@ class ProcessRunner:
         self._rules = rules
         self._undo_log: UndoLog = []
         # State that expired before this batch is gone already, so no row may see an earlier time.
-        self._event, clock = CurrentTime(bounds.before), CurrentTime(bounds.clock)
-        self._process, self._states = bind_states(process, {"event": self._event, "clock": clock}, self._undo_log)
-        self._by_clock = [declared.ttl_config.time == "clock" for declared in declared_states(process).values()]
+        self._event = CurrentTime(bounds.before)
+        times = {"event": self._event, "clock": CurrentTime(bounds.clock)}
+        states = {
+            name: declared.handle(declared, name, times[declared.ttl_config.time], self._undo_log)
+            for name, declared in declared_states(process).items()
+        }
+        self._states = list(states.values())
+        self._process = copy(process)
+        # The instance's own attributes hide the descriptors of the class.
+        vars(self._process).update(states)
         self._context = Context(bounds, self._undo_log, rules)
         self._collector = OutputCollector(outputs)
         self._changed = False
@@ -137,7 +145,10 @@ class ProcessRunner:
         if now > BEGINNING:
             self._on_timer(timer, now, now)
         else:
-            writes = (state.last_write() for state in self._states if state.expires_by(event))
+            expiring = (
+                state for state in self._states if state.config.time == "event" and state.config.ttl is not None
+            )
+            writes = (state.last_write() for state in expiring)
             last_write = max((time for time in writes if time is not None), default=bounds.clock)
             self._on_timer(timer, bounds.clock, last_write)
             event.now = BEGINNING
@@ -169,7 +180,8 @@ class ProcessRunner:
         bounds, context = self._bounds, self._context
         cells = []
         due, due_clock = context.timers.earliest, context.clock_timers.earliest
-        for state, by_clock in zip(self._states, self._by_clock, strict=True):
+        for state in self._states:
+            by_clock = state.config.time == "clock"
             cell, expiry, expired = state.expire(bounds.clock if by_clock else bounds.fire)
             cells.append(cell)
             self._changed |= expired

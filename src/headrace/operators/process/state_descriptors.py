@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 import polars as pl
 
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.expressions.aggregates.accumulators import Accumulator
-from headrace.operators.process.collection_state import ListState, MapState
+from headrace.operators.process.collection_state import CollectionState, ListState, MapState
 from headrace.operators.process.state import (
     FOREVER,
     AggregatingState,
@@ -38,20 +38,19 @@ Handle = TypeVar("Handle", bound=KeyedState)
 class StateDescriptor(Generic[Handle]):
     """A state that a process declares; in ``on_row`` and ``on_timer`` its name gives the handle of the current key."""
 
-    sql_type: str
-    """The type of a value as SQL text."""
-    ttl_config: TtlConfig
-    most: int = FOREVER
-    kind: ClassVar[str]
-    handle: ClassVar[type[KeyedState]]
+    handle: type[Handle]
     """The class of the handle that the user's code works with."""
-    is_collection: ClassVar[bool] = False
-    """Whether there are several values, each with its own time to live."""
-    change: ClassVar[str] = "set(value)"
-    """The method that changes it, for error texts."""
+    ttl_config: TtlConfig
+    sql_type: str
+    value_type: pl.DataType
+    """The type of a value, of which ``sql_type`` is the SQL text."""
+    most: int = FOREVER
+    key_type: str | None = None
+    """The type of a map's keys as SQL text."""
+    function: Any = None
+    """What combines added values: a function of two of them, or an accumulator."""
 
     def __post_init__(self) -> None:
-        _ = self.value_type  # an unreadable type is refused here
         if type(self.most) is not int or self.most < 1:
             raise DefinitionError(
                 "MOST_NOT_POSITIVE", f"most={self.most!r} must be at least 1. Leave it out for {MOST:,}."
@@ -71,81 +70,24 @@ class StateDescriptor(Generic[Handle]):
         )
 
     @property
+    def is_collection(self) -> bool:
+        """Whether there are several values, each with its own time to live."""
+        return issubclass(self.handle, CollectionState)
+
+    @property
     def column(self) -> pl.DataType:
         """The type of the state column, one cell for each key."""
-        return self.value_type
+        if not self.is_collection:
+            return self.value_type
+        key = {} if self.key_type is None else {"key": parse_type(self.key_type)}
+        return pl.List(pl.Struct({**key, "value": self.value_type, "written": pl.Int64()}))
 
     @property
     def text(self) -> str:
         """The identity of the state: what must stay the same for stored values to stay valid."""
-        return f"{self.kind} {self.sql_type}" + ("" if self.ttl_config.ttl is None else f" by {self.ttl_config.time}")
-
-    @property
-    def value_type(self) -> pl.DataType:
-        return parse_type(self.sql_type)
-
-
-class ValueStateDescriptor(StateDescriptor[ValueState]):
-    """One value."""
-
-    kind = "value"
-    handle = ValueState
-
-
-class ListStateDescriptor(StateDescriptor[ListState]):
-    """Values in the order in which they were added."""
-
-    kind = "list"
-    handle = ListState
-    is_collection = True
-    change = "set(values)"
-
-    @property
-    def column(self) -> pl.DataType:
-        return pl.List(pl.Struct({"value": self.value_type, "written": pl.Int64()}))
-
-
-@dataclass(frozen=True, kw_only=True)
-class MapStateDescriptor(StateDescriptor[MapState]):
-    """A map."""
-
-    key_type: str
-    kind = "map"
-    handle = MapState
-    is_collection = True
-    change = "put(key, value)"
-
-    @property
-    def column(self) -> pl.DataType:
-        return pl.List(pl.Struct({"key": parse_type(self.key_type), "value": self.value_type, "written": pl.Int64()}))
-
-    @property
-    def text(self) -> str:
-        return f"{super().text} of {self.key_type}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReducingStateDescriptor(StateDescriptor[ReducingState]):
-    """One value, combined with each added value by a function."""
-
-    function: Callable[[Any, Any], Any]
-    kind = "reducing"
-    handle = ReducingState
-    change = "add(value)"
-
-
-@dataclass(frozen=True, kw_only=True)
-class AggregatingStateDescriptor(StateDescriptor[AggregatingState]):
-    """The buffer of an accumulator."""
-
-    accumulator: Accumulator
-    kind = "aggregating"
-    handle = AggregatingState
-    change = "add(value)"
-
-    @property
-    def value_type(self) -> pl.DataType:
-        return pl.Struct(self.accumulator.buffer_types)
+        time = "" if self.ttl_config.ttl is None else f" by {self.ttl_config.time}"
+        keys = "" if self.key_type is None else f" of {self.key_type}"
+        return f"{self.handle.kind} {self.sql_type}{time}{keys}"
 
 
 @stable
@@ -156,13 +98,14 @@ def value_state(
     keep_forever: bool = False,
     ttl_time: TimeDomain = "event",
     refresh: Refresh = "write",
-) -> ValueStateDescriptor:
+) -> StateDescriptor[ValueState]:
     """One value for each key: ``get()``, ``set(value)``, ``clear()``.
 
     >>> value_state("INT", ttl="15 minutes").text
     'value INT by event'
     """
-    return ValueStateDescriptor(sql_type=type, ttl_config=check_ttl(ttl, keep_forever, ttl_time, refresh))
+    config = check_ttl(ttl, keep_forever, ttl_time, refresh)
+    return StateDescriptor(handle=ValueState, ttl_config=config, sql_type=type, value_type=parse_type(type))
 
 
 @stable
@@ -174,14 +117,14 @@ def list_state(
     ttl_time: TimeDomain = "event",
     refresh: Refresh = "write",
     most: int = MOST,
-) -> ListStateDescriptor:
+) -> StateDescriptor[ListState]:
     """A list for each key, each value with its own time to live: ``get()``, ``add``, ``extend``, ``set``, ``clear``.
 
     >>> list_state("DOUBLE", ttl="1 hour").text
     'list DOUBLE by event'
     """
     config = check_ttl(ttl, keep_forever, ttl_time, refresh)
-    return ListStateDescriptor(sql_type=type, ttl_config=config, most=most)
+    return StateDescriptor(handle=ListState, ttl_config=config, sql_type=type, value_type=parse_type(type), most=most)
 
 
 @stable
@@ -194,7 +137,7 @@ def map_state(
     ttl_time: TimeDomain = "event",
     refresh: Refresh = "write",
     most: int = MOST,
-) -> MapStateDescriptor:
+) -> StateDescriptor[MapState]:
     """A map for each key, each entry with its own time to live.
 
     Its methods are ``get(key)``, ``put``, ``remove``, ``contains``, ``keys``, ``items`` and ``clear``.
@@ -205,7 +148,10 @@ def map_state(
     if parse_type(key_type).is_nested():
         raise DefinitionError("MAP_KEY_TYPE", f"map_state: key type {key_type!r} cannot be a key. Use a plain type.")
     config = check_ttl(ttl, keep_forever, ttl_time, refresh)
-    return MapStateDescriptor(sql_type=value_type, ttl_config=config, most=most, key_type=key_type)
+    values = parse_type(value_type)
+    return StateDescriptor(
+        handle=MapState, ttl_config=config, sql_type=value_type, value_type=values, most=most, key_type=key_type
+    )
 
 
 @stable
@@ -217,7 +163,7 @@ def reducing_state(
     keep_forever: bool = False,
     ttl_time: TimeDomain = "event",
     refresh: Refresh = "write",
-) -> ReducingStateDescriptor:
+) -> StateDescriptor[ReducingState]:
     """One value for each key, combined with each added value by a function: ``add(value)``, ``get()``, ``clear()``.
 
     >>> reducing_state("DOUBLE", max, ttl="1 day").text
@@ -228,7 +174,8 @@ def reducing_state(
             "REDUCER_UNKNOWN", f"reducing_state: {function!r} must be a function of two values, such as max."
         )
     config = check_ttl(ttl, keep_forever, ttl_time, refresh)
-    return ReducingStateDescriptor(sql_type=type, ttl_config=config, function=function)
+    values = parse_type(type)
+    return StateDescriptor(handle=ReducingState, ttl_config=config, sql_type=type, value_type=values, function=function)
 
 
 @stable
@@ -239,7 +186,7 @@ def aggregating_state(
     keep_forever: bool = False,
     ttl_time: TimeDomain = "event",
     refresh: Refresh = "write",
-) -> AggregatingStateDescriptor:
+) -> StateDescriptor[AggregatingState]:
     """The result of an ``hr.Accumulator`` over the added values of each key: ``add(value)``, ``get()``, ``clear()``.
 
     >>> class Mean(Accumulator):
@@ -265,4 +212,7 @@ def aggregating_state(
             f"aggregating_state: {accumulator!r} must be an hr.Accumulator with start, add, merge and result.",
         )
     config = check_ttl(ttl, keep_forever, ttl_time, refresh)
-    return AggregatingStateDescriptor(sql_type=f"STRUCT<{made.state}>", ttl_config=config, accumulator=made)
+    sql_type, buffer = f"STRUCT<{made.state}>", pl.Struct(made.buffer_types)
+    return StateDescriptor(
+        handle=AggregatingState, ttl_config=config, sql_type=sql_type, value_type=buffer, function=made
+    )
