@@ -32,7 +32,6 @@ from headrace.operators.patterns.pattern_operator import (
     WAITED_FOR,
     BufferedRows,
     PatternOperator,
-    pattern_operator,
 )
 from headrace.operators.process.rules import BroadcastInput
 from headrace.operators.rows import ARRIVAL, Rows, arrivals, arrived_rows, failed_rows, with_schema
@@ -69,9 +68,9 @@ def rule_operator(context: RuleContext, text: str) -> PatternOperator:
     definition.check("the rule")
     if not definition.measures:
         raise DefinitionError("MEASURES_MISSING", "the rule has no measures. Add .select(...) to its pattern.")
-    operator = pattern_operator(definition, context.rows, context.most, Lateness("drop"))
+    operator = PatternOperator(context.rows, definition, context.most, Lateness("drop"))
     output = dict(context.output)
-    for name, dtype in operator.pattern.measures.schema.items():
+    for name, dtype in operator.measures.schema.items():
         if name not in output or common_type(dtype, output[name]) != output[name]:
             declared = ", ".join(f"{column} {of}" for column, of in output.items())
             raise DefinitionError(
