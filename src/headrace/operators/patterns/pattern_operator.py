@@ -19,7 +19,7 @@ from headrace.operators.patterns.automaton import START, Automaton
 from headrace.operators.patterns.compiler import compile_automaton
 from headrace.operators.patterns.definition import PatternDefinition
 from headrace.operators.patterns.match_values import CarriedColumns, Measures, bind_measures, physical
-from headrace.operators.patterns.matcher import KeyMatches, Matcher, MatchResults, Node
+from headrace.operators.patterns.matcher import KeyMatches, Match, Matcher, MatchResults, TimedOut
 from headrace.operators.patterns.partial_match_codec import (
     decode_partial_matches,
     encode_partial_matches,
@@ -174,7 +174,7 @@ class PatternOperator(BufferedRows, RowByRow):
         fresh = with_schema(still_waiting, self.state_schema)
         if released.is_empty() and due.is_empty():
             # The usual batch of a quiet watermark: nothing is taken and nothing is due.
-            return Applied(fresh, state.clear().select(self.identity), self._no_output)
+            return Applied(fresh, state.clear().select(self.identity), pl.DataFrame(schema=self.output_schema))
         numbers = self._key_numbers(pl.concat([released.select(self.key), due.select(self.key)]))
         touched = keys.join(numbers, on=self.identity, nulls_equal=True)
         matches: list[KeyMatches | None] = [None] * numbers.height
@@ -185,7 +185,10 @@ class PatternOperator(BufferedRows, RowByRow):
                 matches[number] = key
             results = self._stepped(self._pruned(released, numbers, matches), matches, bounds)
             living = self._encoded(matches, numbers)
-            matched, timed_out = self._matched(results, numbers), self._timed_out(results, numbers)
+            matched = self._rows_of(results.matches, numbers, self.output_schema)
+            side = {}
+            if results.timed_out:
+                side[TIMED_OUT] = self._rows_of(results.timed_out, numbers, self.side_schemas[TIMED_OUT])
             overflow = results.overflow
             del matches, decoded, results
         gone = touched.join(living, on=self.identity, how="anti", nulls_equal=True)
@@ -193,13 +196,9 @@ class PatternOperator(BufferedRows, RowByRow):
             pl.concat([living, fresh]),
             gone.select(self.identity),
             matched,
-            side=timed_out,
+            side=side,
             counters={"overflow": overflow} if overflow else {},
         )
-
-    @cached_property
-    def _no_output(self) -> pl.DataFrame:
-        return pl.DataFrame(schema=self.output_schema)
 
     def _key_numbers(self, keys: pl.DataFrame) -> pl.DataFrame:
         """The keys that something happens to, each with a number."""
@@ -285,27 +284,18 @@ class PatternOperator(BufferedRows, RowByRow):
         keys = numbers[[number for number, _ in alive]].select(*self.key, ARRIVAL, due)
         return with_schema(pl.concat([keys, encoded], how="horizontal"), self.state_schema)
 
-    def _matched(self, results: MatchResults, numbers: pl.DataFrame) -> pl.DataFrame:
-        if not results.matches:
-            return self._no_output
-        keys, nodes, times = zip(*results.matches, strict=True)
-        return self._rows_of(numbers[list(keys)], nodes, _moments(MATCHED_AT, times))
-
-    def _timed_out(self, results: MatchResults, numbers: pl.DataFrame) -> dict[str, pl.DataFrame]:
-        if not results.timed_out:
-            return {}
-        keys, nodes, times, steps = zip(*results.timed_out, strict=True)
-        ended = (pl.Series(WAITED_FOR, steps, pl.String), _moments(TIMED_OUT_AT, times))
-        return {TIMED_OUT: self._rows_of(numbers[list(keys)], nodes, *ended)}
-
-    def _rows_of(self, keys: pl.DataFrame, nodes: Sequence[Node], *more: pl.Series) -> pl.DataFrame:
-        """Key and measures of each match, and more columns."""
-        measures = self.measures.of(nodes)
-        return pl.concat([keys.select(self.key), measures, pl.DataFrame(more)], how="horizontal")
-
-
-def _moments(name: str, times: Sequence[int]) -> pl.Series:
-    return pl.Series(name, times, pl.Int64).cast(MOMENT)
+    def _rows_of(
+        self, found: Sequence[Match] | Sequence[TimedOut], keys: pl.DataFrame, schema: Mapping[str, pl.DataType]
+    ) -> pl.DataFrame:
+        """Key, measures, time and perhaps the awaited step of matches or time-outs."""
+        if not found:
+            return pl.DataFrame(schema=dict(schema))
+        numbers, nodes, times, *steps = zip(*found, strict=True)
+        moments = pl.Series(times, dtype=pl.Int64).cast(MOMENT)
+        waited_for = {WAITED_FOR: pl.Series(steps[0], dtype=pl.String)} if steps else {}
+        ended = pl.DataFrame({MATCHED_AT: moments, TIMED_OUT_AT: moments, **waited_for})
+        parts = [keys[list(numbers)].select(self.key), self.measures.of(nodes), ended]
+        return pl.concat(parts, how="horizontal").select(schema.keys())
 
 
 @contextmanager
