@@ -10,7 +10,7 @@ from headrace.operators.process.state import FOREVER, CurrentTime, KeyedState, S
 from headrace.operators.process.value_types import canonical_nan, converter_for, parse_type
 
 if TYPE_CHECKING:
-    from headrace.operators.process.state_descriptors import StateDescriptor
+    from headrace.operators.process.keyed_process import StateDescriptor
 
 Entry = tuple[Any, int]
 """A value, and when it was written."""

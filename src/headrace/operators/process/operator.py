@@ -17,8 +17,7 @@ from headrace.event_time.strategy import END
 from headrace.operators.process.context import RuleHistory
 from headrace.operators.process.errors import OnError
 from headrace.operators.process.keyed_process import KeyedProcess, declared_states
-from headrace.operators.process.outputs import OutputBuffer
-from headrace.operators.process.rows import python_columns, row_class
+from headrace.operators.process.rows import OutputBuffer, python_columns, row_class
 from headrace.operators.process.runner import Cells, ProcessRunner, TimedRow
 from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY, ROW, StateLayout, is_empty
 from headrace.operators.rows import KEY_NUMBER, RowByRow, Rows, arrived_rows, with_schema

@@ -16,7 +16,7 @@ from headrace.nodes import DeclaredState
 from headrace.operators.process.errors import OnError, Then
 from headrace.operators.process.keyed_process import KeyedProcess, declared_states
 from headrace.operators.process.operator import ProcessOperator
-from headrace.operators.process.outputs import RESERVED_OUTPUTS
+from headrace.operators.process.rows import RESERVED_OUTPUTS
 from headrace.operators.process.rules import RULES_VERSION, BroadcastRulesInput, Rules, RulesProcessOperator
 from headrace.operators.process.value_types import parse_columns
 from headrace.operators.rows import Rows

@@ -12,8 +12,7 @@ from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.context import NOT_COUNTED, Context, RuleHistory, Timer
 from headrace.operators.process.errors import FAILED, FailedCall, OnError, as_json
 from headrace.operators.process.keyed_process import Emitted, KeyedProcess, declared_states
-from headrace.operators.process.outputs import OutputBuffer, OutputCollector
-from headrace.operators.process.rows import InputRow
+from headrace.operators.process.rows import InputRow, OutputBuffer, OutputCollector
 from headrace.operators.process.state import CurrentTime, UndoLog
 
 TimedRow = tuple[InputRow, int, bool]

@@ -15,7 +15,7 @@ from headrace.errors import DefinitionError
 from headrace.operators.process.value_types import Converter, converter_for
 
 if TYPE_CHECKING:
-    from headrace.operators.process.state_descriptors import StateDescriptor
+    from headrace.operators.process.keyed_process import StateDescriptor
 
 TimeDomain = Literal["event", "clock"]
 Refresh = Literal["write", "read_and_write"]

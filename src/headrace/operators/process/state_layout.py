@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.operators.process.state_descriptors import StateDescriptor
+from headrace.operators.process.keyed_process import StateDescriptor
 from headrace.operators.process.value_types import canonical_nan
 
 ARRIVAL = "__arrival"
