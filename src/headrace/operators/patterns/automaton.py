@@ -26,15 +26,6 @@ ALWAYS: Guard = ((0, 0),)
 NEVER: Guard = ()
 
 
-def allows(guard: Guard, hits: int) -> bool:
-    """Whether a guard lets a row through that meets the conditions ``hits``.
-
-    >>> allows(((0b01, 0b10),), 0b01), allows(((0b01, 0b10),), 0b11)
-    (True, False)
-    """
-    return any(hits & wanted == wanted and not hits & unwanted for wanted, unwanted in guard)
-
-
 def both(left: Guard, right: Guard) -> Guard:
     """Both guards.
 
@@ -214,7 +205,7 @@ class TransitionTable:
             stopped |= bool(hits & reached.stops)
             looked_here = looked or reached.kind == "not_next"
             for each in reached.transitions:
-                if not allows(each.guard, hits):
+                if not any(hits & wanted == wanted and not hits & unwanted for wanted, unwanted in each.guard):
                     continue
                 if each.action == "take":
                     completes = each.target == FINAL or self._completes[each.target]

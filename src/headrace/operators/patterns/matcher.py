@@ -175,9 +175,9 @@ class Matcher:
 
     def due(self, key: KeyMatches) -> int | None:
         """When the next partial match times out."""
-        if self._limits:
-            return min((end for partial in key.partials if (end := self._end(partial)) is not None), default=None)
-        return None if self._within is None or not key.partials else int(key.partials[0][1][TIME]) + self._within
+        # Without limits the first to begin is the first to end.
+        partials = key.partials if self._limits else key.partials[:1]
+        return min((end for partial in partials if (end := self._end(partial)) is not None), default=None)
 
     def _end(self, partial: Partial) -> int | None:
         state, start, node = partial

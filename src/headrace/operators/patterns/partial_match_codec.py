@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.operators.patterns.automaton import FINAL
+from headrace.operators.patterns.match_values import physical
 from headrace.operators.patterns.matcher import NUMBER, KeyMatches, Node, Partial, Row
 
 NODES, PARTIALS, ROW_TIME = "__nodes", "__partials", "__row_time"
@@ -39,12 +40,8 @@ def _decoded(packed: list[int], partials: list[int], times: list[int], *values: 
     starts: list[Row] = []
     for number in packed:
         row, parent = rows[number & _PLACE], (number >> _PARENT) - 1
-        if parent < 0:
-            nodes.append((row, number >> _STEP & _STEPS, None))
-            starts.append(row)
-        else:
-            nodes.append((row, number >> _STEP & _STEPS, nodes[parent]))
-            starts.append(starts[parent])
+        nodes.append((row, number >> _STEP & _STEPS, None if parent < 0 else nodes[parent]))
+        starts.append(row if parent < 0 else starts[parent])
     key = KeyMatches(rows=len(rows))
     for number in partials:
         state, last = (number >> _STEP) - 1, number & _PLACE
@@ -119,14 +116,9 @@ def values_as_text(types: Sequence[pl.DataType]) -> pl.Expr:
 
 
 def _text_of(number: int, dtype: pl.DataType) -> pl.Expr:
-    value = pl.col(f"__row_value_{number}")
-    if dtype == pl.Binary:
-        return value.list.eval(pl.element().bin.encode("hex"))
-    if dtype == pl.Boolean:
-        return value.list.eval(pl.element().cast(pl.Int8).cast(pl.String))
-    if dtype.is_temporal():
-        return value.list.eval(pl.element().to_physical().cast(pl.String))
-    return value.list.eval(pl.element().cast(pl.String))
+    value = pl.element()
+    text = value.bin.encode("hex") if dtype == pl.Binary else value.cast(_between(dtype)).cast(pl.String)
+    return pl.col(f"__row_value_{number}").list.eval(text)
 
 
 def values_from_text(types: Sequence[pl.DataType]) -> list[pl.Expr]:
@@ -139,11 +131,10 @@ def values_from_text(types: Sequence[pl.DataType]) -> list[pl.Expr]:
 
 
 def _value_of(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    if dtype == pl.Binary:
-        return text.list.eval(pl.element().str.decode("hex"))
-    if dtype == pl.Boolean:
-        return text.list.eval(pl.element().cast(pl.Int8).cast(pl.Boolean))
-    if dtype.is_temporal():
-        physical = pl.Int32 if dtype == pl.Date else pl.Int64
-        return text.list.eval(pl.element().cast(physical).cast(dtype))
-    return text.list.eval(pl.element().cast(dtype))
+    value = pl.element()
+    return text.list.eval(value.str.decode("hex") if dtype == pl.Binary else value.cast(_between(dtype)).cast(dtype))
+
+
+def _between(dtype: pl.DataType) -> pl.DataType:
+    """The type between values and text."""
+    return pl.Int8() if dtype == pl.Boolean else physical(dtype)

@@ -17,10 +17,10 @@ from headrace.operators.process.context import Context, Timer
 from headrace.operators.process.state import (
     FOREVER,
     AggregatingState,
+    CallError,
     KeyedState,
     ReducingState,
     Refresh,
-    StateError,
     TimeDomain,
     TtlConfig,
     ValueState,
@@ -128,7 +128,7 @@ class KeyedProcess(ABC):
             )
             # Where there is a handle, this is a call for a key; elsewhere the process is still being defined.
             is_bound = name in vars(self)
-            raise StateError(f"[STATE_ASSIGNED] {text}") if is_bound else DefinitionError("STATE_ASSIGNED", text)
+            raise CallError(f"[STATE_ASSIGNED] {text}") if is_bound else DefinitionError("STATE_ASSIGNED", text)
         if not isinstance(value, StateDescriptor):
             super().__setattr__(name, value)
         elif declared is None:

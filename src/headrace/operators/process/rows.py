@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from headrace.event_time.strategy import EPOCH
+from headrace.operators.process.state import CallError
 from headrace.operators.process.value_types import converter_for
 from headrace.stability import stable
 
@@ -117,10 +118,6 @@ def output(name: str, row: Mapping[str, Any]) -> OutputRow:
     return OutputRow(name, row)
 
 
-class OutputError(ValueError):
-    """A row was emitted that does not fit its output."""
-
-
 class OutputBuffer:
     """The rows of one output in a batch: tuples of the declared columns, the time, and perhaps the rules' version."""
 
@@ -134,7 +131,7 @@ class OutputBuffer:
     def converted(self, row: Any) -> list[Any]:
         """The declared columns of a row; a column that it omits is null."""
         if not isinstance(row, dict):
-            raise OutputError(
+            raise CallError(
                 f"[OUTPUT_NO_DICT] output {self._name!r} got {row!r}. Yield dicts with the declared columns, or return "
                 "a list of dicts."
             )
@@ -147,10 +144,10 @@ class OutputBuffer:
             try:
                 values.append(convert(value))
             except ValueError as error:
-                raise OutputError(f"[OUTPUT_TYPE] output {self._name!r}, column {column!r}: {error}") from None
+                raise CallError(f"[OUTPUT_TYPE] output {self._name!r}, column {column!r}: {error}") from None
         if known < len(row):
             unknown = ", ".join(repr(column) for column in row if column not in self._declared)
-            raise OutputError(
+            raise CallError(
                 f"[OUTPUT_COLUMN_UNKNOWN] output {self._name!r} has no column {unknown}. Its columns are "
                 f"{', '.join(self._declared)}."
             )
@@ -192,11 +189,11 @@ class OutputCollector:
         if name not in self._outputs:
             known = ", ".join(repr(each) for each in self._outputs)
             if name in RESERVED_OUTPUTS:
-                raise OutputError(
+                raise CallError(
                     f"[OUTPUT_UNKNOWN] output {name!r} is Headrace's own and takes no rows of a process; the outputs "
                     f"are {known}. Declare one of another name with hr.process(..., outputs={{...}})."
                 )
-            raise OutputError(
+            raise CallError(
                 f"[OUTPUT_UNKNOWN] there is no output {name!r}; the outputs are {known}. Declare it with "
                 f"hr.process(..., outputs={{{name!r}: '...'}})."
             )

@@ -10,7 +10,7 @@ from headrace.errors import HeadraceError
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.context import NOT_COUNTED, Context, RuleHistory, Timer
-from headrace.operators.process.errors import FAILED, FailedCall, OnError, as_json
+from headrace.operators.process.errors import FAILED, OnError, as_json, described
 from headrace.operators.process.keyed_process import Emitted, KeyedProcess, declared_states
 from headrace.operators.process.rows import InputRow, OutputBuffer, OutputCollector
 from headrace.operators.process.state import CurrentTime, UndoLog
@@ -211,16 +211,16 @@ class ProcessRunner:
                 self._roll_back()
             else:
                 return
-        failed = FailedCall(error, method, emitted)
+        summary, trace, cause = described(error, method, emitted)
         called = f"{type(self._process).__name__}.{method.__name__}"
-        reason = f"step {self._step!r}, key {self._context.key!r}: {called} failed: {failed.summary}"
+        reason = f"step {self._step!r}, key {self._context.key!r}: {called} failed: {summary}"
         if self._on_error.then == "stop":
-            raise HeadraceError("PROCESS_FAILED", reason) from failed.cause
-        detail, row = f"{reason}\n{failed.traceback}", as_json(given, self._context.key)
+            raise HeadraceError("PROCESS_FAILED", reason) from cause
+        detail, row = f"{reason}\n{trace}", as_json(given, self._context.key)
         self.dead_letters.append(("PROCESS_FAILED", detail, row, isinstance(given, Timer)))
 
     def _roll_back(self) -> None:
-        for changed, *before in reversed(self._undo_log):
-            changed.undo(*before)
+        for undo, *before in reversed(self._undo_log):
+            undo(*before)
         self._undo_log.clear()
         self._collector.staged.clear()

@@ -22,7 +22,7 @@ Refresh = Literal["write", "read_and_write"]
 FOREVER = 2**64
 """Longer than any distance between two times."""
 UndoLog = list[tuple[Any, ...]]
-"""The changes of a call: the object that changed, and what it held before."""
+"""What takes the changes of a call back: functions with their arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +75,15 @@ def check_ttl(ttl: Duration | None, keep_forever: bool, time: TimeDomain, refres
     return TtlConfig(None if ttl is None else positive_microseconds(ttl, argument="ttl"), time, refresh)
 
 
+@dataclass(slots=True)
 class CurrentTime:
     """Event time, or the clock, as the current call sees it."""
 
-    __slots__ = ("now",)
-
-    def __init__(self, now: int) -> None:
-        self.now = now
+    now: int
 
 
-class StateError(ValueError):
-    """A state was given a value that it cannot hold."""
+class CallError(ValueError):
+    """What a process may not do in a call, such as give a state a value that it cannot hold."""
 
 
 class KeyedState(ABC):
@@ -124,7 +122,7 @@ class KeyedState(ABC):
         try:
             return (convert or self._convert)(value)
         except ValueError as error:
-            raise StateError(f"[STATE_TYPE] state {self._name!r}: {error}") from None
+            raise CallError(f"[STATE_TYPE] state {self._name!r}: {error}") from None
 
 
 class ValueState(KeyedState):
@@ -153,8 +151,8 @@ class ValueState(KeyedState):
         try:
             converted = self._convert(value)
         except ValueError as error:
-            raise StateError(f"[STATE_TYPE] state {self._name!r}: {error}") from None
-        self._undo_log.append((self, self._value, self._written))
+            raise CallError(f"[STATE_TYPE] state {self._name!r}: {error}") from None
+        self._undo_log.append((self._restore, self._value, self._written))
         self._value = converted
         self._written = self._time.now
 
@@ -162,12 +160,12 @@ class ValueState(KeyedState):
         self._replace(None)
 
     def _replace(self, value: Any) -> None:
-        self._undo_log.append((self, self._value, self._written))
+        self._undo_log.append((self._restore, self._value, self._written))
         self._value = value
         self._written = self._time.now
 
-    def undo(self, *before: Any) -> None:
-        self._value, self._written = before
+    def _restore(self, value: Any, written: int) -> None:
+        self._value, self._written = value, written
 
     def last_write(self) -> int | None:
         return None if self._value is None else self._written
