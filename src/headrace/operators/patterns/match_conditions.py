@@ -162,9 +162,7 @@ class _MatchLowering:
         if node.function == "is_null":
             value = self.function(node.operand)
             return lambda row, matched: value(row, matched) is None
-        of_number = node.function in ("negative", "abs")
-        operand = self._converted(node.operand, self._type(node)) if of_number else self.function(node.operand)
-        return _of_known(_FUNCTIONS[node.function], operand)
+        return _of_known(_FUNCTIONS[node.function], self._converted(node.operand, self._type(node)))
 
 
 def _of_known(change: Callable[[Any], Any], value: Reader) -> Reader:

@@ -28,7 +28,7 @@ from headrace.operators.patterns.partial_match_codec import (
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, RowByRow, Rows, arrivals, with_schema
 from headrace.schemas import MOMENT
 from headrace.state.key_hash import canonical
-from headrace.wheel.operator import Applied, Combined, Due, Uncombined
+from headrace.wheel.operator import Applied, Combined, Due
 
 TIME, HITS = "__time", "__hits"
 """A row's time, and the conditions it meets by itself."""
@@ -41,23 +41,8 @@ _Mask = npt.NDArray[np.bool_]
 _Numbers = npt.NDArray[np.int64]
 
 
-class BufferedRows(Uncombined):
-    """What the operators of patterns share: their state is rows that wait for event time, and one row of a key or rule.
-
-    The latter has the arrival number ``KEY_STATE``, and as its ``TIME`` when it is due.
-    """
-
-    output_time = MATCHED_AT
-    """A match's time is that of the row, or the time-out, that completed it."""
-
-    def due(self, bounds: TimeBounds) -> Due:
-        """When a row is taken, with which it is over, or a partial match times out."""
-        taken = pl.when(pl.col(ARRIVAL) != KEY_STATE).then(pl.col(TIME) + 1)
-        return Due(pl.coalesce(taken, TIME), dead_at=taken)
-
-
 @dataclass(frozen=True)
-class PatternOperator(BufferedRows, RowByRow):
+class PatternOperator(RowByRow):
     """Finds the matches of a pattern among the rows of each key.
 
     A state row is a waiting row, or a key with its partial matches and the rows they share. All types are checked when
@@ -68,6 +53,8 @@ class PatternOperator(BufferedRows, RowByRow):
     definition: PatternDefinition
     most: int
     lateness: Lateness
+
+    output_time = MATCHED_AT
 
     def __post_init__(self) -> None:
         _ = self.state_schema, self.output_schema
@@ -199,6 +186,11 @@ class PatternOperator(BufferedRows, RowByRow):
             side=side,
             counters={"overflow": overflow} if overflow else {},
         )
+
+    def due(self, bounds: TimeBounds) -> Due:
+        """When a row is taken, with which it is over, or a partial match times out."""
+        taken = pl.when(pl.col(ARRIVAL) != KEY_STATE).then(pl.col(TIME) + 1)
+        return Due(pl.coalesce(taken, TIME), dead_at=taken)
 
     def _key_numbers(self, keys: pl.DataFrame) -> pl.DataFrame:
         """The keys that something happens to, each with a number."""

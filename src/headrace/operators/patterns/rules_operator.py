@@ -29,14 +29,13 @@ from headrace.operators.patterns.pattern_operator import (
     TIMED_OUT,
     TIMED_OUT_AT,
     WAITED_FOR,
-    BufferedRows,
     PatternOperator,
 )
 from headrace.operators.process.rules import BroadcastInput
 from headrace.operators.rows import ARRIVAL, Rows, arrivals, arrived_rows, failed_rows, with_schema
 from headrace.schemas import MOMENT
 from headrace.state.key_hash import canonical
-from headrace.wheel.operator import Applied, Combined, Due, together
+from headrace.wheel.operator import Applied, Combined, Due, Uncombined, together
 
 RULE, PATTERN, ROW, VERSION = "rule", "__pattern", "__row", "__version"
 VALID = KEY_STATE - 1
@@ -54,7 +53,7 @@ class RuleContext:
     output: tuple[tuple[str, pl.DataType], ...]
     most: int
 
-    @property
+    @cached_property
     def rows(self) -> Rows:
         return Rows(self.step, self.key, self.time, dict(self.schema))
 
@@ -133,7 +132,7 @@ class _Rule:
 
 
 @dataclass(frozen=True)
-class PatternRulesOperator(BufferedRows):
+class PatternRulesOperator(Uncombined):
     """Matches rows against every rule that is valid at their time.
 
     Of a key the state has its waiting rows, and one row for each rule with the partial matches of its pattern. Beside
@@ -146,6 +145,8 @@ class PatternRulesOperator(BufferedRows):
     second: RuleInput
     lateness: Lateness
 
+    output_time = MATCHED_AT
+
     @property
     def key(self) -> tuple[str, ...]:
         return self.context.key
@@ -155,13 +156,9 @@ class PatternRulesOperator(BufferedRows):
         return (*self.key, ARRIVAL, RULE)
 
     @cached_property
-    def _rows(self) -> Rows:
-        return self.context.rows
-
-    @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
         """Whole rows: which columns the rules read is known only where the rules are."""
-        return {**self._rows.keys, TIME: pl.Int64(), ROW: pl.Struct(dict(self.context.schema))}
+        return {**self.context.rows.keys, TIME: pl.Int64(), ROW: pl.Struct(dict(self.context.schema))}
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
@@ -171,18 +168,18 @@ class PatternRulesOperator(BufferedRows):
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        return {**self._rows.keys, RULE: pl.String(), **dict(self.context.output), MATCHED_AT: MOMENT}
+        return {**self.context.rows.keys, RULE: pl.String(), **dict(self.context.output), MATCHED_AT: MOMENT}
 
     @cached_property
     def side_schemas(self) -> Mapping[str, Mapping[str, pl.DataType]]:
-        late = self._rows.late_output(self.lateness)
+        late = self.context.rows.late_output(self.lateness)
         ended = {RULE: pl.String(), **dict(self.context.output), WAITED_FOR: pl.String(), TIMED_OUT_AT: MOMENT}
-        return {**late, TIMED_OUT: {**self._rows.keys, **ended}}
+        return {**late, TIMED_OUT: {**self.context.rows.keys, **ended}}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        accepted, late = self._rows.split_late(rows, bounds)
+        accepted, late = self.context.rows.split_late(rows, bounds)
         whole = pl.struct(dict(self.context.schema).keys()).alias(ROW)
-        partials = accepted.select(*self.key, self._rows.row_time.alias(TIME), whole)
+        partials = accepted.select(*self.key, self.context.rows.row_time.alias(TIME), whole)
         return Combined(canonical(partials, self.key), late, accepted.height)
 
     def apply_both(

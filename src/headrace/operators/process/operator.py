@@ -98,9 +98,9 @@ class ProcessOperator(RowByRow):
         is_due = self._is_due(state, bounds)
         waited = int((arrival > OF_KEY).sum())
         taken = np.flatnonzero(is_due & (arrival > OF_KEY))
-        released, waiting = self._released(_at(state, taken), partials, bounds)
+        released, waiting = self._released(state[taken], partials, bounds)
         due_keys = np.flatnonzero(is_due & (arrival == OF_KEY))
-        keys = self._keys(released, _at(state, due_keys))
+        keys = self._keys(released, state[due_keys])
         if not (keys.height or waiting.height):
             nothing = pl.DataFrame(schema=self.output_schema)
             idle = WaitingRows(waited, 0, waited)
@@ -112,7 +112,7 @@ class ProcessOperator(RowByRow):
         runner = ProcessRunner(
             self.process, bounds, outputs, rules, step=self.name, ordered=self.ordered, on_error=self.on_error
         )
-        known = dict(zip(numbers[touched].tolist(), self._layout.cells(_at(state, touched)), strict=True))
+        known = dict(zip(numbers[touched].tolist(), self._layout.cells(state[touched]), strict=True))
         changed = self._run(runner, keys, known, set(numbers[due_keys].tolist()), released)
         stored = {number: cells for number, cells in changed.items() if not is_empty(cells)}
         upserts = self._state_rows(keys, stored)
@@ -121,7 +121,7 @@ class ProcessOperator(RowByRow):
         failed_rows = sum(not is_timer for *_, is_timer in runner.dead_letters)
         return Applied(
             pl.concat([upserts, waiting]) if waiting.height else upserts,
-            _at(state, gone).select(self.identity),
+            state[gone].select(self.identity),
             outputs["main"].frame(),
             side={name: rows.frame() for name, rows in outputs.items() if name != "main"},
             failed=failed,
@@ -177,10 +177,7 @@ class ProcessOperator(RowByRow):
 
     def _keys(self, released: pl.DataFrame, due: pl.DataFrame) -> pl.DataFrame:
         """The keys with rows or with something due, numbered, with the arrival number of their state rows."""
-        keys = released.select(self.key)
-        if due.height:
-            keys = pl.concat([keys, due.select(self.key)])
-        keys = keys.unique(maintain_order=True)
+        keys = pl.concat([released.select(self.key), due.select(self.key)]).unique(maintain_order=True)
         numbers = pl.Series(KEY_NUMBER, np.arange(keys.height))
         return keys.with_columns(pl.lit(OF_KEY, pl.Int64).alias(ARRIVAL), numbers)
 
@@ -188,9 +185,7 @@ class ProcessOperator(RowByRow):
         """The number of each row's key. Joined by two columns: by a sorted one alone, Polars 2.1 does not find NaN."""
         identities = rows.select(self.identity)
         joined = identities.join(keys, on=list(self.identity), how="left", nulls_equal=True, maintain_order="left")
-        numbers = joined[KEY_NUMBER].to_numpy()
-        # With missing numbers the column is of floats.
-        return numbers if numbers.dtype == np.int64 else np.nan_to_num(numbers, nan=NO_KEY).astype(np.int64)
+        return joined[KEY_NUMBER].fill_null(NO_KEY).to_numpy()
 
     def _run(
         self,
@@ -231,7 +226,3 @@ class ProcessOperator(RowByRow):
         late = rows[LATE].to_list() if self._delivers else repeat(False, rows.height)
         times = (rows[DUE].to_numpy() - 1).tolist()
         return zip(map(row_class(self.rows.schema), zip(*columns, strict=True)), times, late, strict=True)
-
-
-def _at(state: pl.DataFrame, places: Numbers) -> pl.DataFrame:
-    return state[places] if len(places) else state.clear()

@@ -128,21 +128,20 @@ def _whole(dtype: pl.DataType) -> Converter:
 
 
 def _float(dtype: pl.DataType) -> Converter:
+    is_single = dtype == pl.Float32()
+
     def convert(value: Any) -> Any:
-        if type(value) is float or value is None:
+        if type(value) is not float:
+            if type(value) is not int and not isinstance(value, np.number):
+                return _null_or_refused(value, dtype)
+            value = float(value)
+        if not is_single:
             return value
-        is_number = type(value) is int or isinstance(value, np.number)
-        return float(value) if is_number else _null_or_refused(value, dtype)
-
-    def convert_single(value: Any) -> Any:
-        given = convert(value)
-        if given is None:
-            return None
-        if _LARGEST_SINGLE < abs(given) < math.inf:
+        if _LARGEST_SINGLE < abs(value) < math.inf:
             _null_or_refused(value, dtype, ": it is out of range")
-        return float(np.float32(given))
+        return float(np.float32(value))
 
-    return convert_single if dtype == pl.Float32() else convert
+    return convert
 
 
 def _string(dtype: pl.DataType) -> Converter:
