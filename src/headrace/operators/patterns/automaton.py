@@ -121,10 +121,7 @@ class Automaton:
         )
 
     def waits_for(self, state: int) -> str | None:
-        """The step that must come next: behind a loop or an optional step the one after it.
-
-        None where any row will do that a ``not_next`` at the end does not forbid.
-        """
+        """The step that must come next, behind a loop or an optional step the one after it; None if any row will do."""
         seen = set()
         while state not in seen:
             seen.add(state)

@@ -78,10 +78,7 @@ def bind_condition(tree: nodes.Expression, text: str, columns: CarriedColumns, s
 
 @dataclass(frozen=True, slots=True)
 class _MatchLowering:
-    """Translates a tree to functions of the current row and the rows matched before it.
-
-    Parts that read the current row alone are carried as columns, computed by Polars.
-    """
+    """Translates a tree to functions of the current row, whose parts Polars computes, and of rows matched before."""
 
     types: PolarsLowering
     columns: CarriedColumns

@@ -233,10 +233,7 @@ def path(node: Node | None) -> list[tuple[Row, int]]:
 
 
 def _drop(key: KeyMatches, excess: int, among: int, found: MatchResults) -> None:
-    """Drop some of the first partial matches: those that have waited longest, and of equals the last to begin.
-
-    So a loop that goes on stays whole, while the many places at which it might have ended are forgotten.
-    """
+    """Drop those of the first partial matches that have waited longest, so that a loop that goes on stays whole."""
     fewer = min(among, excess)
     found.overflow += fewer
     gone = set(heapq.nsmallest(fewer, range(among), key=lambda number: _waiting(key.partials[number])))

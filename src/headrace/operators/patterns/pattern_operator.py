@@ -45,8 +45,7 @@ _Numbers = npt.NDArray[np.int64]
 class PatternOperator(RowByRow):
     """Finds the matches of a pattern among the rows of each key.
 
-    A state row is a waiting row, or a key with its partial matches and the rows they share. All types are checked when
-    it is made, before any data is read.
+    A state row is a waiting row, or a key with its partial matches and the rows they share.
     """
 
     rows: Rows
@@ -57,7 +56,7 @@ class PatternOperator(RowByRow):
     output_time = MATCHED_AT
 
     def __post_init__(self) -> None:
-        _ = self.state_schema, self.output_schema
+        _ = self.state_schema, self.output_schema  # all types are checked here, before any data is read
 
     @property
     def name(self) -> str:

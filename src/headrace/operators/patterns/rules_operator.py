@@ -13,14 +13,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.expressions.operands import common_type
-from headrace.operators.patterns.partial_match_codec import (
-    NODES,
-    PARTIALS,
-    ROW_TIME,
-    VALUES,
-    values_as_text,
-    values_from_text,
-)
+from headrace.operators.patterns.partial_match_codec import MATCHES_AS_TEXT, values_as_text, values_from_text
 from headrace.operators.patterns.pattern_json import pattern_from_json
 from headrace.operators.patterns.pattern_operator import (
     KEY_STATE,
@@ -163,8 +156,7 @@ class PatternRulesOperator(Uncombined):
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
         rule = {ARRIVAL: pl.Int64(), RULE: pl.String(), PATTERN: pl.String(), VERSION: pl.Int64()}
-        matches = {**dict.fromkeys((NODES, PARTIALS, ROW_TIME), pl.List(pl.Int64())), VALUES: pl.List(pl.String())}
-        return {**self.partial_schema, **rule, **matches}
+        return {**self.partial_schema, **rule, **MATCHES_AS_TEXT}
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:

@@ -45,8 +45,7 @@ class Timer:
 class TimerQueue:
     """The timers of the current key in one time domain: by name, and a heap that never holds one too late.
 
-    A timer that is postponed keeps its old place in the heap and gets its new one when the old one comes up. So
-    postponing, which is what most timers are for, costs nothing.
+    A postponed timer keeps its place in the heap until that comes up, so postponing, what most timers do, is cheap.
     """
 
     __slots__ = ("_undo_log", "by_name", "heap")
@@ -182,10 +181,7 @@ class Context:
     def set_timer(
         self, name: str, *, at: datetime | None = None, after: Duration | None = None, payload: Any = None
     ) -> None:
-        """Call ``on_timer`` when the watermark reaches a time, or ``after`` the time of this call.
-
-        A timer of the same name is replaced.
-        """
+        """Call ``on_timer`` when the watermark is ``at`` a time, or ``after`` this call's; replaces one of the name."""
         time = _time_given(name, self._time, at, after)
         if time <= self._time or self._ended:
             self._count_due()
@@ -198,10 +194,7 @@ class Context:
     def set_clock_timer(
         self, name: str, *, at: datetime | None = None, after: Duration | None = None, payload: Any = None
     ) -> None:
-        """Call ``on_timer`` when processing time reaches a time, or ``after`` ``now``.
-
-        A timer of the same name is replaced.
-        """
+        """Call ``on_timer`` when processing time is ``at`` a time, or ``after`` ``now``; replaces one of the name."""
         time = _time_given(name, self._bounds.clock, at, after)
         if time <= self._bounds.clock:
             self._count_due()

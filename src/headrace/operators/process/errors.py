@@ -53,10 +53,7 @@ def retry(times: int, *, then: Then) -> OnError:
 
 
 def described(error: BaseException, method: Callable[..., Any], emitted: Any) -> tuple[str, str, BaseException | None]:
-    """The error with the line of the user's code, its traceback, and the error to raise from.
-
-    The last is None for an error whose text would keep a worker from reporting anything at all.
-    """
+    """The error with the line of the user's code, its traceback, and the cause: None if the traceback was changed."""
     try:
         whole = str(error)
     except FAILED:
@@ -66,6 +63,7 @@ def described(error: BaseException, method: Callable[..., Any], emitted: Any) ->
     file, line = _line(error, method, emitted)
     trace, half = "".join(traceback.format_exception(error)), MOST_TRACEBACK // 2
     shown = _valid(trace if len(trace) <= MOST_TRACEBACK else f"{trace[:half]}\n...\n{trace[-half:]}")
+    # The whole text of such an error would keep a worker from reporting anything at all.
     return f"{_valid(named)} (at {Path(file).name}:{line})", shown, error if shown == trace else None
 
 

@@ -37,8 +37,7 @@ _FAILED = {"reason": pl.String(), "detail": pl.String(), "row": pl.String(), "is
 class ProcessOperator(RowByRow):
     """Calls a process for the rows and timers of each key.
 
-    A state row is a key with its states, its timers and the earliest time at which something is due; or a row that
-    waits. Only keys with rows, or with something due, are touched.
+    A state row is a key with its states, timers and due times, or a row that waits; only keys with work are touched.
     """
 
     name: str

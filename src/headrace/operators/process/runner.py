@@ -57,13 +57,10 @@ class ProcessRunner:
         """Reason, detail, row, and whether it was a timer."""
 
     def run_key(self, key: Any, stored: Cells | None, rows: Iterable[TimedRow], *, is_due: bool) -> Cells | None:
-        """Everything that happens to a key in this batch; the cells to store, or None if nothing changed.
-
-        A key with nothing left has no timers and no cells. A key that was due is always stored: when its time to live
-        has become longer, only its due time changes.
-        """
+        """Everything that happens to a key in this batch; the cells to store, or None if nothing changed."""
         self._context._key = key
         self._load(stored)
+        # A key that was due is stored anyway: with a time to live that has become longer, its due time changes.
         self._changed = is_due
         self._event.now = self._bounds.before
         self._process_rows(rows)
@@ -134,10 +131,7 @@ class ProcessRunner:
             self._context.in_a_row = NOT_COUNTED
 
     def _on_clock_timer(self, timer: Timer) -> None:
-        """A processing-time timer, at the current event time; while that is unknown, at processing time.
-
-        State then stays at the time of the key's last write: event time may be far behind the clock.
-        """
+        """A processing-time timer, at the current event time; while that is unknown, at processing time."""
         bounds, event = self._bounds, self._event
         known = bounds.fire if BEGINNING < bounds.fire < END else bounds.before
         now = max(known, event.now)
@@ -147,6 +141,7 @@ class ProcessRunner:
             expiring = (
                 state for state in self._states if state.config.time == "event" and state.config.ttl is not None
             )
+            # State stays at the time of the key's last write: event time may be far behind the clock.
             writes = (state.last_write() for state in expiring)
             last_write = max((time for time in writes if time is not None), default=bounds.clock)
             self._on_timer(timer, bounds.clock, last_write)

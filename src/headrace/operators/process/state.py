@@ -1,7 +1,4 @@
-"""State handles: the values of the current key, with their time to live.
-
-Every change leaves the old content in the undo log, so a failed call is rolled back without copies of the state.
-"""
+"""State handles: the values of the current key with their time to live; every change can be taken back."""
 
 from __future__ import annotations
 

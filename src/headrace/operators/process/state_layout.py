@@ -19,10 +19,7 @@ ARRIVAL = "__arrival"
 """0 in the row of a key; the arrival number of a row that waits; below 0 in the rows of rules."""
 OF_KEY = 0
 DUE, DUE_CLOCK = "__due", "__due_clock"
-"""When something is due without an input row, by event time and by the clock; the end of time stands for never.
-
-A row that waits is due when the watermark has passed it.
-"""
+"""When a timer, an expiry or a waiting row is due, by event time and by the clock; the end of time stands for never."""
 ROW, TIMERS = "__row", "__timers"
 TIMER = pl.List(pl.Struct({"name": pl.String(), "time": pl.Int64(), "payload": pl.String(), "clock": pl.Boolean()}))
 
