@@ -174,7 +174,6 @@ class Matcher:
         return over
 
     def due(self, key: KeyMatches) -> int | None:
-        """When the next partial match times out."""
         # Without limits the first to begin is the first to end.
         partials = key.partials if self._limits else key.partials[:1]
         return min((end for partial in partials if (end := self._end(partial)) is not None), default=None)
@@ -236,7 +235,12 @@ def _drop(key: KeyMatches, excess: int, among: int, found: MatchResults) -> None
     """Drop those of the first partial matches that have waited longest, so that a loop that goes on stays whole."""
     fewer = min(among, excess)
     found.overflow += fewer
-    gone = set(heapq.nsmallest(fewer, range(among), key=lambda number: _waiting(key.partials[number])))
+
+    def last_row(number: int) -> tuple[int, int]:
+        _, start, (last, _, _) = key.partials[number]
+        return last[NUMBER], -start[NUMBER]
+
+    gone = set(heapq.nsmallest(fewer, range(among), key=last_row))
     key.partials = [partial for number, partial in enumerate(key.partials) if number not in gone]
 
 
@@ -253,9 +257,3 @@ def _in_time(limit: int, condition: Condition | None) -> Condition:
 
 def _began(partial: Partial) -> int:
     return int(partial[1][NUMBER])
-
-
-def _waiting(partial: Partial) -> tuple[int, int]:
-    # By the last row, then the latest to begin first.
-    _, start, (last, _, _) = partial
-    return int(last[NUMBER]), -int(start[NUMBER])

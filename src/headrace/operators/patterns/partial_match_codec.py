@@ -69,7 +69,6 @@ def encode_partial_matches(keys: Sequence[KeyMatches], types: Sequence[pl.DataTy
 
 
 def _encoded(partials: Sequence[Partial]) -> tuple[list[int], list[int], list[Row]]:
-    """The nodes, partial matches and rows of one key."""
     rows: dict[int, Row] = {}
     numbers: dict[int, int] = {}
     nodes: list[tuple[int, int, int]] = []

@@ -268,7 +268,6 @@ class PatternOperator(RowByRow):
         return results
 
     def _encoded(self, matches: list[KeyMatches | None], numbers: pl.DataFrame) -> pl.DataFrame:
-        """The keys that have partial matches, as state rows."""
         alive = [(number, key) for number, key in enumerate(matches) if key is not None]
         encoded = encode_partial_matches([key for _, key in alive], self.carried_types)
         due = pl.Series(TIME, [self._matcher.due(key) for _, key in alive], pl.Int64)

@@ -99,7 +99,6 @@ class RuleInput(BroadcastInput):
         return Combined(good, rows.clear(), good.height, failed=failed)
 
     def _problem(self, rule: str | None, text: str | None) -> str | None:
-        """Why a rule cannot be used, or None."""
         if rule is None:
             return f"[RULE_ID_MISSING] {self.rule} is null, so the rule cannot be identified. Give it a value."
         if text is None:

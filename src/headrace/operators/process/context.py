@@ -60,7 +60,6 @@ class TimerQueue:
         heapify(self.heap)
 
     def set(self, name: str, time: int, payload: Any) -> None:
-        """Set a timer; it replaces the one with its name."""
         # Most rows of a process set a timer: the check that passes is inline.
         if type(name) is not str or not name.isascii() or not BEGINNING < time < END:
             _check(name, time)

@@ -41,7 +41,6 @@ class StateDescriptor(Generic[Handle]):
     """A state that a process declares; in ``on_row`` and ``on_timer`` its name gives the handle of the current key."""
 
     handle: type[Handle]
-    """The class of the handle that the user's code works with."""
     ttl_config: TtlConfig
     sql_type: str
     value_type: pl.DataType

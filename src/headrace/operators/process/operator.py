@@ -19,7 +19,7 @@ from headrace.operators.process.errors import OnError
 from headrace.operators.process.keyed_process import KeyedProcess, declared_states
 from headrace.operators.process.rows import OutputBuffer, python_columns, row_class
 from headrace.operators.process.runner import Cells, ProcessRunner, TimedRow
-from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY, ROW, StateLayout, is_empty
+from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY, ROW, StateLayout
 from headrace.operators.rows import KEY_NUMBER, RowByRow, Rows, arrived_rows, with_schema
 from headrace.reports import WaitingRows
 from headrace.schemas import MOMENT
@@ -113,7 +113,8 @@ class ProcessOperator(RowByRow):
         )
         known = dict(zip(numbers[touched].tolist(), self._layout.cells(state[touched]), strict=True))
         changed = self._run(runner, keys, known, set(numbers[due_keys].tolist()), released)
-        stored = {number: cells for number, cells in changed.items() if not is_empty(cells)}
+        # Behind its states and timers a key has two due times.
+        stored = {number: cells for number, cells in changed.items() if any(cells[:-2])}
         upserts = self._state_rows(keys, stored)
         gone = touched[np.isin(numbers[touched], [number for number in changed if number not in stored])]
         failed = pl.DataFrame(runner.dead_letters, _FAILED, orient="row") if runner.dead_letters else None
@@ -147,7 +148,6 @@ class ProcessOperator(RowByRow):
 
     @cached_property
     def _row(self) -> pl.Struct:
-        """All columns of a row but its key."""
         return pl.Struct({name: dtype for name, dtype in self.rows.schema.items() if name not in self.key})
 
     @property
@@ -219,7 +219,6 @@ class ProcessOperator(RowByRow):
         return with_schema(pl.DataFrame({**of_keys, **cells}), self.state_schema)
 
     def _timed(self, rows: pl.DataFrame) -> Iterator[TimedRow]:
-        """Rows as the user's code sees them, with their times."""
         others = rows[ROW].struct.unnest()
         columns = python_columns([(rows if name in self.key else others)[name] for name in self.rows.schema])
         late = rows[LATE].to_list() if self._delivers else repeat(False, rows.height)

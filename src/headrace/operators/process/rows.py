@@ -167,20 +167,22 @@ class OutputBuffer:
 class OutputCollector:
     """Collects the rows of one call until it has succeeded."""
 
-    __slots__ = ("_main", "_outputs", "staged")
+    __slots__ = ("_main", "_outputs", "_version", "staged")
 
-    def __init__(self, outputs: Mapping[str, OutputBuffer]) -> None:
+    def __init__(self, outputs: Mapping[str, OutputBuffer], version: Callable[[int], int] | None) -> None:
         self._main = outputs["main"]
         self._outputs = outputs
+        self._version = version
         self.staged: list[tuple[OutputBuffer, tuple[Any, ...]]] = []
 
-    def collect(self, item: Any, added: tuple[Any, ...]) -> None:
-        """Stage a row, with the values of the columns that every row has."""
-        output, row = (self._side(item.name), item.row) if type(item) is OutputRow else (self._main, item)
-        self.staged.append((output, (*output.converted(row), *added)))
+    def collect(self, emitted: Iterable[Any] | None, time: int) -> None:
+        """Stage rows, with the time and perhaps the version of the rules then."""
+        for item in () if emitted is None else emitted:
+            output, row = (self._side(item.name), item.row) if type(item) is OutputRow else (self._main, item)
+            added = (time,) if self._version is None else (time, self._version(time))
+            self.staged.append((output, (*output.converted(row), *added)))
 
     def commit(self) -> None:
-        """Append the staged rows: the call has succeeded."""
         for output, row in self.staged:
             output.rows.append(row)
         self.staged.clear()

@@ -37,7 +37,6 @@ class ProcessRunner:
     ) -> None:
         self._step, self._ordered, self._on_error = step, ordered, on_error
         self._bounds = bounds
-        self._rules = rules
         self._undo_log: UndoLog = []
         # State that expired before this batch is gone already, so no row may see an earlier time.
         self._event = CurrentTime(bounds.before)
@@ -51,7 +50,7 @@ class ProcessRunner:
         # The instance's own attributes hide the descriptors of the class.
         vars(self._process).update(states)
         self._context = Context(bounds, self._undo_log, rules)
-        self._collector = OutputCollector(outputs)
+        self._collector = OutputCollector(outputs, None if rules is None else rules.version)
         self._changed = False
         self.dead_letters: list[tuple[str, str, str, bool]] = []
         """Reason, detail, row, and whether it was a timer."""
@@ -93,8 +92,7 @@ class ProcessRunner:
             try:
                 emitted = on_row(row, context)
                 if emitted is not None:
-                    for item in emitted:
-                        collector.collect(item, self._added(time))
+                    collector.collect(emitted, time)
             except FAILED as error:
                 self._recover(error, on_row, row, emitted)
             if undo_log:
@@ -155,20 +153,11 @@ class ProcessRunner:
         emitted: Emitted = None
         try:
             emitted = on_timer(timer, self._context)
-            self._collect(emitted, time)
+            self._collector.collect(emitted, time)
         except FAILED as error:
             self._recover(error, on_timer, timer, emitted)
         self._undo_log.clear()
         self._collector.commit()
-
-    def _collect(self, emitted: Emitted, time: int) -> None:
-        if emitted is not None:
-            for item in emitted:
-                self._collector.collect(item, self._added(time))
-
-    def _added(self, time: int) -> tuple[Any, ...]:
-        """The values of the columns that every output row has."""
-        return (time,) if self._rules is None else (time, self._rules.version(time))
 
     def _to_store(self) -> Cells | None:
         bounds, context = self._bounds, self._context
@@ -200,7 +189,7 @@ class ProcessRunner:
         for _ in range(self._on_error.retries):
             try:
                 emitted = method(given, self._context)
-                self._collect(emitted, self._context._time)
+                self._collector.collect(emitted, self._context._time)
             except FAILED as again:
                 error = again
                 self._roll_back()

@@ -56,7 +56,6 @@ class StateLayout:
         return list(zip(*columns, tuples_of(stored[TIMERS]), strict=True))
 
     def series(self, cells: Sequence[tuple[Any, ...]]) -> dict[str, pl.Series]:
-        """Cells, timers and due times of keys as columns."""
         columns = list(zip(*cells, strict=True)) if cells else [()] * (len(self.states) + 3)
         *states, timers, due, due_clock = columns
         made = {
@@ -78,12 +77,6 @@ class StateLayout:
                     written = [None if cell is None else cell[1] for cell in column]
                     made[f"state.{name}@written"] = pl.Series(written, dtype=pl.Int64)
         return made
-
-
-def is_empty(cells: tuple[Any, ...]) -> bool:
-    """Whether a key has no state and no timer."""
-    *states, timers, _, _ = cells
-    return not timers and all(cell is None for cell in states)
 
 
 def _has_time(declared: StateDescriptor[Any]) -> bool:
