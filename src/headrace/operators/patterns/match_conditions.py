@@ -113,7 +113,10 @@ class _MatchLowering:
                 )
             case nodes.CaseWhen():
                 (*values, default), _ = self._same_type([*node.values, node.default])
-                return _chosen([self.function(each) for each in node.conditions], values, default)
+                branches = list(zip(map(self.function, node.conditions), values, strict=True))
+                return lambda row, matched: next(
+                    (value for condition, value in branches if condition(row, matched) is True), default
+                )(row, matched)
             case nodes.ColumnRef() | nodes.Constant():
                 return self._of_row(node)
             case _:
@@ -227,15 +230,3 @@ def _logical(left: Reader, right: Reader, decisive: bool) -> Reader:
         return decisive if other is decisive else None if one is None or other is None else not decisive
 
     return combined
-
-
-def _chosen(conditions: Sequence[Reader], values: Sequence[Reader], default: Reader) -> Reader:
-    branches = list(zip(conditions, values, strict=True))
-
-    def chosen(row: Any, matched: Any) -> Any:
-        for condition, value in branches:
-            if condition(row, matched) is True:
-                return value(row, matched)
-        return default(row, matched)
-
-    return chosen

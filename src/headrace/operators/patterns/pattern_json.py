@@ -47,7 +47,7 @@ def pattern_from_json(text: str) -> PatternDefinition:
         json.dumps(raw, ensure_ascii=False).encode()  # JSON can hold half a character, which no text can
         return PatternDefinition(
             _elements(raw.get("elements")),
-            _length(raw.get("within"), "within"),
+            _length(raw, "within"),
             _skip(raw.get("skip", {"kind": "none"})),
             tuple(
                 (name, _expect(measure, str, f"measure {shown(name)}"))
@@ -75,9 +75,9 @@ def _elements(raw: object) -> tuple[Element, ...]:
             step = Group(elements=_elements(_expect(parts["group"], list, "group")))
         else:
             raise ValueError(f"an element is step {shown(parts['step'])} and a group at once")
-        chain = chain.add(contiguity, step, _text(parts, "where"))
+        chain = chain.add(contiguity, step, _optional(parts, "where", str))
         chain = _quantified(chain, _parts(parts.get("quantifier", {}), "quantifier", Quantifier))
-        since = _length(parts.get("since_previous"), "since_previous")
+        since = _length(parts, "since_previous")
         if since is not None:
             chain = chain.within(timedelta(microseconds=since), since="previous")
     return chain.elements
@@ -95,7 +95,7 @@ def _quantified(chain: Group, parts: Mapping[str, Any]) -> Group:
         raise ValueError(f"there is no inner {shown(inner)}")
     if inner != "relaxed":
         chain = chain.consecutive() if inner == "consecutive" else chain.allow_combinations()
-    until = _text(parts, "until")
+    until = _optional(parts, "until", str)
     chain = chain if until is None else chain.until(until)
     chain = chain.optional() if optional else chain
     return chain.greedy() if greedy else chain
@@ -106,20 +106,20 @@ def _skip(raw: object) -> Skip:
     kind: Any = _expect(parts.get("kind"), str, "kind")
     if kind not in KINDS or (parts.get("step") is None) == (kind in ("to_first", "to_last")):
         raise ValueError(f"there is no skip {shown(parts)}")
-    return Skip(kind, _text(parts, "step"))
+    return Skip(kind, _optional(parts, "step", str))
 
 
-def _length(raw: object, name: str) -> int | None:
-    if raw is None:
+def _length(parts: Mapping[str, Any], name: str) -> int | None:
+    length = _optional(parts, name, int)
+    if length is None:
         return None
-    length = _expect(raw, int, name)
     if abs(length) > LONGEST:
         raise ValueError(f"{name} is longer than the calendar, {shown(length)}")
     return positive_microseconds(timedelta(microseconds=length), argument=name)
 
 
-def _text(parts: Mapping[str, Any], name: str) -> str | None:
-    return None if parts.get(name) is None else _expect(parts[name], str, name)
+def _optional(parts: Mapping[str, Any], name: str, kind: type[_T]) -> _T | None:
+    return None if parts.get(name) is None else _expect(parts[name], kind, name)
 
 
 def _parts(raw: object, name: str, kind: type[Any]) -> Mapping[str, Any]:

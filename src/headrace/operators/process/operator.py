@@ -77,17 +77,14 @@ class ProcessOperator(RowByRow):
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late rows aside, unless they are delivered; the others are sent one by one."""
-        late = rows.select(self.rows.is_late(bounds).alias(LATE)).to_series()
-        too_late = rows.clear()
-        if not self._delivers and late.any():
-            too_late, rows = rows.filter(late), rows.filter(~late)
-        sent = rows.select(
+        accepted, late = self.rows.split_late(rows, bounds, pl.lit(False) if self._delivers else None)
+        sent = accepted.select(
             *self.key,
             (self.rows.row_time + 1).alias(DUE),
             pl.struct(field.name for field in self._row.fields).alias(ROW),
-            *([late] if self._delivers else []),
+            *([self.rows.is_late(bounds).alias(LATE)] if self._delivers else []),
         )
-        return Combined(canonical(sent, self.key), self.rows.with_late_by(too_late, bounds), rows.height)
+        return Combined(canonical(sent, self.key), late, accepted.height)
 
     def apply(
         self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds, rules: RuleHistory | None = None
@@ -103,7 +100,7 @@ class ProcessOperator(RowByRow):
         if not (keys.height or waiting.height):
             nothing = pl.DataFrame(schema=self.output_schema)
             idle = WaitingRows(waited, 0, waited)
-            return Applied(self._no_state, state.clear().select(self.identity), nothing, waiting=idle)
+            return Applied(waiting, state.clear().select(self.identity), nothing, waiting=idle)
         # The key numbers of the state's rows; a row of no touched key has none.
         numbers = self._numbers(state, keys) if keys.height else np.full(state.height, NO_KEY)
         touched = np.flatnonzero(numbers != NO_KEY)
@@ -115,7 +112,9 @@ class ProcessOperator(RowByRow):
         changed = self._run(runner, keys, known, set(numbers[due_keys].tolist()), released)
         # Behind its states and timers a key has two due times.
         stored = {number: cells for number, cells in changed.items() if any(cells[:-2])}
-        upserts = self._state_rows(keys, stored)
+        of_keys = keys.select(*self.key, ARRIVAL)[list(stored)].to_dict()
+        cells = self._layout.series(list(stored.values()))
+        upserts = with_schema(pl.DataFrame({**of_keys, **cells}), self.state_schema)
         gone = touched[np.isin(numbers[touched], [number for number in changed if number not in stored])]
         failed = pl.DataFrame(runner.dead_letters, _FAILED, orient="row") if runner.dead_letters else None
         failed_rows = sum(not is_timer for *_, is_timer in runner.dead_letters)
@@ -160,7 +159,7 @@ class ProcessOperator(RowByRow):
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The rows that the watermark has passed, in the order of arrival; and those that wait, as state rows."""
         passed = partials[DUE].to_numpy() <= bounds.fire
-        arrived, waiting = partials, self._no_state
+        arrived, waiting = partials, pl.DataFrame(schema=self.state_schema)
         if self.ordered and not passed.all():
             arrived, early = partials.filter(passed), partials.filter(~passed)
             state_rows = early.with_columns(pl.lit(END, pl.Int64).alias(DUE_CLOCK))
@@ -169,10 +168,6 @@ class ProcessOperator(RowByRow):
             return arrived, waiting
         waited = taken.select(*self.key, DUE, ROW, *([pl.lit(False).alias(LATE)] if self._delivers else []))
         return pl.concat([waited, arrived]), waiting
-
-    @cached_property
-    def _no_state(self) -> pl.DataFrame:
-        return pl.DataFrame(schema=self.state_schema)
 
     def _keys(self, released: pl.DataFrame, due: pl.DataFrame) -> pl.DataFrame:
         """The keys with rows or with something due, numbered, with the arrival number of their state rows."""
@@ -212,11 +207,6 @@ class ProcessOperator(RowByRow):
             if cells is not None:
                 changed[number] = cells
         return changed
-
-    def _state_rows(self, keys: pl.DataFrame, stored: Mapping[int, Cells]) -> pl.DataFrame:
-        of_keys = keys.select(*self.key, ARRIVAL)[list(stored)].to_dict()
-        cells = self._layout.series(list(stored.values()))
-        return with_schema(pl.DataFrame({**of_keys, **cells}), self.state_schema)
 
     def _timed(self, rows: pl.DataFrame) -> Iterator[TimedRow]:
         others = rows[ROW].struct.unnest()
