@@ -15,7 +15,7 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.operators.patterns.automaton import START, Automaton
+from headrace.operators.patterns.automaton import START
 from headrace.operators.patterns.compiler import compile_automaton
 from headrace.operators.patterns.definition import PatternDefinition
 from headrace.operators.patterns.match_values import CarriedColumns, Measures, bind_measures, physical
@@ -67,10 +67,6 @@ class PatternOperator(RowByRow):
         return (*self.key, ARRIVAL)
 
     @cached_property
-    def _automaton(self) -> Automaton:
-        return compile_automaton(self.definition.elements)
-
-    @cached_property
     def _columns(self) -> CarriedColumns:
         return CarriedColumns(self.rows.schema)
 
@@ -79,9 +75,8 @@ class PatternOperator(RowByRow):
         definition = self.definition
         functions = [condition.bind(self._columns, definition.steps) for condition in definition.conditions]
         over_match = {1 << number: function for number, function in enumerate(functions) if function is not None}
-        return Matcher(
-            self._automaton, within=definition.within, skip=definition.skip, most=self.most, conditions=over_match
-        )
+        automaton = compile_automaton(definition.elements)
+        return Matcher(automaton, within=definition.within, skip=definition.skip, most=self.most, conditions=over_match)
 
     @cached_property
     def measures(self) -> Measures:
@@ -134,7 +129,7 @@ class PatternOperator(RowByRow):
     @cached_property
     def side_schemas(self) -> Mapping[str, Mapping[str, pl.DataType]]:
         late = self.rows.late_output(self.lateness)
-        if self.definition.within is None and not self._automaton.limits:
+        if self.definition.within is None and not self._matcher.limits:
             return late
         ended = {WAITED_FOR: pl.String(), TIMED_OUT_AT: MOMENT}
         return {**late, TIMED_OUT: {**self.rows.keys, **self.measures.schema, **ended}}
@@ -211,7 +206,7 @@ class PatternOperator(RowByRow):
     @cached_property
     def _fragile(self) -> bool:
         """Whether a row that meets no condition ends every partial match, as when all follows directly."""
-        return all(self._matcher.table.compute(state, 0) == () for state in range(1, len(self._automaton.states)))
+        return all(self._matcher.table.compute(state, 0) == () for state in range(1, len(self._matcher.table.outcomes)))
 
     def _needed(self, key: _Numbers, time: _Numbers, hits: _Numbers, living: _Mask) -> _Mask:
         """Which rows must be stepped through, given rows by key in order, and which keys have partial matches.
@@ -229,7 +224,7 @@ class PatternOperator(RowByRow):
         run_begin = np.maximum.accumulate(np.where(first_of_run, place, 0))
         begins = hits & self._matcher.table.relevant[START] != 0
         needed = np.maximum.accumulate(np.where(begins, place, -1)) >= run_begin
-        if self._fragile and not self._automaton.limits:
+        if self._fragile and not self._matcher.limits:
             needed &= ~self._too_short(time, begins, empty, np.flatnonzero(first_of_run))
         needed |= living[key] & (run_begin == np.maximum.accumulate(np.where(first_of_key, place, 0)))
         # Of several rows in a row that meet no condition, the second changes nothing.

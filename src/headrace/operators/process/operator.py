@@ -17,7 +17,7 @@ from headrace.event_time.strategy import END
 from headrace.operators.process.context import RuleHistory
 from headrace.operators.process.errors import OnError
 from headrace.operators.process.keyed_process import KeyedProcess, declared_states
-from headrace.operators.process.rows import OutputBuffer, python_columns, row_class
+from headrace.operators.process.rows import OutputBuffer, input_rows
 from headrace.operators.process.runner import Cells, ProcessRunner, TimedRow
 from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY, ROW, StateLayout
 from headrace.operators.rows import KEY_NUMBER, RowByRow, Rows, arrived_rows, with_schema
@@ -91,7 +91,9 @@ class ProcessOperator(RowByRow):
     ) -> Applied:
         """Store the rows ahead of the watermark, process the others, and fire the timers that are due."""
         arrival = state[ARRIVAL].to_numpy()
-        is_due = self._is_due(state, bounds)
+        event, clock = state[DUE].to_numpy(), state[DUE_CLOCK].to_numpy()
+        # At the end of time everything with a due time is due.
+        is_due = ((event <= bounds.fire) & (event < END)) | (clock <= bounds.clock)
         waited = int((arrival > OF_KEY).sum())
         taken = np.flatnonzero(is_due & (arrival > OF_KEY))
         released, waiting = self._released(state[taken], partials, bounds)
@@ -131,11 +133,6 @@ class ProcessOperator(RowByRow):
         """When a waiting row is released, with which it is over, a timer fires or a value expires."""
         event, clock = (pl.when(pl.col(name) < END).then(pl.col(name)) for name in (DUE, DUE_CLOCK))
         return Due(event, clock, dead_at=pl.when(pl.col(ARRIVAL) > OF_KEY).then(pl.col(DUE)))
-
-    def _is_due(self, state: pl.DataFrame, bounds: TimeBounds) -> npt.NDArray[np.bool_]:
-        event, clock = state[DUE].to_numpy(), state[DUE_CLOCK].to_numpy()
-        # At the end of time everything with a due time is due.
-        return ((event <= bounds.fire) & (event < END)) | (clock <= bounds.clock)
 
     @property
     def _delivers(self) -> bool:
@@ -210,7 +207,7 @@ class ProcessOperator(RowByRow):
 
     def _timed(self, rows: pl.DataFrame) -> Iterator[TimedRow]:
         others = rows[ROW].struct.unnest()
-        columns = python_columns([(rows if name in self.key else others)[name] for name in self.rows.schema])
+        given = input_rows([(rows if name in self.key else others)[name] for name in self.rows.schema])
         late = rows[LATE].to_list() if self._delivers else repeat(False, rows.height)
         times = (rows[DUE].to_numpy() - 1).tolist()
-        return zip(map(row_class(self.rows.schema), zip(*columns, strict=True)), times, late, strict=True)
+        return zip(given, times, late, strict=True)

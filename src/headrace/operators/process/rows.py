@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -72,9 +72,10 @@ def is_lazy(dtype: pl.DataType) -> bool:
     return isinstance(dtype, pl.Datetime) and dtype.time_zone is not None
 
 
-def python_columns(columns: Iterable[pl.Series]) -> list[list[Any]]:
-    """Columns as a row class takes them."""
-    return [(column.to_physical() if is_lazy(column.dtype) else column).to_list() for column in columns]
+def input_rows(columns: Sequence[pl.Series]) -> Iterator[InputRow]:
+    """The rows of columns, of a class made for them."""
+    values = ((column.to_physical() if is_lazy(column.dtype) else column).to_list() for column in columns)
+    return map(row_class({column.name: column.dtype for column in columns}), zip(*values, strict=True))
 
 
 def as_datetime(time: int) -> datetime:

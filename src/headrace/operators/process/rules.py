@@ -14,7 +14,7 @@ from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.context import RuleHistory
 from headrace.operators.process.operator import ProcessOperator
-from headrace.operators.process.rows import InputRow, python_columns, row_class
+from headrace.operators.process.rows import InputRow, input_rows
 from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY
 from headrace.operators.rows import Rows, arrivals, with_schema
 from headrace.stability import stable
@@ -152,10 +152,9 @@ class RulesProcessOperator(ProcessOperator):
 
     def _keyed(self, rules: pl.DataFrame) -> list[tuple[Any, InputRow | None]]:
         """Each rule with its key; None for one that is deleted."""
-        columns: Mapping[str, pl.DataType] = self.second.schema
         flat = rules[RULE].struct.unnest()
-        made = list(map(row_class(columns), zip(*python_columns(flat[name] for name in columns), strict=True)))
-        deleted = flat[DELETED].fill_null(False).to_list() if DELETED in columns else [False] * flat.height
+        made = input_rows(flat.get_columns())
+        deleted = flat[DELETED].fill_null(False).to_list() if DELETED in flat.columns else [False] * flat.height
         keys = flat[self.rules_key].to_list()
         return [(key, None if gone else rule) for key, rule, gone in zip(keys, made, deleted, strict=True)]
 
