@@ -185,28 +185,10 @@ class PatternRulesOperator(Uncombined):
         changes = pl.concat([state.filter(pl.col(ARRIVAL) < VALID), with_schema(arrived_changes, self.state_schema)])
         valid, known = state.filter(pl.col(ARRIVAL) == VALID), state.filter(pl.col(ARRIVAL) == KEY_STATE)
         taken = waiting.filter(passed).sort(TIME, ARRIVAL)
-        rows, times = taken[ROW].struct.unnest(), taken[TIME]
-        done = [Applied(state.clear(), state.clear().select(self.identity), pl.DataFrame(schema=self.output_schema))]
-        rules = {name: _Rule(name, *rest) for name, *rest in valid.select(RULE, PATTERN, VERSION).rows()}
-        due = changes.filter(passed).sort(TIME, -pl.col(ARRIVAL))
-        for time, name, pattern, version in due.select(TIME, RULE, PATTERN, ARRIVAL).rows():
-            rule = rules.get(name)
-            if rule is not None and rule.pattern == pattern:
-                continue
-            begin = times.search_sorted(time)
-            if rule is not None:
-                last = self._run(rule, rows[rule.begin : begin], known, time, bounds)
-                done += [replace(each, upserts=state.clear(), removed=done[0].removed) for each in last]
-            if pattern is None:
-                rules.pop(name, None)
-            else:
-                rules[name] = _Rule(name, pattern, version, begin)
-        for rule in rules.values():
-            done += self._run(rule, rows[rule.begin :], known, bounds.fire, bounds)
+        rules, result = self._matched(valid, known, changes.filter(passed), taken, bounds)
         stored = [(VALID, rule.name, rule.pattern, rule.version) for _, rule in sorted(rules.items())]
         columns = {name: self.state_schema[name] for name in (ARRIVAL, RULE, PATTERN, VERSION)}
         now = with_schema(pl.DataFrame(stored, columns, orient="row"), self.state_schema)
-        result = together(done)
         old = known.join(now, on=[RULE, VERSION], how="anti").select(self.identity)
         ended = pl.concat([result.removed, old]).join(result.upserts, on=self.identity, how="anti", nulls_equal=True)
         arrived = waiting.filter(~passed).join(state, on=self.identity, how="anti", nulls_equal=True)
@@ -217,16 +199,37 @@ class PatternRulesOperator(Uncombined):
             result,
             upserts=pl.concat([result.upserts, arrived]),
             removed=pl.concat([ended, over.select(self.identity)]),
-            shared=(
-                pl.concat([now.join(valid, on=[RULE, VERSION], how="anti"), to_come]),
-                gone.select(self.identity),
-            ),
+            shared=(pl.concat([now.join(valid, on=[RULE, VERSION], how="anti"), to_come]), gone.select(self.identity)),
         )
 
     def due(self, bounds: TimeBounds) -> Due:
         """When a row or a change of a rule is taken, or a partial match times out."""
         when = pl.when(pl.col(ARRIVAL) == KEY_STATE).then(pl.col(TIME))
         return Due(when.when(pl.col(ARRIVAL) != VALID).then(pl.col(TIME) + 1))
+
+    def _matched(
+        self, valid: pl.DataFrame, known: pl.DataFrame, changes: pl.DataFrame, taken: pl.DataFrame, bounds: TimeBounds
+    ) -> tuple[dict[str, _Rule], Applied]:
+        """The rules after all changes, and what the rows made of each in its time."""
+        rows, times = taken[ROW].struct.unnest(), taken[TIME]
+        done = [Applied(known.clear(), known.clear().select(self.identity), pl.DataFrame(schema=self.output_schema))]
+        rules = {name: _Rule(name, *rest) for name, *rest in valid.select(RULE, PATTERN, VERSION).rows()}
+        ordered = changes.sort(TIME, -pl.col(ARRIVAL)).select(TIME, RULE, PATTERN, ARRIVAL)
+        for time, name, pattern, version in ordered.rows():
+            rule = rules.get(name)
+            if rule is not None and rule.pattern == pattern:
+                continue
+            begin = times.search_sorted(time)
+            if rule is not None:
+                last = self._run(rule, rows[rule.begin : begin], known, time, bounds)
+                done += [replace(each, upserts=done[0].upserts, removed=done[0].removed) for each in last]
+            if pattern is None:
+                rules.pop(name, None)
+            else:
+                rules[name] = _Rule(name, pattern, version, begin)
+        for rule in rules.values():
+            done += self._run(rule, rows[rule.begin :], known, bounds.fire, bounds)
+        return rules, together(done)
 
     def _run(
         self, rule: _Rule, rows: pl.DataFrame, known: pl.DataFrame, fire: int, bounds: TimeBounds
