@@ -46,17 +46,17 @@ from .operators.patterns import skip
 from .operators.patterns.chain import group
 from .operators.patterns.pattern import pattern, pattern_rules
 from .operators.process.errors import retry
-from .operators.process.keyed_process import KeyedProcess
-from .operators.process.outputs import output
-from .operators.process.process import process
-from .operators.process.rules import rules
-from .operators.process.state_descriptors import (
+from .operators.process.keyed_process import (
+    KeyedProcess,
     aggregating_state,
     list_state,
     map_state,
     reducing_state,
     value_state,
 )
+from .operators.process.process import process
+from .operators.process.rows import output
+from .operators.process.rules import rules
 from .operators.tables.materialize import materialize
 from .operators.tables.table_aggregate import table_aggregate
 from .operators.tables.table_join import table_join

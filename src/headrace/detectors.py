@@ -12,9 +12,8 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import side_output
 from headrace.operators.patterns import skip
 from headrace.operators.patterns.pattern import Pattern, pattern
-from headrace.operators.process.keyed_process import KeyedProcess
+from headrace.operators.process.keyed_process import KeyedProcess, value_state
 from headrace.operators.process.process import Process, process
-from headrace.operators.process.state_descriptors import value_state
 from headrace.stability import experimental
 
 experimental(sys.modules[__name__])

@@ -26,15 +26,6 @@ ALWAYS: Guard = ((0, 0),)
 NEVER: Guard = ()
 
 
-def allows(guard: Guard, hits: int) -> bool:
-    """Whether a guard lets a row through that meets the conditions ``hits``.
-
-    >>> allows(((0b01, 0b10),), 0b01), allows(((0b01, 0b10),), 0b11)
-    (True, False)
-    """
-    return any(hits & wanted == wanted and not hits & unwanted for wanted, unwanted in guard)
-
-
 def both(left: Guard, right: Guard) -> Guard:
     """Both guards.
 
@@ -130,10 +121,7 @@ class Automaton:
         )
 
     def waits_for(self, state: int) -> str | None:
-        """The step that must come next: behind a loop or an optional step the one after it.
-
-        None where any row will do that a ``not_next`` at the end does not forbid.
-        """
+        """The step that must come next, behind a loop or an optional step the one after it; None if any row will do."""
         seen = set()
         while state not in seen:
             seen.add(state)
@@ -214,7 +202,7 @@ class TransitionTable:
             stopped |= bool(hits & reached.stops)
             looked_here = looked or reached.kind == "not_next"
             for each in reached.transitions:
-                if not allows(each.guard, hits):
+                if not any(hits & wanted == wanted and not hits & unwanted for wanted, unwanted in each.guard):
                     continue
                 if each.action == "take":
                     completes = each.target == FINAL or self._completes[each.target]

@@ -133,7 +133,6 @@ class PatternDefinition:
 
     @property
     def conditions(self) -> list[StepCondition]:
-        """The conditions in the automaton's order."""
         return [parse_step_condition(text, self.steps) for _, text in conditions_of(self.elements)]
 
     @property
@@ -143,18 +142,11 @@ class PatternDefinition:
 
     def check(self, label: str) -> None:
         """Refuse a pattern that makes no sense as a whole; the builder has refused what a single call can show."""
-        checks = (
-            self._check_size,
-            self._check_end,
-            self._check_greedy,
-            self._check_times,
-            self._check_skip,
-            self._check_references,
-        )
+        checks = (self._check_whole, self._check_greedy, self._check_times, self._check_skip, self._check_references)
         for id, message in chain.from_iterable(check() for check in checks):
             raise DefinitionError(id, f"{label}: {message}")
 
-    def _check_size(self) -> Problems:
+    def _check_whole(self) -> Problems:
         if not self.elements:
             yield "PATTERN_NOT_BEGUN", "it has no steps. Add .begin(...)."
         names = [step.step for step in self._all_steps()]
@@ -169,8 +161,6 @@ class PatternDefinition:
                 f"its steps are repeated so often that it has more than {MOST_STATES} states. Use smaller numbers, or "
                 ".one_or_more() and a condition as in 'count(a.*) >= 20000' on the next step.",
             )
-
-    def _check_end(self) -> Problems:
         last = self.elements[-1]
         if last.contiguity == "not_followed_by" and self.within is None and last.since_previous is None:
             yield "NEGATION_WITHOUT_END", f"it is open how long {last.step!r} must not come. Add .within(...)."

@@ -78,10 +78,7 @@ def bind_condition(tree: nodes.Expression, text: str, columns: CarriedColumns, s
 
 @dataclass(frozen=True, slots=True)
 class _MatchLowering:
-    """Translates a tree to functions of the current row and the rows matched before it.
-
-    Parts that read the current row alone are carried as columns, computed by Polars.
-    """
+    """Translates a tree to functions of the current row, whose parts Polars computes, and of rows matched before."""
 
     types: PolarsLowering
     columns: CarriedColumns
@@ -116,7 +113,10 @@ class _MatchLowering:
                 )
             case nodes.CaseWhen():
                 (*values, default), _ = self._same_type([*node.values, node.default])
-                return _chosen([self.function(each) for each in node.conditions], values, default)
+                branches = list(zip(map(self.function, node.conditions), values, strict=True))
+                return lambda row, matched: next(
+                    (value for condition, value in branches if condition(row, matched) is True), default
+                )(row, matched)
             case nodes.ColumnRef() | nodes.Constant():
                 return self._of_row(node)
             case _:
@@ -162,9 +162,7 @@ class _MatchLowering:
         if node.function == "is_null":
             value = self.function(node.operand)
             return lambda row, matched: value(row, matched) is None
-        of_number = node.function in ("negative", "abs")
-        operand = self._converted(node.operand, self._type(node)) if of_number else self.function(node.operand)
-        return _of_known(_FUNCTIONS[node.function], operand)
+        return _of_known(_FUNCTIONS[node.function], self._converted(node.operand, self._type(node)))
 
 
 def _of_known(change: Callable[[Any], Any], value: Reader) -> Reader:
@@ -232,15 +230,3 @@ def _logical(left: Reader, right: Reader, decisive: bool) -> Reader:
         return decisive if other is decisive else None if one is None or other is None else not decisive
 
     return combined
-
-
-def _chosen(conditions: Sequence[Reader], values: Sequence[Reader], default: Reader) -> Reader:
-    branches = list(zip(conditions, values, strict=True))
-
-    def chosen(row: Any, matched: Any) -> Any:
-        for condition, value in branches:
-            if condition(row, matched) is True:
-                return value(row, matched)
-        return default(row, matched)
-
-    return chosen

@@ -12,10 +12,13 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.expressions import RowExpression, parse_aggregate
-from headrace.expressions.nodes import Expression, StepValue
+from headrace.expressions.nodes import Expression, StepValue, columns_of, step_values_of
 from headrace.expressions.operands import LARGEST_PRECISION, Operand, Schema, fits
+from headrace.expressions.rows import PolarsLowering
+from headrace.expressions.step_expressions import parse_step_expression
 from headrace.operators.patterns.matcher import TIME, VALUES, Node, Row
 
+_Aggregate = Callable[[list[Any], pl.DataType], Any]
 Reader = Callable[[Row | None, Node | None], Any]
 """Computes a value from the current row (None once a match is complete) and the rows matched before it."""
 
@@ -89,12 +92,53 @@ def reader(value: StepValue, columns: CarriedColumns, steps: Sequence[str], dtyp
     number = steps.index(value.step)
     if value.function == "elapsed":
         return partial(_since_step, number)
-    if value.argument is None:
-        return partial(_row_count, number)
-    place = columns.place(value.argument)
+    place = TIME if value.argument is None else columns.place(value.argument)
     if value.function in ("first", "last"):
         return partial(_first if value.function == "first" else _last, number, place)
     return partial(_aggregated, number, place, _AGGREGATES[value.function], dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """The measures of a pattern: SQL text over its steps, bound to the columns that rows carry."""
+
+    operands: Mapping[str, Operand]
+    """Each measure as an expression over the step values."""
+    step_values: Mapping[str, tuple[pl.DataType, Reader]]
+
+    @property
+    def schema(self) -> dict[str, pl.DataType]:
+        return {name: operand.dtype for name, operand in self.operands.items()}
+
+    def of(self, matches: Sequence[Node]) -> pl.DataFrame:
+        """The measures of matches, each given by its last node."""
+        values = {
+            name: pl.Series(name, [read(None, node) for node in matches], physical(dtype), strict=True).cast(dtype)
+            for name, (dtype, read) in self.step_values.items()
+        }
+        given = pl.DataFrame(values) if values else pl.DataFrame(height=len(matches))
+        return given.select(operand.value.cast(operand.dtype).alias(name) for name, operand in self.operands.items())
+
+
+def bind_measures(measures: Mapping[str, str], columns: CarriedColumns, steps: Sequence[str]) -> Measures:
+    """Parse and bind measures.
+
+    >>> columns = CarriedColumns({"amount": pl.Float64()})
+    >>> bind_measures({"most": "max(b.amount)", "rows": "count(b.*)"}, columns, ["a", "b"]).schema
+    {'most': Float64, 'rows': Int64}
+    """
+    trees = {name: parse_step_expression(text, steps) for name, text in measures.items()}
+    for name, tree in trees.items():
+        for column in columns_of(tree):
+            raise DefinitionError(
+                "STEP_MISSING",
+                f"measure {name!r}: '{measures[name]}' does not name the step of '{column.sql}'. "
+                f"Write it as in '{steps[0]}.{column.path[-1]}'. Steps: {', '.join(steps)}.",
+            )
+    values = step_operands([value for tree in trees.values() for value in step_values_of(tree)], columns.schema)
+    operands = {name: PolarsLowering(measures[name], {}, values).operand(tree) for name, tree in trees.items()}
+    readers = {each.sql: (of.dtype, reader(each, columns, steps, of.dtype)) for each, of in values.items()}
+    return Measures(operands, readers)
 
 
 def _since_start(row: Row | None, node: Node | None) -> float | None:
@@ -107,19 +151,10 @@ def _since_start(row: Row | None, node: Node | None) -> float | None:
 
 
 def _since_step(step: int, row: Row | None, node: Node | None) -> float | None:
-    last = None if node is None else node[0]
-    while node is not None and node[1] != step:
-        node = node[2]
-    here = last if row is None else row
-    return None if node is None or here is None else float((here[TIME] - node[0][TIME]) / 1_000_000)
-
-
-def _row_count(step: int, _row: Row | None, node: Node | None) -> int:
-    count = 0
-    while node is not None:
-        count += node[1] == step
-        node = node[2]
-    return count
+    time = _last(step, TIME, row, node)
+    if node is None or time is None:
+        return None
+    return float(((node[0] if row is None else row)[TIME] - time) / 1_000_000)
 
 
 def _last(step: int, place: int, _row: Row | None, node: Node | None) -> Any:
@@ -139,9 +174,6 @@ def _first(step: int, place: int, _row: Row | None, node: Node | None) -> Any:
     return value
 
 
-_Aggregate = Callable[[list[Any], pl.DataType], Any]
-
-
 def _aggregated(
     step: int, place: int, aggregate: _Aggregate, dtype: pl.DataType, _row: Row | None, node: Node | None
 ) -> Any:
@@ -159,9 +191,9 @@ def _sum(values: list[Any], dtype: pl.DataType) -> Any:
         return None
     with localcontext(prec=2 * LARGEST_PRECISION):
         total = sum(values)
-    if dtype == pl.Int64():
-        return total if fits(total, dtype) else None
-    return _rounded(Decimal(total), dtype) if isinstance(dtype, pl.Decimal) else float(total)
+        if dtype == pl.Int64():
+            return total if fits(total, dtype) else None
+        return _rounded(Decimal(total), dtype) if isinstance(dtype, pl.Decimal) else float(total)
 
 
 def _average(values: list[Any], dtype: pl.DataType) -> Any:
@@ -174,8 +206,7 @@ def _average(values: list[Any], dtype: pl.DataType) -> Any:
 
 
 def _rounded(value: Decimal, dtype: pl.Decimal) -> Decimal | None:
-    with localcontext(prec=2 * LARGEST_PRECISION):
-        rounded = value.quantize(Decimal(1).scaleb(-dtype.scale), rounding=ROUND_HALF_UP)
+    rounded = value.quantize(Decimal(1).scaleb(-dtype.scale), rounding=ROUND_HALF_UP)
     return rounded if abs(rounded.scaleb(dtype.scale)) < 10**dtype.precision else None
 
 

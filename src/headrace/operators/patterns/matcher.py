@@ -64,7 +64,7 @@ class Matcher:
         self.table = TransitionTable(automaton)
         self._within = within
         self._most = most
-        self._limits = dict(automaton.limits)
+        self.limits = dict(automaton.limits)
         self._conditions = dict(conditions or {})
         """Conditions over what has been matched, by their bit; how long behind the row before a row comes is one."""
         for bit, limit in automaton.limits:
@@ -88,17 +88,17 @@ class Matcher:
         if pending:
             # It is a match then, whatever a loop before might still take.
             stops = (bit for each in pending for bit in bits(each.stops))
-            return min((self._limits[bit] for bit in stops if bit in self._limits), default=None)
+            return min((self.limits[bit] for bit in stops if bit in self.limits), default=None)
         takes = [automaton.takes[automaton.steps.index(each.step)] for each in ahead if each.kind == "step"]
-        if any(take not in self._limits for take in takes) or any(map(automaton.looks_last, reached)):
+        if any(take not in self.limits for take in takes) or any(map(automaton.looks_last, reached)):
             return None
-        return max((self._limits[take] for take in takes), default=0)
+        return max((self.limits[take] for take in takes), default=0)
 
     # The hot loop of patterns: it calls little.
     def take(self, key: KeyMatches, rows: Sequence[tuple[int, int, Row]], found: MatchResults) -> None:
         """Take rows, each (time, conditions it meets, values), in their order."""
         outcomes, relevant, compute = self.table.outcomes, self.table.relevant, self.table.compute
-        asked, limits, within, most = self._asked, self._limits, self._within, self._most
+        asked, limits, within, most = self._asked, self.limits, self._within, self._most
         starts_with = relevant[START]
         partials, held = key.partials, key.held
         for number, (time, hits, values) in enumerate(rows, key.rows):
@@ -164,7 +164,7 @@ class Matcher:
 
     def _leaving(self, key: KeyMatches, end: int) -> list[Partial]:
         """Remove and return the partial matches whose time is over."""
-        if not self._limits:
+        if not self.limits:
             # All may last equally long, so those that began with the first end with it.
             count = bisect_right(key.partials, key.partials[0][1][TIME], key=lambda partial: int(partial[1][TIME]))
             over, key.partials = key.partials[:count], key.partials[count:]
@@ -174,10 +174,9 @@ class Matcher:
         return over
 
     def due(self, key: KeyMatches) -> int | None:
-        """When the next partial match times out."""
-        if self._limits:
-            return min((end for partial in key.partials if (end := self._end(partial)) is not None), default=None)
-        return None if self._within is None or not key.partials else int(key.partials[0][1][TIME]) + self._within
+        # Without limits the first to begin is the first to end.
+        partials = key.partials if self.limits else key.partials[:1]
+        return min((end for partial in partials if (end := self._end(partial)) is not None), default=None)
 
     def _end(self, partial: Partial) -> int | None:
         state, start, node = partial
@@ -233,13 +232,15 @@ def path(node: Node | None) -> list[tuple[Row, int]]:
 
 
 def _drop(key: KeyMatches, excess: int, among: int, found: MatchResults) -> None:
-    """Drop some of the first partial matches: those that have waited longest, and of equals the last to begin.
-
-    So a loop that goes on stays whole, while the many places at which it might have ended are forgotten.
-    """
+    """Drop those of the first partial matches that have waited longest, so that a loop that goes on stays whole."""
     fewer = min(among, excess)
     found.overflow += fewer
-    gone = set(heapq.nsmallest(fewer, range(among), key=lambda number: _waiting(key.partials[number])))
+
+    def last_row(number: int) -> tuple[int, int]:
+        _, start, (last, _, _) = key.partials[number]
+        return last[NUMBER], -start[NUMBER]
+
+    gone = set(heapq.nsmallest(fewer, range(among), key=last_row))
     key.partials = [partial for number, partial in enumerate(key.partials) if number not in gone]
 
 
@@ -256,9 +257,3 @@ def _in_time(limit: int, condition: Condition | None) -> Condition:
 
 def _began(partial: Partial) -> int:
     return int(partial[1][NUMBER])
-
-
-def _waiting(partial: Partial) -> tuple[int, int]:
-    # By the last row, then the latest to begin first.
-    _, start, (last, _, _) = partial
-    return int(last[NUMBER]), -int(start[NUMBER])

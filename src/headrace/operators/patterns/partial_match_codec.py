@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from headrace.operators.patterns.automaton import FINAL
+from headrace.operators.patterns.match_values import physical
 from headrace.operators.patterns.matcher import NUMBER, KeyMatches, Node, Partial, Row
 
 NODES, PARTIALS, ROW_TIME = "__nodes", "__partials", "__row_time"
@@ -39,12 +42,8 @@ def _decoded(packed: list[int], partials: list[int], times: list[int], *values: 
     starts: list[Row] = []
     for number in packed:
         row, parent = rows[number & _PLACE], (number >> _PARENT) - 1
-        if parent < 0:
-            nodes.append((row, number >> _STEP & _STEPS, None))
-            starts.append(row)
-        else:
-            nodes.append((row, number >> _STEP & _STEPS, nodes[parent]))
-            starts.append(starts[parent])
+        nodes.append((row, number >> _STEP & _STEPS, None if parent < 0 else nodes[parent]))
+        starts.append(row if parent < 0 else starts[parent])
     key = KeyMatches(rows=len(rows))
     for number in partials:
         state, last = (number >> _STEP) - 1, number & _PLACE
@@ -56,31 +55,20 @@ def encode_partial_matches(keys: Sequence[KeyMatches], types: Sequence[pl.DataTy
     """A frame of the partial matches of each key; rows that none of them holds are dropped."""
     if not keys:
         return pl.DataFrame(schema=dict(partial_match_schema(types)))
-    all_nodes: list[int] = []
-    all_partials: list[int] = []
-    all_rows: list[Row] = []
-    ends = [(0, 0, 0)]
-    for key in keys:
-        nodes, partials, rows = _encoded(key.partials + key.held)
-        all_nodes += nodes
-        all_partials += partials
-        all_rows += rows
-        ends.append((len(all_nodes), len(all_partials), len(all_rows)))
-    times, _, *values = zip(*all_rows, strict=True)
-    node_ends, partial_ends, row_ends = (pa.array(each, pa.int64()) for each in zip(*ends, strict=True))
+    nodes, partials, rows = zip(*(_encoded(key.partials + key.held) for key in keys), strict=True)
+    ends = pa.array(np.cumsum([0, *map(len, rows)]))
+    times, _, *values = zip(*chain.from_iterable(rows), strict=True)
+    # From one flat array of values: many times faster than from a list of lists.
+    carried = (pl.Series(each, dtype=of).to_arrow() for each, of in zip(values, types, strict=True))
     columns = [
-        _lists(node_ends, pa.array(all_nodes, pa.int64())),
-        _lists(partial_ends, pa.array(all_partials, pa.int64())),
-        _lists(row_ends, pa.array(times, pa.int64())),
-        *(_lists(row_ends, pl.Series(each, dtype=of).to_arrow()) for each, of in zip(values, types, strict=True)),
+        pa.array(nodes, pa.large_list(pa.int64())),
+        pa.array(partials, pa.large_list(pa.int64())),
+        *(pa.LargeListArray.from_arrays(ends, each) for each in (pa.array(times, pa.int64()), *carried)),
     ]
-    made = pl.from_arrow(pa.Table.from_arrays(columns, list(partial_match_schema(types))))
-    assert isinstance(made, pl.DataFrame)  # for the type checker: a table always becomes a frame
-    return made
+    return pl.DataFrame(pa.Table.from_arrays(columns, list(partial_match_schema(types))))
 
 
 def _encoded(partials: Sequence[Partial]) -> tuple[list[int], list[int], list[Row]]:
-    """The nodes, partial matches and rows of one key."""
     rows: dict[int, Row] = {}
     numbers: dict[int, int] = {}
     nodes: list[tuple[int, int, int]] = []
@@ -104,12 +92,10 @@ def _encoded(partials: Sequence[Partial]) -> tuple[list[int], list[int], list[Ro
     return in_place, packed, [rows[number] for number in places]
 
 
-# A column of lists from one flat array of their values: many times faster than from a list of lists.
-_lists = pa.LargeListArray.from_arrays
-
-
 VALUES = "__values"
 """The values of all carried columns as text, where the columns differ from row to row, as with rules."""
+MATCHES_AS_TEXT = {**dict.fromkeys((NODES, PARTIALS, ROW_TIME), pl.List(pl.Int64())), VALUES: pl.List(pl.String())}
+"""The columns of a key's partial matches with their values as text."""
 
 
 def values_as_text(types: Sequence[pl.DataType]) -> pl.Expr:
@@ -119,14 +105,9 @@ def values_as_text(types: Sequence[pl.DataType]) -> pl.Expr:
 
 
 def _text_of(number: int, dtype: pl.DataType) -> pl.Expr:
-    value = pl.col(f"__row_value_{number}")
-    if dtype == pl.Binary:
-        return value.list.eval(pl.element().bin.encode("hex"))
-    if dtype == pl.Boolean:
-        return value.list.eval(pl.element().cast(pl.Int8).cast(pl.String))
-    if dtype.is_temporal():
-        return value.list.eval(pl.element().to_physical().cast(pl.String))
-    return value.list.eval(pl.element().cast(pl.String))
+    value = pl.element()
+    text = value.bin.encode("hex") if dtype == pl.Binary else value.cast(_between(dtype)).cast(pl.String)
+    return pl.col(f"__row_value_{number}").list.eval(text)
 
 
 def values_from_text(types: Sequence[pl.DataType]) -> list[pl.Expr]:
@@ -139,11 +120,10 @@ def values_from_text(types: Sequence[pl.DataType]) -> list[pl.Expr]:
 
 
 def _value_of(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    if dtype == pl.Binary:
-        return text.list.eval(pl.element().str.decode("hex"))
-    if dtype == pl.Boolean:
-        return text.list.eval(pl.element().cast(pl.Int8).cast(pl.Boolean))
-    if dtype.is_temporal():
-        physical = pl.Int32 if dtype == pl.Date else pl.Int64
-        return text.list.eval(pl.element().cast(physical).cast(dtype))
-    return text.list.eval(pl.element().cast(dtype))
+    value = pl.element()
+    return text.list.eval(value.str.decode("hex") if dtype == pl.Binary else value.cast(_between(dtype)).cast(dtype))
+
+
+def _between(dtype: pl.DataType) -> pl.DataType:
+    """The type between values and text."""
+    return pl.Int8() if dtype == pl.Boolean else physical(dtype)

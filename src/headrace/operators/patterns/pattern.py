@@ -16,7 +16,7 @@ from headrace.operators.patterns.chain import Chain
 from headrace.operators.patterns.compiler import compile_automaton
 from headrace.operators.patterns.definition import PatternDefinition
 from headrace.operators.patterns.pattern_json import pattern_to_json
-from headrace.operators.patterns.pattern_operator import RESULT_COLUMNS, pattern_operator
+from headrace.operators.patterns.pattern_operator import RESULT_COLUMNS, PatternOperator
 from headrace.operators.patterns.rules_operator import RULE, PatternRulesOperator, RuleContext, RuleInput
 from headrace.operators.patterns.skip import Skip
 from headrace.operators.process.rules import DELETED, Rules
@@ -112,7 +112,7 @@ class Pattern(Chain, MatchingStep):
             raise self._wrong("MEASURES_MISSING", "it has no measures. Add .select(...), as in n='count(a.*)'.")
         check_key(self.name, self.key, schema)
         rows = Rows(self.name, self.key, time, dict(schema))
-        return pattern_operator(definition, rows, self.most, lateness)
+        return PatternOperator(rows, definition, self.most, lateness)
 
     @property
     def definition(self) -> PatternDefinition:

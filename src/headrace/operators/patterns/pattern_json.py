@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from reprlib import repr as shown
 from typing import Any, TypeVar, get_args
@@ -12,46 +12,42 @@ from typing import Any, TypeVar, get_args
 from headrace.durations import LONGEST, positive_microseconds
 from headrace.errors import DefinitionError
 from headrace.operators.patterns.chain import Group
-from headrace.operators.patterns.definition import ONCE, Contiguity, Element, PatternDefinition
+from headrace.operators.patterns.definition import Contiguity, Element, PatternDefinition, Quantifier
 from headrace.operators.patterns.skip import KINDS, Skip
 
-_PATTERN = ("elements", "within", "skip", "measures")
-_ELEMENT = ("contiguity", "step", "where", "group", "quantifier", "since_previous")
-_ONCE = asdict(ONCE)
 _KINDS = {dict: "an object", list: "a list", str: "text", int: "a whole number", bool: "true or false"}
 _T = TypeVar("_T")
 
 
 def pattern_to_json(definition: PatternDefinition) -> str:
     """The definition as one line of JSON, which a rule of ``hr.pattern_rules`` holds."""
-    skip = {"kind": definition.skip.kind, **({} if definition.skip.step is None else {"step": definition.skip.step})}
-    elements = [_element(element) for element in definition.elements]
-    measures = dict(definition.measures)
-    return json.dumps({"elements": elements, "within": definition.within, "skip": skip, "measures": measures})
-
-
-def _element(element: Element) -> dict[str, Any]:
-    """An element without the parts that have their default."""
-    quantifier = {name: value for name, value in asdict(element.quantifier).items() if value != _ONCE[name]}
     parts = {
-        "contiguity": element.contiguity,
-        "step": element.step,
-        "where": element.where,
-        "group": list(map(_element, element.group)) or None,
-        "quantifier": quantifier or None,
-        "since_previous": element.since_previous,
+        "elements": _stated(definition.elements),
+        "within": definition.within,
+        "skip": _stated(definition.skip),
+        "measures": dict(definition.measures),
     }
-    return {name: value for name, value in parts.items() if value is not None}
+    return json.dumps(parts)
+
+
+def _stated(value: Any) -> Any:
+    """A value as JSON, without the parts that have their default."""
+    if isinstance(value, tuple):
+        return list(map(_stated, value))
+    if not is_dataclass(value):
+        return value
+    parts = ((part, getattr(value, part.name)) for part in fields(value))
+    return {part.name: _stated(given) for part, given in parts if given != part.default}
 
 
 def pattern_from_json(text: str) -> PatternDefinition:
     """The definition in a JSON text, or a definition error that says what is wrong with it."""
     try:
-        raw = _parts(json.loads(text), "the pattern", _PATTERN)
+        raw = _parts(json.loads(text), "the pattern", PatternDefinition)
         json.dumps(raw, ensure_ascii=False).encode()  # JSON can hold half a character, which no text can
         return PatternDefinition(
             _elements(raw.get("elements")),
-            _length(raw.get("within"), "within"),
+            _length(raw, "within"),
             _skip(raw.get("skip", {"kind": "none"})),
             tuple(
                 (name, _expect(measure, str, f"measure {shown(name)}"))
@@ -69,7 +65,7 @@ def _elements(raw: object) -> tuple[Element, ...]:
     """Elements, built with the methods of patterns, so that what those refuse is refused here too."""
     chain = Group()
     for each in _expect(raw, list, "elements"):
-        parts = _parts(each, "an element", _ELEMENT)
+        parts = _parts(each, "an element", Element)
         contiguity: Any = _expect(parts.get("contiguity"), str, "contiguity")
         if contiguity not in get_args(Contiguity):
             raise ValueError(f"there is no contiguity {shown(contiguity)}")
@@ -79,9 +75,9 @@ def _elements(raw: object) -> tuple[Element, ...]:
             step = Group(elements=_elements(_expect(parts["group"], list, "group")))
         else:
             raise ValueError(f"an element is step {shown(parts['step'])} and a group at once")
-        chain = chain.add(contiguity, step, _text(parts, "where"))
-        chain = _quantified(chain, _parts(parts.get("quantifier", {}), "quantifier", tuple(_ONCE)))
-        since = _length(parts.get("since_previous"), "since_previous")
+        chain = chain.add(contiguity, step, _optional(parts, "where", str))
+        chain = _quantified(chain, _parts(parts.get("quantifier", {}), "quantifier", Quantifier))
+        since = _length(parts, "since_previous")
         if since is not None:
             chain = chain.within(timedelta(microseconds=since), since="previous")
     return chain.elements
@@ -99,36 +95,36 @@ def _quantified(chain: Group, parts: Mapping[str, Any]) -> Group:
         raise ValueError(f"there is no inner {shown(inner)}")
     if inner != "relaxed":
         chain = chain.consecutive() if inner == "consecutive" else chain.allow_combinations()
-    until = _text(parts, "until")
+    until = _optional(parts, "until", str)
     chain = chain if until is None else chain.until(until)
     chain = chain.optional() if optional else chain
     return chain.greedy() if greedy else chain
 
 
 def _skip(raw: object) -> Skip:
-    parts = _parts(raw, "skip", ("kind", "step"))
+    parts = _parts(raw, "skip", Skip)
     kind: Any = _expect(parts.get("kind"), str, "kind")
     if kind not in KINDS or (parts.get("step") is None) == (kind in ("to_first", "to_last")):
         raise ValueError(f"there is no skip {shown(parts)}")
-    return Skip(kind, _text(parts, "step"))
+    return Skip(kind, _optional(parts, "step", str))
 
 
-def _length(raw: object, name: str) -> int | None:
-    if raw is None:
+def _length(parts: Mapping[str, Any], name: str) -> int | None:
+    length = _optional(parts, name, int)
+    if length is None:
         return None
-    length = _expect(raw, int, name)
     if abs(length) > LONGEST:
         raise ValueError(f"{name} is longer than the calendar, {shown(length)}")
     return positive_microseconds(timedelta(microseconds=length), argument=name)
 
 
-def _text(parts: Mapping[str, Any], name: str) -> str | None:
-    return None if parts.get(name) is None else _expect(parts[name], str, name)
+def _optional(parts: Mapping[str, Any], name: str, kind: type[_T]) -> _T | None:
+    return None if parts.get(name) is None else _expect(parts[name], kind, name)
 
 
-def _parts(raw: object, name: str, known: tuple[str, ...]) -> Mapping[str, Any]:
-    """A JSON object that has only known parts."""
-    parts = _expect(raw, dict, name)
+def _parts(raw: object, name: str, kind: type[Any]) -> Mapping[str, Any]:
+    """A JSON object whose parts are fields of a dataclass."""
+    parts, known = _expect(raw, dict, name), [field.name for field in fields(kind)]
     for part in parts:
         if part not in known:
             raise ValueError(f"{name} has {shown(part)}, which is none of {', '.join(known)}")

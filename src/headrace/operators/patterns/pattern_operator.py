@@ -10,14 +10,16 @@ from functools import cached_property
 from itertools import repeat
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.operators.patterns.compiled_pattern import CompiledPattern
+from headrace.operators.patterns.automaton import START
+from headrace.operators.patterns.compiler import compile_automaton
 from headrace.operators.patterns.definition import PatternDefinition
-from headrace.operators.patterns.match_values import CarriedColumns
-from headrace.operators.patterns.matcher import KeyMatches, MatchResults, Node
+from headrace.operators.patterns.match_values import CarriedColumns, Measures, bind_measures, physical
+from headrace.operators.patterns.matcher import KeyMatches, Match, Matcher, MatchResults, TimedOut
 from headrace.operators.patterns.partial_match_codec import (
     decode_partial_matches,
     encode_partial_matches,
@@ -26,7 +28,7 @@ from headrace.operators.patterns.partial_match_codec import (
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, RowByRow, Rows, arrivals, with_schema
 from headrace.schemas import MOMENT
 from headrace.state.key_hash import canonical
-from headrace.wheel.operator import Applied, Combined, Due, Uncombined
+from headrace.wheel.operator import Applied, Combined, Due
 
 TIME, HITS = "__time", "__hits"
 """A row's time, and the conditions it meets by itself."""
@@ -35,56 +37,86 @@ KEY_STATE = -1
 MATCHED_AT, TIMED_OUT_AT, WAITED_FOR = "matched_at", "timed_out_at", "waited_for"
 TIMED_OUT = "timed_out"
 RESULT_COLUMNS = (MATCHED_AT, TIMED_OUT_AT, WAITED_FOR)
-
-
-class BufferedRows(Uncombined):
-    """What the operators of patterns share: their state is rows that wait for event time, and one row of a key or rule.
-
-    The latter has the arrival number ``KEY_STATE``, and as its ``TIME`` when it is due.
-    """
-
-    output_time = MATCHED_AT
-    """A match's time is that of the row, or the time-out, that completed it."""
-
-    def due(self, bounds: TimeBounds) -> Due:
-        """When a row is taken, with which it is over, or a partial match times out."""
-        taken = pl.when(pl.col(ARRIVAL) != KEY_STATE).then(pl.col(TIME) + 1)
-        return Due(pl.coalesce(taken, TIME), dead_at=taken)
+_Mask = npt.NDArray[np.bool_]
+_Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class PatternOperator(BufferedRows, RowByRow):
+class PatternOperator(RowByRow):
     """Finds the matches of a pattern among the rows of each key.
 
     A state row is a waiting row, or a key with its partial matches and the rows they share.
     """
 
-    name: str
     rows: Rows
-    pattern: CompiledPattern
+    definition: PatternDefinition
+    most: int
     lateness: Lateness
+
+    output_time = MATCHED_AT
+
+    def __post_init__(self) -> None:
+        _ = self.state_schema, self.output_schema  # all types are checked here, before any data is read
+
+    @property
+    def name(self) -> str:
+        return self.rows.step
 
     @property
     def identity(self) -> tuple[str, ...]:
         return (*self.key, ARRIVAL)
 
     @cached_property
+    def _columns(self) -> CarriedColumns:
+        return CarriedColumns(self.rows.schema)
+
+    @cached_property
+    def _matcher(self) -> Matcher:
+        definition = self.definition
+        functions = [condition.bind(self._columns, definition.steps) for condition in definition.conditions]
+        over_match = {1 << number: function for number, function in enumerate(functions) if function is not None}
+        automaton = compile_automaton(definition.elements)
+        return Matcher(automaton, within=definition.within, skip=definition.skip, most=self.most, conditions=over_match)
+
+    @cached_property
+    def measures(self) -> Measures:
+        return bind_measures(dict(self.definition.measures), self._columns, self.definition.steps)
+
+    @cached_property
+    def _carried(self) -> dict[str, pl.DataType]:
+        """The names of the carried columns, and their types while matching."""
+        _ = self._matcher, self.measures  # binding them collects the columns
+        return {f"__value_{number}": physical(dtype) for number, dtype in enumerate(self._columns.types)}
+
+    @cached_property
     def carried_types(self) -> list[pl.DataType]:
-        return list(self.pattern.carried.values())
+        return list(self._carried.values())
 
     @cached_property
     def _read(self) -> list[pl.Expr]:
         """The carried columns; a row that meets no condition is never read, so it carries nulls."""
-        expressions = zip(self.pattern.carried.items(), self.pattern.columns.expressions.values(), strict=True)
+        expressions = zip(self._carried.items(), self._columns.expressions.values(), strict=True)
         return [
             pl.when(pl.col(HITS) != 0).then(each.to_polars(self.rows.schema).cast(dtype)).alias(name)
             for (name, dtype), each in expressions
         ]
 
     @cached_property
+    def _hits(self) -> pl.Expr:
+        """The conditions that a row meets by itself, as one number."""
+        met = pl.lit(0, pl.Int64)
+        for number, condition in enumerate(self.definition.conditions):
+            bit = pl.lit(1 << number, pl.Int64)
+            if condition.of_row:
+                holds = pl.all_horizontal(part.truth(self.rows.schema) for part in condition.of_row)
+                bit = pl.when(holds).then(bit).otherwise(pl.lit(0, pl.Int64))
+            met = met + bit
+        return met
+
+    @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
         """Key, time, the conditions that the row meets, and the carried columns."""
-        return {**self.rows.keys, TIME: pl.Int64(), HITS: pl.Int64(), **self.pattern.carried}
+        return {**self.rows.keys, TIME: pl.Int64(), HITS: pl.Int64(), **self._carried}
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
@@ -92,21 +124,21 @@ class PatternOperator(BufferedRows, RowByRow):
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        return {**self.rows.keys, **self.pattern.measures.schema, MATCHED_AT: MOMENT}
+        return {**self.rows.keys, **self.measures.schema, MATCHED_AT: MOMENT}
 
     @cached_property
     def side_schemas(self) -> Mapping[str, Mapping[str, pl.DataType]]:
         late = self.rows.late_output(self.lateness)
-        if self.pattern.definition.within is None and not self.pattern.automaton.limits:
+        if self.definition.within is None and not self._matcher.limits:
             return late
         ended = {WAITED_FOR: pl.String(), TIMED_OUT_AT: MOMENT}
-        return {**late, TIMED_OUT: {**self.rows.keys, **self.pattern.measures.schema, **ended}}
+        return {**late, TIMED_OUT: {**self.rows.keys, **self.measures.schema, **ended}}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Divide off late rows, compute the conditions on whole columns, and drop rows that no step can use."""
         accepted, late = self.rows.split_late(rows, bounds)
-        asked = accepted.with_columns(self.pattern.hits.alias(HITS))
-        if not self.pattern.definition.sees_every_row:
+        asked = accepted.with_columns(self._hits.alias(HITS))
+        if not self.definition.sees_every_row:
             asked = asked.filter(pl.col(HITS) != 0)
         partials = asked.select(*self.key, self.rows.row_time.alias(TIME), HITS, *self._read)
         return Combined(canonical(partials, self.key), late, accepted.height)
@@ -123,7 +155,7 @@ class PatternOperator(BufferedRows, RowByRow):
         fresh = with_schema(still_waiting, self.state_schema)
         if released.is_empty() and due.is_empty():
             # The usual batch of a quiet watermark: nothing is taken and nothing is due.
-            return Applied(fresh, state.clear().select(self.identity), self._no_output)
+            return Applied(fresh, state.clear().select(self.identity), pl.DataFrame(schema=self.output_schema))
         numbers = self._key_numbers(pl.concat([released.select(self.key), due.select(self.key)]))
         touched = keys.join(numbers, on=self.identity, nulls_equal=True)
         matches: list[KeyMatches | None] = [None] * numbers.height
@@ -134,7 +166,10 @@ class PatternOperator(BufferedRows, RowByRow):
                 matches[number] = key
             results = self._stepped(self._pruned(released, numbers, matches), matches, bounds)
             living = self._encoded(matches, numbers)
-            matched, timed_out = self._matched(results, numbers), self._timed_out(results, numbers)
+            matched = self._rows_of(results.matches, numbers, self.output_schema)
+            side = {}
+            if results.timed_out:
+                side[TIMED_OUT] = self._rows_of(results.timed_out, numbers, self.side_schemas[TIMED_OUT])
             overflow = results.overflow
             del matches, decoded, results
         gone = touched.join(living, on=self.identity, how="anti", nulls_equal=True)
@@ -142,13 +177,14 @@ class PatternOperator(BufferedRows, RowByRow):
             pl.concat([living, fresh]),
             gone.select(self.identity),
             matched,
-            side=timed_out,
+            side=side,
             counters={"overflow": overflow} if overflow else {},
         )
 
-    @cached_property
-    def _no_output(self) -> pl.DataFrame:
-        return pl.DataFrame(schema=self.output_schema)
+    def due(self, bounds: TimeBounds) -> Due:
+        """When a row is taken, with which it is over, or a partial match times out."""
+        taken = pl.when(pl.col(ARRIVAL) != KEY_STATE).then(pl.col(TIME) + 1)
+        return Due(pl.coalesce(taken, TIME), dead_at=taken)
 
     def _key_numbers(self, keys: pl.DataFrame) -> pl.DataFrame:
         """The keys that something happens to, each with a number."""
@@ -164,16 +200,55 @@ class PatternOperator(BufferedRows, RowByRow):
         number, time, hits = numbered.to_numpy(), released[TIME].to_numpy(), released[HITS].to_numpy()
         order = np.lexsort((released[ARRIVAL].to_numpy(), time, number))
         living = np.array([key is not None for key in matches], dtype=np.bool_)
-        needed = self.pattern.needed(number[order], time[order], hits[order], living)
-        return released.select(numbered, TIME, HITS, *self.pattern.carried)[order[needed]]
+        needed = self._needed(number[order], time[order], hits[order], living)
+        return released.select(numbered, TIME, HITS, *self._carried)[order[needed]]
+
+    @cached_property
+    def _fragile(self) -> bool:
+        """Whether a row that meets no condition ends every partial match, as when all follows directly."""
+        return all(self._matcher.table.compute(state, 0) == () for state in range(1, len(self._matcher.table.outcomes)))
+
+    def _needed(self, key: _Numbers, time: _Numbers, hits: _Numbers, living: _Mask) -> _Mask:
+        """Which rows must be stepped through, given rows by key in order, and which keys have partial matches.
+
+        A row before the first that could begin a match cannot matter to a key without partial matches. Where a row
+        that meets no condition ends everything, the same holds behind each such row, and for a run that is too short.
+        """
+        if len(hits) == 0:
+            return np.zeros(0, np.bool_)
+        place = np.arange(len(hits))
+        empty = hits == 0
+        first_of_key = np.r_[True, key[1:] != key[:-1]]
+        after_empty = np.r_[False, empty[:-1]] & ~first_of_key
+        first_of_run = first_of_key | after_empty if self._fragile else first_of_key
+        run_begin = np.maximum.accumulate(np.where(first_of_run, place, 0))
+        begins = hits & self._matcher.table.relevant[START] != 0
+        needed = np.maximum.accumulate(np.where(begins, place, -1)) >= run_begin
+        if self._fragile and not self._matcher.limits:
+            needed &= ~self._too_short(time, begins, empty, np.flatnonzero(first_of_run))
+        needed |= living[key] & (run_begin == np.maximum.accumulate(np.where(first_of_key, place, 0)))
+        # Of several rows in a row that meet no condition, the second changes nothing.
+        needed &= ~(empty & after_empty)
+        return needed
+
+    def _too_short(self, time: _Numbers, begins: _Mask, empty: _Mask, runs: _Numbers) -> _Mask:
+        """Rows of runs that end before a match could be complete, and before one could run out of time."""
+        rows = len(time)
+        last = np.r_[runs[1:], rows] - 1
+        first = np.minimum.reduceat(np.where(begins, np.arange(rows), rows), runs)
+        shortest = sum(element.shortest for element in self.definition.elements)
+        short = empty[last] & (last - first < shortest)
+        if self.definition.within is not None:
+            short &= time[last] - time[np.minimum(first, rows - 1)] < self.definition.within
+        return np.repeat(short, last - runs + 1)
 
     def _stepped(self, rows: pl.DataFrame, matches: list[KeyMatches | None], bounds: TimeBounds) -> MatchResults:
         """Step every key through its rows and let its time run up to the watermark; ``matches`` is changed."""
-        columns = [rows[name].to_list() for name in self.pattern.carried]
+        columns = [rows[name].to_list() for name in self._carried]
         values = zip(*columns, strict=True) if columns else repeat((), rows.height)
         given = list(zip(rows[TIME].to_list(), rows[HITS].to_list(), values, strict=True))
         ends = np.searchsorted(rows[KEY_NUMBER].to_numpy(), np.arange(len(matches)), side="right").tolist()
-        matcher, results = self.pattern.matcher, MatchResults()
+        matcher, results = self._matcher, MatchResults()
         begin = 0
         for number, end in enumerate(ends):
             key = matches[number]
@@ -188,42 +263,24 @@ class PatternOperator(BufferedRows, RowByRow):
         return results
 
     def _encoded(self, matches: list[KeyMatches | None], numbers: pl.DataFrame) -> pl.DataFrame:
-        """The keys that have partial matches, as state rows."""
         alive = [(number, key) for number, key in enumerate(matches) if key is not None]
         encoded = encode_partial_matches([key for _, key in alive], self.carried_types)
-        due = pl.Series(TIME, [self.pattern.matcher.due(key) for _, key in alive], pl.Int64)
+        due = pl.Series(TIME, [self._matcher.due(key) for _, key in alive], pl.Int64)
         keys = numbers[[number for number, _ in alive]].select(*self.key, ARRIVAL, due)
         return with_schema(pl.concat([keys, encoded], how="horizontal"), self.state_schema)
 
-    def _matched(self, results: MatchResults, numbers: pl.DataFrame) -> pl.DataFrame:
-        if not results.matches:
-            return self._no_output
-        keys, nodes, times = zip(*results.matches, strict=True)
-        return self._rows_of(numbers[list(keys)], nodes, _moments(MATCHED_AT, times))
-
-    def _timed_out(self, results: MatchResults, numbers: pl.DataFrame) -> dict[str, pl.DataFrame]:
-        if not results.timed_out:
-            return {}
-        keys, nodes, times, steps = zip(*results.timed_out, strict=True)
-        ended = (pl.Series(WAITED_FOR, steps, pl.String), _moments(TIMED_OUT_AT, times))
-        return {TIMED_OUT: self._rows_of(numbers[list(keys)], nodes, *ended)}
-
-    def _rows_of(self, keys: pl.DataFrame, nodes: Sequence[Node], *more: pl.Series) -> pl.DataFrame:
-        """Key and measures of each match, and more columns."""
-        measures = self.pattern.measures.of(nodes)
-        return pl.concat([keys.select(self.key), measures, pl.DataFrame(more)], how="horizontal")
-
-
-def pattern_operator(definition: PatternDefinition, rows: Rows, most: int, lateness: Lateness) -> PatternOperator:
-    """The operator of a pattern; all types are checked here, before any data is read."""
-    compiled = CompiledPattern(definition, most, CarriedColumns(rows.schema))
-    operator = PatternOperator(rows.step, rows, compiled, lateness)
-    _ = operator.state_schema, operator.output_schema
-    return operator
-
-
-def _moments(name: str, times: Sequence[int]) -> pl.Series:
-    return pl.Series(name, times, pl.Int64).cast(MOMENT)
+    def _rows_of(
+        self, found: Sequence[Match] | Sequence[TimedOut], keys: pl.DataFrame, schema: Mapping[str, pl.DataType]
+    ) -> pl.DataFrame:
+        """Key, measures, time and perhaps the awaited step of matches or time-outs."""
+        if not found:
+            return pl.DataFrame(schema=dict(schema))
+        numbers, nodes, times, *steps = zip(*found, strict=True)
+        moments = pl.Series(times, dtype=pl.Int64).cast(MOMENT)
+        waited_for = {WAITED_FOR: pl.Series(steps[0], dtype=pl.String)} if steps else {}
+        ended = pl.DataFrame({MATCHED_AT: moments, TIMED_OUT_AT: moments, **waited_for})
+        parts = [keys[list(numbers)].select(self.key), self.measures.of(nodes), ended]
+        return pl.concat(parts, how="horizontal").select(schema.keys())
 
 
 @contextmanager

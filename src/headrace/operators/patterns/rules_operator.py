@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from operator import itemgetter
 
 import polars as pl
 
@@ -14,14 +13,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.expressions.operands import common_type
-from headrace.operators.patterns.partial_match_codec import (
-    NODES,
-    PARTIALS,
-    ROW_TIME,
-    VALUES,
-    values_as_text,
-    values_from_text,
-)
+from headrace.operators.patterns.partial_match_codec import MATCHES_AS_TEXT, values_as_text, values_from_text
 from headrace.operators.patterns.pattern_json import pattern_from_json
 from headrace.operators.patterns.pattern_operator import (
     KEY_STATE,
@@ -30,20 +22,17 @@ from headrace.operators.patterns.pattern_operator import (
     TIMED_OUT,
     TIMED_OUT_AT,
     WAITED_FOR,
-    BufferedRows,
     PatternOperator,
-    pattern_operator,
 )
 from headrace.operators.process.rules import BroadcastInput
 from headrace.operators.rows import ARRIVAL, Rows, arrivals, arrived_rows, failed_rows, with_schema
 from headrace.schemas import MOMENT
 from headrace.state.key_hash import canonical
-from headrace.wheel.operator import Applied, Combined, Due
+from headrace.wheel.operator import Applied, Combined, Due, Uncombined, together
 
 RULE, PATTERN, ROW, VERSION = "rule", "__pattern", "__row", "__version"
 VALID = KEY_STATE - 1
 """The arrival number of a rule that is valid; those of changes to come are below it, those of waiting rows above."""
-_FIXED = (NODES, PARTIALS, ROW_TIME)
 
 
 @dataclass(frozen=True)
@@ -57,7 +46,7 @@ class RuleContext:
     output: tuple[tuple[str, pl.DataType], ...]
     most: int
 
-    @property
+    @cached_property
     def rows(self) -> Rows:
         return Rows(self.step, self.key, self.time, dict(self.schema))
 
@@ -69,9 +58,9 @@ def rule_operator(context: RuleContext, text: str) -> PatternOperator:
     definition.check("the rule")
     if not definition.measures:
         raise DefinitionError("MEASURES_MISSING", "the rule has no measures. Add .select(...) to its pattern.")
-    operator = pattern_operator(definition, context.rows, context.most, Lateness("drop"))
+    operator = PatternOperator(context.rows, definition, context.most, Lateness("drop"))
     output = dict(context.output)
-    for name, dtype in operator.pattern.measures.schema.items():
+    for name, dtype in operator.measures.schema.items():
         if name not in output or common_type(dtype, output[name]) != output[name]:
             declared = ", ".join(f"{column} {of}" for column, of in output.items())
             raise DefinitionError(
@@ -110,7 +99,6 @@ class RuleInput(BroadcastInput):
         return Combined(good, rows.clear(), good.height, failed=failed)
 
     def _problem(self, rule: str | None, text: str | None) -> str | None:
-        """Why a rule cannot be used, or None."""
         if rule is None:
             return f"[RULE_ID_MISSING] {self.rule} is null, so the rule cannot be identified. Give it a value."
         if text is None:
@@ -125,32 +113,18 @@ class RuleInput(BroadcastInput):
         return None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Rule:
-    """A valid rule during a batch."""
+    """A rule that is valid from one of a batch's rows on."""
 
+    name: str
     pattern: str
     version: int
-    operator: PatternOperator
-    before: pl.DataFrame
-    """The state of its operator for the keys of the batch."""
-    after: pl.DataFrame
-    touched: list[pl.DataFrame] = field(default_factory=list)
-    """Keys whose partial matches have changed."""
-
-
-@dataclass(slots=True)
-class _Turn:
-    """The rules of a slot during a batch, and their results."""
-
-    rules: dict[str, _Rule]
-    output: list[pl.DataFrame] = field(default_factory=list)
-    timed_out: list[pl.DataFrame] = field(default_factory=list)
-    overflow: int = 0
+    begin: int = 0
 
 
 @dataclass(frozen=True)
-class PatternRulesOperator(BufferedRows):
+class PatternRulesOperator(Uncombined):
     """Matches rows against every rule that is valid at their time.
 
     Of a key the state has its waiting rows, and one row for each rule with the partial matches of its pattern. Beside
@@ -163,6 +137,8 @@ class PatternRulesOperator(BufferedRows):
     second: RuleInput
     lateness: Lateness
 
+    output_time = MATCHED_AT
+
     @property
     def key(self) -> tuple[str, ...]:
         return self.context.key
@@ -172,66 +148,58 @@ class PatternRulesOperator(BufferedRows):
         return (*self.key, ARRIVAL, RULE)
 
     @cached_property
-    def _rows(self) -> Rows:
-        return self.context.rows
-
-    @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
         """Whole rows: which columns the rules read is known only where the rules are."""
-        return {**self._rows.keys, TIME: pl.Int64(), ROW: pl.Struct(dict(self.context.schema))}
+        return {**self.context.rows.keys, TIME: pl.Int64(), ROW: pl.Struct(dict(self.context.schema))}
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
         rule = {ARRIVAL: pl.Int64(), RULE: pl.String(), PATTERN: pl.String(), VERSION: pl.Int64()}
-        matches = {**dict.fromkeys(_FIXED, pl.List(pl.Int64())), VALUES: pl.List(pl.String())}
-        return {**self.partial_schema, **rule, **matches}
+        return {**self.partial_schema, **rule, **MATCHES_AS_TEXT}
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        return {**self._rows.keys, RULE: pl.String(), **dict(self.context.output), MATCHED_AT: MOMENT}
+        return {**self.context.rows.keys, RULE: pl.String(), **dict(self.context.output), MATCHED_AT: MOMENT}
 
     @cached_property
     def side_schemas(self) -> Mapping[str, Mapping[str, pl.DataType]]:
-        late = self._rows.late_output(self.lateness)
+        late = self.context.rows.late_output(self.lateness)
         ended = {RULE: pl.String(), **dict(self.context.output), WAITED_FOR: pl.String(), TIMED_OUT_AT: MOMENT}
-        return {**late, TIMED_OUT: {**self._rows.keys, **ended}}
+        return {**late, TIMED_OUT: {**self.context.rows.keys, **ended}}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        accepted, late = self._rows.split_late(rows, bounds)
+        accepted, late = self.context.rows.split_late(rows, bounds)
         whole = pl.struct(dict(self.context.schema).keys()).alias(ROW)
-        partials = accepted.select(*self.key, self._rows.row_time.alias(TIME), whole)
+        partials = accepted.select(*self.key, self.context.rows.row_time.alias(TIME), whole)
         return Combined(canonical(partials, self.key), late, accepted.height)
 
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
-        """Take rows and changes of rules in the order of event time, a change before the rows of its time."""
+        """Match the rows that event time has passed against the rules; a change counts before the rows of its time."""
         passed = pl.col(TIME) < bounds.fire
         waiting = state.filter(pl.col(ARRIVAL) > KEY_STATE)
         waiting = pl.concat([waiting, arrived_rows(partials, bounds, self.state_schema)])
-        changes = pl.concat([state.filter(pl.col(ARRIVAL) < VALID), self._numbered(second, bounds)])
-        valid = state.filter(pl.col(ARRIVAL) == VALID)
+        # No change of an earlier batch has had these numbers.
+        arrived_changes = second.with_columns(VALID - arrivals(bounds, second.height))
+        changes = pl.concat([state.filter(pl.col(ARRIVAL) < VALID), with_schema(arrived_changes, self.state_schema)])
+        valid, known = state.filter(pl.col(ARRIVAL) == VALID), state.filter(pl.col(ARRIVAL) == KEY_STATE)
         taken = waiting.filter(passed).sort(TIME, ARRIVAL)
-        rows = taken[ROW].struct.unnest().with_columns(taken[TIME])
-        turn = _Turn(dict(self._valid(valid, state.filter(pl.col(ARRIVAL) == KEY_STATE))))
-        begin = 0
-        due = changes.filter(passed).sort(TIME, -pl.col(ARRIVAL))
-        for time, rule, pattern, number in due.select(TIME, RULE, PATTERN, ARRIVAL).rows():
-            end = begin + int(rows[begin:].select((pl.col(TIME) < time).sum()).item())
-            self._run(turn, rows[begin:end], time, bounds)
-            begin = end
-            self._change(turn, rule, pattern, number)
-        self._run(turn, rows[begin:], bounds.fire, bounds)
-        matches, ended = self._changed_matches(turn, state)
+        rules, result = self._matched(valid, known, changes.filter(passed), taken, bounds)
+        stored = [(VALID, rule.name, rule.pattern, rule.version) for _, rule in sorted(rules.items())]
+        columns = {name: self.state_schema[name] for name in (ARRIVAL, RULE, PATTERN, VERSION)}
+        now = with_schema(pl.DataFrame(stored, columns, orient="row"), self.state_schema)
+        old = known.join(now, on=[RULE, VERSION], how="anti").select(self.identity)
+        ended = pl.concat([result.removed, old]).join(result.upserts, on=self.identity, how="anti", nulls_equal=True)
         arrived = waiting.filter(~passed).join(state, on=self.identity, how="anti", nulls_equal=True)
         over = state.filter((pl.col(ARRIVAL) > KEY_STATE) & passed)
-        return Applied(
-            pl.concat([matches, arrived]),
-            pl.concat([ended, over.select(self.identity)]),
-            _fitted(turn.output, self.output_schema),
-            side={TIMED_OUT: _fitted(turn.timed_out, self.side_schemas[TIMED_OUT])} if turn.timed_out else {},
-            counters={"overflow": turn.overflow} if turn.overflow else {},
-            shared=self._changed_rules(turn, state, valid, changes, passed),
+        to_come = changes.filter(~passed).join(state, on=self.identity, how="anti", nulls_equal=True)
+        gone = pl.concat([valid.join(now, on=RULE, how="anti"), state.filter((pl.col(ARRIVAL) < VALID) & passed)])
+        return replace(
+            result,
+            upserts=pl.concat([result.upserts, arrived]),
+            removed=pl.concat([ended, over.select(self.identity)]),
+            shared=(pl.concat([now.join(valid, on=[RULE, VERSION], how="anti"), to_come]), gone.select(self.identity)),
         )
 
     def due(self, bounds: TimeBounds) -> Due:
@@ -239,78 +207,55 @@ class PatternRulesOperator(BufferedRows):
         when = pl.when(pl.col(ARRIVAL) == KEY_STATE).then(pl.col(TIME))
         return Due(when.when(pl.col(ARRIVAL) != VALID).then(pl.col(TIME) + 1))
 
-    def _numbered(self, changes: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
-        """Changes of rules as state rows, with numbers that no change of an earlier batch has had."""
-        return with_schema(changes.with_columns(VALID - arrivals(bounds, changes.height)), self.state_schema)
-
-    def _rule(self, pattern: str, version: int, matches: pl.DataFrame | None = None) -> _Rule:
-        operator = rule_operator(self.context, pattern)
-        known = pl.DataFrame(schema=operator.state_schema)
-        if matches is not None and matches.height:
-            known = with_schema(matches.with_columns(values_from_text(operator.carried_types)), operator.state_schema)
-        return _Rule(pattern, version, operator, known, known)
-
-    def _valid(self, valid: pl.DataFrame, matches: pl.DataFrame) -> Iterator[tuple[str, _Rule]]:
-        """The rules by their ids, each with the partial matches of its version."""
-        for rule, pattern, version in valid.select(RULE, PATTERN, VERSION).rows():
-            of_rule = matches.filter((pl.col(RULE) == rule) & (pl.col(VERSION) == version))
-            yield rule, self._rule(pattern, version, of_rule)
-
-    def _run(self, turn: _Turn, rows: pl.DataFrame, fire: int, bounds: TimeBounds) -> None:
-        """Step all rules through some rows, and let time run."""
-        until = TimeBounds(BEGINNING, fire, bounds.before, bounds.clock)
-        for name, rule in turn.rules.items():
-            operator = rule.operator
-            if rows.is_empty() and not rule.after.select((pl.col(TIME) <= fire).any()).item():
+    def _matched(
+        self, valid: pl.DataFrame, known: pl.DataFrame, changes: pl.DataFrame, taken: pl.DataFrame, bounds: TimeBounds
+    ) -> tuple[dict[str, _Rule], Applied]:
+        """The rules after all changes, and what the rows made of each in its time."""
+        rows, times = taken[ROW].struct.unnest(), taken[TIME]
+        done = [Applied(known.clear(), known.clear().select(self.identity), pl.DataFrame(schema=self.output_schema))]
+        rules = {name: _Rule(name, *rest) for name, *rest in valid.select(RULE, PATTERN, VERSION).rows()}
+        ordered = changes.sort(TIME, -pl.col(ARRIVAL)).select(TIME, RULE, PATTERN, ARRIVAL)
+        for time, name, pattern, version in ordered.rows():
+            rule = rules.get(name)
+            if rule is not None and rule.pattern == pattern:
                 continue
-            applied = operator.apply(rule.after, operator.combine(rows.drop(TIME), until).partials, until)
-            changed = pl.concat([applied.upserts.select(operator.identity), applied.removed])
-            kept = rule.after.join(changed, on=operator.identity, how="anti", nulls_equal=True)
-            rule.after = pl.concat([kept, applied.upserts])
-            rule.touched.append(changed)
-            turn.overflow += applied.counters.get("overflow", 0)
-            label = pl.lit(name).alias(RULE)
-            turn.output.append(applied.output.with_columns(label))
-            turn.timed_out += [timed_out.with_columns(label) for timed_out in applied.side.values()]
+            begin = times.search_sorted(time)
+            if rule is not None:
+                last = self._run(rule, rows[rule.begin : begin], known, time, bounds)
+                done += [replace(each, upserts=done[0].upserts, removed=done[0].removed) for each in last]
+            if pattern is None:
+                rules.pop(name, None)
+            else:
+                rules[name] = _Rule(name, pattern, version, begin)
+        for rule in rules.values():
+            done += self._run(rule, rows[rule.begin :], known, bounds.fire, bounds)
+        return rules, together(done)
 
-    def _change(self, turn: _Turn, rule: str, pattern: str | None, version: int) -> None:
-        """Remove a rule, add it, or start it again with another pattern."""
-        if pattern is None:
-            turn.rules.pop(rule, None)
-        elif rule not in turn.rules or turn.rules[rule].pattern != pattern:
-            turn.rules[rule] = self._rule(pattern, version)
-
-    def _changed_matches(self, turn: _Turn, state: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Partial matches by key and rule that are different now, and those that are gone."""
-        upserts = [pl.DataFrame(schema=self.state_schema)]
-        for name, rule in turn.rules.items():
-            if rule.touched:
-                on = rule.operator.identity
-                changed = rule.after.join(pl.concat(rule.touched).unique(), on=on, how="semi", nulls_equal=True)
-                marks = (pl.lit(name).alias(RULE), pl.lit(rule.version, pl.Int64).alias(VERSION))
-                as_text = changed.with_columns(values_as_text(rule.operator.carried_types), *marks)
-                upserts.append(with_schema(as_text, self.state_schema))
-        now = [rule.after.select(*self.key, ARRIVAL, pl.lit(name).alias(RULE)) for name, rule in turn.rules.items()]
-        living = pl.concat([pl.DataFrame(schema={name: self.state_schema[name] for name in self.identity}), *now])
-        known = state.filter(pl.col(ARRIVAL) == KEY_STATE).select(self.identity)
-        return pl.concat(upserts), known.join(living, on=self.identity, how="anti", nulls_equal=True)
-
-    def _changed_rules(
-        self, turn: _Turn, state: pl.DataFrame, valid: pl.DataFrame, changes: pl.DataFrame, passed: pl.Expr
-    ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The rules and changes to come that are new, and those that are gone."""
-        stored = [
-            (VALID, name, rule.pattern, rule.version) for name, rule in sorted(turn.rules.items(), key=itemgetter(0))
+    def _run(
+        self, rule: _Rule, rows: pl.DataFrame, known: pl.DataFrame, fire: int, bounds: TimeBounds
+    ) -> list[Applied]:
+        """Step a rule through some rows and let time run; an empty list if there is nothing to do."""
+        matches = known.filter((pl.col(RULE) == rule.name) & (pl.col(VERSION) == rule.version))
+        if rows.is_empty() and not matches.select((pl.col(TIME) <= fire).any()).item():
+            return []
+        operator = rule_operator(self.context, rule.pattern)
+        until = TimeBounds(BEGINNING, fire, bounds.before, bounds.clock)
+        before = with_schema(matches.with_columns(values_from_text(operator.carried_types)), operator.state_schema)
+        applied = operator.apply(before, operator.combine(rows, until).partials, until)
+        name, version = pl.lit(rule.name).alias(RULE), pl.lit(rule.version, pl.Int64).alias(VERSION)
+        as_text = applied.upserts.with_columns(values_as_text(operator.carried_types), name, version)
+        side = {each: _fitted(ended, name, self.side_schemas[each]) for each, ended in applied.side.items()}
+        return [
+            Applied(
+                with_schema(as_text, self.state_schema),
+                applied.removed.with_columns(name),
+                _fitted(applied.output, name, self.output_schema),
+                side=side,
+                counters=applied.counters,
+            )
         ]
-        columns = {name: self.state_schema[name] for name in (ARRIVAL, RULE, PATTERN, VERSION)}
-        now = with_schema(pl.DataFrame(stored, columns, orient="row"), self.state_schema)
-        new = now.join(valid, on=[RULE, VERSION], how="anti")
-        to_come = changes.filter(~passed).join(state, on=self.identity, how="anti", nulls_equal=True)
-        gone = pl.concat([valid.join(now, on=RULE, how="anti"), state.filter((pl.col(ARRIVAL) < VALID) & passed)])
-        return pl.concat([new, to_come]), gone.select(self.identity)
 
 
-def _fitted(results: list[pl.DataFrame], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """The results of the rules in the columns of the step; a measure that a rule does not have is null."""
-    fitted = (with_schema(each, schema).cast(pl.Schema(schema)) for each in results if not each.is_empty())
-    return pl.concat([pl.DataFrame(schema=dict(schema)), *fitted])
+def _fitted(results: pl.DataFrame, rule: pl.Expr, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """The results of a rule in the columns of the step; a measure that the rule does not have is null."""
+    return with_schema(results.with_columns(rule), schema).cast(pl.Schema(schema))

@@ -6,11 +6,11 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.operators.process.state import FOREVER, CurrentTime, KeyedState, StateError, UndoLog
+from headrace.operators.process.state import FOREVER, CallError, CurrentTime, KeyedState, UndoLog
 from headrace.operators.process.value_types import canonical_nan, converter_for, parse_type
 
 if TYPE_CHECKING:
-    from headrace.operators.process.state_descriptors import MapStateDescriptor
+    from headrace.operators.process.keyed_process import StateDescriptor
 
 Entry = tuple[Any, int]
 """A value, and when it was written."""
@@ -57,11 +57,14 @@ class CollectionState(KeyedState):
         self._replace(alive)
 
     def _replace(self, entries: Any) -> None:
-        self._undo_log.append((self, self._entries))
+        self._undo_log.append((self._restore, self._entries))
         self._entries = entries
 
-    def _too_long(self) -> StateError:
-        return StateError(
+    def _restore(self, entries: Any) -> None:
+        self._entries = entries
+
+    def _too_long(self) -> CallError:
+        return CallError(
             f"[STATE_TOO_LONG] state {self._name!r} would hold more than most={self._declared.most} {self.elements} "
             f"for one key. Keep fewer, with a shorter ttl{self.instead}, or declare a larger most."
         )
@@ -72,6 +75,8 @@ class ListState(CollectionState):
 
     __slots__ = ()
     _entries: list[Entry]
+    kind = "list"
+    change = "set(values)"
     empty = list
     elements = "values"
     instead = " or an aggregate instead"
@@ -90,7 +95,7 @@ class ListState(CollectionState):
         if len(self._entries) >= self._declared.most:
             self._make_room()
         self._entries.append((converted, self._time.now))
-        self._undo_log.append((self, None))
+        self._undo_log.append((self._entries.pop,))
 
     def extend(self, values: Iterable[Any]) -> None:
         for value in values:
@@ -105,13 +110,6 @@ class ListState(CollectionState):
             entries.append((self._converted(value), now))
         self._replace(entries)
 
-    def undo(self, *before: Any) -> None:
-        """Restore the list; None removes the last value."""
-        if before[0] is None:
-            self._entries.pop()
-        else:
-            self._entries = before[0]
-
     def _alive(self, now: int) -> list[Entry]:
         return [entry for entry in self._entries if now - entry[1] < self._ttl]
 
@@ -124,10 +122,12 @@ class MapState(CollectionState):
 
     __slots__ = ("_convert_key",)
     _entries: dict[Any, Entry]
+    kind = "map"
+    change = "put(key, value)"
     empty = dict
     elements = "entries"
 
-    def __init__(self, declared: MapStateDescriptor, name: str, time: CurrentTime, undo_log: UndoLog) -> None:
+    def __init__(self, declared: StateDescriptor[Any], name: str, time: CurrentTime, undo_log: UndoLog) -> None:
         super().__init__(declared, name, time, undo_log)
         convert = converter_for(parse_type(declared.key_type))
         self._convert_key = lambda key: canonical_nan(convert(key))
@@ -152,7 +152,7 @@ class MapState(CollectionState):
     def remove(self, key: Any) -> None:
         converted_key = self._converted(key, self._convert_key)
         if converted_key in self._entries:
-            self._undo_log.append((self, converted_key, self._entries.pop(converted_key)))
+            self._undo_log.append((self._restore_entry, converted_key, self._entries.pop(converted_key)))
 
     def keys(self) -> list[Any]:
         """The keys whose values have not expired, in ascending order."""
@@ -166,14 +166,11 @@ class MapState(CollectionState):
                 self._refresh(key, entry)
         return [(key, self._convert(entry[0]) if self._is_mutable else entry[0]) for key, entry in alive]
 
-    def undo(self, *before: Any) -> None:
-        """Restore one entry, or all of them."""
-        if len(before) == 1:
-            self._entries = before[0]
-        elif before[1] is None:
-            del self._entries[before[0]]
+    def _restore_entry(self, key: Any, entry: Entry | None) -> None:
+        if entry is None:
+            del self._entries[key]
         else:
-            self._entries[before[0]] = before[1]
+            self._entries[key] = entry
 
     def _alive(self, now: int) -> dict[Any, Entry]:
         return {key: entry for key, entry in self._entries.items() if now - entry[1] < self._ttl}
@@ -202,5 +199,5 @@ class MapState(CollectionState):
             self._put(key, (entry[0], self._time.now))
 
     def _put(self, key: Any, entry: Entry) -> None:
-        self._undo_log.append((self, key, self._entries.get(key)))
+        self._undo_log.append((self._restore_entry, key, self._entries.get(key)))
         self._entries[key] = entry

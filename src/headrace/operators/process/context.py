@@ -17,15 +17,11 @@ from headrace.durations import Duration, microseconds
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END, instant
 from headrace.operators.process.rows import InputRow, as_datetime
-from headrace.operators.process.state import FOREVER, UndoLog
+from headrace.operators.process.state import FOREVER, CallError, UndoLog
 
 MOST_IN_A_ROW = 10_000
 """How many timers that are already due a key's timers may set in a batch before they count as an endless loop."""
 NOT_COUNTED = -(2**63)
-
-
-class TimerError(ValueError):
-    """A timer that cannot be set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +45,7 @@ class Timer:
 class TimerQueue:
     """The timers of the current key in one time domain: by name, and a heap that never holds one too late.
 
-    A timer that is postponed keeps its old place in the heap and gets its new one when the old one comes up. So
-    postponing, which is what most timers are for, costs nothing.
+    A postponed timer keeps its place in the heap until that comes up, so postponing, what most timers do, is cheap.
     """
 
     __slots__ = ("_undo_log", "by_name", "heap")
@@ -65,13 +60,12 @@ class TimerQueue:
         heapify(self.heap)
 
     def set(self, name: str, time: int, payload: Any) -> None:
-        """Set a timer; it replaces the one with its name."""
         # Most rows of a process set a timer: the check that passes is inline.
         if type(name) is not str or not name.isascii() or not BEGINNING < time < END:
             _check(name, time)
         json_payload = None if payload is None else _as_json(name, payload)
         known = self.by_name.get(name)
-        self._undo_log.append((self, name, known))
+        self._undo_log.append((self._restore, name, known))
         self.by_name[name] = (time, json_payload)
         if known is None or time < known[0]:
             heappush(self.heap, (time, name))
@@ -79,9 +73,9 @@ class TimerQueue:
     def cancel(self, name: str) -> None:
         known = self.by_name.pop(name, None)
         if known is not None:
-            self._undo_log.append((self, name, known))
+            self._undo_log.append((self._restore, name, known))
 
-    def undo(self, name: str, known: tuple[int, str | None] | None) -> None:
+    def _restore(self, name: str, known: tuple[int, str | None] | None) -> None:
         if known is None:
             del self.by_name[name]
         else:
@@ -178,7 +172,7 @@ class Context:
     def rules(self) -> Mapping[Any, Any]:
         """The rules by their key, as they were at the time of the call."""
         if self._rules is None:
-            raise TimerError(
+            raise CallError(
                 "[RULES_MISSING] this process has no rules. Declare them with hr.process(..., rules=hr.rules(key=...))."
             )
         return self._rules.at(self._time)
@@ -186,10 +180,7 @@ class Context:
     def set_timer(
         self, name: str, *, at: datetime | None = None, after: Duration | None = None, payload: Any = None
     ) -> None:
-        """Call ``on_timer`` when the watermark reaches a time, or ``after`` the time of this call.
-
-        A timer of the same name is replaced.
-        """
+        """Call ``on_timer`` when the watermark is ``at`` a time, or ``after`` this call's; replaces one of the name."""
         time = _time_given(name, self._time, at, after)
         if time <= self._time or self._ended:
             self._count_due()
@@ -202,10 +193,7 @@ class Context:
     def set_clock_timer(
         self, name: str, *, at: datetime | None = None, after: Duration | None = None, payload: Any = None
     ) -> None:
-        """Call ``on_timer`` when processing time reaches a time, or ``after`` ``now``.
-
-        A timer of the same name is replaced.
-        """
+        """Call ``on_timer`` when processing time is ``at`` a time, or ``after`` ``now``; replaces one of the name."""
         time = _time_given(name, self._bounds.clock, at, after)
         if time <= self._bounds.clock:
             self._count_due()
@@ -218,7 +206,7 @@ class Context:
     def _count_due(self) -> None:
         self.in_a_row += 1
         if self.in_a_row > MOST_IN_A_ROW:
-            raise TimerError(
+            raise CallError(
                 f"[TIMER_LOOP] the timers of key {self._key!r} have set timers that fire at once {MOST_IN_A_ROW} times "
                 "in a row, which would never end. Set them for a later time, and not at the end of a drained run."
             )
@@ -228,11 +216,11 @@ def _time_given(name: str, now: int, at: datetime | None, after: Duration | None
     if at is None and after is not None:
         return now + _length(after)
     if after is not None:
-        raise TimerError(
+        raise CallError(
             f"[TIMER_TIME] timer {name!r} has at={at!r} and after={after!r}, which are two times. Remove one."
         )
     if not isinstance(at, datetime):
-        raise TimerError(
+        raise CallError(
             f"[TIMER_TIME] timer {name!r}: at={at!r} is not a datetime. Write at=<datetime> or after='5 minutes'."
         )
     return instant(at, argument="at")
@@ -240,16 +228,16 @@ def _time_given(name: str, now: int, at: datetime | None, after: Duration | None
 
 def _check(name: Any, time: int) -> None:
     if type(name) is not str:
-        raise TimerError(f"[TIMER_NAME] a timer's name must be a string, not {name!r}.")
+        raise CallError(f"[TIMER_NAME] a timer's name must be a string, not {name!r}.")
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise TimerError(
+        raise CallError(
             f"[TIMER_NAME] a timer cannot be named {name!r}: it is not valid Unicode and cannot be stored. Remove its "
             "lone surrogates."
         ) from None
     if not BEGINNING < time < END:
-        raise TimerError(
+        raise CallError(
             f"[TIMER_TIME] timer {name!r} would fire before the beginning or after the end of time, some 292,000 years "
             "away. Set it for a nearer time, or not at all."
         )
@@ -259,7 +247,7 @@ def _as_json(name: str, payload: Any) -> str:
     try:
         return json.dumps(payload)
     except (TypeError, ValueError, RecursionError) as error:
-        raise TimerError(
+        raise CallError(
             f"[TIMER_PAYLOAD] timer {name!r}: {error}. The payload is stored as JSON: use strings, numbers, lists and "
             "dicts."
         ) from error
@@ -268,5 +256,5 @@ def _as_json(name: str, payload: Any) -> str:
 @lru_cache(maxsize=1024)
 def _length(after: Duration) -> int:
     if not isinstance(after, str | timedelta):
-        raise TimerError(f"[TIMER_TIME] after={after!r} is not a duration. Write after='5 minutes' or a timedelta.")
+        raise CallError(f"[TIMER_TIME] after={after!r} is not a duration. Write after='5 minutes' or a timedelta.")
     return microseconds(after, argument="after")

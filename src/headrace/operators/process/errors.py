@@ -52,72 +52,34 @@ def retry(times: int, *, then: Then) -> OnError:
     return OnError(times, then)
 
 
-def check_on_error(given: Then | OnError, *, step: str) -> OnError:
-    """Check the argument ``on_error``.
-
-    >>> check_on_error("stop", step="logins")
-    'stop'
-    """
-    if isinstance(given, OnError):
-        return given
-    if given not in ("stop", "dead_letter"):
-        raise DefinitionError(
-            "ON_ERROR_UNKNOWN",
-            f"step {step!r}: on_error={given!r} is not known. Use 'stop', 'dead_letter' or "
-            "hr.retry(3, then='dead_letter').",
-        )
-    return OnError(0, given)
+def described(error: BaseException, method: Callable[..., Any], emitted: Any) -> tuple[str, str, BaseException | None]:
+    """The error with the line of the user's code, its traceback, and the cause: None if the traceback was changed."""
+    try:
+        whole = str(error)
+    except FAILED:
+        whole = "an error whose text cannot be read"
+    text = whole if len(whole) <= MOST_ERROR_TEXT else f"{whole[:MOST_ERROR_TEXT]}..."
+    named = text if text.startswith("[") else f"{type(error).__name__}: {text}"
+    file, line = _line(error, method, emitted)
+    trace, half = "".join(traceback.format_exception(error)), MOST_TRACEBACK // 2
+    shown = _valid(trace if len(trace) <= MOST_TRACEBACK else f"{trace[:half]}\n...\n{trace[-half:]}")
+    # The whole text of such an error would keep a worker from reporting anything at all.
+    return f"{_valid(named)} (at {Path(file).name}:{line})", shown, error if shown == trace else None
 
 
-@dataclass(frozen=True, slots=True)
-class FailedCall:
-    """A call that has failed for the last time."""
-
-    error: BaseException
-    method: Callable[..., Any]
-    """The user's method."""
-    emitted: Any
-    """What it returned before it failed, perhaps a generator."""
-
-    @property
-    def summary(self) -> str:
-        """The error, and the line of the user's code."""
-        try:
-            whole = str(self.error)
-        except FAILED:
-            whole = "an error whose text cannot be read"
-        text = whole if len(whole) <= MOST_ERROR_TEXT else f"{whole[:MOST_ERROR_TEXT]}..."
-        named = text if text.startswith("[") else f"{type(self.error).__name__}: {text}"
-        file, line = self._line()
-        return f"{_valid(named)} (at {Path(file).name}:{line})"
-
-    @property
-    def traceback(self) -> str:
-        """The traceback, shortened in the middle if it is very long."""
-        text, half = self._whole_traceback(), MOST_TRACEBACK // 2
-        return _valid(text if len(text) <= MOST_TRACEBACK else f"{text[:half]}\n...\n{text[-half:]}")
-
-    @property
-    def cause(self) -> BaseException | None:
-        """The error itself, unless its text would keep a worker from reporting anything at all."""
-        return self.error if self._whole_traceback() == self.traceback else None
-
-    def _whole_traceback(self) -> str:
-        return "".join(traceback.format_exception(self.error))
-
-    def _line(self) -> tuple[str, int]:
-        """The innermost line of the user's code; for an emitted value that was refused, where it was yielded."""
-        function = self.method.__func__ if isinstance(self.method, MethodType) else self.method
-        code = function.__code__ if isinstance(function, FunctionType) else None
-        # A built-in detector lies in Headrace and yet is the user's code here.
-        own = None if code is None else code.co_filename
-        lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(self.error.__traceback__)]
-        for file, line in reversed(lines):
-            if file == own or not file.startswith(HEADRACE):
-                return file, line
-        if isinstance(self.emitted, GeneratorType) and self.emitted.gi_frame is not None:
-            return self.emitted.gi_frame.f_code.co_filename, self.emitted.gi_frame.f_lineno
-        return lines[-1] if code is None else (code.co_filename, code.co_firstlineno)
+def _line(error: BaseException, method: Callable[..., Any], emitted: Any) -> tuple[str, int]:
+    """The innermost line of the user's code; for an emitted value that was refused, where it was yielded."""
+    function = method.__func__ if isinstance(method, MethodType) else method
+    code = function.__code__ if isinstance(function, FunctionType) else None
+    # A built-in detector lies in Headrace and yet is the user's code here.
+    own = None if code is None else code.co_filename
+    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    for file, line in reversed(lines):
+        if file == own or not file.startswith(HEADRACE):
+            return file, line
+    if isinstance(emitted, GeneratorType) and emitted.gi_frame is not None:
+        return emitted.gi_frame.f_code.co_filename, emitted.gi_frame.f_lineno
+    return lines[-1] if code is None else (code.co_filename, code.co_firstlineno)
 
 
 def as_json(given: InputRow | Timer, key: Any) -> str:

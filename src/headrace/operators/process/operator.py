@@ -17,10 +17,9 @@ from headrace.event_time.strategy import END
 from headrace.operators.process.context import RuleHistory
 from headrace.operators.process.errors import OnError
 from headrace.operators.process.keyed_process import KeyedProcess, declared_states
-from headrace.operators.process.outputs import OutputBuffer
-from headrace.operators.process.rows import python_columns, row_class
+from headrace.operators.process.rows import OutputBuffer, input_rows
 from headrace.operators.process.runner import Cells, ProcessRunner, TimedRow
-from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY, ROW, StateLayout, is_empty
+from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY, ROW, StateLayout
 from headrace.operators.rows import KEY_NUMBER, RowByRow, Rows, arrived_rows, with_schema
 from headrace.reports import WaitingRows
 from headrace.schemas import MOMENT
@@ -38,8 +37,7 @@ _FAILED = {"reason": pl.String(), "detail": pl.String(), "row": pl.String(), "is
 class ProcessOperator(RowByRow):
     """Calls a process for the rows and timers of each key.
 
-    A state row is a key with its states, its timers and the earliest time at which something is due; or a row that
-    waits. Only keys with rows, or with something due, are touched.
+    A state row is a key with its states, timers and due times, or a row that waits; only keys with work are touched.
     """
 
     name: str
@@ -70,58 +68,61 @@ class ProcessOperator(RowByRow):
 
     @property
     def output_schema(self) -> dict[str, pl.DataType]:
-        return self._with_added(self.outputs["main"])
+        return {**self.outputs["main"], **self._added}
 
     @property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        declared = {name: self._with_added(columns) for name, columns in self.outputs.items() if name != "main"}
+        declared = {name: {**columns, **self._added} for name, columns in self.outputs.items() if name != "main"}
         return {**self.rows.late_output(self.lateness), **declared}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late rows aside, unless they are delivered; the others are sent one by one."""
-        late = rows.select(self.rows.is_late(bounds).alias(LATE)).to_series()
-        too_late = rows.clear()
-        if not self._delivers and late.any():
-            too_late, rows = rows.filter(late), rows.filter(~late)
-        sent = rows.select(
+        accepted, late = self.rows.split_late(rows, bounds, pl.lit(False) if self._delivers else None)
+        sent = accepted.select(
             *self.key,
             (self.rows.row_time + 1).alias(DUE),
             pl.struct(field.name for field in self._row.fields).alias(ROW),
-            *([late] if self._delivers else []),
+            *([self.rows.is_late(bounds).alias(LATE)] if self._delivers else []),
         )
-        return Combined(canonical(sent, self.key), self.rows.with_late_by(too_late, bounds), rows.height)
+        return Combined(canonical(sent, self.key), late, accepted.height)
 
     def apply(
         self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds, rules: RuleHistory | None = None
     ) -> Applied:
         """Store the rows ahead of the watermark, process the others, and fire the timers that are due."""
         arrival = state[ARRIVAL].to_numpy()
-        is_due = self._is_due(state, bounds)
+        event, clock = state[DUE].to_numpy(), state[DUE_CLOCK].to_numpy()
+        # At the end of time everything with a due time is due.
+        is_due = ((event <= bounds.fire) & (event < END)) | (clock <= bounds.clock)
         waited = int((arrival > OF_KEY).sum())
         taken = np.flatnonzero(is_due & (arrival > OF_KEY))
-        released, waiting = self._released(_at(state, taken), partials, bounds)
+        released, waiting = self._released(state[taken], partials, bounds)
         due_keys = np.flatnonzero(is_due & (arrival == OF_KEY))
-        keys = self._keys(released, _at(state, due_keys))
+        keys = self._keys(released, state[due_keys])
         if not (keys.height or waiting.height):
+            nothing = pl.DataFrame(schema=self.output_schema)
             idle = WaitingRows(waited, 0, waited)
-            return Applied(self._no_state, state.clear().select(self.identity), self._no_output, waiting=idle)
+            return Applied(waiting, state.clear().select(self.identity), nothing, waiting=idle)
         # The key numbers of the state's rows; a row of no touched key has none.
         numbers = self._numbers(state, keys) if keys.height else np.full(state.height, NO_KEY)
         touched = np.flatnonzero(numbers != NO_KEY)
-        outputs = {name: OutputBuffer(name, each, self._with_added(each)) for name, each in self.outputs.items()}
+        outputs = {name: OutputBuffer(name, each, self._added) for name, each in self.outputs.items()}
         runner = ProcessRunner(
             self.process, bounds, outputs, rules, step=self.name, ordered=self.ordered, on_error=self.on_error
         )
-        known = dict(zip(numbers[touched].tolist(), self._layout.cells(_at(state, touched)), strict=True))
+        known = dict(zip(numbers[touched].tolist(), self._layout.cells(state[touched]), strict=True))
         changed = self._run(runner, keys, known, set(numbers[due_keys].tolist()), released)
-        stored = {number: cells for number, cells in changed.items() if not is_empty(cells)}
-        upserts = self._state_rows(keys, stored)
+        # Behind its states and timers a key has two due times.
+        stored = {number: cells for number, cells in changed.items() if any(cells[:-2])}
+        of_keys = keys.select(*self.key, ARRIVAL)[list(stored)].to_dict()
+        cells = self._layout.series(list(stored.values()))
+        upserts = with_schema(pl.DataFrame({**of_keys, **cells}), self.state_schema)
         gone = touched[np.isin(numbers[touched], [number for number in changed if number not in stored])]
         failed = pl.DataFrame(runner.dead_letters, _FAILED, orient="row") if runner.dead_letters else None
         failed_rows = sum(not is_timer for *_, is_timer in runner.dead_letters)
         return Applied(
             pl.concat([upserts, waiting]) if waiting.height else upserts,
-            _at(state, gone).select(self.identity),
+            state[gone].select(self.identity),
             outputs["main"].frame(),
             side={name: rows.frame() for name, rows in outputs.items() if name != "main"},
             failed=failed,
@@ -133,11 +134,6 @@ class ProcessOperator(RowByRow):
         event, clock = (pl.when(pl.col(name) < END).then(pl.col(name)) for name in (DUE, DUE_CLOCK))
         return Due(event, clock, dead_at=pl.when(pl.col(ARRIVAL) > OF_KEY).then(pl.col(DUE)))
 
-    def _is_due(self, state: pl.DataFrame, bounds: TimeBounds) -> npt.NDArray[np.bool_]:
-        event, clock = state[DUE].to_numpy(), state[DUE_CLOCK].to_numpy()
-        # At the end of time everything with a due time is due.
-        return ((event <= bounds.fire) & (event < END)) | (clock <= bounds.clock)
-
     @property
     def _delivers(self) -> bool:
         return self.lateness.kind == "deliver"
@@ -148,22 +144,19 @@ class ProcessOperator(RowByRow):
 
     @cached_property
     def _row(self) -> pl.Struct:
-        """All columns of a row but its key."""
         return pl.Struct({name: dtype for name, dtype in self.rows.schema.items() if name not in self.key})
 
     @property
     def _added(self) -> dict[str, pl.DataType]:
+        """The columns that every output has beside the declared ones."""
         return {self.output_time: MOMENT}
-
-    def _with_added(self, columns: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
-        return {**columns, **self._added}
 
     def _released(
         self, taken: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The rows that the watermark has passed, in the order of arrival; and those that wait, as state rows."""
         passed = partials[DUE].to_numpy() <= bounds.fire
-        arrived, waiting = partials, self._no_state
+        arrived, waiting = partials, pl.DataFrame(schema=self.state_schema)
         if self.ordered and not passed.all():
             arrived, early = partials.filter(passed), partials.filter(~passed)
             state_rows = early.with_columns(pl.lit(END, pl.Int64).alias(DUE_CLOCK))
@@ -173,20 +166,9 @@ class ProcessOperator(RowByRow):
         waited = taken.select(*self.key, DUE, ROW, *([pl.lit(False).alias(LATE)] if self._delivers else []))
         return pl.concat([waited, arrived]), waiting
 
-    @cached_property
-    def _no_state(self) -> pl.DataFrame:
-        return pl.DataFrame(schema=self.state_schema)
-
-    @cached_property
-    def _no_output(self) -> pl.DataFrame:
-        return pl.DataFrame(schema=self.output_schema)
-
     def _keys(self, released: pl.DataFrame, due: pl.DataFrame) -> pl.DataFrame:
         """The keys with rows or with something due, numbered, with the arrival number of their state rows."""
-        keys = released.select(self.key)
-        if due.height:
-            keys = pl.concat([keys, due.select(self.key)])
-        keys = keys.unique(maintain_order=True)
+        keys = pl.concat([released.select(self.key), due.select(self.key)]).unique(maintain_order=True)
         numbers = pl.Series(KEY_NUMBER, np.arange(keys.height))
         return keys.with_columns(pl.lit(OF_KEY, pl.Int64).alias(ARRIVAL), numbers)
 
@@ -194,9 +176,7 @@ class ProcessOperator(RowByRow):
         """The number of each row's key. Joined by two columns: by a sorted one alone, Polars 2.1 does not find NaN."""
         identities = rows.select(self.identity)
         joined = identities.join(keys, on=list(self.identity), how="left", nulls_equal=True, maintain_order="left")
-        numbers = joined[KEY_NUMBER].to_numpy()
-        # With missing numbers the column is of floats.
-        return numbers if numbers.dtype == np.int64 else np.nan_to_num(numbers, nan=NO_KEY).astype(np.int64)
+        return joined[KEY_NUMBER].fill_null(NO_KEY).to_numpy()
 
     def _run(
         self,
@@ -225,19 +205,9 @@ class ProcessOperator(RowByRow):
                 changed[number] = cells
         return changed
 
-    def _state_rows(self, keys: pl.DataFrame, stored: Mapping[int, Cells]) -> pl.DataFrame:
-        of_keys = keys.select(*self.key, ARRIVAL)[list(stored)].to_dict()
-        cells = self._layout.series(list(stored.values()))
-        return with_schema(pl.DataFrame({**of_keys, **cells}), self.state_schema)
-
     def _timed(self, rows: pl.DataFrame) -> Iterator[TimedRow]:
-        """Rows as the user's code sees them, with their times."""
         others = rows[ROW].struct.unnest()
-        columns = python_columns([(rows if name in self.key else others)[name] for name in self.rows.schema])
+        given = input_rows([(rows if name in self.key else others)[name] for name in self.rows.schema])
         late = rows[LATE].to_list() if self._delivers else repeat(False, rows.height)
         times = (rows[DUE].to_numpy() - 1).tolist()
-        return zip(map(row_class(self.rows.schema), zip(*columns, strict=True)), times, late, strict=True)
-
-
-def _at(state: pl.DataFrame, places: Numbers) -> pl.DataFrame:
-    return state[places] if len(places) else state.clear()
+        return zip(given, times, late, strict=True)

@@ -13,10 +13,10 @@ from headrace.errors import DefinitionError
 from headrace.graph import check_name
 from headrace.keys import key_argument, key_columns
 from headrace.nodes import DeclaredState
-from headrace.operators.process.errors import OnError, Then, check_on_error
+from headrace.operators.process.errors import OnError, Then
 from headrace.operators.process.keyed_process import KeyedProcess, declared_states
 from headrace.operators.process.operator import ProcessOperator
-from headrace.operators.process.outputs import check_outputs
+from headrace.operators.process.rows import RESERVED_OUTPUTS
 from headrace.operators.process.rules import RULES_VERSION, BroadcastRulesInput, Rules, RulesProcessOperator
 from headrace.operators.process.value_types import parse_columns
 from headrace.operators.rows import Rows
@@ -169,11 +169,42 @@ def process(
         process=_instance(name, process),
         key=key_columns(key),
         output=output,
-        side_outputs=check_outputs(name, outputs),
+        side_outputs=_declared_outputs(name, outputs),
         rules=rules,
         ordered=ordered,
-        on_error=check_on_error(on_error, step=name),
+        on_error=_chosen_on_error(name, on_error),
     )
+
+
+def _declared_outputs(step: str, outputs: Mapping[str, str] | None) -> dict[str, str]:
+    declared = {} if outputs is None else outputs
+    if not isinstance(declared, Mapping) or not all(
+        isinstance(name, str) and isinstance(columns, str) for name, columns in declared.items()
+    ):
+        raise DefinitionError(
+            "OUTPUTS_INVALID",
+            f"step {step!r}: outputs={outputs!r} must be a dict of names and columns, as in "
+            "outputs={'suspects': 'user STRING, failures INT'}.",
+        )
+    for name in declared:
+        check_name("output", name)
+        if name in RESERVED_OUTPUTS:
+            raise DefinitionError(
+                "OUTPUT_NAME_TAKEN", f"step {step!r}: an output cannot be named {name!r}. Choose another name."
+            )
+    return dict(declared)
+
+
+def _chosen_on_error(step: str, given: Then | OnError) -> OnError:
+    if isinstance(given, OnError):
+        return given
+    if given not in ("stop", "dead_letter"):
+        raise DefinitionError(
+            "ON_ERROR_UNKNOWN",
+            f"step {step!r}: on_error={given!r} is not known. Use 'stop', 'dead_letter' or "
+            "hr.retry(3, then='dead_letter').",
+        )
+    return OnError(0, given)
 
 
 def _instance(name: str, given: Any) -> KeyedProcess:

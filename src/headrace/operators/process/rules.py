@@ -14,7 +14,7 @@ from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.context import RuleHistory
 from headrace.operators.process.operator import ProcessOperator
-from headrace.operators.process.rows import InputRow, python_columns, row_class
+from headrace.operators.process.rows import InputRow, input_rows
 from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY
 from headrace.operators.rows import Rows, arrivals, with_schema
 from headrace.stability import stable
@@ -131,8 +131,10 @@ class RulesProcessOperator(ProcessOperator):
         applied = self.apply(state.filter(pl.col(ARRIVAL) >= OF_KEY), partials, bounds, history)
         total = version + changes.height
         count = self._rule_rows(pl.Series([VERSION_ROW], dtype=pl.Int64), {VERSION: pl.Series([total], dtype=pl.Int64)})
-        after = [self._still_valid(valid, changes), open_rules.filter(~passed), *([count] if total else [])]
-        return self._with_rules(applied, known, pl.concat(after))
+        after = pl.concat([self._still_valid(valid, changes), open_rules.filter(~passed), *([count] if total else [])])
+        changed = after.join(known, on=[ARRIVAL, DUE, VERSION], how="anti", nulls_equal=True)
+        gone = known.join(after, on=ARRIVAL, how="anti").select(self.identity)
+        return replace(applied, shared=(changed, gone))
 
     def _rule_rows(self, numbers: pl.Series, columns: Mapping[str, pl.Series]) -> pl.DataFrame:
         """State rows that belong to no key."""
@@ -150,10 +152,9 @@ class RulesProcessOperator(ProcessOperator):
 
     def _keyed(self, rules: pl.DataFrame) -> list[tuple[Any, InputRow | None]]:
         """Each rule with its key; None for one that is deleted."""
-        columns: Mapping[str, pl.DataType] = self.second.schema
         flat = rules[RULE].struct.unnest()
-        made = list(map(row_class(columns), zip(*python_columns(flat[name] for name in columns), strict=True)))
-        deleted = flat[DELETED].fill_null(False).to_list() if DELETED in columns else [False] * flat.height
+        made = input_rows(flat.get_columns())
+        deleted = flat[DELETED].fill_null(False).to_list() if DELETED in flat.columns else [False] * flat.height
         keys = flat[self.rules_key].to_list()
         return [(key, None if gone else rule) for key, rule, gone in zip(keys, made, deleted, strict=True)]
 
@@ -165,9 +166,3 @@ class RulesProcessOperator(ProcessOperator):
         if DELETED not in self.second.schema:
             return last
         return last.filter(~pl.col(RULE).struct.field(DELETED).fill_null(False))
-
-    def _with_rules(self, applied: Applied, before: pl.DataFrame, after: pl.DataFrame) -> Applied:
-        """What was applied, with the state rows of rules before and after it."""
-        changed = after.join(before, on=[ARRIVAL, DUE, VERSION], how="anti", nulls_equal=True)
-        gone = before.join(after, on=ARRIVAL, how="anti").select(self.identity)
-        return replace(applied, shared=(changed, gone))

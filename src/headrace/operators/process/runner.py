@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.context import NOT_COUNTED, Context, RuleHistory, Timer
-from headrace.operators.process.errors import FAILED, FailedCall, OnError, as_json
-from headrace.operators.process.keyed_process import Emitted, KeyedProcess, bind_states, declared_states
-from headrace.operators.process.outputs import OutputBuffer, OutputCollector
-from headrace.operators.process.rows import InputRow
+from headrace.operators.process.errors import FAILED, OnError, as_json, described
+from headrace.operators.process.keyed_process import Emitted, KeyedProcess, declared_states
+from headrace.operators.process.rows import InputRow, OutputBuffer, OutputCollector
 from headrace.operators.process.state import CurrentTime, UndoLog
 
 TimedRow = tuple[InputRow, int, bool]
@@ -37,26 +37,29 @@ class ProcessRunner:
     ) -> None:
         self._step, self._ordered, self._on_error = step, ordered, on_error
         self._bounds = bounds
-        self._rules = rules
         self._undo_log: UndoLog = []
         # State that expired before this batch is gone already, so no row may see an earlier time.
-        self._event, clock = CurrentTime(bounds.before), CurrentTime(bounds.clock)
-        self._process, self._states = bind_states(process, {"event": self._event, "clock": clock}, self._undo_log)
-        self._by_clock = [declared.ttl_config.time == "clock" for declared in declared_states(process).values()]
+        self._event = CurrentTime(bounds.before)
+        times = {"event": self._event, "clock": CurrentTime(bounds.clock)}
+        states = {
+            name: declared.handle(declared, name, times[declared.ttl_config.time], self._undo_log)
+            for name, declared in declared_states(process).items()
+        }
+        self._states = list(states.values())
+        self._process = copy(process)
+        # The instance's own attributes hide the descriptors of the class.
+        vars(self._process).update(states)
         self._context = Context(bounds, self._undo_log, rules)
-        self._collector = OutputCollector(outputs)
+        self._collector = OutputCollector(outputs, None if rules is None else rules.version)
         self._changed = False
         self.dead_letters: list[tuple[str, str, str, bool]] = []
         """Reason, detail, row, and whether it was a timer."""
 
     def run_key(self, key: Any, stored: Cells | None, rows: Iterable[TimedRow], *, is_due: bool) -> Cells | None:
-        """Everything that happens to a key in this batch; the cells to store, or None if nothing changed.
-
-        A key with nothing left has no timers and no cells. A key that was due is always stored: when its time to live
-        has become longer, only its due time changes.
-        """
+        """Everything that happens to a key in this batch; the cells to store, or None if nothing changed."""
         self._context._key = key
         self._load(stored)
+        # A key that was due is stored anyway: with a time to live that has become longer, its due time changes.
         self._changed = is_due
         self._event.now = self._bounds.before
         self._process_rows(rows)
@@ -89,8 +92,7 @@ class ProcessRunner:
             try:
                 emitted = on_row(row, context)
                 if emitted is not None:
-                    for item in emitted:
-                        collector.collect(item, self._added(time))
+                    collector.collect(emitted, time)
             except FAILED as error:
                 self._recover(error, on_row, row, emitted)
             if undo_log:
@@ -127,17 +129,18 @@ class ProcessRunner:
             self._context.in_a_row = NOT_COUNTED
 
     def _on_clock_timer(self, timer: Timer) -> None:
-        """A processing-time timer, at the current event time; while that is unknown, at processing time.
-
-        State then stays at the time of the key's last write: event time may be far behind the clock.
-        """
+        """A processing-time timer, at the current event time; while that is unknown, at processing time."""
         bounds, event = self._bounds, self._event
         known = bounds.fire if BEGINNING < bounds.fire < END else bounds.before
         now = max(known, event.now)
         if now > BEGINNING:
             self._on_timer(timer, now, now)
         else:
-            writes = (state.last_write() for state in self._states if state.expires_by(event))
+            expiring = (
+                state for state in self._states if state.config.time == "event" and state.config.ttl is not None
+            )
+            # State stays at the time of the key's last write: event time may be far behind the clock.
+            writes = (state.last_write() for state in expiring)
             last_write = max((time for time in writes if time is not None), default=bounds.clock)
             self._on_timer(timer, bounds.clock, last_write)
             event.now = BEGINNING
@@ -150,26 +153,18 @@ class ProcessRunner:
         emitted: Emitted = None
         try:
             emitted = on_timer(timer, self._context)
-            self._collect(emitted, time)
+            self._collector.collect(emitted, time)
         except FAILED as error:
             self._recover(error, on_timer, timer, emitted)
         self._undo_log.clear()
         self._collector.commit()
 
-    def _collect(self, emitted: Emitted, time: int) -> None:
-        if emitted is not None:
-            for item in emitted:
-                self._collector.collect(item, self._added(time))
-
-    def _added(self, time: int) -> tuple[Any, ...]:
-        """The values of the columns that every output row has."""
-        return (time,) if self._rules is None else (time, self._rules.version(time))
-
     def _to_store(self) -> Cells | None:
         bounds, context = self._bounds, self._context
         cells = []
         due, due_clock = context.timers.earliest, context.clock_timers.earliest
-        for state, by_clock in zip(self._states, self._by_clock, strict=True):
+        for state in self._states:
+            by_clock = state.config.time == "clock"
             cell, expiry, expired = state.expire(bounds.clock if by_clock else bounds.fire)
             cells.append(cell)
             self._changed |= expired
@@ -194,22 +189,22 @@ class ProcessRunner:
         for _ in range(self._on_error.retries):
             try:
                 emitted = method(given, self._context)
-                self._collect(emitted, self._context._time)
+                self._collector.collect(emitted, self._context._time)
             except FAILED as again:
                 error = again
                 self._roll_back()
             else:
                 return
-        failed = FailedCall(error, method, emitted)
+        summary, trace, cause = described(error, method, emitted)
         called = f"{type(self._process).__name__}.{method.__name__}"
-        reason = f"step {self._step!r}, key {self._context.key!r}: {called} failed: {failed.summary}"
+        reason = f"step {self._step!r}, key {self._context.key!r}: {called} failed: {summary}"
         if self._on_error.then == "stop":
-            raise HeadraceError("PROCESS_FAILED", reason) from failed.cause
-        detail, row = f"{reason}\n{failed.traceback}", as_json(given, self._context.key)
+            raise HeadraceError("PROCESS_FAILED", reason) from cause
+        detail, row = f"{reason}\n{trace}", as_json(given, self._context.key)
         self.dead_letters.append(("PROCESS_FAILED", detail, row, isinstance(given, Timer)))
 
     def _roll_back(self) -> None:
-        for changed, *before in reversed(self._undo_log):
-            changed.undo(*before)
+        for undo, *before in reversed(self._undo_log):
+            undo(*before)
         self._undo_log.clear()
         self._collector.staged.clear()

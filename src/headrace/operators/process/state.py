@@ -1,28 +1,25 @@
-"""State handles: the values of the current key, with their time to live.
-
-Every change leaves the old content in the undo log, so a failed call is rolled back without copies of the state.
-"""
+"""State handles: the values of the current key with their time to live; every change can be taken back."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.operators.process.value_types import Converter, converter_for
 
 if TYPE_CHECKING:
-    from headrace.operators.process.state_descriptors import StateDescriptor
+    from headrace.operators.process.keyed_process import StateDescriptor
 
 TimeDomain = Literal["event", "clock"]
 Refresh = Literal["write", "read_and_write"]
 FOREVER = 2**64
 """Longer than any distance between two times."""
 UndoLog = list[tuple[Any, ...]]
-"""The changes of a call: the object that changed, and what it held before."""
+"""What takes the changes of a call back: functions with their arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +30,9 @@ class TtlConfig:
     """In microseconds; None keeps values for ever."""
     time: TimeDomain = "event"
     refresh: Refresh = "write"
+
+    def ttl_of(self, time: TimeDomain) -> int | None:
+        return self.ttl if self.time == time else None
 
     @property
     def arguments(self) -> dict[str, object]:
@@ -72,35 +72,36 @@ def check_ttl(ttl: Duration | None, keep_forever: bool, time: TimeDomain, refres
     return TtlConfig(None if ttl is None else positive_microseconds(ttl, argument="ttl"), time, refresh)
 
 
+@dataclass(slots=True)
 class CurrentTime:
     """Event time, or the clock, as the current call sees it."""
 
-    __slots__ = ("now",)
-
-    def __init__(self, now: int) -> None:
-        self.now = now
+    now: int
 
 
-class StateError(ValueError):
-    """A state was given a value that it cannot hold."""
+class CallError(ValueError):
+    """What a process may not do in a call, such as give a state a value that it cannot hold."""
 
 
 class KeyedState(ABC):
     """What all kinds of state have in common."""
 
-    __slots__ = ("_convert", "_declared", "_is_mutable", "_name", "_refreshes", "_time", "_ttl", "_undo_log")
+    __slots__ = ("_convert", "_declared", "_is_mutable", "_name", "_refreshes", "_time", "_ttl", "_undo_log", "config")
+    kind: ClassVar[str]
+    change: ClassVar[str]
+    """The method that changes it, for error texts."""
 
     def __init__(self, declared: StateDescriptor[Any], name: str, time: CurrentTime, undo_log: UndoLog) -> None:
-        config, dtype = declared.ttl_config, declared.value_type
-        self._declared: Any = declared
+        self.config = config = declared.ttl_config
+        self._declared = declared
         self._name = name
         self._time = time
         self._ttl = FOREVER if config.ttl is None else config.ttl
         self._refreshes = config.refresh == "read_and_write"
         self._undo_log = undo_log
         # Values that the user's code could change are copied when they are read.
-        self._is_mutable = dtype.is_nested()
-        self._convert = converter_for(dtype)
+        self._is_mutable = declared.value_type.is_nested()
+        self._convert = converter_for(declared.value_type)
 
     @abstractmethod
     def load(self, cell: Any) -> None:
@@ -114,21 +115,19 @@ class KeyedState(ABC):
     def last_write(self) -> int | None:
         """When it was last written, in its time domain; None if it is empty."""
 
-    def expires_by(self, time: CurrentTime) -> bool:
-        """Whether it has a time to live in this time domain."""
-        return self._time is time and self._ttl < FOREVER
-
     def _converted(self, value: Any, convert: Converter | None = None) -> Any:
         try:
             return (convert or self._convert)(value)
         except ValueError as error:
-            raise StateError(f"[STATE_TYPE] state {self._name!r}: {error}") from None
+            raise CallError(f"[STATE_TYPE] state {self._name!r}: {error}") from None
 
 
 class ValueState(KeyedState):
     """One value of the key."""
 
     __slots__ = ("_value", "_written")
+    kind = "value"
+    change = "set(value)"
     _value: Any
     _written: int
 
@@ -149,8 +148,8 @@ class ValueState(KeyedState):
         try:
             converted = self._convert(value)
         except ValueError as error:
-            raise StateError(f"[STATE_TYPE] state {self._name!r}: {error}") from None
-        self._undo_log.append((self, self._value, self._written))
+            raise CallError(f"[STATE_TYPE] state {self._name!r}: {error}") from None
+        self._undo_log.append((self._restore, self._value, self._written))
         self._value = converted
         self._written = self._time.now
 
@@ -158,12 +157,12 @@ class ValueState(KeyedState):
         self._replace(None)
 
     def _replace(self, value: Any) -> None:
-        self._undo_log.append((self, self._value, self._written))
+        self._undo_log.append((self._restore, self._value, self._written))
         self._value = value
         self._written = self._time.now
 
-    def undo(self, *before: Any) -> None:
-        self._value, self._written = before
+    def _restore(self, value: Any, written: int) -> None:
+        self._value, self._written = value, written
 
     def last_write(self) -> int | None:
         return None if self._value is None else self._written
@@ -180,6 +179,8 @@ class ReducingState(ValueState):
     """One value of the key, combined with each added value by a function."""
 
     __slots__ = ()
+    kind = "reducing"
+    change = "add(value)"
 
     def add(self, value: Any) -> None:
         """Combine a value with the one there is; the first is taken as it is."""
@@ -191,12 +192,14 @@ class AggregatingState(ValueState):
     """The buffer of an accumulator over the values that were added."""
 
     __slots__ = ()
+    kind = "aggregating"
+    change = "add(value)"
 
     def add(self, value: Any) -> None:
-        buffer, accumulator = ValueState.get(self), self._declared.accumulator
+        buffer, accumulator = ValueState.get(self), self._declared.function
         self.set(accumulator.add(accumulator.start() if buffer is None else buffer, value))
 
     def get(self) -> Any:
         """The accumulator's result, or None if nothing was added."""
         buffer = ValueState.get(self)
-        return None if buffer is None else self._declared.accumulator.result(buffer)
+        return None if buffer is None else self._declared.function.result(buffer)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.operators.process.state_descriptors import MapStateDescriptor, StateDescriptor
+from headrace.operators.process.keyed_process import StateDescriptor
 from headrace.operators.process.value_types import canonical_nan
 
 ARRIVAL = "__arrival"
 """0 in the row of a key; the arrival number of a row that waits; below 0 in the rows of rules."""
 OF_KEY = 0
 DUE, DUE_CLOCK = "__due", "__due_clock"
-"""When something is due without an input row, by event time and by the clock; the end of time stands for never.
-
-A row that waits is due when the watermark has passed it.
-"""
+"""When a timer, an expiry or a waiting row is due, by event time and by the clock; the end of time stands for never."""
 ROW, TIMERS = "__row", "__timers"
 TIMER = pl.List(pl.Struct({"name": pl.String(), "time": pl.Int64(), "payload": pl.String(), "clock": pl.Boolean()}))
 
@@ -49,19 +45,17 @@ class StateLayout:
         columns: list[Sequence[Any]] = []
         for name, declared in self.states.items():
             column = stored[f"state.{name}"]
-            if declared.is_collection:
+            if declared.key_type is not None:
                 lists = tuples_of(column)
-                if isinstance(declared, MapStateDescriptor):
-                    columns.append([{canonical_nan(key): (value, at) for key, value, at in each} for each in lists])
-                else:
-                    columns.append(lists)
+                columns.append([{canonical_nan(key): (value, at) for key, value, at in each} for each in lists])
+            elif declared.is_collection:
+                columns.append(tuples_of(column))
             else:
                 written = stored[f"state.{name}@written"].to_list() if _has_time(declared) else [0] * stored.height
                 columns.append(list(zip(column.to_list(), written, strict=True)))
         return list(zip(*columns, tuples_of(stored[TIMERS]), strict=True))
 
     def series(self, cells: Sequence[tuple[Any, ...]]) -> dict[str, pl.Series]:
-        """Cells, timers and due times of keys as columns."""
         columns = list(zip(*cells, strict=True)) if cells else [()] * (len(self.states) + 3)
         *states, timers, due, due_clock = columns
         made = {
@@ -71,7 +65,7 @@ class StateLayout:
         }
         for (name, declared), column in zip(self.states.items(), states, strict=True):
             dtype = self.columns[f"state.{name}"]
-            if isinstance(declared, MapStateDescriptor):
+            if declared.key_type is not None:
                 lists = [None if cell is None else [(key, *entry) for key, entry in cell.items()] for cell in column]
                 made[f"state.{name}"] = list_column(lists, dtype)
             elif declared.is_collection:
@@ -83,12 +77,6 @@ class StateLayout:
                     written = [None if cell is None else cell[1] for cell in column]
                     made[f"state.{name}@written"] = pl.Series(written, dtype=pl.Int64)
         return made
-
-
-def is_empty(cells: tuple[Any, ...]) -> bool:
-    """Whether a key has no state and no timer."""
-    *states, timers, _, _ = cells
-    return not timers and all(cell is None for cell in states)
 
 
 def _has_time(declared: StateDescriptor[Any]) -> bool:
@@ -109,23 +97,11 @@ def tuples_of(column: pl.Series) -> list[list[tuple[Any, ...]]]:
     return [list(islice(flat, length)) for length in lengths]
 
 
-def list_column(cells: Sequence[Iterable[tuple[Any, ...]] | None], dtype: pl.DataType) -> pl.Series:
+def list_column(cells: Sequence[Sequence[tuple[Any, ...]] | None], dtype: pl.DataType) -> pl.Series:
     """A column of lists of structs from lists of tuples; an empty cell is null.
 
     >>> list_column([[(1, 2)], None], pl.List(pl.Struct({"a": pl.Int64, "b": pl.Int64}))).to_list()
     [[{'a': 1, 'b': 2}], None]
     """
-    assert isinstance(dtype, pl.List)
-    assert isinstance(dtype.inner, pl.Struct)
-    lists = [() if cell is None else tuple(cell) for cell in cells]
-    flat = list(chain.from_iterable(lists))
-    columns = zip(*flat, strict=True) if flat else ((),) * len(dtype.inner.fields)
-    fields = dtype.inner.fields
-    arrays = [
-        pl.Series(values, dtype=field.dtype, strict=True).to_arrow(compat_level=pl.CompatLevel.oldest())
-        for field, values in zip(fields, columns, strict=True)
-    ]
-    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
-    offsets = np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
-    elements = pa.StructArray.from_arrays(arrays, [field.name for field in fields])
-    return pl.Series(pa.LargeListArray.from_arrays(offsets, elements, mask=pa.array(lengths == 0)), dtype=dtype)
+    arrow = pl.Series(dtype=dtype).to_arrow(compat_level=pl.CompatLevel.oldest()).type
+    return pl.Series(pa.array([cell or None for cell in cells], arrow), dtype=dtype)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -109,10 +109,11 @@ def canonical_nan(key: Any) -> Any:
     return math.nan if key != key else key
 
 
-def _refuse(value: Any, dtype: pl.DataType, why: str = "") -> NoReturn:
-    text = repr(value)
-    shown = text if len(text) <= 100 else f"{text[:100]}..."
-    raise ValueError(f"{shown} is not {spark_type(dtype, 'value').simpleString().upper()}{why}")
+def _null_or_refused(value: Any, dtype: pl.DataType, why: str = "") -> None:
+    if value is not None:
+        text = repr(value)
+        shown = text if len(text) <= 100 else f"{text[:100]}..."
+        raise ValueError(f"{shown} is not {spark_type(dtype, 'value').simpleString().upper()}{why}")
 
 
 def _whole(dtype: pl.DataType) -> Converter:
@@ -120,45 +121,39 @@ def _whole(dtype: pl.DataType) -> Converter:
 
     def convert(value: Any) -> Any:
         if type(value) is int:
-            if -bound <= value < bound:
-                return value
-            _refuse(value, dtype, ": it is out of range")
-        if value is None:
-            return None
-        return convert(int(value)) if isinstance(value, np.integer) else _refuse(value, dtype)
+            return value if -bound <= value < bound else _null_or_refused(value, dtype, ": it is out of range")
+        return convert(int(value)) if isinstance(value, np.integer) else _null_or_refused(value, dtype)
 
     return convert
 
 
 def _float(dtype: pl.DataType) -> Converter:
+    is_single = dtype == pl.Float32()
+
     def convert(value: Any) -> Any:
-        if type(value) is float or value is None:
+        if type(value) is not float:
+            if type(value) is not int and not isinstance(value, np.number):
+                return _null_or_refused(value, dtype)
+            value = float(value)
+        if not is_single:
             return value
-        if type(value) is int or isinstance(value, np.number):
-            return float(value)
-        return _refuse(value, dtype)
+        if _LARGEST_SINGLE < abs(value) < math.inf:
+            _null_or_refused(value, dtype, ": it is out of range")
+        return float(np.float32(value))
 
-    def convert_single(value: Any) -> Any:
-        given = convert(value)
-        if given is None:
-            return None
-        if _LARGEST_SINGLE < abs(given) < math.inf:
-            _refuse(value, dtype, ": it is out of range")
-        return float(np.float32(given))
-
-    return convert_single if dtype == pl.Float32() else convert
+    return convert
 
 
 def _string(dtype: pl.DataType) -> Converter:
     def convert(value: Any) -> Any:
-        if value is None or (type(value) is str and value.isascii()):
+        if type(value) is str and value.isascii():
             return value
         if not isinstance(value, str):
-            _refuse(value, dtype)
+            return _null_or_refused(value, dtype)
         try:
             value.encode()
         except UnicodeEncodeError:
-            _refuse(value, dtype, ": it is not valid Unicode")
+            _null_or_refused(value, dtype, ": it is not valid Unicode")
         return value
 
     return convert
@@ -168,9 +163,9 @@ def _exact(dtype: pl.DataType) -> Converter:
     kind = _EXACT[dtype]
 
     def convert(value: Any) -> Any:
-        if value is None or type(value) is kind:
+        if type(value) is kind:
             return value
-        return value.item() if isinstance(value, np.bool_) and kind is bool else _refuse(value, dtype)
+        return value.item() if isinstance(value, np.bool_) and kind is bool else _null_or_refused(value, dtype)
 
     return convert
 
@@ -179,10 +174,8 @@ def _timestamp(dtype: pl.Datetime) -> Converter:
     has_zone = dtype.time_zone is not None
 
     def convert(value: Any) -> Any:
-        if value is None:
-            return None
         if not isinstance(value, datetime) or (value.tzinfo is not None and not has_zone):
-            _refuse(value, dtype)
+            return _null_or_refused(value, dtype)
         if not has_zone:
             return value
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -195,18 +188,13 @@ def _decimal(dtype: pl.Decimal) -> Converter:
     wide = Context(prec=2 * LARGEST_PRECISION)
 
     def convert(value: Any) -> Any:
-        if value is None:
-            return None
-        if type(value) is int:
-            value = Decimal(value)
-        if not isinstance(value, Decimal) or not value.is_finite():
-            _refuse(value, dtype)
-        if value and value.adjusted() >= dtype.precision - dtype.scale:
-            _refuse(value, dtype, ": it has too many digits")
-        converted = value.quantize(last_digit, context=wide)
-        if converted != value:
-            _refuse(value, dtype, ": it has too many digits")
-        return converted
+        given = Decimal(value) if type(value) is int else value
+        if not isinstance(given, Decimal) or not given.is_finite():
+            return _null_or_refused(given, dtype)
+        if given and given.adjusted() >= dtype.precision - dtype.scale:
+            return _null_or_refused(given, dtype, ": it has too many digits")
+        converted = given.quantize(last_digit, context=wide)
+        return converted if converted == given else _null_or_refused(given, dtype, ": it has too many digits")
 
     return convert
 
@@ -215,9 +203,8 @@ def _list(dtype: pl.List) -> Converter:
     inner = converter_for(_instance(dtype.inner))
 
     def convert(value: Any) -> Any:
-        if value is None:
-            return None
-        return [inner(each) for each in value] if isinstance(value, list | tuple) else _refuse(value, dtype)
+        is_list = isinstance(value, list | tuple)
+        return [inner(each) for each in value] if is_list else _null_or_refused(value, dtype)
 
     return convert
 
@@ -226,10 +213,8 @@ def _struct(dtype: pl.Struct) -> Converter:
     fields = {field.name: converter_for(_instance(field.dtype)) for field in dtype.fields}
 
     def convert(value: Any) -> Any:
-        if value is None:
-            return None
         if not isinstance(value, dict) or not value.keys() <= fields.keys():
-            _refuse(value, dtype)
+            return _null_or_refused(value, dtype)
         return {name: inner(value.get(name)) for name, inner in fields.items()}
 
     return convert

@@ -13,9 +13,8 @@ import pytest
 from headrace.expressions.nodes import columns_of, step_values_of
 from headrace.expressions.rows import PolarsLowering, RowExpression
 from headrace.expressions.step_expressions import parse_step_expression
-from headrace.operators.patterns.compiled_pattern import bind_measures
 from headrace.operators.patterns.match_conditions import bind_condition, parse_step_condition
-from headrace.operators.patterns.match_values import CarriedColumns, physical, step_operands
+from headrace.operators.patterns.match_values import CarriedColumns, bind_measures, physical, step_operands
 from headrace.operators.patterns.matcher import Node
 
 SCHEMA = {
