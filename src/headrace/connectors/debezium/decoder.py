@@ -25,11 +25,6 @@ from headrace.connectors.debezium.events import MONGODB, ORDER, TextColumns, cha
 from headrace.connectors.debezium.message_layout import MessageForm, message_layout, seen_form, split_messages
 from headrace.connectors.debezium.values import ValueEncodings, mark_plain_decimals
 from headrace.errors import DefinitionError
-<<<<<<< HEAD
-from headrace.storage import open_binary
-=======
-from headrace.schemas import MOMENT
->>>>>>> simplify-A
 
 _TOMBSTONE = '{"before":null,"after":null,"source":{"connector":null},"op":"d"}'
 """The envelope that says what a tombstone does."""

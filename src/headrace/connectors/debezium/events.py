@@ -23,12 +23,8 @@ from headrace.changelog import (
 from headrace.changelog import POSITION as PLACE
 from headrace.connectors.base.decoding import POSITION, PROBLEM_SCHEMA, Columns, Decoded
 from headrace.connectors.base.json_lines import JsonLines
-<<<<<<< HEAD
-from headrace.connectors.base.messages import as_lines
-from headrace.connectors.debezium.changes import DebeziumChanges
-=======
 from headrace.connectors.base.lines import as_lines
->>>>>>> simplify-A
+from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.message_layout import MessageForm, split_messages
 from headrace.errors import HeadraceError
 from headrace.schemas import MOMENT
