@@ -14,7 +14,7 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.operators.joins.join_columns import InnerOrLeft, JoinKey, OnColumns, check_inner_or_left, join_key
 from headrace.operators.joins.temporal_join_operator import TemporalJoinByArrival, TemporalJoinByEventTime
-from headrace.operators.joins.temporal_versions import TemporalLayout, VersionInput
+from headrace.operators.joins.temporal_versions import VersionInput
 from headrace.operators.process.state import TtlConfig, check_ttl
 from headrace.operators.rows import Rows
 from headrace.operators.step import LateRows, Step
@@ -34,6 +34,7 @@ class TemporalJoin(Step):
 
     kind = "temporal_join"
     changelogs = (1,)
+    inputs = ("rows", "versions")
 
     on: JoinKey
     ttl_config: TtlConfig
@@ -48,28 +49,19 @@ class TemporalJoin(Step):
             LateRows(never=never).check(self._label, lateness)
         return super().late(lateness)
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return ("rows", "versions")
-
     def bind(
         self, schema: Mapping[str, pl.DataType], time: str, version_schema: Mapping[str, pl.DataType], version_time: str
     ) -> Joined:
         self.on.check(self.name, schema, version_schema)
-        layout = TemporalLayout(
-            self.on,
-            Rows(self.name, self.on.left, time, dict(schema)),
-            Rows(self.name, self.on.right, version_time, dict(version_schema)),
-            retracts=self.retracts,
-        )
-        second, ttl = VersionInput(layout, self.versions_late), self.ttl_config.ttl
+        rows = Rows(self.name, self.on.left, time, dict(schema))
+        versions = VersionInput(Rows(self.name, self.on.right, version_time, dict(version_schema)), self.versions_late)
+        common = (self.name, rows, versions, self.on, self.how, self.ttl_config.ttl)
         operator: TemporalJoinByArrival | TemporalJoinByEventTime
         if self.as_of == "arrival":
-            kept = self._arrival_tombstones.kept if POSITION in layout.change_columns else 0
-            operator = TemporalJoinByArrival(self.name, layout, self.how, ttl, second, kept)
+            kept = self._arrival_tombstones.kept if POSITION in versions.change_columns else 0
+            operator = TemporalJoinByArrival(*common, None, kept)
         else:
-            lateness = self._chosen_lateness()
-            operator = TemporalJoinByEventTime(self.name, layout, self.how, ttl, second, lateness, self._corrects_for)
+            operator = TemporalJoinByEventTime(*common, self._chosen_lateness())
         _ = operator.output_schema  # checks the column names before any data is read
         return operator
 
@@ -86,9 +78,7 @@ class TemporalJoin(Step):
     def retracts(self) -> bool:
         return self._corrects_for > 0
 
-    @property
-    def previews(self) -> bool:
-        return self.retracts
+    previews = retracts
 
     @property
     def _identity(self) -> Mapping[str, object]:

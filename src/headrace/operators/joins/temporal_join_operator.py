@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 import polars as pl
 
-from headrace.changelog import CHANGE, DELETE, INSERT, POSITION, UNCHANGED, UPDATE_AFTER, UPDATE_BEFORE
+from headrace.changelog import CHANGE, DELETE, INSERT, POSITION, UNCHANGED, UPDATE_AFTER, UPDATE_BEFORE, is_setting
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.event_time.strategy import BEGINNING
-from headrace.operators.joins.join_columns import InnerOrLeft
-from headrace.operators.joins.matching import BoolArray, Int64Array, retained
+from headrace.operators.joins.join_columns import InnerOrLeft, JoinedColumns, JoinKey, joined_columns
+from headrace.operators.joins.matching import BoolArray, retained
 from headrace.operators.joins.temporal_versions import (
     KIND,
+    OF_VERSION,
     ROW,
     TIME,
     TOMBSTONE,
     UNSENT,
     VERSION,
     VERSION_POSITION,
-    TemporalLayout,
+    TemporalInput,
     VersionedTable,
     VersionInput,
     fill_unsent,
     keyed_times,
 )
-from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, in_order_of_arrival, with_key_numbers
+from headrace.operators.rows import (
+    ARRIVAL,
+    KEY_NUMBER,
+    ROW_NUMBER,
+    Rows,
+    arrived_rows,
+    in_order_of_arrival,
+    with_key_numbers,
+)
 from headrace.reports import WaitingRows
-from headrace.state.key_hash import canonical
-from headrace.wheel.operator import Applied, Combined, Due, Uncombined
+from headrace.wheel.operator import Applied, Combined, Due
 
+_OF_ROW = "__row."
 _IS_ROW = pl.col(KIND) == ROW
 _ORDER, _BEFORE, _NOW, _MATCH, _SINCE = "__order", "__before", "__now", "__match", "__since"
 _Snapshot = tuple[pl.DataFrame, VersionedTable]
@@ -41,57 +49,110 @@ _Snapshot = tuple[pl.DataFrame, VersionedTable]
 
 
 @dataclass(frozen=True)
-class TemporalJoinOperator(Uncombined):
-    """Joins each row with a version of its key."""
+class TemporalJoinOperator(TemporalInput):
+    """Joins each row with a version of its key; the state holds both as rows of one table."""
 
     name: str
-    layout: TemporalLayout
+    rows: Rows
+    second: VersionInput
+    on: JoinKey
     how: InnerOrLeft
     ttl: int | None
-    second: VersionInput
+    lateness: Lateness | None
+    """What happens to late rows; None where no row is late."""
 
     @property
     def identity(self) -> tuple[str, ...]:
         return (*self.key, ARRIVAL)
 
     @property
-    def key(self) -> tuple[str, ...]:
-        return self.layout.on.left
-
-    @property
     def output_time(self) -> str:
-        return self.layout.columns.left.get(self.layout.rows.time, self.layout.rows.time)
+        return self.columns.left.get(self.rows.time, self.rows.time)
 
-    @property
-    def partial_schema(self) -> dict[str, pl.DataType]:
-        return dict(self.layout.rows.schema)
+    @cached_property
+    def columns(self) -> JoinedColumns:
+        """The columns of a joined row, without those that make the versions a changelog."""
+        hidden = self.second.change_columns.difference(self.on.right)
+        right = {name: dtype for name, dtype in self.second.rows.schema.items() if name not in hidden}
+        own = (CHANGE,) if self.second.corrects_for else ()
+        return joined_columns(self.name, self.on, self.rows.schema, right, own=own)
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        return {**self.layout.columns.schema, **({CHANGE: pl.String()} if self.layout.retracts else {})}
+        return {**self.columns.schema, **({CHANGE: pl.String()} if self.second.corrects_for else {})}
+
+    @cached_property
+    def version_schema(self) -> dict[str, pl.DataType]:
+        own: dict[str, pl.DataType] = {ARRIVAL: pl.Int64(), TIME: pl.Int64(), KIND: pl.Int8()}
+        own |= {VERSION_POSITION: pl.String()} if self._has_positions else {}
+        own |= {UNSENT: pl.List(pl.String())} if UNCHANGED in self.second.change_columns else {}
+        payload = {f"{OF_VERSION}{name}": self.second.rows.schema[name] for name in self.columns.right}
+        return {**self.columns.key, **own, **payload}
+
+    @cached_property
+    def shared_schema(self) -> dict[str, pl.DataType]:
+        """The columns of rows and versions."""
+        return {**self.version_schema, **{f"{_OF_ROW}{name}": self.rows.schema[name] for name in self.columns.left}}
+
+    @cached_property
+    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
+        inputs = ("late", self.lateness, self.rows), (self.second.late_output, self.second.lateness, self.second.rows)
+        return {name: rows.late_schema for name, policy, rows in inputs if policy is not None and policy.keeps_rows}
+
+    @property
+    def _has_positions(self) -> bool:
+        return POSITION in self.second.change_columns
+
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
+        late = self.lateness
+        is_late = pl.lit(False) if late is None else self.rows.is_late(bounds, correctable=late.correctable)
+        return self._accepted(*self.rows.split_late(rows, bounds, is_late), nulls=self.how == "left")
+
+    def _rows_in(self, rows: pl.DataFrame, bounds: TimeBounds, *, behind: int) -> pl.DataFrame:
+        """Rows as state rows, whose arrival numbers are behind those of so many versions."""
+        columns = {name: pl.col(name) for name in self.key}
+        columns |= {f"{_OF_ROW}{name}": pl.col(name) for name in self.columns.left}
+        columns |= {TIME: self.rows.row_time, KIND: pl.lit(ROW, pl.Int8)}
+        return arrived_rows(rows.select(**columns), bounds, self.shared_schema, behind=behind)
+
+    def _versions_in(self, versions: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
+        """Versions as state rows."""
+        changes = self.second.change_columns
+        columns = {left: pl.col(right) for left, right in self.on.pairs}
+        columns |= {f"{OF_VERSION}{name}": pl.col(name) for name in self.columns.right}
+        columns |= {VERSION_POSITION: pl.col(POSITION)} if self._has_positions else {}
+        columns |= {UNSENT: pl.col(UNCHANGED)} if UNCHANGED in changes else {}
+        is_version = is_setting() if CHANGE in changes else pl.lit(True)
+        kind = pl.when(is_version).then(pl.lit(VERSION, pl.Int8)).otherwise(pl.lit(TOMBSTONE, pl.Int8))
+        columns |= {TIME: self.second.rows.row_time, KIND: kind}
+        return arrived_rows(versions.select(**columns), bounds, self.shared_schema)
 
     def _numbered(self, everything: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
         """The rows and versions whose keys are in ``of``, with their row numbers and key numbers."""
-        position = [VERSION_POSITION] if POSITION in self.layout.change_columns else []
+        position = [VERSION_POSITION] if self._has_positions else []
         narrow = everything.select(*self.key, ARRIVAL, TIME, KIND, *position).with_row_index(ROW_NUMBER)
         return with_key_numbers(narrow, self.key, of=of)
 
-    def _accept(self, on_time: pl.DataFrame, late: pl.DataFrame) -> Combined:
-        """Rows on time, without those with a null key where they could not be emitted."""
-        accepted = on_time.drop_nulls(self.key) if self.how == "inner" else on_time
-        partials = canonical(accepted, self.key).select(self.partial_schema.keys())
-        return Combined(partials, late, accepted.height, dropped=on_time.height - accepted.height)
-
     def _joined(self, everything: pl.DataFrame, rows: pl.Series, versions: pl.Series) -> pl.DataFrame:
-        """The joined rows of row numbers; null stands for no version."""
+        """Joined rows by the row numbers of rows and versions; null stands for no version."""
         if self.how == "inner" and versions.has_nulls():
             rows, versions = rows.filter(versions.is_not_null()), versions.drop_nulls()
-        return self.layout.joined(everything, rows, versions)
+        return everything.select(
+            *(pl.col(name).gather(rows) for name in self.columns.key),
+            *(pl.col(f"{_OF_ROW}{name}").gather(rows).alias(new) for name, new in self.columns.left.items()),
+            *(pl.col(f"{OF_VERSION}{name}").gather(versions).alias(new) for name, new in self.columns.right.items()),
+        )
 
+    @property
+    @abstractmethod
+    def _expires(self) -> pl.Expr:
+        """When a state row expires; null where it never does."""
 
-def _earlier(time: int, by: int) -> int:
-    """A time so much earlier, but not before the beginning of time."""
-    return max(time - by, BEGINNING)
+    def _retained(
+        self, rows: pl.DataFrame, known: int, bounds: TimeBounds, altered: BoolArray, settled: BoolArray
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        expired = rows.select((self._expires <= bounds.fire).fill_null(False)).to_series().to_numpy()
+        return retained(rows, known=known, identity=self.identity, expired=expired, altered=altered, settled=settled)
 
 
 @dataclass(frozen=True)
@@ -103,24 +164,10 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
     """
 
     lateness: Lateness
-    corrects_for: int
-    """How long emitted rows are kept, so that late versions can correct them."""
 
     @property
     def state_schema(self) -> dict[str, pl.DataType]:
-        return self.layout.state_schema
-
-    @cached_property
-    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        sides = self.layout.rows.late_output(self.lateness)
-        if self.second.lateness is not None and self.second.lateness.keeps_rows:
-            sides[self.second.late_output] = self.layout.versions.late_schema
-        return sides
-
-    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        given = self.layout.rows
-        is_late = given.is_late(bounds, correctable=self.lateness.correctable)
-        return self._accept(*given.split_late(rows, bounds, is_late))
+        return self.shared_schema
 
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
@@ -128,17 +175,17 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         """Add versions and rows, emit the rows that event time has passed, and drop versions that no row can need."""
         state = in_order_of_arrival(state)
         known = state.height
-        arrived = self.layout.versions_in(second, bounds)
-        new_rows = self.layout.rows_in(partials, bounds, behind=second.height)
+        arrived = self._versions_in(second, bounds)
+        new_rows = self._rows_in(partials, bounds, behind=second.height)
         stored = pl.concat([state, arrived, new_rows])
         times, kinds = stored[TIME].to_numpy(), stored[KIND].to_numpy()
         is_row, new_versions = kinds == ROW, slice(known, known + second.height)
-        waiting = is_row.copy()
-        if self.corrects_for:
+        waiting, corrects = is_row.copy(), self.second.corrects_for > 0
+        if corrects:
             waiting[:known] &= times[:known] >= bounds.before
         firing = waiting & (times < bounds.fire)
         # Besides the keys of these rows, those with new versions, and those in which a version may expire now.
-        first, last = (_earlier(time, self._reach) for time in (bounds.before, bounds.fire))
+        first, last = bounds.before - self._reach, bounds.fire - self._reach
         changing = firing | (~is_row & (times >= first) & (times <= last))
         changing[new_versions] = True
         numbered = self._numbered(stored, stored.select(self.key).filter(changing))
@@ -147,55 +194,42 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         everything, altered = fill_unsent(stored, versions.row_numbers, versions.keyed_times.keys, known=known)
         fired = numbered.filter(firing[numbers]).sort(TIME, maintain_order=True)
         output = self._joined(everything, fired[ROW_NUMBER], versions.as_of(keyed_times(fired), self.ttl))
-        if self.corrects_for:
+        if corrects:
             output = output.with_columns(pl.lit(INSERT).alias(CHANGE))
-        if self.corrects_for and (times[new_versions] < bounds.before).any():
+        if corrects and (times[new_versions] < bounds.before).any():
             emitted_before = is_row[numbers] & (numbers < known) & (times[numbers] < bounds.before)
             before = stored, VersionedTable.of(numbered.filter(~is_row[numbers] & (numbers < known)))
             corrections = self._corrections(numbered.filter(emitted_before), before, (everything, versions), altered)
             output = pl.concat([corrections, output])
         held = int(waiting[:known].sum())
         return Applied(
-            *retained(
-                everything,
-                known=known,
-                identity=self.identity,
-                expired=self._expired(times, kinds, bounds),
-                altered=altered,
-                settled=self._superseded(versions, everything.height, bounds),
-            ),
+            *self._retained(everything, known, bounds, altered, self._superseded(versions, stored.height, bounds)),
             output,
             dropped_second=len(versions.duplicates),
             waiting=WaitingRows(held, fired.height, held + new_rows.height - fired.height),
         )
 
     def due(self, bounds: TimeBounds) -> Due:
-        """When a row is emitted, and when a version makes the one before it superfluous; when either has lived out."""
-        reach = pl.lit(self._reach, pl.Int64)
-        event = pl.col(TIME) + 1 + pl.when(_IS_ROW).then(0).otherwise(reach)
-        of_version = pl.when(pl.col(KIND) == TOMBSTONE).then(1).otherwise(pl.lit(self.ttl, pl.Int64))
-        dead_at = pl.col(TIME) + pl.when(_IS_ROW).then(self.corrects_for + 1).otherwise(reach + of_version)
-        return Due(pl.when(event > bounds.fire).then(event), dead_at=dead_at)
+        """When a row is emitted, and when a version makes the one before it superfluous."""
+        event = pl.col(TIME) + 1 + pl.when(_IS_ROW).then(0).otherwise(pl.lit(self._reach, pl.Int64))
+        return Due(pl.when(event > bounds.fire).then(event), dead_at=self._expires)
+
+    @property
+    def _expires(self) -> pl.Expr:
+        of_version = pl.when(pl.col(KIND) == TOMBSTONE).then(1).otherwise(pl.lit(self.ttl, pl.Int64)) + self._reach
+        return pl.col(TIME) + pl.when(_IS_ROW).then(self.second.corrects_for + 1).otherwise(of_version)
 
     @property
     def _reach(self) -> int:
         """How far behind event time a row may be that still needs its version."""
-        return max(self.corrects_for, self.lateness.correctable)
-
-    def _expired(self, times: Int64Array, kinds: Int64Array, bounds: TimeBounds) -> BoolArray:
-        settled = _earlier(bounds.fire, self._reach)
-        expired: BoolArray = (kinds == ROW) & (times < _earlier(bounds.fire, self.corrects_for))
-        expired |= (kinds == TOMBSTONE) & (times < settled)
-        if self.ttl is not None:
-            expired |= (kinds != ROW) & (times <= _earlier(settled, self.ttl))
-        return expired
+        return max(self.second.corrects_for, self.lateness.correctable)
 
     def _superseded(self, versions: VersionedTable, rows: int, bounds: TimeBounds) -> BoolArray:
         """Which of so many rows are duplicates, or versions that others have superseded."""
         # A version is needed until the next one of its key is valid for every row that may still come.
         valid_until = versions.valid_until
-        superseded = valid_until <= _earlier(bounds.fire, self._reach)
-        if UNCHANGED not in self.layout.change_columns:
+        superseded = valid_until <= bounds.fire - self._reach
+        if UNCHANGED not in self.second.change_columns:
             superseded |= valid_until == versions.keyed_times.times
         settled = np.zeros(rows, dtype=np.bool_)
         settled[versions.row_numbers[superseded]] = True
@@ -216,7 +250,7 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         for everything, name, change in ((before[0], _BEFORE, retraction), (now[0], _NOW, result)):
             each = changed.select(_ORDER, ROW_NUMBER, name, change)
             each = each.drop_nulls(name) if self.how == "inner" else each
-            joined = self.layout.joined(everything, each[ROW_NUMBER], each[name])
+            joined = self._joined(everything, each[ROW_NUMBER], each[name])
             corrections.append(joined.with_columns(each[CHANGE], each[_ORDER]))
         return pl.concat(corrections).sort(_ORDER, maintain_order=True).drop(_ORDER)
 
@@ -231,22 +265,18 @@ class TemporalJoinByArrival(TemporalJoinOperator):
 
     tombstones_kept: int | None
     """How long a tombstone is kept, so that an older change does not undo the deletion; None: for ever."""
-    side_schemas: ClassVar[dict[str, dict[str, pl.DataType]]] = {}
 
     @property
     def state_schema(self) -> dict[str, pl.DataType]:
         """Versions; values that were not sent have been filled in."""
-        return {name: dtype for name, dtype in self.layout.version_schema.items() if name != UNSENT}
-
-    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        return self._accept(rows, self.layout.rows.with_late_by(rows.clear(), bounds))
+        return {name: dtype for name, dtype in self.version_schema.items() if name != UNSENT}
 
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
         state = in_order_of_arrival(state)
-        arrived = self.layout.versions_in(second, bounds).select(self.layout.version_schema.keys())
-        rows = self.layout.rows_in(partials, bounds, behind=second.height)
+        arrived = self._versions_in(second, bounds).select(self.version_schema.keys())
+        rows = self._rows_in(partials, bounds, behind=second.height)
         everything = pl.concat([state, arrived, rows], how="diagonal")
         numbered = self._numbered(everything, everything.select(self.key)[state.height :])
         ordered = self._in_order(numbered.filter(~_IS_ROW))
@@ -254,19 +284,11 @@ class TemporalJoinByArrival(TemporalJoinOperator):
         numbers, keys = (ordered[name].to_numpy().astype(np.int64) for name in (ROW_NUMBER, KEY_NUMBER))
         everything, altered = fill_unsent(everything, numbers, keys, known=state.height)
         versions = everything[: state.height + arrived.height].select(self.state_schema.keys())
-        expired = versions.select((self._expires <= bounds.fire).fill_null(False)).to_series().to_numpy()
         superseded = np.zeros(versions.height, dtype=np.bool_)
         superseded[numbers] = True
         superseded[latest[ROW_NUMBER].to_numpy()] = False
         return Applied(
-            *retained(
-                versions,
-                known=state.height,
-                identity=self.identity,
-                expired=expired,
-                altered=altered,
-                settled=superseded,
-            ),
+            *self._retained(versions, state.height, bounds, altered, superseded),
             self._latest(everything, numbered.filter(_IS_ROW), latest),
             dropped_second=self._stale(ordered, state.height),
         )
@@ -276,13 +298,12 @@ class TemporalJoinByArrival(TemporalJoinOperator):
 
     @property
     def _expires(self) -> pl.Expr:
-        """When a version or a tombstone expires; null where it never does."""
         tombstones, versions = (pl.lit(kept, pl.Int64) for kept in (self.tombstones_kept, self.ttl))
         return pl.col(TIME) + pl.when(pl.col(KIND) == TOMBSTONE).then(tombstones).otherwise(versions)
 
     def _in_order(self, versions: pl.DataFrame) -> pl.DataFrame:
         """Versions in their order; of duplicates the one that arrived first comes last, so that it is kept."""
-        if POSITION not in self.layout.change_columns:
+        if not self._has_positions:
             return versions.sort(ARRIVAL)
         has_position = pl.col(VERSION_POSITION).is_not_null()
         rank = pl.when(has_position).then(pl.col(KIND)).otherwise(0)
@@ -291,7 +312,7 @@ class TemporalJoinByArrival(TemporalJoinOperator):
 
     def _stale(self, ordered: pl.DataFrame, known: int) -> int:
         """How many new versions are older than a known one, or duplicates."""
-        if POSITION not in self.layout.change_columns:
+        if not self._has_positions:
             return 0
         is_known = pl.col(ROW_NUMBER) < known
         older = is_known.reverse().cum_max().reverse().over(KEY_NUMBER)
@@ -302,8 +323,8 @@ class TemporalJoinByArrival(TemporalJoinOperator):
     def _latest(self, everything: pl.DataFrame, rows: pl.DataFrame, latest: pl.DataFrame) -> pl.DataFrame:
         """Rows in the order of arrival, each with the version that it matches."""
         versions = latest.select(KEY_NUMBER, KIND, pl.col(ROW_NUMBER).alias(_MATCH), pl.col(TIME).alias(_SINCE))
-        rows = rows.select(KEY_NUMBER, TIME, ROW_NUMBER)
-        found = rows.join(versions, on=KEY_NUMBER, how="left", maintain_order="left")
+        numbered = rows.select(KEY_NUMBER, TIME, ROW_NUMBER)
+        found = numbered.join(versions, on=KEY_NUMBER, how="left", maintain_order="left")
         valid = pl.col(KIND) == VERSION
         if self.ttl is not None:
             valid &= pl.col(TIME) - pl.col(_SINCE) < self.ttl

@@ -1,4 +1,4 @@
-"""The versions of a temporal join: how they and rows lie in the state, how they come in, and which one is valid."""
+"""The versions of a temporal join: how they come in, and which one is valid at a time."""
 
 from __future__ import annotations
 
@@ -8,33 +8,49 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from headrace.changelog import CHANGE, CHANGES, POSITION, UNCHANGED, is_setting
+from headrace.changelog import CHANGE, CHANGES, POSITION, UNCHANGED
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END
-from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, joined_columns
 from headrace.operators.joins.matching import BoolArray, Int64Array, KeyedTimes, match_ranges
-from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, Rows, arrived_rows, failed_rows, has_closed
+from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER, RowByRow, Rows, failed_rows, has_closed
 from headrace.operators.tables.changelog_input import unknown_change
 from headrace.state.key_hash import canonical
-from headrace.wheel.operator import Combined, Uncombined
+from headrace.wheel.operator import Combined
 
 TIME, KIND, VERSION_POSITION, UNSENT = "__time", "__kind", "__position", "__unsent"
 ROW, TOMBSTONE, VERSION = 0, 1, 2
 """The kinds of state rows. Of two changes at one position the tombstone comes first."""
-OF_ROW, OF_VERSION = "__row.", "__version."
+OF_VERSION = "__version."
 _LIFE = "__life"
 
 
-@dataclass(frozen=True)
-class TemporalLayout:
-    """The columns of rows and versions in the state, and those of a joined row."""
+class TemporalInput(RowByRow):
+    """An input of a temporal join."""
 
-    on: JoinKey
+    @property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        return dict(self.rows.schema)
+
+    def _accepted(
+        self, on_time: pl.DataFrame, late: pl.DataFrame, *, failed: pl.DataFrame | None = None, nulls: bool = False
+    ) -> Combined:
+        """The rows that travel: those with a null key, which match nothing, only with ``nulls``."""
+        accepted = on_time if nulls else on_time.drop_nulls(self.key)
+        partials = canonical(accepted, self.key).select(self.partial_schema.keys())
+        return Combined(partials, late, accepted.height, dropped=on_time.height - accepted.height, failed=failed)
+
+
+@dataclass(frozen=True)
+class VersionInput(TemporalInput):
+    """The second input of a temporal join: versions as plain rows, or as a changelog."""
+
     rows: Rows
-    versions: Rows
-    retracts: bool = False
-    """Whether results may be retracted, so that they carry a ``change``."""
+    lateness: Lateness | None
+    """What happens to late versions; None where no version is late."""
+    name = "versions"
+    late_output = "late_right"
+    broadcast = False
 
     @cached_property
     def change_columns(self) -> frozenset[str]:
@@ -43,101 +59,31 @@ class TemporalLayout:
         POSITION orders changes of the same time; UNCHANGED names values that are those of the version before.
         """
         types = {CHANGE: pl.String(), POSITION: pl.String(), UNCHANGED: pl.List(pl.String())}
-        found = frozenset(name for name, dtype in types.items() if self.versions.schema.get(name) == dtype)
+        found = frozenset(name for name, dtype in types.items() if self.rows.schema.get(name) == dtype)
         return found if CHANGE in found else frozenset()
 
-    @cached_property
-    def columns(self) -> JoinedColumns:
-        """The columns of a joined row, without those that make the versions a changelog."""
-        hidden = self.change_columns.difference(self.on.right)
-        right = {name: dtype for name, dtype in self.versions.schema.items() if name not in hidden}
-        own = (CHANGE,) if self.retracts else ()
-        return joined_columns(self.rows.step, self.on, self.rows.schema, right, own=own)
-
-    @cached_property
-    def version_schema(self) -> dict[str, pl.DataType]:
-        own: dict[str, pl.DataType] = {ARRIVAL: pl.Int64(), TIME: pl.Int64(), KIND: pl.Int8()}
-        own |= {VERSION_POSITION: pl.String()} if POSITION in self.change_columns else {}
-        own |= {UNSENT: pl.List(pl.String())} if UNCHANGED in self.change_columns else {}
-        payload = {f"{OF_VERSION}{name}": self.versions.schema[name] for name in self.columns.right}
-        return {**self.columns.key, **own, **payload}
-
-    @cached_property
-    def state_schema(self) -> dict[str, pl.DataType]:
-        return {**self.version_schema, **{f"{OF_ROW}{name}": self.rows.schema[name] for name in self.columns.left}}
-
-    def rows_in(self, rows: pl.DataFrame, bounds: TimeBounds, *, behind: int) -> pl.DataFrame:
-        """Rows as state rows, whose arrival numbers are behind those of so many versions."""
-        columns = {name: pl.col(name) for name in self.on.left}
-        columns |= {f"{OF_ROW}{name}": pl.col(name) for name in self.columns.left}
-        columns |= {TIME: self.rows.row_time, KIND: pl.lit(ROW, pl.Int8)}
-        return arrived_rows(rows.select(**columns), bounds, self.state_schema, behind=behind)
-
-    def versions_in(self, versions: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
-        """Versions as state rows."""
-        columns = {left: pl.col(right) for left, right in self.on.pairs}
-        columns |= {f"{OF_VERSION}{name}": pl.col(name) for name in self.columns.right}
-        columns |= {VERSION_POSITION: pl.col(POSITION)} if POSITION in self.change_columns else {}
-        columns |= {UNSENT: pl.col(UNCHANGED)} if UNCHANGED in self.change_columns else {}
-        kind = pl.lit(VERSION, pl.Int8)
-        if CHANGE in self.change_columns:
-            kind = pl.when(is_setting()).then(kind).otherwise(pl.lit(TOMBSTONE, pl.Int8))
-        columns |= {TIME: self.versions.row_time, KIND: kind}
-        return arrived_rows(versions.select(**columns), bounds, self.state_schema)
-
-    def joined(self, everything: pl.DataFrame, rows: pl.Series, versions: pl.Series) -> pl.DataFrame:
-        """Joined rows by the row numbers of rows and versions; null stands for no version."""
-        return everything.select(
-            *(pl.col(name).gather(rows) for name in self.columns.key),
-            *(pl.col(f"{OF_ROW}{name}").gather(rows).alias(new) for name, new in self.columns.left.items()),
-            *(pl.col(f"{OF_VERSION}{name}").gather(versions).alias(new) for name, new in self.columns.right.items()),
-        )
-
-
-@dataclass(frozen=True)
-class VersionInput(Uncombined):
-    """The second input of a temporal join: versions as plain rows, or as a changelog."""
-
-    layout: TemporalLayout
-    lateness: Lateness | None
-    """What happens to late versions; None where no version is late."""
-    name = "versions"
-    late_output = "late_right"
-    broadcast = False
-
     @property
-    def key(self) -> tuple[str, ...]:
-        return self.layout.on.right
-
-    @property
-    def partial_schema(self) -> dict[str, pl.DataType]:
-        return dict(self.layout.versions.schema)
+    def corrects_for(self) -> int:
+        """How long a late version still corrects rows that were emitted."""
+        return 0 if self.lateness is None else self.lateness.correctable
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Set late versions and unknown changes aside; drop versions with a null key, which match nothing."""
-        versions = self.layout.versions
+        """Set late versions and unknown changes aside."""
         if self.lateness is None:
             is_late = pl.lit(False)
-        elif self.lateness.correctable:
+        elif self.corrects_for:
             # Where late versions are accepted, a window's correction replaces its first result.
-            is_late = has_closed(versions.row_time + 1, bounds, self.lateness.correctable)
+            is_late = has_closed(self.rows.row_time + 1, bounds, self.corrects_for)
         else:
-            is_late = versions.is_late(bounds)
-        on_time, late = versions.split_late(rows, bounds, is_late)
+            is_late = self.rows.is_late(bounds)
+        on_time, late = self.rows.split_late(rows, bounds, is_late)
         failed = None
-        if CHANGE in self.layout.change_columns:
+        if CHANGE in self.change_columns:
             known = on_time[CHANGE].is_in(CHANGES).fill_null(False)
             if not known.all():
                 failed = failed_rows(on_time.filter(~known), pl.lit("CHANGE_UNKNOWN"), unknown_change())
             on_time = on_time.filter(known)
-        accepted = on_time.drop_nulls(self.key)
-        return Combined(
-            canonical(accepted, self.key).select(versions.schema.keys()),
-            late,
-            accepted.height,
-            dropped=on_time.height - accepted.height,
-            failed=failed,
-        )
+        return self._accepted(on_time, late, failed=failed)
 
 
 @dataclass(frozen=True, slots=True)
