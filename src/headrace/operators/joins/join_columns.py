@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -126,7 +126,7 @@ def joined_columns(
     left: Mapping[str, pl.DataType],
     right: Mapping[str, pl.DataType],
     *,
-    own: Sequence[str] = (),
+    own: Collection[str] = (),
 ) -> JoinedColumns:
     """Name the columns of a joined row: where both inputs have a column, the right one gets the suffix ``_right``.
 

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import polars as pl
 
 from headrace.event_time.record import TimeBounds
-from headrace.event_time.strategy import BEGINNING
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -182,7 +181,6 @@ class MatchOutcome:
     retracted: RowPairs
     emitted: RowPairs
     matched: BoolArray
-    expired: BoolArray
     settled: BoolArray | None = None
     """Rows that are needed no longer, though their time is not over."""
 
@@ -197,8 +195,11 @@ class AllMatches:
     how: JoinHow
     low: int
     high: int
-    correctable: int
-    """How much longer rows are buffered for late matches."""
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """How long after its time a left and a right row can match; negative when all matches came before."""
+        return self.high, -self.low
 
     def triggers(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
         """The rows whose keys this batch concerns; ``rows.keys`` is not known yet."""
@@ -214,7 +215,6 @@ class AllMatches:
         matched[pairs.left] = True
         matched[pairs.right] = True
         newly_matched = matched & ~rows.matched
-        expired = rows.final(max(bounds.fire - self.correctable, BEGINNING))
         # An earlier batch emitted these rows without a match; they stay buffered for late ones.
         emitted_alone = ~rows.is_new & ~rows.matched & rows.final(bounds.before)
         unmatched = rows.final(bounds.fire) & ~matched & ~emitted_alone
@@ -222,14 +222,14 @@ class AllMatches:
         if self.how in ("semi", "anti"):
             retracted = RowPairs.alone(wrong & left) if self.how == "anti" else NO_PAIRS
             emitted = RowPairs.alone((unmatched if self.how == "anti" else newly_matched) & left)
-            return MatchOutcome(retracted, emitted, rows.matched, expired, matched & left)
+            return MatchOutcome(retracted, emitted, rows.matched, matched & left)
         retracted, known = NO_PAIRS, rows.matched
         for how, side in (("left", left), ("right", right)):
             if self.how in (how, "full"):
                 retracted = concat_pairs(retracted, RowPairs.alone(wrong & side, right=how == "right"))
                 pairs = concat_pairs(pairs, RowPairs.alone(unmatched & side, right=how == "right"))
                 known = known | (newly_matched & side)
-        return MatchOutcome(retracted, pairs, known, expired)
+        return MatchOutcome(retracted, pairs, known)
 
     def _pairs(self, rows: CandidateRows, left: BoolArray, right: BoolArray) -> RowPairs:
         lefts, rights = rows.select(left), rows.select(right)
@@ -246,26 +246,30 @@ class SingleMatch:
     """Whether a left row without a match is emitted too."""
     low: int
     high: int
-    correctable: int
+    corrects: bool
+    """Whether late right rows replace the match of others."""
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        # A match is chosen when the last candidate may have come; all must be buffered until then.
+        return self.high, max(self.high, 0) - self.low
 
     def triggers(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
-        """Left rows that become final, and late right rows, which may replace the match of others."""
         firing = self._firing(rows, bounds)
-        return firing | (rows.is_new & rows.is_right) if self.correctable else firing
+        return firing | (rows.is_new & rows.is_right) if self.corrects else firing
 
     def outcome(self, rows: CandidateRows, bounds: TimeBounds) -> MatchOutcome:
         """The match of each left row that becomes final, and matches that late rows have replaced."""
-        expired = rows.final(max(bounds.fire - self.correctable, BEGINNING))
         firing = np.flatnonzero(self._firing(rows, bounds))
         emitted, retracted = RowPairs(firing, self._matches(rows, firing, rows.is_right)), NO_PAIRS
-        if self.correctable:
+        if self.corrects:
             fired = rows.select(self._fired(rows, bounds))
             before = self._matches(rows, fired, rows.is_right & ~rows.is_new)
             now = self._matches(rows, fired, rows.is_right)
             changed = before != now
             retracted = RowPairs(fired[changed], before[changed])
             emitted = RowPairs(np.r_[fired[changed], firing], np.r_[now[changed], emitted.right])
-        return MatchOutcome(self._visible(retracted), self._visible(emitted), rows.matched, expired)
+        return MatchOutcome(self._visible(retracted), self._visible(emitted), rows.matched)
 
     def _fired(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
         return ~rows.is_right & ~rows.is_new & rows.final(bounds.before)

@@ -21,6 +21,7 @@ from headrace.operators.rows import (
     ARRIVAL,
     KEY_NUMBER,
     ROW_NUMBER,
+    RowByRow,
     Rows,
     arrivals,
     has_closed,
@@ -42,12 +43,10 @@ _CHANGES = pl.Series([INSERT, DELETE])
 class StreamJoin(Step):
     """A join of two streams by event time; late rows go to the outputs ``late`` and ``late_right``."""
 
+    inputs = ("left", "right")
+
     on: JoinKey
     how: JoinHow
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return ("left", "right")
 
     def bind(
         self, schema: Mapping[str, pl.DataType], time: str, right_schema: Mapping[str, pl.DataType], right_time: str
@@ -55,7 +54,7 @@ class StreamJoin(Step):
         lateness = self._chosen_lateness()
         self.on.check(self.name, schema, right_schema)
         used = {name: right_schema[name] for name in self.on.right} if self._only_left else right_schema
-        own = [*self._own_columns, *([CHANGE] if self.retracts else [])]
+        own = {**self._own_columns, **({CHANGE: pl.String()} if self.retracts else {})}
         columns = joined_columns(self.name, self.on, schema, used, own=own)
         emits_left, emits_right = self.how in ("left", "full", "anti"), self.how in ("right", "full")
         left = Rows(self.name, self.on.left, time, dict(schema))
@@ -64,15 +63,18 @@ class StreamJoin(Step):
             JoinInput(self.name, left, columns.left, lateness, emits_left, "late", self._windows),
             JoinInput("right", right, columns.right, lateness, emits_right, "late_right", self._windows),
             columns,
+            own,
         )
 
     @abstractmethod
-    def _operator(self, left: JoinInput, right: JoinInput, columns: JoinedColumns) -> AnyOperator:
+    def _operator(
+        self, left: JoinInput, right: JoinInput, columns: JoinedColumns, own: Mapping[str, pl.DataType]
+    ) -> AnyOperator:
         """The operator over the rows of both inputs."""
 
     @property
     @abstractmethod
-    def _own_columns(self) -> tuple[str, ...]:
+    def _own_columns(self) -> Mapping[str, pl.DataType]:
         """The columns that the join adds, apart from ``change``."""
 
     @property
@@ -103,7 +105,7 @@ def check_choice(step: str, argument: str, given: object, known: object) -> None
 
 
 @dataclass(frozen=True)
-class JoinInput(Uncombined):
+class JoinInput(RowByRow):
     """One input of a stream join: sets late rows aside and drops rows that can neither match nor be emitted alone."""
 
     name: str
@@ -117,10 +119,6 @@ class JoinInput(Uncombined):
     windows: Windows | None
     """The windows that rows belong to, if there are any: a row is late when its last one accepts no more rows."""
     broadcast = False
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.rows.key
 
     @cached_property
     def times(self) -> dict[str, str]:
@@ -163,8 +161,8 @@ class StreamJoinOperator(Uncombined, ABC):
     left: JoinInput
     second: JoinInput
     columns: JoinedColumns
-    retracts: bool
-    """Whether results may be retracted, so that they carry a ``change``."""
+    own: Mapping[str, pl.DataType]
+    """The columns that the join adds; ``change`` where results may be retracted."""
     own_state: ClassVar[Mapping[str, pl.DataType]]
     """The columns that the join adds to a state row."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import cached_property
 from typing import ClassVar
@@ -11,7 +11,6 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
-from headrace.changelog import CHANGE
 from headrace.durations import Duration, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
@@ -29,29 +28,33 @@ from headrace.operators.joins.stream_join import RIGHT, TIME, JoinInput, StreamJ
 from headrace.operators.rows import ROW_NUMBER, has_closed
 from headrace.operators.windows.aggregation import WINDOW
 from headrace.operators.windows.assigners import Windows
-from headrace.operators.windows.fixed_windows import cumulating, hopping, tumbling
+from headrace.operators.windows.fixed_windows import (
+    FixedWindowStep,
+    OverlappingWindowStep,
+    cumulating,
+    hopping,
+    tumbling,
+)
 from headrace.schemas import MOMENT
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Due
 
 PANE, END, NEW = "__pane", "__end", "__new"
-_STORED_KINDS = {"tumbling_window": "tumbles", "hopping_window": "hops", "cumulating_window": "cumulates"}
-"""The names under which checkpoints know the shapes."""
+_STORED_KINDS = {"tumbling": "tumbles", "hopping": "hops", "cumulating": "cumulates"}
+"""The names under which checkpoints know the kinds of windows."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowShape:
     """A kind of windows and their lengths, without key and aggregates."""
 
-    kind: str
+    step: FixedWindowStep
     arguments: Mapping[str, object]
-    longest: int
-    windows: Windows = field(compare=False)
 
     def __repr__(self) -> str:
         named = {name: value for name, value in self.arguments.items() if value is not None and name != "size"}
         more = "".join(f", {name}={value!r}" for name, value in named.items())
-        return f"hr.{self.kind}({self.arguments['size']!r}{more})"
+        return f"hr.{self.step.kind}_window({self.arguments['size']!r}{more})"
 
 
 @stable
@@ -62,8 +65,8 @@ def tumbling_window(size: Duration, *, offset: Duration | None = None, time_zone
     hr.tumbling_window('10 minutes')
     """
     step = tumbling("window", size=size, key=None, offset=offset, time_zone=time_zone)
-    arguments = {"size": step.size, "offset": _offset(step.windows.offset), "time_zone": time_zone}
-    return WindowShape("tumbling_window", arguments, step.longest, step.windows)
+    moved = spoken(step.windows.offset) if step.windows.offset else None
+    return WindowShape(step, {"size": step.size, "offset": moved, "time_zone": time_zone})
 
 
 @stable
@@ -73,9 +76,7 @@ def hopping_window(size: Duration, *, every: Duration, offset: Duration | None =
     >>> hopping_window("1 hour", every="10 minutes")
     hr.hopping_window('1 hour', every='10 minutes')
     """
-    windows = hopping("window", size=size, every=every, key=None, offset=offset).windows
-    arguments = {"size": spoken(windows.size), "every": spoken(windows.every), "offset": _offset(windows.offset)}
-    return WindowShape("hopping_window", arguments, windows.size, windows)
+    return _overlapping(hopping("window", size=size, every=every, key=None, offset=offset))
 
 
 @stable
@@ -85,13 +86,12 @@ def cumulating_window(size: Duration, *, step: Duration, offset: Duration | None
     >>> cumulating_window("1 day", step="1 hour")
     hr.cumulating_window('1 day', step='1 hour')
     """
-    windows = cumulating("window", step=step, size=size, key=None, offset=offset).windows
-    arguments = {"size": spoken(windows.size), "step": spoken(windows.step), "offset": _offset(windows.offset)}
-    return WindowShape("cumulating_window", arguments, windows.size, windows)
+    return _overlapping(cumulating("window", step=step, size=size, key=None, offset=offset))
 
 
-def _offset(offset: int) -> str | None:
-    return spoken(offset) if offset else None
+def _overlapping(step: OverlappingWindowStep) -> WindowShape:
+    lengths = asdict(step.windows).items()
+    return WindowShape(step, {name: spoken(length) if length else None for name, length in lengths})
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -102,33 +102,31 @@ class WindowJoin(StreamJoin):
 
     window: WindowShape
 
-    def _operator(self, left: JoinInput, right: JoinInput, columns: JoinedColumns) -> WindowJoinOperator:
-        strategy = AllMatches(self.how, 0, 0, self.retention)
-        return WindowJoinOperator(self.name, left, right, columns, self.retracts, strategy, self._windows)
+    def _operator(
+        self, left: JoinInput, right: JoinInput, columns: JoinedColumns, own: Mapping[str, pl.DataType]
+    ) -> WindowJoinOperator:
+        return WindowJoinOperator(self.name, left, right, columns, own, AllMatches(self.how, 0, 0), self._windows)
 
     @property
-    def _own_columns(self) -> tuple[str, ...]:
-        return ("window",)
+    def _own_columns(self) -> dict[str, pl.DataType]:
+        return {"window": WINDOW}
 
     @property
     def _windows(self) -> Windows:
-        return self.window.windows
+        return self.window.step.windows
 
     @property
     def _identity(self) -> Mapping[str, object]:
-        return {
-            "on": self.on.identity,
-            "window": {"kind": _STORED_KINDS[self.window.kind], **self.window.arguments},
-            "how": self.how,
-        }
+        window = {"kind": _STORED_KINDS[self.window.step.kind], **self.window.arguments}
+        return {"on": self.on.identity, "window": window, "how": self.how}
 
     @property
     def horizon(self) -> int:
-        return self.window.longest
+        return self.window.step.horizon
 
     @property
     def state_description(self) -> str:
-        kept = self.window.longest + self.retention
+        kept = self.horizon + self.retention
         longer = f" and {spoken(self.retention)} longer" if self.retention else ""
         return (
             f"rows of both sides until their last window closes{longer}; at most (left rate + right rate) x "
@@ -176,8 +174,7 @@ class WindowJoinOperator(StreamJoinOperator):
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        change = {CHANGE: pl.String()} if self.retracts else {}
-        return {**self.columns.key, "window": WINDOW, **self.columns.left_schema, **self.columns.right_schema, **change}
+        return {**self.columns.key, "window": WINDOW, **self.columns.schema, **self.own}
 
     def _moments(self, moments: Int64Array) -> pl.Series:
         start = self.windows.start(pl.col(END)).cast(MOMENT).alias("start")

@@ -13,8 +13,7 @@ from headrace.changelog import CHANGE, CHANGELOG, CHANGES, POSITION, UNCHANGED, 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
-from headrace.event_time.strategy import BEGINNING
-from headrace.operators.rows import Rows, failed_rows
+from headrace.operators.rows import RowByRow, Rows, failed_rows
 from headrace.operators.step import LateRows, Step
 from headrace.schemas import MOMENT
 from headrace.state.key_hash import canonical
@@ -72,7 +71,7 @@ def unknown_change() -> pl.Expr:
 
 
 @dataclass(frozen=True)
-class ChangelogInput(Uncombined):
+class ChangelogInput(RowByRow):
     """One changelog input of a step. Its rows are never late, because positions order them."""
 
     rows: Rows
@@ -83,10 +82,6 @@ class ChangelogInput(Uncombined):
     name: str = "changes"
     broadcast: bool = False
     late_output: str = "late_right"
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.rows.key
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
@@ -136,16 +131,10 @@ class TombstoneRetention:
 
     kept: int | None
 
-    def expired(self, bounds: TimeBounds) -> pl.Expr:
-        """Whether a state row is a tombstone that has been kept long enough."""
-        passed = pl.lit(False) if self.kept is None else pl.col(TIME) <= max(bounds.fire - self.kept, BEGINNING)
-        return ~pl.col(IS_UPSERT) & passed
-
     @property
-    def due(self) -> Due:
-        if self.kept is None:
-            return Due()
-        return Due(dead_at=pl.when(~pl.col(IS_UPSERT)).then(pl.col(TIME) + self.kept))
+    def expires(self) -> pl.Expr:
+        """When a state row expires: only tombstones do."""
+        return pl.when(~pl.col(IS_UPSERT)).then(pl.col(TIME) + pl.lit(self.kept, pl.Int64))
 
     def __str__(self) -> str:
         if self.kept is None:
@@ -153,16 +142,13 @@ class TombstoneRetention:
         return f"the last position of each deleted key, until event time is {spoken(self.kept)} behind its deletion"
 
     def upper_bound(self, *, tables: int, moving: bool = False) -> str:
-        """The most rows that a step holds which keeps whole tables, as a formula and with numbers.
-
-        Where rows may move to another key, they leave a tombstone under the old one.
-        """
-        rows, a_second = tables * 1_000_000, 1_000_000
+        """The most rows in the state of whole tables; a row that moves to another key leaves a tombstone behind."""
+        rows = tables * 1_000_000
         here = f"{rows:,} rows in the table" + "s" * (tables > 1)
         leaving = "deletions and moves" if moving else "deletions"
         if self.kept is None:
             return f"at most rows + {leaving}; with {here} and 1,000,000 {leaving} {rows + 1_000_000:,} rows"
-        most = rows + 10 * self.kept // a_second
+        most = rows + self.kept // 100_000
         return (
             f"at most rows + {leaving} a second x ({spoken(self.kept)} + lag), where lag is how far event time is "
             f"behind the newest change; with {here}, 10 {leaving}/s and no lag {most:,} rows"
@@ -171,9 +157,8 @@ class TombstoneRetention:
     @property
     def arguments(self) -> dict[str, object]:
         """``keep_deleted=`` for printing a step; nothing for the default."""
-        if self == tombstone_retention(WEEK):
-            return {}
-        return {"keep_deleted": None if self.kept is None else spoken(self.kept)}
+        kept = None if self.kept is None else spoken(self.kept)
+        return {} if kept == WEEK else {"keep_deleted": kept}
 
 
 def tombstone_retention(keep_deleted: Duration | None) -> TombstoneRetention:
@@ -182,9 +167,8 @@ def tombstone_retention(keep_deleted: Duration | None) -> TombstoneRetention:
     >>> str(tombstone_retention("1 week"))
     'the last position of each deleted key, until event time is 1 week behind its deletion'
     """
-    if keep_deleted is None:
-        return TombstoneRetention(None)
-    return TombstoneRetention(positive_microseconds(keep_deleted, argument="keep_deleted"))
+    forever = keep_deleted is None
+    return TombstoneRetention(None if forever else positive_microseconds(keep_deleted, argument="keep_deleted"))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -223,9 +207,12 @@ class ChangelogOperator(Uncombined):
         return self.changelog.combine(rows, bounds)
 
     def due(self, bounds: TimeBounds) -> Due:
-        return self.tombstones.due
+        return Due(dead_at=None if self.tombstones.kept is None else self.tombstones.expires)
 
-    def retained(self, changed: pl.DataFrame, over: pl.Expr) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The changed rows that stay, and the identities of those that are gone at once."""
-        gone = changed.select(over).to_series()
+    def retained(
+        self, changed: pl.DataFrame, bounds: TimeBounds, empty: pl.Expr | None = None
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The changed rows that stay, and the identities of those that are empty or expire at once."""
+        expired = (self.tombstones.expires <= bounds.fire).fill_null(False)
+        gone = changed.select(expired if empty is None else expired | empty).to_series()
         return changed.filter(~gone), changed.filter(gone).select(self.identity)

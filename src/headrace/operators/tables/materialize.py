@@ -141,7 +141,7 @@ class MaterializeOperator(ChangelogOperator):
             last, unknown = fill_unchanged(table.changes, state, key=key, columns=list(self._values))
             counters["unknown_values"] = unknown
         return Applied(
-            *self.retained(last.select(self.state_schema.keys()), self.tombstones.expired(bounds)),
+            *self.retained(last.select(self.state_schema.keys()), bounds),
             self._output(state, last),
             dropped=table.dropped,
             counters=counters,

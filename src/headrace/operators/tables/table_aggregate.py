@@ -191,10 +191,8 @@ class TableAggregateOperator(ChangelogOperator):
         changed += [self.layout.state_rows(VALUE, each.join(keys, on=KEY_NUMBER)) for each in values]
         if table is not None:
             changed.append(self.layout.state_rows(ROW, table.last.rename(self.layout.row_columns)))
-        news = pl.concat(changed)
-        over = self.layout.is_empty | self.tombstones.expired(bounds).fill_null(False)
         return Applied(
-            *self.retained(news, over),
+            *self.retained(pl.concat(changed), bounds, self.layout.is_empty),
             self._output(touched.filter(pl.col(KIND) == GROUP), totals, rows, bounds),
             dropped=0 if table is None else table.dropped,
             counters=counters,

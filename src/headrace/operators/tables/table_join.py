@@ -47,15 +47,12 @@ class TableJoin(ChangelogStep):
 
     kind = "table_join"
     changelogs = (0, 1)
+    inputs = ("left", "right")
 
     on: JoinKey
     how: TableJoinHow
     left_key: tuple[str, ...]
     right_key: tuple[str, ...]
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return ("left", "right")
 
     def bind(
         self, left: Mapping[str, pl.DataType], left_time: str, right: Mapping[str, pl.DataType], right_time: str
@@ -77,7 +74,7 @@ class TableJoin(ChangelogStep):
             ChangelogInput(right_rows, self.right_key, theirs, name="right"),
             self.on,
             self.how,
-            joined_columns(self.name, self.on, ours, theirs, own=tuple(VIEW_CHANGELOG)),
+            joined_columns(self.name, self.on, ours, theirs, own=VIEW_CHANGELOG),
         )
 
     @property
@@ -179,7 +176,7 @@ class TableJoinOperator(ChangelogOperator):
         right = TableChanges.of(theirs, state.filter(RIGHT), self.identity)
         last = pl.concat([left.last, right.last])
         return Applied(
-            *self.retained(last, self.tombstones.expired(bounds)),
+            *self.retained(last, bounds),
             self._output(left, right, bounds) if last.height else pl.DataFrame(schema=self.output_schema),
             dropped=left.dropped,
             dropped_second=right.dropped,
