@@ -8,13 +8,13 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from headrace.changelog import CHANGE, CHANGES, POSITION, UNCHANGED
+from headrace.changelog import CHANGE, POSITION, UNCHANGED
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END
 from headrace.operators.joins.matching import BoolArray, Int64Array, KeyedTimes, match_ranges
-from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER, RowByRow, Rows, failed_rows, has_closed
-from headrace.operators.tables.changelog_input import unknown_change
+from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER, RowByRow, Rows, has_closed
+from headrace.operators.tables.changelog_input import known_changes
 from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Combined
 
@@ -79,10 +79,7 @@ class VersionInput(TemporalInput):
         on_time, late = self.rows.split_late(rows, bounds, is_late)
         failed = None
         if CHANGE in self.change_columns:
-            known = on_time[CHANGE].is_in(CHANGES).fill_null(False)
-            if not known.all():
-                failed = failed_rows(on_time.filter(~known), pl.lit("CHANGE_UNKNOWN"), unknown_change())
-            on_time = on_time.filter(known)
+            on_time, failed = known_changes(on_time)
         return self._accepted(on_time, late, failed=failed)
 
 

@@ -34,11 +34,11 @@ from headrace.operators.tables.changelog_input import (
     ChangelogInput,
     ChangelogOperator,
     ChangelogStep,
+    TableChanges,
     check_primary_key,
     table_columns,
     tombstone_retention,
 )
-from headrace.operators.tables.table_changes import TableChanges
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Operator
 
@@ -111,10 +111,6 @@ class MaterializeOperator(ChangelogOperator):
         return self.changelog.rows.time
 
     @cached_property
-    def _fills_unchanged(self) -> bool:
-        return UNCHANGED in self.changelog.columns
-
-    @cached_property
     def _table(self) -> dict[str, pl.DataType]:
         return table_columns(self.changelog.rows.schema)
 
@@ -125,7 +121,7 @@ class MaterializeOperator(ChangelogOperator):
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
         """Key and last change; the row too where a later change may need it."""
-        values = self._values if self.before_images or self._fills_unchanged else {}
+        values = self._values if self.before_images or UNCHANGED in self.changelog.columns else {}
         return {**self.changelog.rows.keys, **LAST_CHANGE, **values}
 
     @cached_property
@@ -133,23 +129,20 @@ class MaterializeOperator(ChangelogOperator):
         return {**self._table, **CHANGELOG}
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Apply the last change of every key, and emit what it did to the table."""
-        key = list(self.key)
-        table = TableChanges.of(partials, state, key)
+        table = TableChanges.of(partials, state, self.key)
         counters, last = table.counters, table.last
-        if self._fills_unchanged:
-            last, unknown = fill_unchanged(table.changes, state, key=key, columns=list(self._values))
+        if UNCHANGED in self.changelog.columns:
+            last, unknown = fill_unchanged(table.changes, state, key=self.key, columns=list(self._values))
             counters["unknown_values"] = unknown
         return Applied(
             *self.retained(last.select(self.state_schema.keys()), bounds),
-            self._output(state, last),
+            self._output(table.live, last),
             dropped=table.dropped,
             counters=counters,
         )
 
-    def _output(self, known: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
+    def _output(self, live: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
         """One change of every key that the batch changed, or two with before images."""
-        live = known.filter(IS_UPSERT)
         was_live = live.select(*self.key, pl.lit(UPDATE_AFTER).alias(_UPDATE))
         with_known = join_by_key(last, was_live, self.key, how="left", nulls_equal=True, maintain_order="left")
         changed = with_known.filter(pl.col(IS_UPSERT) | pl.col(_UPDATE).is_not_null())

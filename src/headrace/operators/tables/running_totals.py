@@ -7,7 +7,6 @@ where one double has 16.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,12 +17,11 @@ import polars as pl
 from headrace.expressions import Aggregate
 from headrace.expressions.aggregates.counts import Count
 from headrace.expressions.aggregates.sums import Average, Sum
-from headrace.expressions.operands import is_float
+from headrace.expressions.operands import Schema, is_float
 from headrace.operators.joins.matching import Int64Array
 from headrace.operators.rows import KEY_NUMBER
 
 Float64Array = npt.NDArray[np.float64]
-Schema = Mapping[str, pl.DataType]
 WEIGHT = "__weight"
 """1 for a row that is added, -1 for one that is retracted."""
 _WHOLE = pl.Decimal(38, 0)

@@ -28,9 +28,11 @@ from headrace.operators.tables.changelog_input import (
     ChangelogInput,
     ChangelogOperator,
     ChangelogStep,
+    TableChanges,
     check_all_values_sent,
     check_primary_key,
     tombstone_retention,
+    view_changes,
 )
 from headrace.operators.tables.group_state import (
     GROUP,
@@ -43,7 +45,6 @@ from headrace.operators.tables.group_state import (
     needs_value_counts,
 )
 from headrace.operators.tables.running_totals import WEIGHT
-from headrace.operators.tables.table_changes import TableChanges, view_changes
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.window_step import check_named
 from headrace.stability import stable
@@ -174,7 +175,6 @@ class TableAggregateOperator(ChangelogOperator):
         return {**aggregation.keys, **aggregation.results, **VIEW_CHANGELOG}
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Apply the changes, and emit the groups that changed."""
         touched, changes = self._with_group_numbers(state, partials.drop(LACKS_BEFORE))
         table, counters = None, {"updates_without_before": int(partials[LACKS_BEFORE].sum())}
         if self.changelog.row_key:

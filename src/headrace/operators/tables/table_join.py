@@ -27,12 +27,13 @@ from headrace.operators.tables.changelog_input import (
     ChangelogInput,
     ChangelogOperator,
     ChangelogStep,
+    TableChanges,
     check_all_values_sent,
     check_primary_key,
     table_columns,
     tombstone_retention,
+    view_changes,
 )
-from headrace.operators.tables.table_changes import TableChanges, view_changes
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Joined
 
@@ -148,16 +149,12 @@ class TableJoinOperator(ChangelogOperator):
     """The later event time of both rows."""
 
     @cached_property
-    def view_key(self) -> tuple[str, ...]:
-        """The primary key of the view: those of both tables, under the view's names."""
-        left = tuple(self.columns.left.get(name, name) for name in self.changelog.row_key)
-        names = {**self.columns.right, **self.on.left_of_right}
-        return tuple(dict.fromkeys((*left, *(names[name] for name in self.second.row_key))))
-
-    @cached_property
     def identity(self) -> tuple[str, ...]:
         """A row of one table under one join key: a row that moves to another key leaves a tombstone under the old."""
-        return tuple(dict.fromkeys((RIGHT, *self.on.left, *self.view_key)))
+        left = (self.columns.left.get(name, name) for name in self.changelog.row_key)
+        names = {**self.columns.right, **self.on.left_of_right}
+        right = (names[name] for name in self.second.row_key)
+        return tuple(dict.fromkeys((RIGHT, *self.on.left, *left, *right)))
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
@@ -193,19 +190,15 @@ class TableJoinOperator(ChangelogOperator):
     def _output(self, left: TableChanges, right: TableChanges, bounds: TimeBounds) -> pl.DataFrame:
         before, after = (self._affected(left, right, after=after) for after in (False, True))
         # A row that moves to another join key is deleted and inserted, whether one task has both keys or not.
-        key = tuple(dict.fromkeys((*self.on.left, *self.view_key)))
-        return view_changes(before, after, key, bounds).select(self.output_schema.keys())
+        return view_changes(before, after, self.identity[1:], bounds).select(self.output_schema.keys())
 
     def _affected(self, left: TableChanges, right: TableChanges, *, after: bool) -> pl.DataFrame:
-        """Rows of the view after the batch that may be new or different, or those before it that they replace.
-
-        Only rows that involve a changed row are computed, in any order: no row of the view occurs twice.
-        """
+        """Rows of the view after the batch that involve a changed row, or those before it that they replace."""
         on, ours, theirs = self.on.left, self.columns.left_schema, self.columns.right_schema
         other_time = pl.col(TIME).alias(_OTHER_TIME)
         parts = [pl.DataFrame(schema={**self.columns.schema, TIME: pl.Int64(), _OTHER_TIME: pl.Int64()})]
-        changed = left.changed(after=after), right.changed(after=after)
-        for lefts, rights in ((changed[0], right.rows(after=after)), (left.unchanged, changed[1])):
+        ours_changed, theirs_changed = (table.new if after else table.old for table in (left, right))
+        for lefts, rights in ((ours_changed, right.rows(after=after)), (left.unchanged, theirs_changed)):
             if not lefts.is_empty() and not rights.is_empty():
                 rows = lefts.select(*on, *ours, TIME)
                 parts.append(join_by_key(rows, rights.select(*on, *theirs, other_time), on))
@@ -223,6 +216,7 @@ class TableJoinOperator(ChangelogOperator):
         was, is_now = (other.rows(after=when).select(on).unique() for when in (False, True))
         turned = pl.concat([was.join(is_now, on=on, how="anti"), is_now.join(was, on=on, how="anti")])
         turned_at = other.last.join(turned, on=on, how="semi").group_by(on).agg(pl.col(TIME).max().alias(_OTHER_TIME))
-        affected = pl.concat([table.changed(after=after), table.unchanged.join(turned, on=on, how="semi")])
+        changed = table.new if after else table.old
+        affected = pl.concat([changed, table.unchanged.join(turned, on=on, how="semi")])
         unmatched = affected.join(is_now if after else was, on=on, how="anti")
         return join_by_key(unmatched, turned_at, on, how="left", maintain_order="left")
