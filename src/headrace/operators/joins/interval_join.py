@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -13,6 +12,7 @@ import polars as pl
 from headrace.durations import Duration, microseconds, not_too_long, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
+from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
 from headrace.operators.joins.matching import (
     AllMatches,
@@ -44,14 +44,12 @@ class IntervalJoin(StreamJoin):
     bounds: IntervalBounds
     match: Match
 
-    def _operator(
-        self, left: JoinInput, right: JoinInput, columns: JoinedColumns, own: Mapping[str, pl.DataType]
-    ) -> IntervalJoinOperator:
+    def _operator(self, left: JoinInput, right: JoinInput, columns: JoinedColumns, own: Schema) -> IntervalJoinOperator:
         return IntervalJoinOperator(self.name, left, right, columns, own, self._strategy)
 
     @property
     def _own_columns(self) -> dict[str, pl.DataType]:
-        return {} if self._only_left else {EVENT_TIME: MOMENT}
+        return {} if self.how in ("semi", "anti") else {EVENT_TIME: MOMENT}
 
     @property
     def _strategy(self) -> AllMatches | SingleMatch:
@@ -154,7 +152,7 @@ def _interval(step: str, between: tuple[Duration, Duration]) -> tuple[int, int]:
 class IntervalJoinOperator(StreamJoinOperator):
     """Joins rows by key and distance in time; a row is buffered until no match can come."""
 
-    own_state: ClassVar[Mapping[str, pl.DataType]] = {MATCHED: pl.Boolean()}
+    own_state: ClassVar[Schema] = {MATCHED: pl.Boolean()}
 
     strategy: AllMatches | SingleMatch
 
@@ -163,10 +161,6 @@ class IntervalJoinOperator(StreamJoinOperator):
         """The later of the two times; the left row's own where only left rows are emitted."""
         time = self.left.rows.time
         return EVENT_TIME if EVENT_TIME in self.own else self.left.joined.get(time, time)
-
-    @cached_property
-    def output_schema(self) -> dict[str, pl.DataType]:
-        return {**self.columns.schema, **self.own}
 
     def _moments(self, moments: Int64Array) -> pl.Series:
         return pl.Series(EVENT_TIME, moments).cast(MOMENT)

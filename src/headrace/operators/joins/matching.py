@@ -1,8 +1,4 @@
-"""Which rows of two inputs match, computed over whole arrays, and which of them the state keeps.
-
-Rows are addressed by their number in the frame of a slot. ``AllMatches`` and ``SingleMatch`` are the strategies of
-stream joins; the range search and ``retained`` also serve temporal joins.
-"""
+"""Which rows of two inputs match, over whole arrays of row numbers, and which of them the state keeps."""
 
 from __future__ import annotations
 
@@ -40,7 +36,6 @@ class MatchRanges:
     end: Int64Array
 
     def pairs(self) -> tuple[Int64Array, Int64Array]:
-        """The numbers of matching left and right rows."""
         counts = self.end - self.begin
         left = np.repeat(np.arange(len(counts)), counts)
         offsets = np.cumsum(counts) - counts
@@ -155,12 +150,10 @@ class RowPairs:
 
     @property
     def either(self) -> Int64Array:
-        """The left row of each pair, or the right one where there is none."""
         return np.where(self.left < 0, self.right, self.left)
 
     @classmethod
     def alone(cls, chosen: BoolArray, *, right: bool = False) -> RowPairs:
-        """Left rows, or right ones, without a match."""
         rows = np.flatnonzero(chosen)
         no_rows = np.full_like(rows, -1)
         return cls(no_rows, rows) if right else cls(rows, no_rows)

@@ -15,6 +15,7 @@ from headrace.changelog import CHANGE, DELETE, INSERT
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
+from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, joined_columns
 from headrace.operators.joins.matching import BoolArray, Int64Array, JoinHow, RowPairs
 from headrace.operators.rows import (
@@ -48,12 +49,11 @@ class StreamJoin(Step):
     on: JoinKey
     how: JoinHow
 
-    def bind(
-        self, schema: Mapping[str, pl.DataType], time: str, right_schema: Mapping[str, pl.DataType], right_time: str
-    ) -> AnyOperator:
+    def bind(self, schema: Schema, time: str, right_schema: Schema, right_time: str) -> AnyOperator:
         lateness = self._chosen_lateness()
         self.on.check(self.name, schema, right_schema)
-        used = {name: right_schema[name] for name in self.on.right} if self._only_left else right_schema
+        only_left = self.how in ("semi", "anti")
+        used = {name: right_schema[name] for name in self.on.right} if only_left else right_schema
         own = {**self._own_columns, **({CHANGE: pl.String()} if self.retracts else {})}
         columns = joined_columns(self.name, self.on, schema, used, own=own)
         emits_left, emits_right = self.how in ("left", "full", "anti"), self.how in ("right", "full")
@@ -67,14 +67,12 @@ class StreamJoin(Step):
         )
 
     @abstractmethod
-    def _operator(
-        self, left: JoinInput, right: JoinInput, columns: JoinedColumns, own: Mapping[str, pl.DataType]
-    ) -> AnyOperator:
-        """The operator over the rows of both inputs."""
+    def _operator(self, left: JoinInput, right: JoinInput, columns: JoinedColumns, own: Schema) -> AnyOperator:
+        """The step's operator, which adds its own columns to the results."""
 
     @property
     @abstractmethod
-    def _own_columns(self) -> Mapping[str, pl.DataType]:
+    def _own_columns(self) -> Schema:
         """The columns that the join adds, apart from ``change``."""
 
     @property
@@ -89,10 +87,6 @@ class StreamJoin(Step):
     @property
     def previews(self) -> bool:
         return self.retracts
-
-    @property
-    def _only_left(self) -> bool:
-        return self.how in ("semi", "anti")
 
 
 def check_choice(step: str, argument: str, given: object, known: object) -> None:
@@ -152,18 +146,15 @@ class JoinInput(RowByRow):
 
 @dataclass(frozen=True)
 class StreamJoinOperator(Uncombined, ABC):
-    """Buffers the rows of both sides in one state.
-
-    A state row is a row of either side, with nulls in the columns of the other, identified by its arrival number.
-    """
+    """Buffers the rows of both sides in one state: a state row has nulls in the columns of the other side."""
 
     name: str
     left: JoinInput
     second: JoinInput
     columns: JoinedColumns
-    own: Mapping[str, pl.DataType]
+    own: Schema
     """The columns that the join adds; ``change`` where results may be retracted."""
-    own_state: ClassVar[Mapping[str, pl.DataType]]
+    own_state: ClassVar[Schema]
     """The columns that the join adds to a state row."""
 
     @property
@@ -172,7 +163,6 @@ class StreamJoinOperator(Uncombined, ABC):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The left key columns, which name the key in state and results."""
         return self.left.key
 
     @property
@@ -196,10 +186,9 @@ class StreamJoinOperator(Uncombined, ABC):
     def _moments(self, moments: Int64Array) -> pl.Series:
         """When each result is, as the column that the join adds."""
 
-    @property
-    @abstractmethod
+    @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """The key, what the join adds, and the columns of both sides."""
+        return {**self.columns.schema, **self.own}
 
     @cached_property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:

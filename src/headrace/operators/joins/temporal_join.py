@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Self
 
-import polars as pl
-
 from headrace.changelog import POSITION
 from headrace.durations import Duration, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
+from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import InnerOrLeft, JoinKey, OnColumns, check_inner_or_left, join_key
 from headrace.operators.joins.temporal_join_operator import TemporalJoinByArrival, TemporalJoinByEventTime
 from headrace.operators.joins.temporal_versions import VersionInput
@@ -49,9 +48,7 @@ class TemporalJoin(Step):
             LateRows(never=never).check(self._label, lateness)
         return super().late(lateness)
 
-    def bind(
-        self, schema: Mapping[str, pl.DataType], time: str, version_schema: Mapping[str, pl.DataType], version_time: str
-    ) -> Joined:
+    def bind(self, schema: Schema, time: str, version_schema: Schema, version_time: str) -> Joined:
         self.on.check(self.name, schema, version_schema)
         rows = Rows(self.name, self.on.left, time, dict(schema))
         versions = VersionInput(Rows(self.name, self.on.right, version_time, dict(version_schema)), self.versions_late)

@@ -1,19 +1,30 @@
-"""The versions of a temporal join: how they come in, and which one is valid at a time."""
+"""What both temporal joins share: how rows and versions come in and lie in the state, and which version is valid."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import polars as pl
 
-from headrace.changelog import CHANGE, POSITION, UNCHANGED
+from headrace.changelog import CHANGE, POSITION, UNCHANGED, is_setting
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END
-from headrace.operators.joins.matching import BoolArray, Int64Array, KeyedTimes, match_ranges
-from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER, RowByRow, Rows, has_closed
+from headrace.operators.joins.join_columns import InnerOrLeft, JoinedColumns, JoinKey, joined_columns
+from headrace.operators.joins.matching import BoolArray, Int64Array, KeyedTimes, match_ranges, retained
+from headrace.operators.rows import (
+    ARRIVAL,
+    KEY_NUMBER,
+    ROW_NUMBER,
+    RowByRow,
+    Rows,
+    arrived_rows,
+    has_closed,
+    with_key_numbers,
+)
 from headrace.operators.tables.changelog_input import known_changes
 from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Combined
@@ -21,7 +32,7 @@ from headrace.wheel.operator import Combined
 TIME, KIND, VERSION_POSITION, UNSENT = "__time", "__kind", "__position", "__unsent"
 ROW, TOMBSTONE, VERSION = 0, 1, 2
 """The kinds of state rows. Of two changes at one position the tombstone comes first."""
-OF_VERSION = "__version."
+OF_ROW, OF_VERSION = "__row.", "__version."
 _LIFE = "__life"
 
 
@@ -81,6 +92,113 @@ class VersionInput(TemporalInput):
         if CHANGE in self.change_columns:
             on_time, failed = known_changes(on_time)
         return self._accepted(on_time, late, failed=failed)
+
+
+@dataclass(frozen=True)
+class TemporalJoinOperator(TemporalInput):
+    """Joins each row with a version of its key; the state holds both as rows of one table."""
+
+    name: str
+    rows: Rows
+    second: VersionInput
+    on: JoinKey
+    how: InnerOrLeft
+    ttl: int | None
+    lateness: Lateness | None
+    """What happens to late rows; None where no row is late."""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return (*self.key, ARRIVAL)
+
+    @property
+    def output_time(self) -> str:
+        return self.columns.left.get(self.rows.time, self.rows.time)
+
+    @cached_property
+    def columns(self) -> JoinedColumns:
+        """The columns of a joined row, without those that make the versions a changelog."""
+        hidden = self.second.change_columns.difference(self.on.right)
+        right = {name: dtype for name, dtype in self.second.rows.schema.items() if name not in hidden}
+        own = (CHANGE,) if self.second.corrects_for else ()
+        return joined_columns(self.name, self.on, self.rows.schema, right, own=own)
+
+    @cached_property
+    def output_schema(self) -> dict[str, pl.DataType]:
+        return {**self.columns.schema, **({CHANGE: pl.String()} if self.second.corrects_for else {})}
+
+    @cached_property
+    def version_schema(self) -> dict[str, pl.DataType]:
+        own: dict[str, pl.DataType] = {ARRIVAL: pl.Int64(), TIME: pl.Int64(), KIND: pl.Int8()}
+        own |= {VERSION_POSITION: pl.String()} if self._has_positions else {}
+        own |= {UNSENT: pl.List(pl.String())} if UNCHANGED in self.second.change_columns else {}
+        payload = {f"{OF_VERSION}{name}": self.second.rows.schema[name] for name in self.columns.right}
+        return {**self.columns.key, **own, **payload}
+
+    @cached_property
+    def shared_schema(self) -> dict[str, pl.DataType]:
+        """The columns of rows and versions."""
+        return {**self.version_schema, **{f"{OF_ROW}{name}": self.rows.schema[name] for name in self.columns.left}}
+
+    @cached_property
+    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
+        inputs = ("late", self.lateness, self.rows), (self.second.late_output, self.second.lateness, self.second.rows)
+        return {name: rows.late_schema for name, policy, rows in inputs if policy is not None and policy.keeps_rows}
+
+    @property
+    def _has_positions(self) -> bool:
+        return POSITION in self.second.change_columns
+
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
+        late = self.lateness
+        is_late = pl.lit(False) if late is None else self.rows.is_late(bounds, correctable=late.correctable)
+        return self._accepted(*self.rows.split_late(rows, bounds, is_late), nulls=self.how == "left")
+
+    def _rows_in(self, rows: pl.DataFrame, bounds: TimeBounds, *, behind: int) -> pl.DataFrame:
+        """Rows as state rows, whose arrival numbers are behind those of so many versions."""
+        columns = {name: pl.col(name) for name in self.key}
+        columns |= {f"{OF_ROW}{name}": pl.col(name) for name in self.columns.left}
+        columns |= {TIME: self.rows.row_time, KIND: pl.lit(ROW, pl.Int8)}
+        return arrived_rows(rows.select(**columns), bounds, self.shared_schema, behind=behind)
+
+    def _versions_in(self, versions: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
+        """Versions as state rows."""
+        changes = self.second.change_columns
+        columns = {left: pl.col(right) for left, right in self.on.pairs}
+        columns |= {f"{OF_VERSION}{name}": pl.col(name) for name in self.columns.right}
+        columns |= {VERSION_POSITION: pl.col(POSITION)} if self._has_positions else {}
+        columns |= {UNSENT: pl.col(UNCHANGED)} if UNCHANGED in changes else {}
+        is_version = is_setting() if CHANGE in changes else pl.lit(True)
+        kind = pl.when(is_version).then(pl.lit(VERSION, pl.Int8)).otherwise(pl.lit(TOMBSTONE, pl.Int8))
+        columns |= {TIME: self.second.rows.row_time, KIND: kind}
+        return arrived_rows(versions.select(**columns), bounds, self.shared_schema)
+
+    def _numbered(self, everything: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
+        """The rows and versions whose keys are in ``of``, with their row numbers and key numbers."""
+        position = [VERSION_POSITION] if self._has_positions else []
+        narrow = everything.select(*self.key, ARRIVAL, TIME, KIND, *position).with_row_index(ROW_NUMBER)
+        return with_key_numbers(narrow, self.key, of=of)
+
+    def _joined(self, everything: pl.DataFrame, rows: pl.Series, versions: pl.Series) -> pl.DataFrame:
+        """Joined rows by the row numbers of rows and versions; null stands for no version."""
+        if self.how == "inner" and versions.has_nulls():
+            rows, versions = rows.filter(versions.is_not_null()), versions.drop_nulls()
+        return everything.select(
+            *(pl.col(name).gather(rows) for name in self.columns.key),
+            *(pl.col(f"{OF_ROW}{name}").gather(rows).alias(new) for name, new in self.columns.left.items()),
+            *(pl.col(f"{OF_VERSION}{name}").gather(versions).alias(new) for name, new in self.columns.right.items()),
+        )
+
+    @property
+    @abstractmethod
+    def _expires(self) -> pl.Expr:
+        """When a state row expires; null where it never does."""
+
+    def _retained(
+        self, rows: pl.DataFrame, known: int, bounds: TimeBounds, altered: BoolArray, settled: BoolArray
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        expired = rows.select((self._expires <= bounds.fire).fill_null(False)).to_series().to_numpy()
+        return retained(rows, known=known, identity=self.identity, expired=expired, altered=altered, settled=settled)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import polars as pl
 from headrace.durations import Duration, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
+from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
 from headrace.operators.joins.matching import (
     AllMatches,
@@ -102,9 +103,7 @@ class WindowJoin(StreamJoin):
 
     window: WindowShape
 
-    def _operator(
-        self, left: JoinInput, right: JoinInput, columns: JoinedColumns, own: Mapping[str, pl.DataType]
-    ) -> WindowJoinOperator:
+    def _operator(self, left: JoinInput, right: JoinInput, columns: JoinedColumns, own: Schema) -> WindowJoinOperator:
         return WindowJoinOperator(self.name, left, right, columns, own, AllMatches(self.how, 0, 0), self._windows)
 
     @property
@@ -166,7 +165,7 @@ class WindowJoinOperator(StreamJoinOperator):
     late rows are accepted, a closed window still has all its rows, from which that can be derived.
     """
 
-    own_state: ClassVar[Mapping[str, pl.DataType]] = {PANE: pl.Int64()}
+    own_state: ClassVar[Schema] = {PANE: pl.Int64()}
     output_time = "window"
     """A result's time is the last moment of its window."""
     strategy: AllMatches
@@ -187,7 +186,6 @@ class WindowJoinOperator(StreamJoinOperator):
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
-        """Close windows up to ``bounds.fire``, and correct closed ones."""
         rows, known = self._buffered(state, partials, second, bounds), state.height
         expired = rows.select(self._expires <= bounds.fire).to_series().to_numpy()
         return Applied(

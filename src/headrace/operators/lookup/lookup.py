@@ -243,7 +243,6 @@ class LookupOperator:
     def _fetched(
         self, client: LookupClient, keys: pl.DataFrame, clock: int, counters: Counter[str]
     ) -> Generator[pl.DataFrame]:
-        """Answers in pieces of many keys."""
         if keys.is_empty():
             return
         with closing(client.fetch(keys, self.columns, counters)) as pieces:

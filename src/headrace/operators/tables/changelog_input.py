@@ -97,7 +97,6 @@ class ChangelogInput(RowByRow):
 
     rows: Rows
     row_key: tuple[str, ...]
-    """The table's primary key."""
     columns: Mapping[str, pl.DataType]
     """The table's columns that the step needs."""
     name: str = "changes"
@@ -136,12 +135,10 @@ class ChangelogInput(RowByRow):
 
 @dataclass(frozen=True, slots=True)
 class TombstoneRetention:
-    """How long a deleted key is remembered, so that an older change does not bring it back.
-
-    ``kept`` is in microseconds of event time; None means for ever.
-    """
+    """How long a deleted key is remembered, so that an older change does not bring it back."""
 
     kept: int | None
+    """In microseconds of event time; None means for ever."""
 
     @property
     def expires(self) -> pl.Expr:
@@ -179,8 +176,8 @@ def tombstone_retention(keep_deleted: Duration | None) -> TombstoneRetention:
     >>> str(tombstone_retention("1 week"))
     'the last position of each deleted key, until event time is 1 week behind its deletion'
     """
-    forever = keep_deleted is None
-    return TombstoneRetention(None if forever else positive_microseconds(keep_deleted, argument="keep_deleted"))
+    given = keep_deleted
+    return TombstoneRetention(None if given is None else positive_microseconds(given, argument="keep_deleted"))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -280,7 +277,6 @@ class TableChanges:
 
     @cached_property
     def last(self) -> pl.DataFrame:
-        """The last change of every changed row."""
         return self.changes.unique(self.key, keep="last", maintain_order=True)
 
     @cached_property
@@ -300,7 +296,6 @@ class TableChanges:
 
     @cached_property
     def new(self) -> pl.DataFrame:
-        """Changed and inserted rows as they are now."""
         return self.last.filter(IS_UPSERT)
 
     def rows(self, *, after: bool) -> pl.DataFrame:

@@ -13,6 +13,7 @@ from headrace.changelog import check_changelog
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
+from headrace.expressions.operands import Schema
 from headrace.keys import key_argument, key_columns
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, OnColumns, join_key, joined_columns
 from headrace.operators.rows import Rows, join_by_key, with_schema
@@ -55,9 +56,7 @@ class TableJoin(ChangelogStep):
     left_key: tuple[str, ...]
     right_key: tuple[str, ...]
 
-    def bind(
-        self, left: Mapping[str, pl.DataType], left_time: str, right: Mapping[str, pl.DataType], right_time: str
-    ) -> Joined:
+    def bind(self, left: Schema, left_time: str, right: Schema, right_time: str) -> Joined:
         for side, schema, key in (("left", left, self.left_key), ("right", right, self.right_key)):
             check_changelog(self.name, schema, side=f"{side} rows")
             check_key(self.name, key, schema)
@@ -136,10 +135,7 @@ def table_join(
 
 @dataclass(frozen=True)
 class TableJoinOperator(ChangelogOperator):
-    """Keeps the rows of both tables by their join key.
-
-    A state row is a row of one table, in the columns of the view, or its tombstone.
-    """
+    """Keeps the rows of both tables by their join key, in the columns of the view, and their tombstones."""
 
     second: ChangelogInput
     on: JoinKey
