@@ -110,8 +110,7 @@ def interval_join(
 ) -> IntervalJoin:
     """Join rows of two frames with equal ``on`` whose times are near: ``right.time - left.time`` is in ``between``.
 
-    ``bounds`` says which ends of the interval belong to it. ``match="first"`` or ``"last"`` gives each left row one
-    right row instead of all.
+    ``match="first"`` or ``"last"`` gives each left row one right row instead of all.
 
     >>> interval_join("paid", on="order_id", between=("0 seconds", "1 hour"))
     hr.interval_join('paid', on='order_id', between=('0 seconds', '1 hour'), how='inner')

@@ -128,9 +128,8 @@ def temporal_join(
 ) -> TemporalJoin:
     """Join each row with the version of its key that was valid at the row's event time.
 
-    As of arrival it is the latest version that is known when the row arrives. A deleted key is then remembered for
-    ``ttl``, or with ``keep_forever`` for ``keep_deleted`` of event time (None: for ever), so that an older change does
-    not bring it back.
+    As of arrival it is the latest version that is known when the row arrives; a deleted key is then remembered for
+    ``ttl``, or with ``keep_forever`` for ``keep_deleted``, so that an older change does not bring it back.
 
     >>> from headrace.event_time.lateness import drop, side_output
     >>> temporal_join("priced", on="item", ttl="30 days", versions_late=side_output()).late(drop())

@@ -89,9 +89,8 @@ def materialize(
 ) -> Materialize:
     """The current table of a changelog, as changes for a sink with ``upsert_on=key``; drops stale and repeated ones.
 
-    With ``before_images`` every update comes with its before image and every delete has all columns, whatever the
-    source sent. A deleted key is remembered for ``keep_deleted`` of event time (None: for ever), so that an older
-    change does not bring it back.
+    With ``before_images`` every update comes with its before image and every delete has all columns. A deleted key is
+    remembered for ``keep_deleted`` of event time, so that an older change does not bring it back.
 
     >>> materialize("customers", key="customer_id")
     hr.materialize('customers', key='customer_id')

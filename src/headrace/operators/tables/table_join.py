@@ -110,8 +110,7 @@ def table_join(
 ) -> TableJoin:
     """Join two tables by their changelogs; the result is a changelog of the joined view. ``on`` may be a foreign key.
 
-    ``left_key`` and ``right_key`` are the tables' primary keys; the view's is both together. A deleted row is
-    remembered for ``keep_deleted`` of event time (None: for ever), so that an older change does not bring it back.
+    ``left_key`` and ``right_key`` are the tables' primary keys; the view's is both together.
 
     >>> table_join("orders", on={"customer": "id"}, left_key="order_id", right_key="id", how="left")
     hr.table_join('orders', on={'customer': 'id'}, how='left', left_key='order_id', right_key='id')
