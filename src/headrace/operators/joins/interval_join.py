@@ -164,8 +164,8 @@ class IntervalJoinOperator(StreamJoinOperator):
     def _moments(self, moments: Int64Array) -> pl.Series:
         return pl.Series(EVENT_TIME, moments).cast(MOMENT)
 
-    def _initial_state(self, times: pl.Series) -> dict[str, pl.Series]:
-        return {MATCHED: pl.Series(np.zeros(len(times), dtype=np.bool_))}
+    def _initial_state(self, times: pl.Series) -> pl.Series:
+        return pl.Series(MATCHED, np.zeros(len(times), dtype=np.bool_))
 
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds

@@ -155,7 +155,7 @@ class StreamJoinOperator(Uncombined, ABC):
     own: Schema
     """The columns that the join adds; ``change`` where results may be retracted."""
     own_state: ClassVar[Schema]
-    """The columns that the join adds to a state row."""
+    """The column that the join adds to a state row."""
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -179,8 +179,8 @@ class StreamJoinOperator(Uncombined, ABC):
         return {**self.columns.key, **own, **payload}
 
     @abstractmethod
-    def _initial_state(self, times: pl.Series) -> dict[str, pl.Series]:
-        """The values of ``own_state`` for new rows with these times."""
+    def _initial_state(self, times: pl.Series) -> pl.Series:
+        """The column that the join adds to a state row, for new rows with these times."""
 
     @abstractmethod
     def _moments(self, moments: Int64Array) -> pl.Series:
@@ -202,26 +202,14 @@ class StreamJoinOperator(Uncombined, ABC):
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> pl.DataFrame:
         """The state with the new rows of both inputs behind it."""
-        left, right = partials.height, second.height
-        times = pl.concat([partials[TIME], second[TIME]])
-        columns = {
-            RIGHT: pl.Series(np.arange(left + right) >= left),
-            ARRIVAL: arrivals(bounds, left + right),
-            TIME: times,
-            **self._initial_state(times),
-        }
-        for ours, theirs in zip(self.key, self.second.key, strict=True):
-            columns[ours] = pl.concat([partials[ours], second[theirs].alias(ours)])
-        for name, joined in self.left.payload.items():
-            columns[joined] = pl.concat([partials[name], self._nulls[joined].new_from_index(0, right).alias(name)])
-        for name, joined in self.second.payload.items():
-            columns[joined] = pl.concat([self._nulls[joined].new_from_index(0, left), second[name].alias(joined)])
-        arrived = pl.DataFrame([columns[name].alias(name) for name in self.state_schema])
-        return pl.concat([state, arrived])
-
-    @cached_property
-    def _nulls(self) -> pl.DataFrame:
-        return pl.DataFrame({name: [None] for name in self.state_schema}, schema=self.state_schema)
+        sides = []
+        for side, rows in ((self.left, partials), (self.second, second)):
+            names = {**dict(zip(side.key, self.key, strict=True)), TIME: TIME, **side.payload}
+            sides.append(pl.DataFrame([rows[name].alias(joined) for name, joined in names.items()]))
+        arrived = pl.concat(sides, how="diagonal")
+        is_right = pl.Series(RIGHT, np.arange(arrived.height) >= partials.height)
+        arrived = arrived.hstack([is_right, arrivals(bounds, arrived.height), self._initial_state(arrived[TIME])])
+        return pl.concat([state, pl.DataFrame([arrived[name] for name in self.state_schema])])
 
     def _key_numbers(self, rows: pl.DataFrame, key: Sequence[str], triggers: BoolArray) -> Int64Array:
         """The number of each row's key among those of the triggering rows, -1 for the others."""

@@ -180,8 +180,8 @@ class WindowJoinOperator(StreamJoinOperator):
         window = pl.struct(start, pl.col(END).cast(MOMENT).alias("end")).alias("window")
         return pl.DataFrame({END: moments}, schema={END: pl.Int64()}).select(window).to_series()
 
-    def _initial_state(self, times: pl.Series) -> dict[str, pl.Series]:
-        return {PANE: times.to_frame(TIME).select(self.windows.pane(pl.col(TIME))).to_series()}
+    def _initial_state(self, times: pl.Series) -> pl.Series:
+        return times.to_frame(TIME).select(self.windows.pane(pl.col(TIME)).alias(PANE)).to_series()
 
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
