@@ -10,7 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -125,30 +125,31 @@ def event_loop() -> EventLoop:
     return _running
 
 
+@dataclass(slots=True)
 class LookupClient:
     """Requests the keys of one lookup in one process."""
 
-    def __init__(
-        self, service: LookupService, limits: RequestLimits, breaker: Breaker | None, cached: AnswerCache | None
-    ) -> None:
-        self._service = service
-        self._limits = replace(limits, in_flight=min(limits.in_flight, service.max_calls))
-        self._breaker = breaker
-        self.cached = cached
-        self._loop: EventLoop | None = None
-        self._connection: LookupConnection | None = None
-        self.circuit = Circuit(breaker)
+    service: LookupService
+    limits: RequestLimits
+    breaker: Breaker | None
+    cached: AnswerCache | None
+    circuit: Circuit = field(init=False)
+    _loop: EventLoop | None = None
+    _connection: LookupConnection | None = None
+
+    def __post_init__(self) -> None:
+        self.circuit = Circuit(self.breaker)
 
     def fetch(self, keys: pl.DataFrame, columns: Mapping[str, pl.DataType], counters: Counter[str]) -> Generator[Piece]:
         """The outcomes of keys as they arrive, within the limits; closing the generator cancels the calls."""
-        requests = self._service.requests(keys)
-        size = self._service.keys_per_call
+        requests = self.service.requests(keys)
+        size = self.service.keys_per_call
         calls = [(first, requests[first : first + size]) for first in range(0, len(requests), size)]
         loop, connection = self._connected()
-        read = answer_reader(columns, as_text=self._service.as_text)
-        key_requests = KeyRequests(connection, self._limits, self.circuit, read, counters)
+        read = answer_reader(columns, as_text=self.service.as_text)
+        key_requests = KeyRequests(connection, self.limits, self.circuit, read, counters)
         arrivals = Arrivals(len(requests))
-        deadline = time.monotonic() + self._limits.longest(len(calls)) + GRACE
+        deadline = time.monotonic() + self.limits.longest(len(calls)) + GRACE
         working = asyncio.run_coroutine_threadsafe(key_requests.send_all(calls, arrivals.put), loop.loop)
         working.add_done_callback(lambda _: arrivals.enough.set())
         unanswered = set(range(len(requests)))
@@ -175,8 +176,8 @@ class LookupClient:
         loop = event_loop()
         if self._connection is None or self._loop is not loop:
             # A connection of another loop can be neither used nor closed in this one.
-            self._loop, self._connection = loop, self._service.connect(self._limits.in_flight)
-            self.circuit = Circuit(self._breaker)
+            self._loop, self._connection = loop, self.service.connect(self.limits.in_flight)
+            self.circuit = Circuit(self.breaker)
         return loop, self._connection
 
     def close(self) -> None:

@@ -1,8 +1,7 @@
 """Running totals that rows can be added to and taken from: counts, sums and averages.
 
-Sums of doubles use double-double arithmetic, so that adding a value and subtracting it again leaves nothing behind: a
-sum is two doubles, of which the second holds what rounding took from the first. Together they have about 32 digits,
-where one double has 16.
+Sums of doubles use double-double arithmetic: a second double holds what rounding took from the first, so that adding a
+value and subtracting it again leaves nothing behind.
 """
 
 from __future__ import annotations
