@@ -14,15 +14,7 @@ from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
-from headrace.operators.joins.matching import (
-    AllMatches,
-    CandidateRows,
-    Int64Array,
-    JoinHow,
-    SingleMatch,
-    concat_pairs,
-    retained,
-)
+from headrace.operators.joins.matching import AllMatches, CandidateRows, Int64Array, JoinHow, SingleMatch, retained
 from headrace.operators.joins.stream_join import RIGHT, TIME, JoinInput, StreamJoin, StreamJoinOperator, check_choice
 from headrace.operators.rows import in_order_of_arrival
 from headrace.schemas import MOMENT
@@ -174,12 +166,12 @@ class IntervalJoinOperator(StreamJoinOperator):
         rows = self._buffered(state, partials, second, bounds)
         candidates = self._candidates(rows, state.height, bounds)
         outcome = self.strategy.outcome(candidates, bounds)
-        pairs, times = concat_pairs(outcome.retracted, outcome.emitted), candidates.times
+        pairs, times = outcome.pairs, candidates.times
         moments = np.maximum(times[pairs.either], times[np.where(pairs.right < 0, pairs.left, pairs.right)])
         updated = outcome.matched != candidates.matched
         if updated.any():
             rows.replace_column(rows.get_column_index(MATCHED), pl.Series(MATCHED, outcome.matched))
-        output = self._results(rows, pairs, len(outcome.retracted.left), moments)
+        output = self._results(rows, pairs, outcome.retracted, moments)
         kept = retained(
             rows,
             known=state.height,

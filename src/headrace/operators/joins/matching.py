@@ -145,6 +145,9 @@ class RowPairs:
     left: Int64Array
     right: Int64Array
 
+    def __len__(self) -> int:
+        return len(self.left)
+
     def __getitem__(self, chosen: Int64Array) -> RowPairs:
         return RowPairs(self.left[chosen], self.right[chosen])
 
@@ -162,17 +165,17 @@ class RowPairs:
 NO_PAIRS = RowPairs.alone(np.zeros(0, dtype=np.bool_))
 
 
-def concat_pairs(*pairs: RowPairs) -> RowPairs:
-    """All pairs, in the order in which they were given."""
+def _concatenated(*pairs: RowPairs) -> RowPairs:
     return RowPairs(np.concatenate([each.left for each in pairs]), np.concatenate([each.right for each in pairs]))
 
 
 @dataclass(frozen=True, slots=True)
 class MatchOutcome:
-    """What a batch does: pairs to retract, pairs to emit, and what the state knows of its rows afterwards."""
+    """What a batch does: pairs to retract and then to emit, and what the state knows of its rows afterwards."""
 
-    retracted: RowPairs
-    emitted: RowPairs
+    pairs: RowPairs
+    retracted: int
+    """How many of the pairs, which come first, are retracted."""
     matched: BoolArray
     settled: BoolArray | None = None
     """Rows that are needed no longer, though their time is not over."""
@@ -180,10 +183,7 @@ class MatchOutcome:
 
 @dataclass(frozen=True, slots=True)
 class AllMatches:
-    """Emits every pair as soon as both rows are there, and unmatched rows once no match can come.
-
-    Rows match when the right time is ``low`` to ``high`` after the left one.
-    """
+    """Emits every pair whose right row is ``low`` to ``high`` after the left one, and unmatched rows once final."""
 
     how: JoinHow
     low: int
@@ -199,9 +199,8 @@ class AllMatches:
         return rows.is_new
 
     def outcome(self, rows: CandidateRows, bounds: TimeBounds) -> MatchOutcome:
-        """Pairs with at least one new row, and rows that have become final without a match."""
         left, right = ~rows.is_right, rows.is_right
-        pairs = concat_pairs(
+        pairs = _concatenated(
             self._pairs(rows, left & rows.is_new, right), self._pairs(rows, left & ~rows.is_new, right & rows.is_new)
         )
         matched = rows.matched.copy()
@@ -215,14 +214,14 @@ class AllMatches:
         if self.how in ("semi", "anti"):
             retracted = RowPairs.alone(wrong & left) if self.how == "anti" else NO_PAIRS
             emitted = RowPairs.alone((unmatched if self.how == "anti" else newly_matched) & left)
-            return MatchOutcome(retracted, emitted, rows.matched, matched & left)
+            return MatchOutcome(_concatenated(retracted, emitted), len(retracted), rows.matched, matched & left)
         retracted, known = NO_PAIRS, rows.matched
         for how, side in (("left", left), ("right", right)):
             if self.how in (how, "full"):
-                retracted = concat_pairs(retracted, RowPairs.alone(wrong & side, right=how == "right"))
-                pairs = concat_pairs(pairs, RowPairs.alone(unmatched & side, right=how == "right"))
+                retracted = _concatenated(retracted, RowPairs.alone(wrong & side, right=how == "right"))
+                pairs = _concatenated(pairs, RowPairs.alone(unmatched & side, right=how == "right"))
                 known = known | (newly_matched & side)
-        return MatchOutcome(retracted, pairs, known)
+        return MatchOutcome(_concatenated(retracted, pairs), len(retracted), known)
 
     def _pairs(self, rows: CandidateRows, left: BoolArray, right: BoolArray) -> RowPairs:
         lefts, rights = rows.select(left), rows.select(right)
@@ -252,7 +251,6 @@ class SingleMatch:
         return firing | (rows.is_new & rows.is_right) if self.corrects else firing
 
     def outcome(self, rows: CandidateRows, bounds: TimeBounds) -> MatchOutcome:
-        """The match of each left row that becomes final, and matches that late rows have replaced."""
         firing = np.flatnonzero(self._firing(rows, bounds))
         emitted, retracted = RowPairs(firing, self._matches(rows, firing, rows.is_right)), NO_PAIRS
         if self.corrects:
@@ -262,7 +260,8 @@ class SingleMatch:
             changed = before != now
             retracted = RowPairs(fired[changed], before[changed])
             emitted = RowPairs(np.r_[fired[changed], firing], np.r_[now[changed], emitted.right])
-        return MatchOutcome(self._visible(retracted), self._visible(emitted), rows.matched)
+        retracted, emitted = self._visible(retracted), self._visible(emitted)
+        return MatchOutcome(_concatenated(retracted, emitted), len(retracted), rows.matched)
 
     def _fired(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
         return ~rows.is_right & ~rows.is_new & rows.final(bounds.before)

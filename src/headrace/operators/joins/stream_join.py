@@ -18,16 +18,7 @@ from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, joined_columns
 from headrace.operators.joins.matching import BoolArray, Int64Array, JoinHow, RowPairs
-from headrace.operators.rows import (
-    ARRIVAL,
-    KEY_NUMBER,
-    ROW_NUMBER,
-    RowByRow,
-    Rows,
-    arrivals,
-    has_closed,
-    with_key_numbers,
-)
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, RowByRow, Rows, arrivals, with_key_numbers
 from headrace.operators.step import Step
 from headrace.operators.windows.assigners import Windows
 from headrace.schemas import MOMENT
@@ -138,7 +129,8 @@ class JoinInput(RowByRow):
         on_time = canonical(taken, self.key)
         if self.windows is not None and self.windows.overlapping:
             closes = self.windows.first(self.windows.pane(self.rows.row_time))
-            partly_late = int(on_time.select(has_closed(closes, bounds, correctable).sum()).item())
+            is_partly_late = self.rows.is_late(bounds, correctable=correctable, closes=closes)
+            partly_late = int(on_time.select(is_partly_late.sum()).item())
         kept = on_time if self.emits_unmatched else on_time.drop_nulls(self.key)
         partials = kept.select(*self.key, self.rows.row_time.alias(TIME), *self.payload)
         return Combined(partials, late, on_time.height, partly_late)

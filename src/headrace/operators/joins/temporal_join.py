@@ -136,7 +136,23 @@ def temporal_join(
     hr.temporal_join('priced', on='item', ttl='30 days', versions_late=hr.side_output()).late(hr.drop())
     """
     check_inner_or_left(name, how, unmatched="rows without a version")
-    _check_as_of(name, as_of, versions_late)
+    if as_of not in ("event_time", "arrival"):
+        raise DefinitionError(
+            "AS_OF_UNKNOWN",
+            f"step {name!r}: as_of={as_of!r} is not known. Use 'event_time' (the version that was valid at the row's "
+            "time) or 'arrival' (the latest version when the row arrives).",
+        )
+    if as_of == "event_time" and versions_late is None:
+        raise DefinitionError(
+            "VERSIONS_LATE_NOT_CHOSEN",
+            f"step {name!r} does not say what happens to a version that arrives after rows of its time were emitted. "
+            "Add versions_late=hr.drop(), hr.side_output() or hr.update_for('1 hour').",
+        )
+    if as_of == "arrival" and versions_late is not None:
+        raise DefinitionError(
+            "LATE_WITHOUT_MEANING",
+            f"step {name!r} joins as of arrival, where no version is late. Leave out versions_late={versions_late!r}.",
+        )
     lifetime, tombstones = check_ttl(ttl, keep_forever, "event", "write"), tombstone_retention(keep_deleted)
     if tombstones.arguments and not (as_of == "arrival" and keep_forever):
         raise DefinitionError(
@@ -155,23 +171,3 @@ def temporal_join(
         versions_late=versions_late,
         tombstones=tombstones,
     )
-
-
-def _check_as_of(name: str, as_of: AsOf, versions_late: Lateness | None) -> None:
-    if as_of not in ("event_time", "arrival"):
-        raise DefinitionError(
-            "AS_OF_UNKNOWN",
-            f"step {name!r}: as_of={as_of!r} is not known. Use 'event_time' (the version that was valid at the row's "
-            "time) or 'arrival' (the latest version when the row arrives).",
-        )
-    if as_of == "event_time" and versions_late is None:
-        raise DefinitionError(
-            "VERSIONS_LATE_NOT_CHOSEN",
-            f"step {name!r} does not say what happens to a version that arrives after rows of its time were emitted. "
-            "Add versions_late=hr.drop(), hr.side_output() or hr.update_for('1 hour').",
-        )
-    if as_of == "arrival" and versions_late is not None:
-        raise DefinitionError(
-            "LATE_WITHOUT_MEANING",
-            f"step {name!r} joins as of arrival, where no version is late. Leave out versions_late={versions_late!r}.",
-        )

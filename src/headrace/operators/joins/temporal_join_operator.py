@@ -22,7 +22,6 @@ from headrace.operators.joins.temporal_versions import (
     TemporalJoinOperator,
     VersionedTable,
     fill_unsent,
-    keyed_times,
 )
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, in_order_of_arrival
 from headrace.reports import WaitingRows
@@ -38,8 +37,8 @@ _Snapshot = tuple[pl.DataFrame, VersionedTable]
 class TemporalJoinByEventTime(TemporalJoinOperator):
     """Joins each row with the version that was valid at its time.
 
-    The state holds waiting rows, and of each key the version that is valid at the watermark and all later ones. With
-    corrections it also holds rows that were emitted, and the versions that were valid then.
+    The state holds waiting rows, and of each key the version that is valid at the watermark and all later ones; with
+    corrections also emitted rows and the versions that were valid then.
     """
 
     lateness: Lateness
@@ -51,7 +50,6 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
-        """Add versions and rows, emit the rows that event time has passed, and drop versions that no row can need."""
         state = in_order_of_arrival(state)
         known = state.height
         arrived = self._versions_in(second, bounds)
@@ -72,7 +70,7 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         versions = VersionedTable.of(numbered.filter(~is_row[numbers]))
         everything, altered = fill_unsent(stored, versions.row_numbers, versions.keyed_times.keys, known=known)
         fired = numbered.filter(firing[numbers]).sort(TIME, maintain_order=True)
-        output = self._joined(everything, fired[ROW_NUMBER], versions.as_of(keyed_times(fired), self.ttl))
+        output = self._joined(everything, fired[ROW_NUMBER], versions.as_of(fired, self.ttl))
         if corrects:
             output = output.with_columns(pl.lit(INSERT).alias(CHANGE))
         if corrects and (times[new_versions] < bounds.before).any():
@@ -118,8 +116,7 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
     def _corrections(self, rows: pl.DataFrame, before: _Snapshot, now: _Snapshot, altered: BoolArray) -> pl.DataFrame:
         """Retract emitted rows that would match another version now, and emit them again."""
         rows = rows.sort(TIME, maintain_order=True)
-        times = keyed_times(rows)
-        was, is_now = before[1].as_of(times, self.ttl).alias(_BEFORE), now[1].as_of(times, self.ttl).alias(_NOW)
+        was, is_now = before[1].as_of(rows, self.ttl).alias(_BEFORE), now[1].as_of(rows, self.ttl).alias(_NOW)
         differs = was.ne_missing(is_now) | pl.Series(altered).gather(is_now).fill_null(False)
         changed = rows.select(ROW_NUMBER).with_columns(was, is_now).filter(differs).with_row_index(_ORDER)
         updates = pl.lit(True) if self.how == "left" else pl.col(_BEFORE).is_not_null() & pl.col(_NOW).is_not_null()
@@ -138,8 +135,7 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
 class TemporalJoinByArrival(TemporalJoinOperator):
     """Joins each row with the latest version of its key; versions of a batch come before its rows.
 
-    A state row is the latest version of a key, or its tombstone. The latest version is the one with the highest
-    position; without positions, the one that arrived last.
+    The latest version, or its tombstone, has the highest position; without positions it arrived last.
     """
 
     tombstones_kept: int | None

@@ -65,10 +65,7 @@ class VersionInput(TemporalInput):
 
     @cached_property
     def change_columns(self) -> frozenset[str]:
-        """The columns that make the versions a changelog, in which a version may also be deleted.
-
-        POSITION orders changes of the same time; UNCHANGED names values that are those of the version before.
-        """
+        """The columns that make the versions a changelog, in which a version may also be deleted."""
         types = {CHANGE: pl.String(), POSITION: pl.String(), UNCHANGED: pl.List(pl.String())}
         found = frozenset(name for name, dtype in types.items() if self.rows.schema.get(name) == dtype)
         return found if CHANGE in found else frozenset()
@@ -215,7 +212,7 @@ class VersionedTable:
     @classmethod
     def of(cls, versions: pl.DataFrame) -> VersionedTable:
         """Order versions that have row numbers and key numbers and are in the order of arrival."""
-        given, kinds = keyed_times(versions), versions[KIND].to_numpy()
+        given, kinds = _keyed_times(versions), versions[KIND].to_numpy()
         keys, times = given.keys, given.times
         order = np.lexsort((times, keys))
         repeated = np.zeros(len(order), dtype=np.bool_)
@@ -239,9 +236,9 @@ class VersionedTable:
         times[:-1][same] = self.keyed_times.times[1:][same]
         return times
 
-    def as_of(self, rows: KeyedTimes, ttl: int | None) -> pl.Series:
+    def as_of(self, numbered: pl.DataFrame, ttl: int | None) -> pl.Series:
         """The row number of the version that is valid at each row's time; null without one."""
-        matches = np.full(len(rows.keys), -1, dtype=np.int64)
+        rows, matches = _keyed_times(numbered), np.full(numbered.height, -1, dtype=np.int64)
         if len(matches) and len(self.row_numbers):
             earliest = min(int(self.keyed_times.times.min()) - int(rows.times.max()), 0)
             found = match_ranges(rows, self.keyed_times, earliest, 0).one("last")
@@ -254,8 +251,7 @@ class VersionedTable:
         return numbers.set(numbers < 0, None)
 
 
-def keyed_times(rows: pl.DataFrame) -> KeyedTimes:
-    """The key numbers and times of rows."""
+def _keyed_times(rows: pl.DataFrame) -> KeyedTimes:
     return KeyedTimes(rows[KEY_NUMBER].to_numpy().astype(np.int64), rows[TIME].to_numpy())
 
 
@@ -265,8 +261,7 @@ def fill_unsent(
     """Give versions the values that were not sent because they stayed the same, and tell which rows that altered.
 
     ``versions`` are the row numbers of the versions in order, ``keys`` the numbers of their keys. The first ``known``
-    rows were filled before: they keep their values unless a version before them now has others. A tombstone ends a
-    key's life, and values are not carried beyond it, except from the old row of an update to the new one.
+    rows keep their values unless a version before them now has others. Values are not carried beyond a tombstone.
 
     >>> stored = {"__time": [1, 2], "__kind": [2, 2], "__unsent": [None, ["text"]], "__version.text": ["long", None]}
     >>> rows, _ = fill_unsent(pl.DataFrame(stored), np.array([0, 1]), np.array([7, 7]), known=0)

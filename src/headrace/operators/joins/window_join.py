@@ -16,26 +16,12 @@ from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
-from headrace.operators.joins.matching import (
-    AllMatches,
-    CandidateRows,
-    Int64Array,
-    JoinHow,
-    RowPairs,
-    concat_pairs,
-    retained,
-)
+from headrace.operators.joins.matching import AllMatches, CandidateRows, Int64Array, JoinHow, RowPairs, retained
 from headrace.operators.joins.stream_join import RIGHT, TIME, JoinInput, StreamJoin, StreamJoinOperator, check_choice
 from headrace.operators.rows import ROW_NUMBER, has_closed
 from headrace.operators.windows.aggregation import WINDOW
 from headrace.operators.windows.assigners import Windows
-from headrace.operators.windows.fixed_windows import (
-    FixedWindowStep,
-    OverlappingWindowStep,
-    cumulating,
-    hopping,
-    tumbling,
-)
+from headrace.operators.windows.fixed_windows import FixedWindowStep, cumulating, hopping, tumbling
 from headrace.schemas import MOMENT
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Due
@@ -77,7 +63,8 @@ def hopping_window(size: Duration, *, every: Duration, offset: Duration | None =
     >>> hopping_window("1 hour", every="10 minutes")
     hr.hopping_window('1 hour', every='10 minutes')
     """
-    return _overlapping(hopping("window", size=size, every=every, key=None, offset=offset))
+    step = hopping("window", size=size, every=every, key=None, offset=offset)
+    return _shape(step, asdict(step.windows))
 
 
 @stable
@@ -87,12 +74,12 @@ def cumulating_window(size: Duration, *, step: Duration, offset: Duration | None
     >>> cumulating_window("1 day", step="1 hour")
     hr.cumulating_window('1 day', step='1 hour')
     """
-    return _overlapping(cumulating("window", step=step, size=size, key=None, offset=offset))
+    window = cumulating("window", step=step, size=size, key=None, offset=offset)
+    return _shape(window, asdict(window.windows))
 
 
-def _overlapping(step: OverlappingWindowStep) -> WindowShape:
-    lengths = asdict(step.windows).items()
-    return WindowShape(step, {name: spoken(length) if length else None for name, length in lengths})
+def _shape(step: FixedWindowStep, lengths: Mapping[str, int]) -> WindowShape:
+    return WindowShape(step, {name: spoken(length) if length else None for name, length in lengths.items()})
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -100,15 +87,12 @@ class WindowJoin(StreamJoin):
     """A join of rows in the same window; call ``.late()`` before use."""
 
     kind = "window_join"
+    _own_columns: ClassVar[Schema] = {"window": WINDOW}
 
     window: WindowShape
 
     def _operator(self, left: JoinInput, right: JoinInput, columns: JoinedColumns, own: Schema) -> WindowJoinOperator:
         return WindowJoinOperator(self.name, left, right, columns, own, AllMatches(self.how, 0, 0), self._windows)
-
-    @property
-    def _own_columns(self) -> dict[str, pl.DataType]:
-        return {"window": WINDOW}
 
     @property
     def _windows(self) -> Windows:
@@ -159,10 +143,9 @@ def window_join(name: str, *, on: OnColumns, window: WindowShape | Duration, how
 
 @dataclass(frozen=True)
 class WindowJoinOperator(StreamJoinOperator):
-    """Joins rows by key and window; a row is buffered until the last of its windows accepts no more rows.
+    """Joins rows by key and window; a row is buffered once, until the last of its windows accepts no more rows.
 
-    The state has a row once, however many windows it is in. It does not record which pairs were emitted: as long as
-    late rows are accepted, a closed window still has all its rows, from which that can be derived.
+    Which pairs were emitted is derived: as long as late rows are accepted, a closed window still has all its rows.
     """
 
     own_state: ClassVar[Schema] = {PANE: pl.Int64()}
@@ -207,11 +190,11 @@ class WindowJoinOperator(StreamJoinOperator):
         if assigned.is_empty():
             return pl.DataFrame(schema=self.output_schema)
         outcome = self.strategy.outcome(self._candidates(assigned, bounds), bounds)
-        pairs = concat_pairs(outcome.retracted, outcome.emitted)
+        pairs = outcome.pairs
         row_numbers = assigned[ROW_NUMBER].to_numpy().astype(np.int64)
         ends = assigned[END].to_numpy()[pairs.either]
         of_rows = RowPairs(*(np.where(side < 0, -1, row_numbers[side]) for side in (pairs.left, pairs.right)))
-        return self._results(rows, of_rows, len(outcome.retracted.left), ends)
+        return self._results(rows, of_rows, outcome.retracted, ends)
 
     def _assigned(self, rows: pl.DataFrame, known: int, bounds: TimeBounds) -> pl.DataFrame:
         """Every row in each of its windows that closes now, or that is closed and still accepts rows."""

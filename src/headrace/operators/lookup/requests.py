@@ -158,10 +158,7 @@ class KeyRequests:
         return first * float(2**attempt) * random.uniform(0.5, 1.5)
 
     async def _attempt(self, requests: Sequence[Any], deadline: float, *, partly: bool) -> list[Outcome]:
-        """One call; a failure of the whole call is a failure of each of its keys.
-
-        ``partly`` says that the service has answered other keys of the call, so that it is up.
-        """
+        """One call, whose failure is that of each of its keys; ``partly`` if other keys of it were answered before."""
         try:
             await self.circuit.enter(deadline - self.limits.timeout / 2)
         except LookupFailure as refused:

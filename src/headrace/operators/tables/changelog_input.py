@@ -242,8 +242,6 @@ class TableChanges:
     def of(cls, changes: pl.DataFrame, stored: pl.DataFrame, key: Sequence[str]) -> Self:
         """The changes that are newer than what is stored of their key; at one position, removals come first.
 
-        The two rows of an update may therefore arrive in any order.
-
         >>> columns = ["id", "__position", "__sets", "__time"]
         >>> def rows(*given): return pl.DataFrame(given, schema=columns, orient="row")
         >>> given = rows((1, "5", True, 20), (1, "3", True, 20), (1, "5", False, 20), (2, "6", False, 30))

@@ -1,7 +1,4 @@
-"""The state of a table aggregate: a row for each group, each counted value, and each row of the table.
-
-Counts, sums and averages keep running totals. Minimum, maximum and distinct counts keep every value with its count.
-"""
+"""The state of a table aggregate: running totals of each group, counts of each value, and the rows of the table."""
 
 from __future__ import annotations
 

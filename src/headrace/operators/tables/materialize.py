@@ -164,8 +164,7 @@ def fill_unchanged(
 ) -> tuple[pl.DataFrame, int]:
     """The last change of every key with the values that were not sent, and how many values are unknown (null).
 
-    ``changes`` are in order, and ``known`` are the rows before them. Values are not carried beyond a delete, but the
-    before image of an update, which has the same position, fills the new row.
+    Values are not carried beyond a delete, but an update's before image, which has the same position, fills its row.
 
     >>> stored = {"id": [1], "__sets": [True]}
     >>> known = pl.DataFrame({**stored, "__position": ["1"], "text": ["long"]})
