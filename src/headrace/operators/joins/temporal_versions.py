@@ -124,13 +124,22 @@ class TemporalJoinOperator(TemporalInput):
     def output_schema(self) -> dict[str, pl.DataType]:
         return {**self.columns.schema, **({CHANGE: pl.String()} if self.second.corrects_for else {})}
 
+    @property
+    def _version_columns(self) -> dict[str, pl.Expr]:
+        """The columns of a version as a state row, without its arrival number."""
+        changes = self.second.change_columns
+        is_version = is_setting() if CHANGE in changes else pl.lit(True)
+        kind = pl.when(is_version).then(pl.lit(VERSION, pl.Int8)).otherwise(pl.lit(TOMBSTONE, pl.Int8))
+        columns = {left: pl.col(right) for left, right in self.on.pairs}
+        columns |= {TIME: self.second.rows.row_time, KIND: kind}
+        columns |= {VERSION_POSITION: pl.col(POSITION)} if self._has_positions else {}
+        columns |= {UNSENT: pl.col(UNCHANGED)} if UNCHANGED in changes else {}
+        return {**columns, **{f"{OF_VERSION}{name}": pl.col(name) for name in self.columns.right}}
+
     @cached_property
     def version_schema(self) -> dict[str, pl.DataType]:
-        own: dict[str, pl.DataType] = {ARRIVAL: pl.Int64(), TIME: pl.Int64(), KIND: pl.Int8()}
-        own |= {VERSION_POSITION: pl.String()} if self._has_positions else {}
-        own |= {UNSENT: pl.List(pl.String())} if UNCHANGED in self.second.change_columns else {}
-        payload = {f"{OF_VERSION}{name}": self.second.rows.schema[name] for name in self.columns.right}
-        return {**self.columns.key, **own, **payload}
+        columns = pl.DataFrame(schema=self.second.partial_schema).select(**self._version_columns).schema
+        return {**self.columns.key, ARRIVAL: pl.Int64(), **columns}
 
     @cached_property
     def shared_schema(self) -> dict[str, pl.DataType]:
@@ -160,15 +169,7 @@ class TemporalJoinOperator(TemporalInput):
 
     def _versions_in(self, versions: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
         """Versions as state rows."""
-        changes = self.second.change_columns
-        columns = {left: pl.col(right) for left, right in self.on.pairs}
-        columns |= {f"{OF_VERSION}{name}": pl.col(name) for name in self.columns.right}
-        columns |= {VERSION_POSITION: pl.col(POSITION)} if self._has_positions else {}
-        columns |= {UNSENT: pl.col(UNCHANGED)} if UNCHANGED in changes else {}
-        is_version = is_setting() if CHANGE in changes else pl.lit(True)
-        kind = pl.when(is_version).then(pl.lit(VERSION, pl.Int8)).otherwise(pl.lit(TOMBSTONE, pl.Int8))
-        columns |= {TIME: self.second.rows.row_time, KIND: kind}
-        return arrived_rows(versions.select(**columns), bounds, self.shared_schema)
+        return arrived_rows(versions.select(**self._version_columns), bounds, self.shared_schema)
 
     def _numbered(self, everything: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
         """The rows and versions whose keys are in ``of``, with their row numbers and key numbers."""

@@ -108,20 +108,17 @@ class ChangelogInput(RowByRow):
         return {**self.columns, **LAST_CHANGE, LACKS_BEFORE: pl.Boolean()}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        good, failed = known_changes(rows, self._position)
+        # Changes of an earlier step have no position: they come exactly once, in order.
+        position = pl.col(POSITION) if POSITION in self.rows.schema else pl.lit("")
+        good, failed = known_changes(rows, position)
         partials = canonical(good, tuple(dict.fromkeys((*self.key, *self.row_key)))).select(
             *self.columns,
-            self._position.alias(ROW_POSITION),
+            position.alias(ROW_POSITION),
             is_setting().alias(IS_UPSERT),
             self.rows.row_time.alias(TIME),
             self._lacks_before.alias(LACKS_BEFORE),
         )
         return Combined(partials, rows.clear(), good.height, failed=failed)
-
-    @property
-    def _position(self) -> pl.Expr:
-        # Changes of an earlier step have no position: they come exactly once, in order.
-        return pl.col(POSITION) if POSITION in self.rows.schema else pl.lit("")
 
     @property
     def _lacks_before(self) -> pl.Expr:
@@ -307,16 +304,21 @@ class TableChanges:
         return removals.join(self.stored, on=self.key, how="anti", nulls_equal=True).height
 
 
-def view_changes(before: pl.DataFrame, after: pl.DataFrame, key: Sequence[str], bounds: TimeBounds) -> pl.DataFrame:
-    """What a batch changes in a view, all retractions first; a key that has a row before and after is updated."""
+def row_changes(before: pl.DataFrame, after: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
+    """What turns rows into others, all retractions first; a key that has a row before and after is updated."""
     changes = []
     for rows, others, update, otherwise in (
         (before, after, UPDATE_BEFORE, DELETE),
         (after, before, UPDATE_AFTER, INSERT),
     ):
-        known = others.select(*key, pl.lit(update).alias(CHANGE)).unique(key)
+        known = others.select(*key, pl.lit(update).alias(CHANGE))
         found = join_by_key(rows.select(key), known, key, how="left", nulls_equal=True, maintain_order="left")
         changes.append(rows.with_columns(found[CHANGE].fill_null(otherwise)))
+    return pl.concat(changes)
+
+
+def view_changes(before: pl.DataFrame, after: pl.DataFrame, key: Sequence[str], bounds: TimeBounds) -> pl.DataFrame:
+    """What a batch changes in a view."""
     # One position per batch is enough: a row of the view is removed and added at most once in it.
     position = sortable(pl.lit(bounds.batch)).alias(POSITION)
-    return pl.concat(changes).with_columns(position, pl.col(TIME).cast(MOMENT).alias(CHANGED_AT))
+    return row_changes(before, after, key).with_columns(position, pl.col(TIME).cast(MOMENT).alias(CHANGED_AT))

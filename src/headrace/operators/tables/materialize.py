@@ -8,17 +8,7 @@ from functools import cached_property
 
 import polars as pl
 
-from headrace.changelog import (
-    CHANGE,
-    CHANGELOG,
-    DELETE,
-    INSERT,
-    POSITION,
-    UNCHANGED,
-    UPDATE_AFTER,
-    UPDATE_BEFORE,
-    check_changelog,
-)
+from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UNCHANGED, UPDATE_AFTER, check_changelog
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
@@ -29,13 +19,13 @@ from headrace.operators.tables.changelog_input import (
     IS_UPSERT,
     LAST_CHANGE,
     ROW_POSITION,
-    TIME,
     WEEK,
     ChangelogInput,
     ChangelogOperator,
     ChangelogStep,
     TableChanges,
     check_primary_key,
+    row_changes,
     table_columns,
     tombstone_retention,
 )
@@ -142,21 +132,16 @@ class MaterializeOperator(ChangelogOperator):
 
     def _output(self, live: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
         """One change of every key that the batch changed, or two with before images."""
+        last = last.rename({ROW_POSITION: POSITION})
+        if self.before_images:
+            old = join_by_key(live, last.select(*self.key, POSITION), self.key, nulls_equal=True, maintain_order="left")
+            before, after = (rows.select(*self._table, POSITION) for rows in (old, last.filter(IS_UPSERT)))
+            return row_changes(before, after, self.key).select(self.output_schema.keys())
         was_live = live.select(*self.key, pl.lit(UPDATE_AFTER).alias(_UPDATE))
         with_known = join_by_key(last, was_live, self.key, how="left", nulls_equal=True, maintain_order="left")
         changed = with_known.filter(pl.col(IS_UPSERT) | pl.col(_UPDATE).is_not_null())
         change = pl.when(IS_UPSERT).then(pl.col(_UPDATE).fill_null(INSERT)).otherwise(pl.lit(DELETE))
-        after = changed.select(*self._table, change.alias(CHANGE), pl.col(ROW_POSITION).alias(POSITION))
-        if not self.before_images:
-            return after
-        changes = after.select(*self.key, CHANGE, POSITION)
-        old = live.drop(ROW_POSITION, IS_UPSERT, TIME)
-        old = join_by_key(old, changes, self.key, nulls_equal=True, maintain_order="left")
-        before = pl.when(pl.col(CHANGE) == DELETE).then(pl.lit(DELETE)).otherwise(pl.lit(UPDATE_BEFORE))
-        # All before images first; a delete is the before image alone.
-        return pl.concat(
-            [old.select(*self._table, before.alias(CHANGE), POSITION), after.filter(pl.col(CHANGE) != DELETE)]
-        )
+        return changed.select(*self._table, change.alias(CHANGE), POSITION)
 
 
 def fill_unchanged(
