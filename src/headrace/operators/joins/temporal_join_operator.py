@@ -52,9 +52,7 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
     ) -> Applied:
         state = in_order_of_arrival(state)
         known = state.height
-        arrived = self._versions_in(second, bounds)
-        new_rows = self._rows_in(partials, bounds, behind=second.height)
-        stored = pl.concat([state, arrived, new_rows])
+        stored = pl.concat([state, self._arrived(partials, second, bounds)])
         times, kinds = stored[TIME].to_numpy(), stored[KIND].to_numpy()
         is_row, new_versions = kinds == ROW, slice(known, known + second.height)
         waiting, corrects = is_row.copy(), self.second.corrects_for > 0
@@ -83,7 +81,7 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
             *self._retained(everything, known, bounds, altered, self._superseded(versions, stored.height, bounds)),
             output,
             dropped_second=len(versions.duplicates),
-            waiting=WaitingRows(held, fired.height, held + new_rows.height - fired.height),
+            waiting=WaitingRows(held, fired.height, held + partials.height - fired.height),
         )
 
     def due(self, bounds: TimeBounds) -> Due:
@@ -150,15 +148,13 @@ class TemporalJoinByArrival(TemporalJoinOperator):
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
         state = in_order_of_arrival(state)
-        arrived = self._versions_in(second, bounds).select(self.version_schema.keys())
-        rows = self._rows_in(partials, bounds, behind=second.height)
-        everything = pl.concat([state, arrived, rows], how="diagonal")
+        everything = pl.concat([state, self._arrived(partials, second, bounds)], how="diagonal")
         numbered = self._numbered(everything, everything.select(self.key)[state.height :])
         ordered = self._in_order(numbered.filter(~_IS_ROW))
         latest = ordered.unique(KEY_NUMBER, keep="last", maintain_order=True)
         numbers, keys = (ordered[name].to_numpy().astype(np.int64) for name in (ROW_NUMBER, KEY_NUMBER))
         everything, altered = fill_unsent(everything, numbers, keys, known=state.height)
-        versions = everything[: state.height + arrived.height].select(self.state_schema.keys())
+        versions = everything[: state.height + second.height].select(self.state_schema.keys())
         superseded = np.zeros(versions.height, dtype=np.bool_)
         superseded[numbers] = True
         superseded[latest[ROW_NUMBER].to_numpy()] = False

@@ -160,16 +160,13 @@ class TemporalJoinOperator(TemporalInput):
         is_late = pl.lit(False) if late is None else self.rows.is_late(bounds, correctable=late.correctable)
         return self._accepted(*self.rows.split_late(rows, bounds, is_late), nulls=self.how == "left")
 
-    def _rows_in(self, rows: pl.DataFrame, bounds: TimeBounds, *, behind: int) -> pl.DataFrame:
-        """Rows as state rows, whose arrival numbers are behind those of so many versions."""
+    def _arrived(self, rows: pl.DataFrame, versions: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
+        """New versions and the new rows behind them as state rows."""
         columns = {name: pl.col(name) for name in self.key}
         columns |= {f"{OF_ROW}{name}": pl.col(name) for name in self.columns.left}
         columns |= {TIME: self.rows.row_time, KIND: pl.lit(ROW, pl.Int8)}
-        return arrived_rows(rows.select(**columns), bounds, self.shared_schema, behind=behind)
-
-    def _versions_in(self, versions: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
-        """Versions as state rows."""
-        return arrived_rows(versions.select(**self._version_columns), bounds, self.shared_schema)
+        both = [versions.select(**self._version_columns), rows.select(**columns)]
+        return arrived_rows(pl.concat(both, how="diagonal"), bounds, self.shared_schema)
 
     def _numbered(self, everything: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
         """The rows and versions whose keys are in ``of``, with their row numbers and key numbers."""
