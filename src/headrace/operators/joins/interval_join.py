@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
 import polars as pl
 
-from headrace.changelog import CHANGE
 from headrace.durations import Duration, microseconds, not_too_long, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
+from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
-from headrace.operators.joins.matching import (
-    AllMatches,
-    CandidateRows,
-    Int64Array,
-    JoinHow,
-    SingleMatch,
-    concat_pairs,
-    retained,
-)
+from headrace.operators.joins.matching import AllMatches, CandidateRows, Int64Array, JoinHow, SingleMatch, retained
 from headrace.operators.joins.stream_join import RIGHT, TIME, JoinInput, StreamJoin, StreamJoinOperator, check_choice
 from headrace.operators.rows import in_order_of_arrival
 from headrace.schemas import MOMENT
@@ -45,32 +36,21 @@ class IntervalJoin(StreamJoin):
     bounds: IntervalBounds
     match: Match
 
-    def _operator(self, left: JoinInput, right: JoinInput, columns: JoinedColumns) -> IntervalJoinOperator:
-        strategy = (
-            AllMatches(self.how, *self._closed_interval, self.retention)
-            if self.match == "all"
-            else SingleMatch(self.match, self.how == "left", *self._closed_interval, self.retention)
-        )
-        return IntervalJoinOperator(
-            self.name, left, right, columns, self.retracts, strategy, *self._kept, self._only_left
-        )
+    def _operator(self, left: JoinInput, right: JoinInput, columns: JoinedColumns, own: Schema) -> IntervalJoinOperator:
+        return IntervalJoinOperator(self.name, left, right, columns, own, self._strategy)
 
     @property
-    def _own_columns(self) -> tuple[str, ...]:
-        return () if self._only_left else (EVENT_TIME,)
+    def _own_columns(self) -> dict[str, pl.DataType]:
+        return {} if self.how in ("semi", "anti") else {EVENT_TIME: MOMENT}
 
     @property
-    def _closed_interval(self) -> tuple[int, int]:
-        """The same interval with both bounds included: an open bound is one microsecond further in."""
+    def _strategy(self) -> AllMatches | SingleMatch:
+        """How rows match, with both bounds included: an open bound is one microsecond further in."""
         low, high = self.between
-        return low + (self.bounds[0] == "("), high - (self.bounds[1] == ")")
-
-    @property
-    def _kept(self) -> tuple[int, int]:
-        """How long after its time a left and a right row can match; negative when all matches came before."""
-        low, high = self._closed_interval
-        # A single match is chosen when the last candidate may have come; all must be buffered until then.
-        return high, -low + (max(high, 0) if self.match != "all" else 0)
+        low, high = low + (self.bounds[0] == "("), high - (self.bounds[1] == ")")
+        if self.match == "all":
+            return AllMatches(self.how, low, high)
+        return SingleMatch(self.match, self.how == "left", low, high, corrects=self.retention > 0)
 
     @property
     def retracts(self) -> bool:
@@ -79,19 +59,14 @@ class IntervalJoin(StreamJoin):
     @property
     def holdback(self) -> int:
         """How far behind its input's event time a result may leave: rows that wait for a match keep their time."""
-        low, high = self._closed_interval
+        strategy = self._strategy
         left_waits = self.how in ("left", "full", "semi", "anti") or self.match != "all"
-        return max(high if left_waits else 0, -low if self.how in ("right", "full") else 0, 0)
+        return max(strategy.high if left_waits else 0, -strategy.low if self.how in ("right", "full") else 0, 0)
 
     @property
     def _identity(self) -> Mapping[str, object]:
-        return {
-            "on": self.on.identity,
-            "between": list(self.between),
-            "bounds": self.bounds,
-            "how": self.how,
-            "match": self.match,
-        }
+        interval = {"between": list(self.between), "bounds": self.bounds}
+        return {"on": self.on.identity, **interval, "how": self.how, "match": self.match}
 
     @property
     def horizon(self) -> int:
@@ -99,13 +74,12 @@ class IntervalJoin(StreamJoin):
 
     @property
     def state_description(self) -> str:
-        left, right = (max(kept, 0) + self.retention for kept in self._kept)
-        a_second = 1_000_000
+        left, right = (max(kept, 0) + self.retention for kept in self._strategy.kept)
         return (
             f"left rows until event time is {spoken(left)} behind them, right rows until {spoken(right)}; at most "
             f"left rate x ({spoken(left)} + lag) + right rate x ({spoken(right)} + lag) rows, where lag is how far the "
             f"slower input's watermark is behind the newest row; with 1,000 rows/s on each side and no lag "
-            f"{1_000 * (left + right) // a_second:,} rows"
+            f"{(left + right) // 1_000:,} rows"
         )
 
     @property
@@ -128,8 +102,7 @@ def interval_join(
 ) -> IntervalJoin:
     """Join rows of two frames with equal ``on`` whose times are near: ``right.time - left.time`` is in ``between``.
 
-    ``bounds`` says which ends of the interval belong to it. ``match="first"`` or ``"last"`` gives each left row one
-    right row instead of all.
+    ``match="first"`` or ``"last"`` gives each left row one right row instead of all.
 
     >>> interval_join("paid", on="order_id", between=("0 seconds", "1 hour"))
     hr.interval_join('paid', on='order_id', between=('0 seconds', '1 hour'), how='inner')
@@ -144,8 +117,7 @@ def interval_join(
         )
     interval, key = _interval(name, between), join_key(on, step=name)
     step = IntervalJoin(name=name, key=key.left, on=key, between=interval, bounds=bounds, how=how, match=match)
-    first, last = step._closed_interval
-    if first > last:
+    if step._strategy.low > step._strategy.high:
         raise DefinitionError(
             "INTERVAL_EMPTY",
             f"step {name!r}: between={tuple(between)!r} with bounds={bounds!r} is empty, so no rows would match. "
@@ -171,31 +143,21 @@ def _interval(step: str, between: tuple[Duration, Duration]) -> tuple[int, int]:
 class IntervalJoinOperator(StreamJoinOperator):
     """Joins rows by key and distance in time; a row is buffered until no match can come."""
 
-    own_state: ClassVar[Mapping[str, pl.DataType]] = {MATCHED: pl.Boolean()}
+    own_state: ClassVar[Schema] = {MATCHED: pl.Boolean()}
 
     strategy: AllMatches | SingleMatch
-    left_kept: int
-    """How long after a left row's time its matches may come; negative when all came before."""
-    right_kept: int
-    only_left: bool
-    """Whether left rows are emitted without the right columns, as semi and anti joins do."""
 
     @property
     def output_time(self) -> str:
         """The later of the two times; the left row's own where only left rows are emitted."""
         time = self.left.rows.time
-        return self.left.joined.get(time, time) if self.only_left else EVENT_TIME
-
-    @cached_property
-    def output_schema(self) -> dict[str, pl.DataType]:
-        time = {} if self.only_left else {EVENT_TIME: MOMENT}
-        return {**self.columns.schema, **time, **({CHANGE: pl.String()} if self.retracts else {})}
+        return EVENT_TIME if EVENT_TIME in self.own else self.left.joined.get(time, time)
 
     def _moments(self, moments: Int64Array) -> pl.Series:
         return pl.Series(EVENT_TIME, moments).cast(MOMENT)
 
-    def _initial_state(self, times: pl.Series) -> dict[str, pl.Series]:
-        return {MATCHED: pl.Series(np.zeros(len(times), dtype=np.bool_))}
+    def _initial_state(self, times: pl.Series) -> pl.Series:
+        return pl.Series(MATCHED, np.zeros(len(times), dtype=np.bool_))
 
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
@@ -204,38 +166,36 @@ class IntervalJoinOperator(StreamJoinOperator):
         rows = self._buffered(state, partials, second, bounds)
         candidates = self._candidates(rows, state.height, bounds)
         outcome = self.strategy.outcome(candidates, bounds)
-        pairs, times = concat_pairs(outcome.retracted, outcome.emitted), candidates.times
+        pairs, times = outcome.pairs, candidates.times
         moments = np.maximum(times[pairs.either], times[np.where(pairs.right < 0, pairs.left, pairs.right)])
         updated = outcome.matched != candidates.matched
         if updated.any():
             rows.replace_column(rows.get_column_index(MATCHED), pl.Series(MATCHED, outcome.matched))
-        output = self._results(rows, pairs, len(outcome.retracted.left), moments)
+        output = self._results(rows, pairs, outcome.retracted, moments)
         kept = retained(
             rows,
             known=state.height,
             identity=self.identity,
-            expired=outcome.expired,
+            expired=candidates.final(bounds.fire - self.left.lateness.correctable),
             altered=updated,
             settled=outcome.settled,
         )
         return Applied(*kept, output)
 
     def due(self, bounds: TimeBounds) -> Due:
-        final = pl.col(TIME) + pl.when(RIGHT).then(self.right_kept).otherwise(self.left_kept) + 1
+        left_kept, right_kept = self.strategy.kept
+        final = pl.col(TIME) + pl.when(RIGHT).then(right_kept).otherwise(left_kept) + 1
         return Due(pl.when(final > bounds.fire).then(final), dead_at=final + self.left.lateness.correctable)
 
-    def _last_match(self, rows: pl.DataFrame) -> Int64Array:
-        kept = np.where(rows[RIGHT].to_numpy(), self.right_kept, self.left_kept)
-        return rows[TIME].to_numpy() + kept
-
     def _candidates(self, rows: pl.DataFrame, known: int, bounds: TimeBounds) -> CandidateRows:
-        without_key = self._without_key(rows)
+        times, is_right, without_key = rows[TIME].to_numpy(), rows[RIGHT].to_numpy(), self._without_key(rows)
+        left_kept, right_kept = self.strategy.kept
         candidates = CandidateRows(
-            times=rows[TIME].to_numpy(),
-            is_right=rows[RIGHT].to_numpy(),
+            times=times,
+            is_right=is_right,
             is_new=np.arange(rows.height) >= known,
             matched=rows[MATCHED].to_numpy(),
-            last_match=self._last_match(rows),
+            last_match=times + np.where(is_right, right_kept, left_kept),
             without_key=without_key,
             keys=np.full(rows.height, -1, dtype=np.int64),
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import polars as pl
 
 from headrace.errors import DefinitionError
+from headrace.expressions.operands import Schema
 from headrace.operators.step import check_key
 
 InnerOrLeft = Literal["inner", "left"]
@@ -47,7 +48,7 @@ class JoinKey:
             return dict(self.pairs)
         return self.left[0] if len(self.left) == 1 else list(self.left)
 
-    def check(self, step: str, left: Mapping[str, pl.DataType], right: Mapping[str, pl.DataType]) -> None:
+    def check(self, step: str, left: Schema, right: Schema) -> None:
         """Both columns of each pair must exist, be usable as keys, and have the same type."""
         check_key(step, self.left, left)
         check_key(step, self.right, right)
@@ -102,32 +103,22 @@ def check_inner_or_left(step: str, how: object, *, unmatched: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JoinedColumns:
-    """The columns of a joined row, without those that the join itself adds.
+    """The columns of a joined row: the key under its left names, then the left columns, then the right ones."""
 
-    The key comes once, under its left names; then the left columns, then the right ones.
-    """
-
-    key: Mapping[str, pl.DataType]
+    key: Schema
     left: Mapping[str, str]
     """The left columns without the key: their own name, and their name in a joined row."""
     right: Mapping[str, str]
-    left_schema: Mapping[str, pl.DataType]
+    left_schema: Schema
     """The left columns without the key, under their names in a joined row."""
-    right_schema: Mapping[str, pl.DataType]
+    right_schema: Schema
 
     @property
     def schema(self) -> dict[str, pl.DataType]:
         return {**self.key, **self.left_schema, **self.right_schema}
 
 
-def joined_columns(
-    step: str,
-    on: JoinKey,
-    left: Mapping[str, pl.DataType],
-    right: Mapping[str, pl.DataType],
-    *,
-    own: Sequence[str] = (),
-) -> JoinedColumns:
+def joined_columns(step: str, on: JoinKey, left: Schema, right: Schema, *, own: Collection[str] = ()) -> JoinedColumns:
     """Name the columns of a joined row: where both inputs have a column, the right one gets the suffix ``_right``.
 
     ``own`` are the columns that the join adds. A column with such a name gets ``_left`` or ``_right``.

@@ -1,8 +1,4 @@
-"""Which rows of two inputs match, computed over whole arrays, and which of them the state keeps.
-
-Rows are addressed by their number in the frame of a slot. ``AllMatches`` and ``SingleMatch`` are the strategies of
-stream joins; the range search and ``retained`` also serve temporal joins.
-"""
+"""Which rows of two inputs match, over whole arrays of row numbers, and which of them the state keeps."""
 
 from __future__ import annotations
 
@@ -15,7 +11,6 @@ import numpy.typing as npt
 import polars as pl
 
 from headrace.event_time.record import TimeBounds
-from headrace.event_time.strategy import BEGINNING
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -41,7 +36,6 @@ class MatchRanges:
     end: Int64Array
 
     def pairs(self) -> tuple[Int64Array, Int64Array]:
-        """The numbers of matching left and right rows."""
         counts = self.end - self.begin
         left = np.repeat(np.arange(len(counts)), counts)
         offsets = np.cumsum(counts) - counts
@@ -151,17 +145,18 @@ class RowPairs:
     left: Int64Array
     right: Int64Array
 
+    def __len__(self) -> int:
+        return len(self.left)
+
     def __getitem__(self, chosen: Int64Array) -> RowPairs:
         return RowPairs(self.left[chosen], self.right[chosen])
 
     @property
     def either(self) -> Int64Array:
-        """The left row of each pair, or the right one where there is none."""
         return np.where(self.left < 0, self.right, self.left)
 
     @classmethod
     def alone(cls, chosen: BoolArray, *, right: bool = False) -> RowPairs:
-        """Left rows, or right ones, without a match."""
         rows = np.flatnonzero(chosen)
         no_rows = np.full_like(rows, -1)
         return cls(no_rows, rows) if right else cls(rows, no_rows)
@@ -170,51 +165,48 @@ class RowPairs:
 NO_PAIRS = RowPairs.alone(np.zeros(0, dtype=np.bool_))
 
 
-def concat_pairs(*pairs: RowPairs) -> RowPairs:
-    """All pairs, in the order in which they were given."""
+def _concatenated(*pairs: RowPairs) -> RowPairs:
     return RowPairs(np.concatenate([each.left for each in pairs]), np.concatenate([each.right for each in pairs]))
 
 
 @dataclass(frozen=True, slots=True)
 class MatchOutcome:
-    """What a batch does: pairs to retract, pairs to emit, and what the state knows of its rows afterwards."""
+    """What a batch does: pairs to retract and then to emit, and what the state knows of its rows afterwards."""
 
-    retracted: RowPairs
-    emitted: RowPairs
+    pairs: RowPairs
+    retracted: int
+    """How many of the pairs, which come first, are retracted."""
     matched: BoolArray
-    expired: BoolArray
     settled: BoolArray | None = None
     """Rows that are needed no longer, though their time is not over."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllMatches:
-    """Emits every pair as soon as both rows are there, and unmatched rows once no match can come.
-
-    Rows match when the right time is ``low`` to ``high`` after the left one.
-    """
+    """Emits every pair whose right row is ``low`` to ``high`` after the left one, and unmatched rows once final."""
 
     how: JoinHow
     low: int
     high: int
-    correctable: int
-    """How much longer rows are buffered for late matches."""
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """How long after its time a left and a right row can match; negative when all matches came before."""
+        return self.high, -self.low
 
     def triggers(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
         """The rows whose keys this batch concerns; ``rows.keys`` is not known yet."""
         return rows.is_new
 
     def outcome(self, rows: CandidateRows, bounds: TimeBounds) -> MatchOutcome:
-        """Pairs with at least one new row, and rows that have become final without a match."""
         left, right = ~rows.is_right, rows.is_right
-        pairs = concat_pairs(
+        pairs = _concatenated(
             self._pairs(rows, left & rows.is_new, right), self._pairs(rows, left & ~rows.is_new, right & rows.is_new)
         )
         matched = rows.matched.copy()
         matched[pairs.left] = True
         matched[pairs.right] = True
         newly_matched = matched & ~rows.matched
-        expired = rows.final(max(bounds.fire - self.correctable, BEGINNING))
         # An earlier batch emitted these rows without a match; they stay buffered for late ones.
         emitted_alone = ~rows.is_new & ~rows.matched & rows.final(bounds.before)
         unmatched = rows.final(bounds.fire) & ~matched & ~emitted_alone
@@ -222,14 +214,14 @@ class AllMatches:
         if self.how in ("semi", "anti"):
             retracted = RowPairs.alone(wrong & left) if self.how == "anti" else NO_PAIRS
             emitted = RowPairs.alone((unmatched if self.how == "anti" else newly_matched) & left)
-            return MatchOutcome(retracted, emitted, rows.matched, expired, matched & left)
+            return MatchOutcome(_concatenated(retracted, emitted), len(retracted), rows.matched, matched & left)
         retracted, known = NO_PAIRS, rows.matched
         for how, side in (("left", left), ("right", right)):
             if self.how in (how, "full"):
-                retracted = concat_pairs(retracted, RowPairs.alone(wrong & side, right=how == "right"))
-                pairs = concat_pairs(pairs, RowPairs.alone(unmatched & side, right=how == "right"))
+                retracted = _concatenated(retracted, RowPairs.alone(wrong & side, right=how == "right"))
+                pairs = _concatenated(pairs, RowPairs.alone(unmatched & side, right=how == "right"))
                 known = known | (newly_matched & side)
-        return MatchOutcome(retracted, pairs, known, expired)
+        return MatchOutcome(_concatenated(retracted, pairs), len(retracted), known)
 
     def _pairs(self, rows: CandidateRows, left: BoolArray, right: BoolArray) -> RowPairs:
         lefts, rights = rows.select(left), rows.select(right)
@@ -246,26 +238,30 @@ class SingleMatch:
     """Whether a left row without a match is emitted too."""
     low: int
     high: int
-    correctable: int
+    corrects: bool
+    """Whether late right rows replace the match of others."""
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        # A match is chosen when the last candidate may have come; all must be buffered until then.
+        return self.high, max(self.high, 0) - self.low
 
     def triggers(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
-        """Left rows that become final, and late right rows, which may replace the match of others."""
         firing = self._firing(rows, bounds)
-        return firing | (rows.is_new & rows.is_right) if self.correctable else firing
+        return firing | (rows.is_new & rows.is_right) if self.corrects else firing
 
     def outcome(self, rows: CandidateRows, bounds: TimeBounds) -> MatchOutcome:
-        """The match of each left row that becomes final, and matches that late rows have replaced."""
-        expired = rows.final(max(bounds.fire - self.correctable, BEGINNING))
         firing = np.flatnonzero(self._firing(rows, bounds))
         emitted, retracted = RowPairs(firing, self._matches(rows, firing, rows.is_right)), NO_PAIRS
-        if self.correctable:
+        if self.corrects:
             fired = rows.select(self._fired(rows, bounds))
             before = self._matches(rows, fired, rows.is_right & ~rows.is_new)
             now = self._matches(rows, fired, rows.is_right)
             changed = before != now
             retracted = RowPairs(fired[changed], before[changed])
             emitted = RowPairs(np.r_[fired[changed], firing], np.r_[now[changed], emitted.right])
-        return MatchOutcome(self._visible(retracted), self._visible(emitted), rows.matched, expired)
+        retracted, emitted = self._visible(retracted), self._visible(emitted)
+        return MatchOutcome(_concatenated(retracted, emitted), len(retracted), rows.matched)
 
     def _fired(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
         return ~rows.is_right & ~rows.is_new & rows.final(bounds.before)

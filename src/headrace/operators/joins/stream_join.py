@@ -15,17 +15,10 @@ from headrace.changelog import CHANGE, DELETE, INSERT
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
+from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, joined_columns
 from headrace.operators.joins.matching import BoolArray, Int64Array, JoinHow, RowPairs
-from headrace.operators.rows import (
-    ARRIVAL,
-    KEY_NUMBER,
-    ROW_NUMBER,
-    Rows,
-    arrivals,
-    has_closed,
-    with_key_numbers,
-)
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, RowByRow, Rows, arrivals, with_key_numbers
 from headrace.operators.step import Step
 from headrace.operators.windows.assigners import Windows
 from headrace.schemas import MOMENT
@@ -42,20 +35,17 @@ _CHANGES = pl.Series([INSERT, DELETE])
 class StreamJoin(Step):
     """A join of two streams by event time; late rows go to the outputs ``late`` and ``late_right``."""
 
+    inputs = ("left", "right")
+
     on: JoinKey
     how: JoinHow
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return ("left", "right")
-
-    def bind(
-        self, schema: Mapping[str, pl.DataType], time: str, right_schema: Mapping[str, pl.DataType], right_time: str
-    ) -> AnyOperator:
+    def bind(self, schema: Schema, time: str, right_schema: Schema, right_time: str) -> AnyOperator:
         lateness = self._chosen_lateness()
         self.on.check(self.name, schema, right_schema)
-        used = {name: right_schema[name] for name in self.on.right} if self._only_left else right_schema
-        own = [*self._own_columns, *([CHANGE] if self.retracts else [])]
+        only_left = self.how in ("semi", "anti")
+        used = {name: right_schema[name] for name in self.on.right} if only_left else right_schema
+        own = {**self._own_columns, **({CHANGE: pl.String()} if self.retracts else {})}
         columns = joined_columns(self.name, self.on, schema, used, own=own)
         emits_left, emits_right = self.how in ("left", "full", "anti"), self.how in ("right", "full")
         left = Rows(self.name, self.on.left, time, dict(schema))
@@ -64,15 +54,16 @@ class StreamJoin(Step):
             JoinInput(self.name, left, columns.left, lateness, emits_left, "late", self._windows),
             JoinInput("right", right, columns.right, lateness, emits_right, "late_right", self._windows),
             columns,
+            own,
         )
 
     @abstractmethod
-    def _operator(self, left: JoinInput, right: JoinInput, columns: JoinedColumns) -> AnyOperator:
-        """The operator over the rows of both inputs."""
+    def _operator(self, left: JoinInput, right: JoinInput, columns: JoinedColumns, own: Schema) -> AnyOperator:
+        """The step's operator, which adds its own columns to the results."""
 
     @property
     @abstractmethod
-    def _own_columns(self) -> tuple[str, ...]:
+    def _own_columns(self) -> Schema:
         """The columns that the join adds, apart from ``change``."""
 
     @property
@@ -88,10 +79,6 @@ class StreamJoin(Step):
     def previews(self) -> bool:
         return self.retracts
 
-    @property
-    def _only_left(self) -> bool:
-        return self.how in ("semi", "anti")
-
 
 def check_choice(step: str, argument: str, given: object, known: object) -> None:
     """An argument has one of the values of a literal type."""
@@ -103,7 +90,7 @@ def check_choice(step: str, argument: str, given: object, known: object) -> None
 
 
 @dataclass(frozen=True)
-class JoinInput(Uncombined):
+class JoinInput(RowByRow):
     """One input of a stream join: sets late rows aside and drops rows that can neither match nor be emitted alone."""
 
     name: str
@@ -117,10 +104,6 @@ class JoinInput(Uncombined):
     windows: Windows | None
     """The windows that rows belong to, if there are any: a row is late when its last one accepts no more rows."""
     broadcast = False
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.rows.key
 
     @cached_property
     def times(self) -> dict[str, str]:
@@ -146,7 +129,8 @@ class JoinInput(Uncombined):
         on_time = canonical(taken, self.key)
         if self.windows is not None and self.windows.overlapping:
             closes = self.windows.first(self.windows.pane(self.rows.row_time))
-            partly_late = int(on_time.select(has_closed(closes, bounds, correctable).sum()).item())
+            is_partly_late = self.rows.is_late(bounds, correctable=correctable, closes=closes)
+            partly_late = int(on_time.select(is_partly_late.sum()).item())
         kept = on_time if self.emits_unmatched else on_time.drop_nulls(self.key)
         partials = kept.select(*self.key, self.rows.row_time.alias(TIME), *self.payload)
         return Combined(partials, late, on_time.height, partly_late)
@@ -154,19 +138,16 @@ class JoinInput(Uncombined):
 
 @dataclass(frozen=True)
 class StreamJoinOperator(Uncombined, ABC):
-    """Buffers the rows of both sides in one state.
-
-    A state row is a row of either side, with nulls in the columns of the other, identified by its arrival number.
-    """
+    """Buffers the rows of both sides in one state: a state row has nulls in the columns of the other side."""
 
     name: str
     left: JoinInput
     second: JoinInput
     columns: JoinedColumns
-    retracts: bool
-    """Whether results may be retracted, so that they carry a ``change``."""
-    own_state: ClassVar[Mapping[str, pl.DataType]]
-    """The columns that the join adds to a state row."""
+    own: Schema
+    """The columns that the join adds; ``change`` where results may be retracted."""
+    own_state: ClassVar[Schema]
+    """The column that the join adds to a state row."""
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -174,7 +155,6 @@ class StreamJoinOperator(Uncombined, ABC):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The left key columns, which name the key in state and results."""
         return self.left.key
 
     @property
@@ -191,17 +171,16 @@ class StreamJoinOperator(Uncombined, ABC):
         return {**self.columns.key, **own, **payload}
 
     @abstractmethod
-    def _initial_state(self, times: pl.Series) -> dict[str, pl.Series]:
-        """The values of ``own_state`` for new rows with these times."""
+    def _initial_state(self, times: pl.Series) -> pl.Series:
+        """The column that the join adds to a state row, for new rows with these times."""
 
     @abstractmethod
     def _moments(self, moments: Int64Array) -> pl.Series:
         """When each result is, as the column that the join adds."""
 
-    @property
-    @abstractmethod
+    @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """The key, what the join adds, and the columns of both sides."""
+        return {**self.columns.schema, **self.own}
 
     @cached_property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
@@ -215,26 +194,14 @@ class StreamJoinOperator(Uncombined, ABC):
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> pl.DataFrame:
         """The state with the new rows of both inputs behind it."""
-        left, right = partials.height, second.height
-        times = pl.concat([partials[TIME], second[TIME]])
-        columns = {
-            RIGHT: pl.Series(np.arange(left + right) >= left),
-            ARRIVAL: arrivals(bounds, left + right),
-            TIME: times,
-            **self._initial_state(times),
-        }
-        for ours, theirs in zip(self.key, self.second.key, strict=True):
-            columns[ours] = pl.concat([partials[ours], second[theirs].alias(ours)])
-        for name, joined in self.left.payload.items():
-            columns[joined] = pl.concat([partials[name], self._nulls[joined].new_from_index(0, right).alias(name)])
-        for name, joined in self.second.payload.items():
-            columns[joined] = pl.concat([self._nulls[joined].new_from_index(0, left), second[name].alias(joined)])
-        arrived = pl.DataFrame([columns[name].alias(name) for name in self.state_schema])
-        return pl.concat([state, arrived])
-
-    @cached_property
-    def _nulls(self) -> pl.DataFrame:
-        return pl.DataFrame({name: [None] for name in self.state_schema}, schema=self.state_schema)
+        sides = []
+        for side, rows in ((self.left, partials), (self.second, second)):
+            names = {**dict(zip(side.key, self.key, strict=True)), TIME: TIME, **side.payload}
+            sides.append(pl.DataFrame([rows[name].alias(joined) for name, joined in names.items()]))
+        arrived = pl.concat(sides, how="diagonal")
+        is_right = pl.Series(RIGHT, np.arange(arrived.height) >= partials.height)
+        arrived = arrived.hstack([is_right, arrivals(bounds, arrived.height), self._initial_state(arrived[TIME])])
+        return pl.concat([state, pl.DataFrame([arrived[name] for name in self.state_schema])])
 
     def _key_numbers(self, rows: pl.DataFrame, key: Sequence[str], triggers: BoolArray) -> Int64Array:
         """The number of each row's key among those of the triggering rows, -1 for the others."""

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Self
 
-import polars as pl
-
 from headrace.changelog import POSITION
 from headrace.durations import Duration, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
+from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import InnerOrLeft, JoinKey, OnColumns, check_inner_or_left, join_key
 from headrace.operators.joins.temporal_join_operator import TemporalJoinByArrival, TemporalJoinByEventTime
-from headrace.operators.joins.temporal_versions import TemporalLayout, VersionInput
+from headrace.operators.joins.temporal_versions import VersionInput
 from headrace.operators.process.state import TtlConfig, check_ttl
 from headrace.operators.rows import Rows
 from headrace.operators.step import LateRows, Step
@@ -34,6 +33,7 @@ class TemporalJoin(Step):
 
     kind = "temporal_join"
     changelogs = (1,)
+    inputs = ("rows", "versions")
 
     on: JoinKey
     ttl_config: TtlConfig
@@ -48,28 +48,17 @@ class TemporalJoin(Step):
             LateRows(never=never).check(self._label, lateness)
         return super().late(lateness)
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return ("rows", "versions")
-
-    def bind(
-        self, schema: Mapping[str, pl.DataType], time: str, version_schema: Mapping[str, pl.DataType], version_time: str
-    ) -> Joined:
+    def bind(self, schema: Schema, time: str, version_schema: Schema, version_time: str) -> Joined:
         self.on.check(self.name, schema, version_schema)
-        layout = TemporalLayout(
-            self.on,
-            Rows(self.name, self.on.left, time, dict(schema)),
-            Rows(self.name, self.on.right, version_time, dict(version_schema)),
-            retracts=self.retracts,
-        )
-        second, ttl = VersionInput(layout, self.versions_late), self.ttl_config.ttl
+        rows = Rows(self.name, self.on.left, time, dict(schema))
+        versions = VersionInput(Rows(self.name, self.on.right, version_time, dict(version_schema)), self.versions_late)
+        common = (self.name, rows, versions, self.on, self.how, self.ttl_config.ttl)
         operator: TemporalJoinByArrival | TemporalJoinByEventTime
         if self.as_of == "arrival":
-            kept = self._arrival_tombstones.kept if POSITION in layout.change_columns else 0
-            operator = TemporalJoinByArrival(self.name, layout, self.how, ttl, second, kept)
+            kept = self._arrival_tombstones.kept if POSITION in versions.change_columns else 0
+            operator = TemporalJoinByArrival(*common, None, kept)
         else:
-            lateness = self._chosen_lateness()
-            operator = TemporalJoinByEventTime(self.name, layout, self.how, ttl, second, lateness, self._corrects_for)
+            operator = TemporalJoinByEventTime(*common, self._chosen_lateness())
         _ = operator.output_schema  # checks the column names before any data is read
         return operator
 
@@ -86,9 +75,7 @@ class TemporalJoin(Step):
     def retracts(self) -> bool:
         return self._corrects_for > 0
 
-    @property
-    def previews(self) -> bool:
-        return self.retracts
+    previews = retracts
 
     @property
     def _identity(self) -> Mapping[str, object]:
@@ -141,16 +128,31 @@ def temporal_join(
 ) -> TemporalJoin:
     """Join each row with the version of its key that was valid at the row's event time.
 
-    As of arrival it is the latest version that is known when the row arrives. A deleted key is then remembered for
-    ``ttl``, or with ``keep_forever`` for ``keep_deleted`` of event time (None: for ever), so that an older change does
-    not bring it back.
+    As of arrival it is the latest version that is known when the row arrives; a deleted key is then remembered for
+    ``ttl``, or with ``keep_forever`` for ``keep_deleted``, so that an older change does not bring it back.
 
     >>> from headrace.event_time.lateness import drop, side_output
     >>> temporal_join("priced", on="item", ttl="30 days", versions_late=side_output()).late(drop())
     hr.temporal_join('priced', on='item', ttl='30 days', versions_late=hr.side_output()).late(hr.drop())
     """
     check_inner_or_left(name, how, unmatched="rows without a version")
-    _check_as_of(name, as_of, versions_late)
+    if as_of not in ("event_time", "arrival"):
+        raise DefinitionError(
+            "AS_OF_UNKNOWN",
+            f"step {name!r}: as_of={as_of!r} is not known. Use 'event_time' (the version that was valid at the row's "
+            "time) or 'arrival' (the latest version when the row arrives).",
+        )
+    if as_of == "event_time" and versions_late is None:
+        raise DefinitionError(
+            "VERSIONS_LATE_NOT_CHOSEN",
+            f"step {name!r} does not say what happens to a version that arrives after rows of its time were emitted. "
+            "Add versions_late=hr.drop(), hr.side_output() or hr.update_for('1 hour').",
+        )
+    if as_of == "arrival" and versions_late is not None:
+        raise DefinitionError(
+            "LATE_WITHOUT_MEANING",
+            f"step {name!r} joins as of arrival, where no version is late. Leave out versions_late={versions_late!r}.",
+        )
     lifetime, tombstones = check_ttl(ttl, keep_forever, "event", "write"), tombstone_retention(keep_deleted)
     if tombstones.arguments and not (as_of == "arrival" and keep_forever):
         raise DefinitionError(
@@ -169,23 +171,3 @@ def temporal_join(
         versions_late=versions_late,
         tombstones=tombstones,
     )
-
-
-def _check_as_of(name: str, as_of: AsOf, versions_late: Lateness | None) -> None:
-    if as_of not in ("event_time", "arrival"):
-        raise DefinitionError(
-            "AS_OF_UNKNOWN",
-            f"step {name!r}: as_of={as_of!r} is not known. Use 'event_time' (the version that was valid at the row's "
-            "time) or 'arrival' (the latest version when the row arrives).",
-        )
-    if as_of == "event_time" and versions_late is None:
-        raise DefinitionError(
-            "VERSIONS_LATE_NOT_CHOSEN",
-            f"step {name!r} does not say what happens to a version that arrives after rows of its time were emitted. "
-            "Add versions_late=hr.drop(), hr.side_output() or hr.update_for('1 hour').",
-        )
-    if as_of == "arrival" and versions_late is not None:
-        raise DefinitionError(
-            "LATE_WITHOUT_MEANING",
-            f"step {name!r} joins as of arrival, where no version is late. Leave out versions_late={versions_late!r}.",
-        )

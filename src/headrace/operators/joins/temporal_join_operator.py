@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 import polars as pl
 
-from headrace.changelog import CHANGE, DELETE, INSERT, POSITION, UNCHANGED, UPDATE_AFTER, UPDATE_BEFORE
+from headrace.changelog import CHANGE, DELETE, INSERT, UNCHANGED, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.event_time.strategy import BEGINNING
-from headrace.operators.joins.join_columns import InnerOrLeft
-from headrace.operators.joins.matching import BoolArray, Int64Array, retained
+from headrace.operators.joins.matching import BoolArray
 from headrace.operators.joins.temporal_versions import (
     KIND,
     ROW,
@@ -23,16 +19,13 @@ from headrace.operators.joins.temporal_versions import (
     UNSENT,
     VERSION,
     VERSION_POSITION,
-    TemporalLayout,
+    TemporalJoinOperator,
     VersionedTable,
-    VersionInput,
     fill_unsent,
-    keyed_times,
 )
-from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, in_order_of_arrival, with_key_numbers
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, in_order_of_arrival
 from headrace.reports import WaitingRows
-from headrace.state.key_hash import canonical
-from headrace.wheel.operator import Applied, Combined, Due, Uncombined
+from headrace.wheel.operator import Applied, Due
 
 _IS_ROW = pl.col(KIND) == ROW
 _ORDER, _BEFORE, _NOW, _MATCH, _SINCE = "__order", "__before", "__now", "__match", "__since"
@@ -41,104 +34,33 @@ _Snapshot = tuple[pl.DataFrame, VersionedTable]
 
 
 @dataclass(frozen=True)
-class TemporalJoinOperator(Uncombined):
-    """Joins each row with a version of its key."""
-
-    name: str
-    layout: TemporalLayout
-    how: InnerOrLeft
-    ttl: int | None
-    second: VersionInput
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        return (*self.key, ARRIVAL)
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.layout.on.left
-
-    @property
-    def output_time(self) -> str:
-        return self.layout.columns.left.get(self.layout.rows.time, self.layout.rows.time)
-
-    @property
-    def partial_schema(self) -> dict[str, pl.DataType]:
-        return dict(self.layout.rows.schema)
-
-    @cached_property
-    def output_schema(self) -> dict[str, pl.DataType]:
-        return {**self.layout.columns.schema, **({CHANGE: pl.String()} if self.layout.retracts else {})}
-
-    def _numbered(self, everything: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
-        """The rows and versions whose keys are in ``of``, with their row numbers and key numbers."""
-        position = [VERSION_POSITION] if POSITION in self.layout.change_columns else []
-        narrow = everything.select(*self.key, ARRIVAL, TIME, KIND, *position).with_row_index(ROW_NUMBER)
-        return with_key_numbers(narrow, self.key, of=of)
-
-    def _accept(self, on_time: pl.DataFrame, late: pl.DataFrame) -> Combined:
-        """Rows on time, without those with a null key where they could not be emitted."""
-        accepted = on_time.drop_nulls(self.key) if self.how == "inner" else on_time
-        partials = canonical(accepted, self.key).select(self.partial_schema.keys())
-        return Combined(partials, late, accepted.height, dropped=on_time.height - accepted.height)
-
-    def _joined(self, everything: pl.DataFrame, rows: pl.Series, versions: pl.Series) -> pl.DataFrame:
-        """The joined rows of row numbers; null stands for no version."""
-        if self.how == "inner" and versions.has_nulls():
-            rows, versions = rows.filter(versions.is_not_null()), versions.drop_nulls()
-        return self.layout.joined(everything, rows, versions)
-
-
-def _earlier(time: int, by: int) -> int:
-    """A time so much earlier, but not before the beginning of time."""
-    return max(time - by, BEGINNING)
-
-
-@dataclass(frozen=True)
 class TemporalJoinByEventTime(TemporalJoinOperator):
     """Joins each row with the version that was valid at its time.
 
-    The state holds waiting rows, and of each key the version that is valid at the watermark and all later ones. With
-    corrections it also holds rows that were emitted, and the versions that were valid then.
+    The state holds waiting rows, and of each key the version that is valid at the watermark and all later ones; with
+    corrections also emitted rows and the versions that were valid then.
     """
 
     lateness: Lateness
-    corrects_for: int
-    """How long emitted rows are kept, so that late versions can correct them."""
 
     @property
     def state_schema(self) -> dict[str, pl.DataType]:
-        return self.layout.state_schema
-
-    @cached_property
-    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        sides = self.layout.rows.late_output(self.lateness)
-        if self.second.lateness is not None and self.second.lateness.keeps_rows:
-            sides[self.second.late_output] = self.layout.versions.late_schema
-        return sides
-
-    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        given = self.layout.rows
-        is_late = given.is_late(bounds, correctable=self.lateness.correctable)
-        return self._accept(*given.split_late(rows, bounds, is_late))
+        return self.shared_schema
 
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
-        """Add versions and rows, emit the rows that event time has passed, and drop versions that no row can need."""
         state = in_order_of_arrival(state)
         known = state.height
-        arrived = self.layout.versions_in(second, bounds)
-        new_rows = self.layout.rows_in(partials, bounds, behind=second.height)
-        stored = pl.concat([state, arrived, new_rows])
+        stored = pl.concat([state, self._arrived(partials, second, bounds)])
         times, kinds = stored[TIME].to_numpy(), stored[KIND].to_numpy()
         is_row, new_versions = kinds == ROW, slice(known, known + second.height)
-        waiting = is_row.copy()
-        if self.corrects_for:
+        waiting, corrects = is_row.copy(), self.second.corrects_for > 0
+        if corrects:
             waiting[:known] &= times[:known] >= bounds.before
         firing = waiting & (times < bounds.fire)
         # Besides the keys of these rows, those with new versions, and those in which a version may expire now.
-        first, last = (_earlier(time, self._reach) for time in (bounds.before, bounds.fire))
+        first, last = bounds.before - self._reach, bounds.fire - self._reach
         changing = firing | (~is_row & (times >= first) & (times <= last))
         changing[new_versions] = True
         numbered = self._numbered(stored, stored.select(self.key).filter(changing))
@@ -146,56 +68,43 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         versions = VersionedTable.of(numbered.filter(~is_row[numbers]))
         everything, altered = fill_unsent(stored, versions.row_numbers, versions.keyed_times.keys, known=known)
         fired = numbered.filter(firing[numbers]).sort(TIME, maintain_order=True)
-        output = self._joined(everything, fired[ROW_NUMBER], versions.as_of(keyed_times(fired), self.ttl))
-        if self.corrects_for:
+        output = self._joined(everything, fired[ROW_NUMBER], versions.as_of(fired, self.ttl))
+        if corrects:
             output = output.with_columns(pl.lit(INSERT).alias(CHANGE))
-        if self.corrects_for and (times[new_versions] < bounds.before).any():
+        if corrects and (times[new_versions] < bounds.before).any():
             emitted_before = is_row[numbers] & (numbers < known) & (times[numbers] < bounds.before)
             before = stored, VersionedTable.of(numbered.filter(~is_row[numbers] & (numbers < known)))
             corrections = self._corrections(numbered.filter(emitted_before), before, (everything, versions), altered)
             output = pl.concat([corrections, output])
         held = int(waiting[:known].sum())
         return Applied(
-            *retained(
-                everything,
-                known=known,
-                identity=self.identity,
-                expired=self._expired(times, kinds, bounds),
-                altered=altered,
-                settled=self._superseded(versions, everything.height, bounds),
-            ),
+            *self._retained(everything, known, bounds, altered, self._superseded(versions, stored.height, bounds)),
             output,
             dropped_second=len(versions.duplicates),
-            waiting=WaitingRows(held, fired.height, held + new_rows.height - fired.height),
+            waiting=WaitingRows(held, fired.height, held + partials.height - fired.height),
         )
 
     def due(self, bounds: TimeBounds) -> Due:
-        """When a row is emitted, and when a version makes the one before it superfluous; when either has lived out."""
-        reach = pl.lit(self._reach, pl.Int64)
-        event = pl.col(TIME) + 1 + pl.when(_IS_ROW).then(0).otherwise(reach)
-        of_version = pl.when(pl.col(KIND) == TOMBSTONE).then(1).otherwise(pl.lit(self.ttl, pl.Int64))
-        dead_at = pl.col(TIME) + pl.when(_IS_ROW).then(self.corrects_for + 1).otherwise(reach + of_version)
-        return Due(pl.when(event > bounds.fire).then(event), dead_at=dead_at)
+        """When a row is emitted, and when a version makes the one before it superfluous."""
+        event = pl.col(TIME) + 1 + pl.when(_IS_ROW).then(0).otherwise(pl.lit(self._reach, pl.Int64))
+        return Due(pl.when(event > bounds.fire).then(event), dead_at=self._expires)
+
+    @property
+    def _expires(self) -> pl.Expr:
+        of_version = pl.when(pl.col(KIND) == TOMBSTONE).then(1).otherwise(pl.lit(self.ttl, pl.Int64)) + self._reach
+        return pl.col(TIME) + pl.when(_IS_ROW).then(self.second.corrects_for + 1).otherwise(of_version)
 
     @property
     def _reach(self) -> int:
         """How far behind event time a row may be that still needs its version."""
-        return max(self.corrects_for, self.lateness.correctable)
-
-    def _expired(self, times: Int64Array, kinds: Int64Array, bounds: TimeBounds) -> BoolArray:
-        settled = _earlier(bounds.fire, self._reach)
-        expired: BoolArray = (kinds == ROW) & (times < _earlier(bounds.fire, self.corrects_for))
-        expired |= (kinds == TOMBSTONE) & (times < settled)
-        if self.ttl is not None:
-            expired |= (kinds != ROW) & (times <= _earlier(settled, self.ttl))
-        return expired
+        return max(self.second.corrects_for, self.lateness.correctable)
 
     def _superseded(self, versions: VersionedTable, rows: int, bounds: TimeBounds) -> BoolArray:
         """Which of so many rows are duplicates, or versions that others have superseded."""
         # A version is needed until the next one of its key is valid for every row that may still come.
         valid_until = versions.valid_until
-        superseded = valid_until <= _earlier(bounds.fire, self._reach)
-        if UNCHANGED not in self.layout.change_columns:
+        superseded = valid_until <= bounds.fire - self._reach
+        if UNCHANGED not in self.second.change_columns:
             superseded |= valid_until == versions.keyed_times.times
         settled = np.zeros(rows, dtype=np.bool_)
         settled[versions.row_numbers[superseded]] = True
@@ -205,8 +114,7 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
     def _corrections(self, rows: pl.DataFrame, before: _Snapshot, now: _Snapshot, altered: BoolArray) -> pl.DataFrame:
         """Retract emitted rows that would match another version now, and emit them again."""
         rows = rows.sort(TIME, maintain_order=True)
-        times = keyed_times(rows)
-        was, is_now = before[1].as_of(times, self.ttl).alias(_BEFORE), now[1].as_of(times, self.ttl).alias(_NOW)
+        was, is_now = before[1].as_of(rows, self.ttl).alias(_BEFORE), now[1].as_of(rows, self.ttl).alias(_NOW)
         differs = was.ne_missing(is_now) | pl.Series(altered).gather(is_now).fill_null(False)
         changed = rows.select(ROW_NUMBER).with_columns(was, is_now).filter(differs).with_row_index(_ORDER)
         updates = pl.lit(True) if self.how == "left" else pl.col(_BEFORE).is_not_null() & pl.col(_NOW).is_not_null()
@@ -216,7 +124,7 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         for everything, name, change in ((before[0], _BEFORE, retraction), (now[0], _NOW, result)):
             each = changed.select(_ORDER, ROW_NUMBER, name, change)
             each = each.drop_nulls(name) if self.how == "inner" else each
-            joined = self.layout.joined(everything, each[ROW_NUMBER], each[name])
+            joined = self._joined(everything, each[ROW_NUMBER], each[name])
             corrections.append(joined.with_columns(each[CHANGE], each[_ORDER]))
         return pl.concat(corrections).sort(_ORDER, maintain_order=True).drop(_ORDER)
 
@@ -225,48 +133,33 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
 class TemporalJoinByArrival(TemporalJoinOperator):
     """Joins each row with the latest version of its key; versions of a batch come before its rows.
 
-    A state row is the latest version of a key, or its tombstone. The latest version is the one with the highest
-    position; without positions, the one that arrived last.
+    The latest version, or its tombstone, has the highest position; without positions it arrived last.
     """
 
     tombstones_kept: int | None
     """How long a tombstone is kept, so that an older change does not undo the deletion; None: for ever."""
-    side_schemas: ClassVar[dict[str, dict[str, pl.DataType]]] = {}
 
     @property
     def state_schema(self) -> dict[str, pl.DataType]:
         """Versions; values that were not sent have been filled in."""
-        return {name: dtype for name, dtype in self.layout.version_schema.items() if name != UNSENT}
-
-    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        return self._accept(rows, self.layout.rows.with_late_by(rows.clear(), bounds))
+        return {name: dtype for name, dtype in self.version_schema.items() if name != UNSENT}
 
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
         state = in_order_of_arrival(state)
-        arrived = self.layout.versions_in(second, bounds).select(self.layout.version_schema.keys())
-        rows = self.layout.rows_in(partials, bounds, behind=second.height)
-        everything = pl.concat([state, arrived, rows], how="diagonal")
+        everything = pl.concat([state, self._arrived(partials, second, bounds)], how="diagonal")
         numbered = self._numbered(everything, everything.select(self.key)[state.height :])
         ordered = self._in_order(numbered.filter(~_IS_ROW))
         latest = ordered.unique(KEY_NUMBER, keep="last", maintain_order=True)
         numbers, keys = (ordered[name].to_numpy().astype(np.int64) for name in (ROW_NUMBER, KEY_NUMBER))
         everything, altered = fill_unsent(everything, numbers, keys, known=state.height)
-        versions = everything[: state.height + arrived.height].select(self.state_schema.keys())
-        expired = versions.select((self._expires <= bounds.fire).fill_null(False)).to_series().to_numpy()
+        versions = everything[: state.height + second.height].select(self.state_schema.keys())
         superseded = np.zeros(versions.height, dtype=np.bool_)
         superseded[numbers] = True
         superseded[latest[ROW_NUMBER].to_numpy()] = False
         return Applied(
-            *retained(
-                versions,
-                known=state.height,
-                identity=self.identity,
-                expired=expired,
-                altered=altered,
-                settled=superseded,
-            ),
+            *self._retained(versions, state.height, bounds, altered, superseded),
             self._latest(everything, numbered.filter(_IS_ROW), latest),
             dropped_second=self._stale(ordered, state.height),
         )
@@ -276,13 +169,12 @@ class TemporalJoinByArrival(TemporalJoinOperator):
 
     @property
     def _expires(self) -> pl.Expr:
-        """When a version or a tombstone expires; null where it never does."""
         tombstones, versions = (pl.lit(kept, pl.Int64) for kept in (self.tombstones_kept, self.ttl))
         return pl.col(TIME) + pl.when(pl.col(KIND) == TOMBSTONE).then(tombstones).otherwise(versions)
 
     def _in_order(self, versions: pl.DataFrame) -> pl.DataFrame:
         """Versions in their order; of duplicates the one that arrived first comes last, so that it is kept."""
-        if POSITION not in self.layout.change_columns:
+        if not self._has_positions:
             return versions.sort(ARRIVAL)
         has_position = pl.col(VERSION_POSITION).is_not_null()
         rank = pl.when(has_position).then(pl.col(KIND)).otherwise(0)
@@ -291,7 +183,7 @@ class TemporalJoinByArrival(TemporalJoinOperator):
 
     def _stale(self, ordered: pl.DataFrame, known: int) -> int:
         """How many new versions are older than a known one, or duplicates."""
-        if POSITION not in self.layout.change_columns:
+        if not self._has_positions:
             return 0
         is_known = pl.col(ROW_NUMBER) < known
         older = is_known.reverse().cum_max().reverse().over(KEY_NUMBER)
@@ -302,8 +194,8 @@ class TemporalJoinByArrival(TemporalJoinOperator):
     def _latest(self, everything: pl.DataFrame, rows: pl.DataFrame, latest: pl.DataFrame) -> pl.DataFrame:
         """Rows in the order of arrival, each with the version that it matches."""
         versions = latest.select(KEY_NUMBER, KIND, pl.col(ROW_NUMBER).alias(_MATCH), pl.col(TIME).alias(_SINCE))
-        rows = rows.select(KEY_NUMBER, TIME, ROW_NUMBER)
-        found = rows.join(versions, on=KEY_NUMBER, how="left", maintain_order="left")
+        numbered = rows.select(KEY_NUMBER, TIME, ROW_NUMBER)
+        found = numbered.join(versions, on=KEY_NUMBER, how="left", maintain_order="left")
         valid = pl.col(KIND) == VERSION
         if self.ttl is not None:
             valid &= pl.col(TIME) - pl.col(_SINCE) < self.ttl

@@ -1,23 +1,33 @@
-"""The versions of a temporal join: how they and rows lie in the state, how they come in, and which one is valid."""
+"""What both temporal joins share: how rows and versions come in and lie in the state, and which version is valid."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import polars as pl
 
-from headrace.changelog import CHANGE, CHANGES, POSITION, UNCHANGED, is_setting
+from headrace.changelog import CHANGE, POSITION, UNCHANGED, is_setting
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END
-from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, joined_columns
-from headrace.operators.joins.matching import BoolArray, Int64Array, KeyedTimes, match_ranges
-from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, Rows, arrived_rows, failed_rows, has_closed
-from headrace.operators.tables.changelog_input import unknown_change
+from headrace.operators.joins.join_columns import InnerOrLeft, JoinedColumns, JoinKey, joined_columns
+from headrace.operators.joins.matching import BoolArray, Int64Array, KeyedTimes, match_ranges, retained
+from headrace.operators.rows import (
+    ARRIVAL,
+    KEY_NUMBER,
+    ROW_NUMBER,
+    RowByRow,
+    Rows,
+    arrived_rows,
+    has_closed,
+    with_key_numbers,
+)
+from headrace.operators.tables.changelog_input import known_changes
 from headrace.state.key_hash import canonical
-from headrace.wheel.operator import Combined, Uncombined
+from headrace.wheel.operator import Combined
 
 TIME, KIND, VERSION_POSITION, UNSENT = "__time", "__kind", "__position", "__unsent"
 ROW, TOMBSTONE, VERSION = 0, 1, 2
@@ -26,118 +36,164 @@ OF_ROW, OF_VERSION = "__row.", "__version."
 _LIFE = "__life"
 
 
-@dataclass(frozen=True)
-class TemporalLayout:
-    """The columns of rows and versions in the state, and those of a joined row."""
+class TemporalInput(RowByRow):
+    """An input of a temporal join."""
 
-    on: JoinKey
-    rows: Rows
-    versions: Rows
-    retracts: bool = False
-    """Whether results may be retracted, so that they carry a ``change``."""
+    @property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        return dict(self.rows.schema)
 
-    @cached_property
-    def change_columns(self) -> frozenset[str]:
-        """The columns that make the versions a changelog, in which a version may also be deleted.
-
-        POSITION orders changes of the same time; UNCHANGED names values that are those of the version before.
-        """
-        types = {CHANGE: pl.String(), POSITION: pl.String(), UNCHANGED: pl.List(pl.String())}
-        found = frozenset(name for name, dtype in types.items() if self.versions.schema.get(name) == dtype)
-        return found if CHANGE in found else frozenset()
-
-    @cached_property
-    def columns(self) -> JoinedColumns:
-        """The columns of a joined row, without those that make the versions a changelog."""
-        hidden = self.change_columns.difference(self.on.right)
-        right = {name: dtype for name, dtype in self.versions.schema.items() if name not in hidden}
-        own = (CHANGE,) if self.retracts else ()
-        return joined_columns(self.rows.step, self.on, self.rows.schema, right, own=own)
-
-    @cached_property
-    def version_schema(self) -> dict[str, pl.DataType]:
-        own: dict[str, pl.DataType] = {ARRIVAL: pl.Int64(), TIME: pl.Int64(), KIND: pl.Int8()}
-        own |= {VERSION_POSITION: pl.String()} if POSITION in self.change_columns else {}
-        own |= {UNSENT: pl.List(pl.String())} if UNCHANGED in self.change_columns else {}
-        payload = {f"{OF_VERSION}{name}": self.versions.schema[name] for name in self.columns.right}
-        return {**self.columns.key, **own, **payload}
-
-    @cached_property
-    def state_schema(self) -> dict[str, pl.DataType]:
-        return {**self.version_schema, **{f"{OF_ROW}{name}": self.rows.schema[name] for name in self.columns.left}}
-
-    def rows_in(self, rows: pl.DataFrame, bounds: TimeBounds, *, behind: int) -> pl.DataFrame:
-        """Rows as state rows, whose arrival numbers are behind those of so many versions."""
-        columns = {name: pl.col(name) for name in self.on.left}
-        columns |= {f"{OF_ROW}{name}": pl.col(name) for name in self.columns.left}
-        columns |= {TIME: self.rows.row_time, KIND: pl.lit(ROW, pl.Int8)}
-        return arrived_rows(rows.select(**columns), bounds, self.state_schema, behind=behind)
-
-    def versions_in(self, versions: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
-        """Versions as state rows."""
-        columns = {left: pl.col(right) for left, right in self.on.pairs}
-        columns |= {f"{OF_VERSION}{name}": pl.col(name) for name in self.columns.right}
-        columns |= {VERSION_POSITION: pl.col(POSITION)} if POSITION in self.change_columns else {}
-        columns |= {UNSENT: pl.col(UNCHANGED)} if UNCHANGED in self.change_columns else {}
-        kind = pl.lit(VERSION, pl.Int8)
-        if CHANGE in self.change_columns:
-            kind = pl.when(is_setting()).then(kind).otherwise(pl.lit(TOMBSTONE, pl.Int8))
-        columns |= {TIME: self.versions.row_time, KIND: kind}
-        return arrived_rows(versions.select(**columns), bounds, self.state_schema)
-
-    def joined(self, everything: pl.DataFrame, rows: pl.Series, versions: pl.Series) -> pl.DataFrame:
-        """Joined rows by the row numbers of rows and versions; null stands for no version."""
-        return everything.select(
-            *(pl.col(name).gather(rows) for name in self.columns.key),
-            *(pl.col(f"{OF_ROW}{name}").gather(rows).alias(new) for name, new in self.columns.left.items()),
-            *(pl.col(f"{OF_VERSION}{name}").gather(versions).alias(new) for name, new in self.columns.right.items()),
-        )
+    def _accepted(
+        self, on_time: pl.DataFrame, late: pl.DataFrame, *, failed: pl.DataFrame | None = None, nulls: bool = False
+    ) -> Combined:
+        """The rows that travel: those with a null key, which match nothing, only with ``nulls``."""
+        accepted = on_time if nulls else on_time.drop_nulls(self.key)
+        partials = canonical(accepted, self.key).select(self.partial_schema.keys())
+        return Combined(partials, late, accepted.height, dropped=on_time.height - accepted.height, failed=failed)
 
 
 @dataclass(frozen=True)
-class VersionInput(Uncombined):
+class VersionInput(TemporalInput):
     """The second input of a temporal join: versions as plain rows, or as a changelog."""
 
-    layout: TemporalLayout
+    rows: Rows
     lateness: Lateness | None
     """What happens to late versions; None where no version is late."""
     name = "versions"
     late_output = "late_right"
     broadcast = False
 
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.layout.on.right
+    @cached_property
+    def change_columns(self) -> frozenset[str]:
+        """The columns that make the versions a changelog, in which a version may also be deleted."""
+        types = {CHANGE: pl.String(), POSITION: pl.String(), UNCHANGED: pl.List(pl.String())}
+        found = frozenset(name for name, dtype in types.items() if self.rows.schema.get(name) == dtype)
+        return found if CHANGE in found else frozenset()
 
     @property
-    def partial_schema(self) -> dict[str, pl.DataType]:
-        return dict(self.layout.versions.schema)
+    def corrects_for(self) -> int:
+        """How long a late version still corrects rows that were emitted."""
+        return 0 if self.lateness is None else self.lateness.correctable
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Set late versions and unknown changes aside; drop versions with a null key, which match nothing."""
-        versions = self.layout.versions
+        """Set late versions and unknown changes aside."""
         if self.lateness is None:
             is_late = pl.lit(False)
-        elif self.lateness.correctable:
+        elif self.corrects_for:
             # Where late versions are accepted, a window's correction replaces its first result.
-            is_late = has_closed(versions.row_time + 1, bounds, self.lateness.correctable)
+            is_late = has_closed(self.rows.row_time + 1, bounds, self.corrects_for)
         else:
-            is_late = versions.is_late(bounds)
-        on_time, late = versions.split_late(rows, bounds, is_late)
+            is_late = self.rows.is_late(bounds)
+        on_time, late = self.rows.split_late(rows, bounds, is_late)
         failed = None
-        if CHANGE in self.layout.change_columns:
-            known = on_time[CHANGE].is_in(CHANGES).fill_null(False)
-            if not known.all():
-                failed = failed_rows(on_time.filter(~known), pl.lit("CHANGE_UNKNOWN"), unknown_change())
-            on_time = on_time.filter(known)
-        accepted = on_time.drop_nulls(self.key)
-        return Combined(
-            canonical(accepted, self.key).select(versions.schema.keys()),
-            late,
-            accepted.height,
-            dropped=on_time.height - accepted.height,
-            failed=failed,
+        if CHANGE in self.change_columns:
+            on_time, failed = known_changes(on_time)
+        return self._accepted(on_time, late, failed=failed)
+
+
+@dataclass(frozen=True)
+class TemporalJoinOperator(TemporalInput):
+    """Joins each row with a version of its key; the state holds both as rows of one table."""
+
+    name: str
+    rows: Rows
+    second: VersionInput
+    on: JoinKey
+    how: InnerOrLeft
+    ttl: int | None
+    lateness: Lateness | None
+    """What happens to late rows; None where no row is late."""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return (*self.key, ARRIVAL)
+
+    @property
+    def output_time(self) -> str:
+        return self.columns.left.get(self.rows.time, self.rows.time)
+
+    @cached_property
+    def columns(self) -> JoinedColumns:
+        """The columns of a joined row, without those that make the versions a changelog."""
+        hidden = self.second.change_columns.difference(self.on.right)
+        right = {name: dtype for name, dtype in self.second.rows.schema.items() if name not in hidden}
+        own = (CHANGE,) if self.second.corrects_for else ()
+        return joined_columns(self.name, self.on, self.rows.schema, right, own=own)
+
+    @cached_property
+    def output_schema(self) -> dict[str, pl.DataType]:
+        return {**self.columns.schema, **({CHANGE: pl.String()} if self.second.corrects_for else {})}
+
+    @property
+    def _version_columns(self) -> dict[str, pl.Expr]:
+        """The columns of a version as a state row, without its arrival number."""
+        changes = self.second.change_columns
+        is_version = is_setting() if CHANGE in changes else pl.lit(True)
+        kind = pl.when(is_version).then(pl.lit(VERSION, pl.Int8)).otherwise(pl.lit(TOMBSTONE, pl.Int8))
+        columns = {left: pl.col(right) for left, right in self.on.pairs}
+        columns |= {TIME: self.second.rows.row_time, KIND: kind}
+        columns |= {VERSION_POSITION: pl.col(POSITION)} if self._has_positions else {}
+        columns |= {UNSENT: pl.col(UNCHANGED)} if UNCHANGED in changes else {}
+        return {**columns, **{f"{OF_VERSION}{name}": pl.col(name) for name in self.columns.right}}
+
+    @cached_property
+    def version_schema(self) -> dict[str, pl.DataType]:
+        columns = pl.DataFrame(schema=self.second.partial_schema).select(**self._version_columns).schema
+        return {**self.columns.key, ARRIVAL: pl.Int64(), **columns}
+
+    @cached_property
+    def shared_schema(self) -> dict[str, pl.DataType]:
+        """The columns of rows and versions."""
+        return {**self.version_schema, **{f"{OF_ROW}{name}": self.rows.schema[name] for name in self.columns.left}}
+
+    @cached_property
+    def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
+        inputs = ("late", self.lateness, self.rows), (self.second.late_output, self.second.lateness, self.second.rows)
+        return {name: rows.late_schema for name, policy, rows in inputs if policy is not None and policy.keeps_rows}
+
+    @property
+    def _has_positions(self) -> bool:
+        return POSITION in self.second.change_columns
+
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
+        late = self.lateness
+        is_late = pl.lit(False) if late is None else self.rows.is_late(bounds, correctable=late.correctable)
+        return self._accepted(*self.rows.split_late(rows, bounds, is_late), nulls=self.how == "left")
+
+    def _arrived(self, rows: pl.DataFrame, versions: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
+        """New versions and the new rows behind them as state rows."""
+        columns = {name: pl.col(name) for name in self.key}
+        columns |= {f"{OF_ROW}{name}": pl.col(name) for name in self.columns.left}
+        columns |= {TIME: self.rows.row_time, KIND: pl.lit(ROW, pl.Int8)}
+        both = [versions.select(**self._version_columns), rows.select(**columns)]
+        return arrived_rows(pl.concat(both, how="diagonal"), bounds, self.shared_schema)
+
+    def _numbered(self, everything: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
+        """The rows and versions whose keys are in ``of``, with their row numbers and key numbers."""
+        position = [VERSION_POSITION] if self._has_positions else []
+        narrow = everything.select(*self.key, ARRIVAL, TIME, KIND, *position).with_row_index(ROW_NUMBER)
+        return with_key_numbers(narrow, self.key, of=of)
+
+    def _joined(self, everything: pl.DataFrame, rows: pl.Series, versions: pl.Series) -> pl.DataFrame:
+        """Joined rows by the row numbers of rows and versions; null stands for no version."""
+        if self.how == "inner" and versions.has_nulls():
+            rows, versions = rows.filter(versions.is_not_null()), versions.drop_nulls()
+        return everything.select(
+            *(pl.col(name).gather(rows) for name in self.columns.key),
+            *(pl.col(f"{OF_ROW}{name}").gather(rows).alias(new) for name, new in self.columns.left.items()),
+            *(pl.col(f"{OF_VERSION}{name}").gather(versions).alias(new) for name, new in self.columns.right.items()),
         )
+
+    @property
+    @abstractmethod
+    def _expires(self) -> pl.Expr:
+        """When a state row expires; null where it never does."""
+
+    def _retained(
+        self, rows: pl.DataFrame, known: int, bounds: TimeBounds, altered: BoolArray, settled: BoolArray
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        expired = rows.select((self._expires <= bounds.fire).fill_null(False)).to_series().to_numpy()
+        return retained(rows, known=known, identity=self.identity, expired=expired, altered=altered, settled=settled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +210,7 @@ class VersionedTable:
     @classmethod
     def of(cls, versions: pl.DataFrame) -> VersionedTable:
         """Order versions that have row numbers and key numbers and are in the order of arrival."""
-        given, kinds = keyed_times(versions), versions[KIND].to_numpy()
+        given, kinds = _keyed_times(versions), versions[KIND].to_numpy()
         keys, times = given.keys, given.times
         order = np.lexsort((times, keys))
         repeated = np.zeros(len(order), dtype=np.bool_)
@@ -178,9 +234,9 @@ class VersionedTable:
         times[:-1][same] = self.keyed_times.times[1:][same]
         return times
 
-    def as_of(self, rows: KeyedTimes, ttl: int | None) -> pl.Series:
+    def as_of(self, numbered: pl.DataFrame, ttl: int | None) -> pl.Series:
         """The row number of the version that is valid at each row's time; null without one."""
-        matches = np.full(len(rows.keys), -1, dtype=np.int64)
+        rows, matches = _keyed_times(numbered), np.full(numbered.height, -1, dtype=np.int64)
         if len(matches) and len(self.row_numbers):
             earliest = min(int(self.keyed_times.times.min()) - int(rows.times.max()), 0)
             found = match_ranges(rows, self.keyed_times, earliest, 0).one("last")
@@ -193,8 +249,7 @@ class VersionedTable:
         return numbers.set(numbers < 0, None)
 
 
-def keyed_times(rows: pl.DataFrame) -> KeyedTimes:
-    """The key numbers and times of rows."""
+def _keyed_times(rows: pl.DataFrame) -> KeyedTimes:
     return KeyedTimes(rows[KEY_NUMBER].to_numpy().astype(np.int64), rows[TIME].to_numpy())
 
 
@@ -204,8 +259,7 @@ def fill_unsent(
     """Give versions the values that were not sent because they stayed the same, and tell which rows that altered.
 
     ``versions`` are the row numbers of the versions in order, ``keys`` the numbers of their keys. The first ``known``
-    rows were filled before: they keep their values unless a version before them now has others. A tombstone ends a
-    key's life, and values are not carried beyond it, except from the old row of an update to the new one.
+    rows keep their values unless a version before them now has others. Values are not carried beyond a tombstone.
 
     >>> stored = {"__time": [1, 2], "__kind": [2, 2], "__unsent": [None, ["text"]], "__version.text": ["long", None]}
     >>> rows, _ = fill_unsent(pl.DataFrame(stored), np.array([0, 1]), np.array([7, 7]), known=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import cached_property
 from typing import ClassVar
@@ -11,47 +11,37 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
-from headrace.changelog import CHANGE
 from headrace.durations import Duration, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
+from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
-from headrace.operators.joins.matching import (
-    AllMatches,
-    CandidateRows,
-    Int64Array,
-    JoinHow,
-    RowPairs,
-    concat_pairs,
-    retained,
-)
+from headrace.operators.joins.matching import AllMatches, CandidateRows, Int64Array, JoinHow, RowPairs, retained
 from headrace.operators.joins.stream_join import RIGHT, TIME, JoinInput, StreamJoin, StreamJoinOperator, check_choice
 from headrace.operators.rows import ROW_NUMBER, has_closed
 from headrace.operators.windows.aggregation import WINDOW
 from headrace.operators.windows.assigners import Windows
-from headrace.operators.windows.fixed_windows import cumulating, hopping, tumbling
+from headrace.operators.windows.fixed_windows import FixedWindowStep, cumulating, hopping, tumbling
 from headrace.schemas import MOMENT
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Due
 
 PANE, END, NEW = "__pane", "__end", "__new"
-_STORED_KINDS = {"tumbling_window": "tumbles", "hopping_window": "hops", "cumulating_window": "cumulates"}
-"""The names under which checkpoints know the shapes."""
+_STORED_KINDS = {"tumbling": "tumbles", "hopping": "hops", "cumulating": "cumulates"}
+"""The names under which checkpoints know the kinds of windows."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowShape:
     """A kind of windows and their lengths, without key and aggregates."""
 
-    kind: str
+    step: FixedWindowStep
     arguments: Mapping[str, object]
-    longest: int
-    windows: Windows = field(compare=False)
 
     def __repr__(self) -> str:
         named = {name: value for name, value in self.arguments.items() if value is not None and name != "size"}
         more = "".join(f", {name}={value!r}" for name, value in named.items())
-        return f"hr.{self.kind}({self.arguments['size']!r}{more})"
+        return f"hr.{self.step.kind}_window({self.arguments['size']!r}{more})"
 
 
 @stable
@@ -62,8 +52,8 @@ def tumbling_window(size: Duration, *, offset: Duration | None = None, time_zone
     hr.tumbling_window('10 minutes')
     """
     step = tumbling("window", size=size, key=None, offset=offset, time_zone=time_zone)
-    arguments = {"size": step.size, "offset": _offset(step.windows.offset), "time_zone": time_zone}
-    return WindowShape("tumbling_window", arguments, step.longest, step.windows)
+    moved = spoken(step.windows.offset) if step.windows.offset else None
+    return WindowShape(step, {"size": step.size, "offset": moved, "time_zone": time_zone})
 
 
 @stable
@@ -73,9 +63,8 @@ def hopping_window(size: Duration, *, every: Duration, offset: Duration | None =
     >>> hopping_window("1 hour", every="10 minutes")
     hr.hopping_window('1 hour', every='10 minutes')
     """
-    windows = hopping("window", size=size, every=every, key=None, offset=offset).windows
-    arguments = {"size": spoken(windows.size), "every": spoken(windows.every), "offset": _offset(windows.offset)}
-    return WindowShape("hopping_window", arguments, windows.size, windows)
+    step = hopping("window", size=size, every=every, key=None, offset=offset)
+    return _shape(step, asdict(step.windows))
 
 
 @stable
@@ -85,13 +74,12 @@ def cumulating_window(size: Duration, *, step: Duration, offset: Duration | None
     >>> cumulating_window("1 day", step="1 hour")
     hr.cumulating_window('1 day', step='1 hour')
     """
-    windows = cumulating("window", step=step, size=size, key=None, offset=offset).windows
-    arguments = {"size": spoken(windows.size), "step": spoken(windows.step), "offset": _offset(windows.offset)}
-    return WindowShape("cumulating_window", arguments, windows.size, windows)
+    window = cumulating("window", step=step, size=size, key=None, offset=offset)
+    return _shape(window, asdict(window.windows))
 
 
-def _offset(offset: int) -> str | None:
-    return spoken(offset) if offset else None
+def _shape(step: FixedWindowStep, lengths: Mapping[str, int]) -> WindowShape:
+    return WindowShape(step, {name: spoken(length) if length else None for name, length in lengths.items()})
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -99,36 +87,29 @@ class WindowJoin(StreamJoin):
     """A join of rows in the same window; call ``.late()`` before use."""
 
     kind = "window_join"
+    _own_columns: ClassVar[Schema] = {"window": WINDOW}
 
     window: WindowShape
 
-    def _operator(self, left: JoinInput, right: JoinInput, columns: JoinedColumns) -> WindowJoinOperator:
-        strategy = AllMatches(self.how, 0, 0, self.retention)
-        return WindowJoinOperator(self.name, left, right, columns, self.retracts, strategy, self._windows)
-
-    @property
-    def _own_columns(self) -> tuple[str, ...]:
-        return ("window",)
+    def _operator(self, left: JoinInput, right: JoinInput, columns: JoinedColumns, own: Schema) -> WindowJoinOperator:
+        return WindowJoinOperator(self.name, left, right, columns, own, AllMatches(self.how, 0, 0), self._windows)
 
     @property
     def _windows(self) -> Windows:
-        return self.window.windows
+        return self.window.step.windows
 
     @property
     def _identity(self) -> Mapping[str, object]:
-        return {
-            "on": self.on.identity,
-            "window": {"kind": _STORED_KINDS[self.window.kind], **self.window.arguments},
-            "how": self.how,
-        }
+        window = {"kind": _STORED_KINDS[self.window.step.kind], **self.window.arguments}
+        return {"on": self.on.identity, "window": window, "how": self.how}
 
     @property
     def horizon(self) -> int:
-        return self.window.longest
+        return self.window.step.horizon
 
     @property
     def state_description(self) -> str:
-        kept = self.window.longest + self.retention
+        kept = self.horizon + self.retention
         longer = f" and {spoken(self.retention)} longer" if self.retention else ""
         return (
             f"rows of both sides until their last window closes{longer}; at most (left rate + right rate) x "
@@ -162,13 +143,12 @@ def window_join(name: str, *, on: OnColumns, window: WindowShape | Duration, how
 
 @dataclass(frozen=True)
 class WindowJoinOperator(StreamJoinOperator):
-    """Joins rows by key and window; a row is buffered until the last of its windows accepts no more rows.
+    """Joins rows by key and window; a row is buffered once, until the last of its windows accepts no more rows.
 
-    The state has a row once, however many windows it is in. It does not record which pairs were emitted: as long as
-    late rows are accepted, a closed window still has all its rows, from which that can be derived.
+    Which pairs were emitted is derived: as long as late rows are accepted, a closed window still has all its rows.
     """
 
-    own_state: ClassVar[Mapping[str, pl.DataType]] = {PANE: pl.Int64()}
+    own_state: ClassVar[Schema] = {PANE: pl.Int64()}
     output_time = "window"
     """A result's time is the last moment of its window."""
     strategy: AllMatches
@@ -176,21 +156,19 @@ class WindowJoinOperator(StreamJoinOperator):
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        change = {CHANGE: pl.String()} if self.retracts else {}
-        return {**self.columns.key, "window": WINDOW, **self.columns.left_schema, **self.columns.right_schema, **change}
+        return {**self.columns.key, "window": WINDOW, **self.columns.schema, **self.own}
 
     def _moments(self, moments: Int64Array) -> pl.Series:
         start = self.windows.start(pl.col(END)).cast(MOMENT).alias("start")
         window = pl.struct(start, pl.col(END).cast(MOMENT).alias("end")).alias("window")
         return pl.DataFrame({END: moments}, schema={END: pl.Int64()}).select(window).to_series()
 
-    def _initial_state(self, times: pl.Series) -> dict[str, pl.Series]:
-        return {PANE: times.to_frame(TIME).select(self.windows.pane(pl.col(TIME))).to_series()}
+    def _initial_state(self, times: pl.Series) -> pl.Series:
+        return times.to_frame(TIME).select(self.windows.pane(pl.col(TIME)).alias(PANE)).to_series()
 
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
-        """Close windows up to ``bounds.fire``, and correct closed ones."""
         rows, known = self._buffered(state, partials, second, bounds), state.height
         expired = rows.select(self._expires <= bounds.fire).to_series().to_numpy()
         return Applied(
@@ -212,11 +190,11 @@ class WindowJoinOperator(StreamJoinOperator):
         if assigned.is_empty():
             return pl.DataFrame(schema=self.output_schema)
         outcome = self.strategy.outcome(self._candidates(assigned, bounds), bounds)
-        pairs = concat_pairs(outcome.retracted, outcome.emitted)
+        pairs = outcome.pairs
         row_numbers = assigned[ROW_NUMBER].to_numpy().astype(np.int64)
         ends = assigned[END].to_numpy()[pairs.either]
         of_rows = RowPairs(*(np.where(side < 0, -1, row_numbers[side]) for side in (pairs.left, pairs.right)))
-        return self._results(rows, of_rows, len(outcome.retracted.left), ends)
+        return self._results(rows, of_rows, outcome.retracted, ends)
 
     def _assigned(self, rows: pl.DataFrame, known: int, bounds: TimeBounds) -> pl.DataFrame:
         """Every row in each of its windows that closes now, or that is closed and still accepts rows."""

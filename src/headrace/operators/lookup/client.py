@@ -10,13 +10,13 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
-from headrace.operators.lookup.requests import Breaker, Circuit, KeyRequests, Piece, RequestLimits, count_failures
+from headrace.operators.lookup.requests import BREAKER_OPEN, Breaker, Circuit, KeyRequests, Piece, RequestLimits
 from headrace.operators.lookup.service import LookupConnection, LookupFailure, LookupService, Outcome, answer_reader
 from headrace.stability import stable
 
@@ -61,7 +61,6 @@ class AnswerCache:
         return self._kept.height
 
     def get(self, keys: pl.DataFrame, clock: int) -> pl.DataFrame:
-        """The cached ones of the keys, with their answers."""
         self._turn += 1
         # After the clock was set back, answers from the future are not valid.
         age = clock - pl.col(_FETCHED)
@@ -126,33 +125,31 @@ def event_loop() -> EventLoop:
     return _running
 
 
+@dataclass(slots=True)
 class LookupClient:
     """Requests the keys of one lookup in one process."""
 
-    def __init__(
-        self, service: LookupService, limits: RequestLimits, breaker: Breaker | None, cached: AnswerCache | None
-    ) -> None:
-        self._service = service
-        self._limits = replace(limits, in_flight=min(limits.in_flight, service.max_calls))
-        self._breaker = breaker
-        self.cached = cached
-        self._loop: EventLoop | None = None
-        self._connection: LookupConnection | None = None
-        self.circuit = Circuit(breaker)
+    service: LookupService
+    limits: RequestLimits
+    breaker: Breaker | None
+    cached: AnswerCache | None
+    circuit: Circuit = field(init=False)
+    _loop: EventLoop | None = None
+    _connection: LookupConnection | None = None
+
+    def __post_init__(self) -> None:
+        self.circuit = Circuit(self.breaker)
 
     def fetch(self, keys: pl.DataFrame, columns: Mapping[str, pl.DataType], counters: Counter[str]) -> Generator[Piece]:
-        """The outcome of each key, by its position, in pieces as they arrive; never takes longer than the limits say.
-
-        Closing the generator cancels the calls.
-        """
-        requests = self._service.requests(keys)
-        size = self._service.keys_per_call
+        """The outcomes of keys as they arrive, within the limits; closing the generator cancels the calls."""
+        requests = self.service.requests(keys)
+        size = self.service.keys_per_call
         calls = [(first, requests[first : first + size]) for first in range(0, len(requests), size)]
         loop, connection = self._connected()
-        read = answer_reader(columns, as_text=self._service.as_text)
-        key_requests = KeyRequests(connection, self._limits, self.circuit, read, counters)
+        read = answer_reader(columns, as_text=self.service.as_text)
+        key_requests = KeyRequests(connection, self.limits, self.circuit, read, counters)
         arrivals = Arrivals(len(requests))
-        deadline = time.monotonic() + self._limits.longest(len(calls)) + GRACE
+        deadline = time.monotonic() + self.limits.longest(len(calls)) + GRACE
         working = asyncio.run_coroutine_threadsafe(key_requests.send_all(calls, arrivals.put), loop.loop)
         working.add_done_callback(lambda _: arrivals.enough.set())
         unanswered = set(range(len(requests)))
@@ -160,29 +157,27 @@ class LookupClient:
             while unanswered:
                 # The task may take longer over a piece than the calls: what has arrived by then counts.
                 piece = arrivals.take(max(0.0, deadline - time.monotonic()))
+                if not piece and working.done():
+                    working.result()  # raises a defect in the requests' own code
+                elif not piece and time.monotonic() >= deadline:
+                    _abandon(loop)
+                    blocked = LookupFailure("LOOKUP_BLOCKED", "the event loop was blocked: a call waits without await")
+                    piece = [(place, blocked) for place in sorted(unanswered)]
                 if piece:
-                    count_failures(counters, piece)
+                    failures = [outcome for _, outcome in piece if isinstance(outcome, LookupFailure)]
+                    refused = sum(failure.reason == BREAKER_OPEN for failure in failures)
+                    counters.update(failures=len(failures), refused=refused)
                     unanswered.difference_update(place for place, _ in piece)
                     yield piece
-                elif working.done():
-                    working.result()  # raises a defect in the requests' own code
-                elif time.monotonic() >= deadline:
-                    break
         finally:
             working.cancel()
-        if unanswered:
-            _abandon(loop)
-            blocked = LookupFailure("LOOKUP_BLOCKED", "the event loop was blocked: a call waits without await")
-            rest: Piece = [(place, blocked) for place in sorted(unanswered)]
-            count_failures(counters, rest)
-            yield rest
 
     def _connected(self) -> tuple[EventLoop, LookupConnection]:
         loop = event_loop()
         if self._connection is None or self._loop is not loop:
             # A connection of another loop can be neither used nor closed in this one.
-            self._loop, self._connection = loop, self._service.connect(self._limits.in_flight)
-            self.circuit = Circuit(self._breaker)
+            self._loop, self._connection = loop, self.service.connect(self.limits.in_flight)
+            self.circuit = Circuit(self.breaker)
         return loop, self._connection
 
     def close(self) -> None:
@@ -210,7 +205,6 @@ class Arrivals:
         self._waiting: deque[tuple[int, Outcome]] = deque()
 
     def put(self, piece: Piece) -> None:
-        """In the loop: add outcomes."""
         self._waiting.extend(piece)
         self._arrived += len(piece)
         if len(self._waiting) * PIECES >= self._expected or self._arrived == self._expected:

@@ -238,13 +238,12 @@ class LookupOperator:
     def _client(self) -> LookupClient:
         step = self.step
         cached = None if step.cache is None else AnswerCache(step.cache, step.key, self._answer_schema)
-        limits = RequestLimits(step.in_flight, step.timeout / 1e6, step.retries)
+        limits = RequestLimits(min(step.in_flight, step.how.max_calls), step.timeout / 1e6, step.retries)
         return LookupClient(step.how, limits, step.breaker, cached)
 
     def _fetched(
         self, client: LookupClient, keys: pl.DataFrame, clock: int, counters: Counter[str]
     ) -> Generator[pl.DataFrame]:
-        """Answers in pieces of many keys."""
         if keys.is_empty():
             return
         with closing(client.fetch(keys, self.columns, counters)) as pieces:

@@ -57,10 +57,7 @@ class Circuit:
         return self._open_until is not None
 
     async def enter(self, until: float) -> None:
-        """Admit a call, or refuse it at once; during the trial call the others wait for it.
-
-        They wait no longer than ``until`` on the event loop's clock, because a call itself needs time.
-        """
+        """Admit a call, or refuse it at once; during the trial call the others wait for it until a time of the loop."""
         while self._open_until is not None:
             left = self._open_until - monotonic()
             if left > 0:
@@ -161,10 +158,7 @@ class KeyRequests:
         return first * float(2**attempt) * random.uniform(0.5, 1.5)
 
     async def _attempt(self, requests: Sequence[Any], deadline: float, *, partly: bool) -> list[Outcome]:
-        """One call; a failure of the whole call is a failure of each of its keys.
-
-        ``partly`` says that the service has answered other keys of the call, so that it is up.
-        """
+        """One call, whose failure is that of each of its keys; ``partly`` if other keys of it were answered before."""
         try:
             await self.circuit.enter(deadline - self.limits.timeout / 2)
         except LookupFailure as refused:
@@ -218,10 +212,3 @@ def _retrieve(call: asyncio.Future[Any]) -> None:
     """Retrieve the exception of an abandoned call, so that asyncio does not log it."""
     if not call.cancelled():
         call.exception()
-
-
-def count_failures(counters: Counter[str], outcomes: Piece) -> None:
-    """Count the keys without an answer, and those of them that the breaker refused."""
-    failures = [outcome for _, outcome in outcomes if isinstance(outcome, LookupFailure)]
-    counters["failures"] += len(failures)
-    counters["refused"] += sum(failure.reason == BREAKER_OPEN for failure in failures)

@@ -83,7 +83,7 @@ class FunctionLookup:
     as_text: bool = False
 
     def check(self, keys: Mapping[str, pl.DataType], *, step: str) -> None:
-        """Any key can be handed to a function."""
+        """A function takes any key."""
 
     def requests(self, keys: pl.DataFrame) -> list[Any]:
         return keys.to_series().to_list() if keys.width == 1 else keys.rows()
@@ -156,7 +156,9 @@ def answer_reader(columns: Mapping[str, pl.DataType], *, as_text: bool) -> Calla
         if isinstance(answer, LookupFailure):
             return answer
         if not isinstance(answer, Mapping):
-            detail = f"the answer is {_shown(answer)}, not an object with columns or nothing"
+            said = repr(answer)
+            shown = said if len(said) <= 100 else f"{said[:100]}..."
+            detail = f"the answer is {shown}, not an object with columns or nothing"
             return LookupFailure("ANSWER_WRONG_TYPE", detail, retryable=False)
         values = []
         for name, fit in fits.items():
@@ -197,8 +199,3 @@ _PARSERS: Mapping[Any, Callable[[str], Any]] = {
     pl.Boolean: lambda text: {"true": True, "false": False}.get(text.lower(), text),
 }
 """How a value of a type is parsed from text, beside numbers."""
-
-
-def _shown(value: object) -> str:
-    said = repr(value)
-    return said if len(said) <= 100 else f"{said[:100]}..."

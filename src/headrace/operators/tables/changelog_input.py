@@ -1,20 +1,31 @@
-"""How steps take in a changelog: checks, the order of changes, stale and repeated ones, and tombstones."""
+"""How steps take in changelogs and what changes do to a table: their order, stale and repeated ones, tombstones."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import polars as pl
 
-from headrace.changelog import CHANGE, CHANGELOG, CHANGES, POSITION, UNCHANGED, UPDATE_AFTER, UPDATE_BEFORE, is_setting
+from headrace.changelog import (
+    CHANGE,
+    CHANGELOG,
+    CHANGES,
+    DELETE,
+    INSERT,
+    POSITION,
+    UNCHANGED,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    is_setting,
+    sortable,
+)
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
-from headrace.event_time.strategy import BEGINNING
-from headrace.operators.rows import Rows, failed_rows
+from headrace.operators.rows import RowByRow, Rows, failed_rows, join_by_key
 from headrace.operators.step import LateRows, Step
 from headrace.schemas import MOMENT
 from headrace.state.key_hash import canonical
@@ -29,6 +40,7 @@ CHANGED_AT = "changed_at"
 VIEW_CHANGELOG: Mapping[str, pl.DataType] = {**CHANGELOG, CHANGED_AT: MOMENT}
 """The columns of a step's changelog that do not belong to its table."""
 WEEK = "1 week"
+_KNOWN, _KNOWN_UPSERT = "__known_position", "__known_sets"
 
 
 def table_columns(schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
@@ -66,56 +78,47 @@ def check_all_values_sent(step: str, schema: Mapping[str, pl.DataType], *, side:
         )
 
 
-def unknown_change() -> pl.Expr:
-    """Why a row whose ``change`` is unknown cannot be used."""
-    return pl.format(f"change is {{}}, not one of {', '.join(CHANGES)}", pl.col(CHANGE).fill_null("null"))
+def known_changes(rows: pl.DataFrame, position: pl.Expr | None = None) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+    """The rows whose ``change`` is known and whose position is not null, and the others as dead letters."""
+    unknown = ~pl.col(CHANGE).is_in(CHANGES).fill_null(False)
+    is_bad = rows.select(unknown if position is None else unknown | position.is_null()).to_series()
+    if not is_bad.any():
+        return rows, None
+    why_unknown = pl.format(f"change is {{}}, not one of {', '.join(CHANGES)}", pl.col(CHANGE).fill_null("null"))
+    no_position = pl.lit("position is null, so the order of the change is unknown")
+    reason = pl.when(unknown).then(pl.lit("CHANGE_UNKNOWN")).otherwise(pl.lit("POSITION_NULL"))
+    failed = failed_rows(rows.filter(is_bad), reason, pl.when(unknown).then(why_unknown).otherwise(no_position))
+    return rows.filter(~is_bad), failed
 
 
 @dataclass(frozen=True)
-class ChangelogInput(Uncombined):
+class ChangelogInput(RowByRow):
     """One changelog input of a step. Its rows are never late, because positions order them."""
 
     rows: Rows
     row_key: tuple[str, ...]
-    """The table's primary key."""
     columns: Mapping[str, pl.DataType]
     """The table's columns that the step needs."""
     name: str = "changes"
     broadcast: bool = False
     late_output: str = "late_right"
 
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.rows.key
-
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
         return {**self.columns, **LAST_CHANGE, LACKS_BEFORE: pl.Boolean()}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Rows without a known ``change`` or without a position become dead letters."""
-        unknown = ~pl.col(CHANGE).is_in(CHANGES).fill_null(False)
-        bad = rows.select(unknown | self._position.is_null()).to_series()
-        good = rows.filter(~bad) if bad.any() else rows
+        # Changes of an earlier step have no position: they come exactly once, in order.
+        position = pl.col(POSITION) if POSITION in self.rows.schema else pl.lit("")
+        good, failed = known_changes(rows, position)
         partials = canonical(good, tuple(dict.fromkeys((*self.key, *self.row_key)))).select(
             *self.columns,
-            self._position.alias(ROW_POSITION),
+            position.alias(ROW_POSITION),
             is_setting().alias(IS_UPSERT),
             self.rows.row_time.alias(TIME),
             self._lacks_before.alias(LACKS_BEFORE),
         )
-        no_position = pl.lit("position is null, so the order of the change is unknown")
-        failed = failed_rows(
-            rows.filter(bad),
-            pl.when(unknown).then(pl.lit("CHANGE_UNKNOWN")).otherwise(pl.lit("POSITION_NULL")),
-            pl.when(unknown).then(unknown_change()).otherwise(no_position),
-        )
         return Combined(partials, rows.clear(), good.height, failed=failed)
-
-    @property
-    def _position(self) -> pl.Expr:
-        # Changes of an earlier step have no position: they come exactly once, in order.
-        return pl.col(POSITION) if POSITION in self.rows.schema else pl.lit("")
 
     @property
     def _lacks_before(self) -> pl.Expr:
@@ -129,23 +132,15 @@ class ChangelogInput(Uncombined):
 
 @dataclass(frozen=True, slots=True)
 class TombstoneRetention:
-    """How long a deleted key is remembered, so that an older change does not bring it back.
-
-    ``kept`` is in microseconds of event time; None means for ever.
-    """
+    """How long a deleted key is remembered, so that an older change does not bring it back."""
 
     kept: int | None
-
-    def expired(self, bounds: TimeBounds) -> pl.Expr:
-        """Whether a state row is a tombstone that has been kept long enough."""
-        passed = pl.lit(False) if self.kept is None else pl.col(TIME) <= max(bounds.fire - self.kept, BEGINNING)
-        return ~pl.col(IS_UPSERT) & passed
+    """In microseconds of event time; None means for ever."""
 
     @property
-    def due(self) -> Due:
-        if self.kept is None:
-            return Due()
-        return Due(dead_at=pl.when(~pl.col(IS_UPSERT)).then(pl.col(TIME) + self.kept))
+    def expires(self) -> pl.Expr:
+        """When a state row expires: only tombstones do."""
+        return pl.when(~pl.col(IS_UPSERT)).then(pl.col(TIME) + pl.lit(self.kept, pl.Int64))
 
     def __str__(self) -> str:
         if self.kept is None:
@@ -153,16 +148,13 @@ class TombstoneRetention:
         return f"the last position of each deleted key, until event time is {spoken(self.kept)} behind its deletion"
 
     def upper_bound(self, *, tables: int, moving: bool = False) -> str:
-        """The most rows that a step holds which keeps whole tables, as a formula and with numbers.
-
-        Where rows may move to another key, they leave a tombstone under the old one.
-        """
-        rows, a_second = tables * 1_000_000, 1_000_000
+        """The most rows in the state of whole tables; a row that moves to another key leaves a tombstone behind."""
+        rows = tables * 1_000_000
         here = f"{rows:,} rows in the table" + "s" * (tables > 1)
         leaving = "deletions and moves" if moving else "deletions"
         if self.kept is None:
             return f"at most rows + {leaving}; with {here} and 1,000,000 {leaving} {rows + 1_000_000:,} rows"
-        most = rows + 10 * self.kept // a_second
+        most = rows + self.kept // 100_000
         return (
             f"at most rows + {leaving} a second x ({spoken(self.kept)} + lag), where lag is how far event time is "
             f"behind the newest change; with {here}, 10 {leaving}/s and no lag {most:,} rows"
@@ -171,9 +163,8 @@ class TombstoneRetention:
     @property
     def arguments(self) -> dict[str, object]:
         """``keep_deleted=`` for printing a step; nothing for the default."""
-        if self == tombstone_retention(WEEK):
-            return {}
-        return {"keep_deleted": None if self.kept is None else spoken(self.kept)}
+        kept = None if self.kept is None else spoken(self.kept)
+        return {} if kept == WEEK else {"keep_deleted": kept}
 
 
 def tombstone_retention(keep_deleted: Duration | None) -> TombstoneRetention:
@@ -182,9 +173,8 @@ def tombstone_retention(keep_deleted: Duration | None) -> TombstoneRetention:
     >>> str(tombstone_retention("1 week"))
     'the last position of each deleted key, until event time is 1 week behind its deletion'
     """
-    if keep_deleted is None:
-        return TombstoneRetention(None)
-    return TombstoneRetention(positive_microseconds(keep_deleted, argument="keep_deleted"))
+    given = keep_deleted
+    return TombstoneRetention(None if given is None else positive_microseconds(given, argument="keep_deleted"))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -223,9 +213,112 @@ class ChangelogOperator(Uncombined):
         return self.changelog.combine(rows, bounds)
 
     def due(self, bounds: TimeBounds) -> Due:
-        return self.tombstones.due
+        return Due(dead_at=None if self.tombstones.kept is None else self.tombstones.expires)
 
-    def retained(self, changed: pl.DataFrame, over: pl.Expr) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The changed rows that stay, and the identities of those that are gone at once."""
-        gone = changed.select(over).to_series()
+    def retained(
+        self, changed: pl.DataFrame, bounds: TimeBounds, empty: pl.Expr | None = None
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The changed rows that stay, and the identities of those that are empty or expire at once."""
+        expired = (self.tombstones.expires <= bounds.fire).fill_null(False)
+        gone = changed.select(expired if empty is None else expired | empty).to_series()
         return changed.filter(~gone), changed.filter(gone).select(self.identity)
+
+
+@dataclass(frozen=True)
+class TableChanges:
+    """The changes of a batch in the order of their positions, and what they do to the stored rows of a table."""
+
+    stored: pl.DataFrame
+    """Rows and tombstones before the batch."""
+    key: tuple[str, ...]
+    changes: pl.DataFrame
+    stale: int
+    duplicates: int
+
+    @classmethod
+    def of(cls, changes: pl.DataFrame, stored: pl.DataFrame, key: Sequence[str]) -> Self:
+        """The changes that are newer than what is stored of their key; at one position, removals come first.
+
+        >>> columns = ["id", "__position", "__sets", "__time"]
+        >>> def rows(*given): return pl.DataFrame(given, schema=columns, orient="row")
+        >>> given = rows((1, "5", True, 20), (1, "3", True, 20), (1, "5", False, 20), (2, "6", False, 30))
+        >>> found = TableChanges.of(given, rows((1, "4", True, 10), (2, "4", True, 10), (3, "4", True, 10)), ["id"])
+        >>> found.changes["id", "__position", "__sets"].rows(), found.stale, found.duplicates
+        ([(1, '5', False), (1, '5', True), (2, '6', False)], 1, 0)
+        >>> found.unchanged["id"].to_list(), found.old.rows(), found.new.rows()
+        ([3], [(1, '4', True, 20), (2, '4', True, 30)], [(1, '5', True, 20)])
+        """
+        if changes.is_empty():
+            return cls(stored, tuple(key), changes, 0, 0)
+        last = stored.select(*key, pl.col(ROW_POSITION).alias(_KNOWN), pl.col(IS_UPSERT).alias(_KNOWN_UPSERT))
+        with_known = join_by_key(changes, last, key, how="left", nulls_equal=True, maintain_order="left")
+        same_position = pl.col(ROW_POSITION) == pl.col(_KNOWN)
+        stale = (pl.col(ROW_POSITION) < pl.col(_KNOWN)) | (same_position & ~pl.col(IS_UPSERT) & pl.col(_KNOWN_UPSERT))
+        repeated = same_position & (pl.col(IS_UPSERT) == pl.col(_KNOWN_UPSERT))
+        judged = with_known.select(stale.fill_null(False).alias("stale"), repeated.fill_null(False).alias("repeated"))
+        newer = with_known.drop(_KNOWN, _KNOWN_UPSERT).filter(~(judged["stale"] | judged["repeated"]))
+        in_order = newer.sort(ROW_POSITION, IS_UPSERT, maintain_order=True)
+        unique = in_order.unique([*key, ROW_POSITION, IS_UPSERT], keep="first", maintain_order=True)
+        duplicates = int(judged["repeated"].sum()) + in_order.height - unique.height
+        return cls(stored, tuple(key), unique, int(judged["stale"].sum()), duplicates)
+
+    @property
+    def dropped(self) -> int:
+        return self.stale + self.duplicates
+
+    @property
+    def counters(self) -> dict[str, int]:
+        return {"stale": self.stale, "duplicates": self.duplicates}
+
+    @cached_property
+    def last(self) -> pl.DataFrame:
+        return self.changes.unique(self.key, keep="last", maintain_order=True)
+
+    @cached_property
+    def live(self) -> pl.DataFrame:
+        return self.stored.filter(IS_UPSERT)
+
+    @cached_property
+    def unchanged(self) -> pl.DataFrame:
+        return self.live.join(self.last, on=self.key, how="anti", nulls_equal=True, maintain_order="left")
+
+    @cached_property
+    def old(self) -> pl.DataFrame:
+        """Changed rows as they were; their time is that of the change."""
+        times = self.last.select(*self.key, TIME)
+        old = join_by_key(self.live.drop(TIME), times, self.key, nulls_equal=True, maintain_order="left")
+        return old.select(self.changes.columns)
+
+    @cached_property
+    def new(self) -> pl.DataFrame:
+        return self.last.filter(IS_UPSERT)
+
+    def rows(self, *, after: bool) -> pl.DataFrame:
+        """All rows after or before the batch."""
+        return pl.concat([self.unchanged, self.new if after else self.old])
+
+    @property
+    def removed_unknown(self) -> int:
+        """Removals of rows that were not there."""
+        removals = self.changes.unique(self.key, keep="first").filter(~pl.col(IS_UPSERT))
+        return removals.join(self.stored, on=self.key, how="anti", nulls_equal=True).height
+
+
+def row_changes(before: pl.DataFrame, after: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
+    """What turns rows into others, all retractions first; a key that has a row before and after is updated."""
+    changes = []
+    for rows, others, update, otherwise in (
+        (before, after, UPDATE_BEFORE, DELETE),
+        (after, before, UPDATE_AFTER, INSERT),
+    ):
+        known = others.select(*key, pl.lit(update).alias(CHANGE))
+        found = join_by_key(rows.select(key), known, key, how="left", nulls_equal=True, maintain_order="left")
+        changes.append(rows.with_columns(found[CHANGE].fill_null(otherwise)))
+    return pl.concat(changes)
+
+
+def view_changes(before: pl.DataFrame, after: pl.DataFrame, key: Sequence[str], bounds: TimeBounds) -> pl.DataFrame:
+    """What a batch changes in a view."""
+    # One position per batch is enough: a row of the view is removed and added at most once in it.
+    position = sortable(pl.lit(bounds.batch)).alias(POSITION)
+    return row_changes(before, after, key).with_columns(position, pl.col(TIME).cast(MOMENT).alias(CHANGED_AT))

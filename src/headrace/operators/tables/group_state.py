@@ -1,7 +1,4 @@
-"""The state of a table aggregate: a row for each group, each counted value, and each row of the table.
-
-Counts, sums and averages keep running totals. Minimum, maximum and distinct counts keep every value with its count.
-"""
+"""The state of a table aggregate: running totals of each group, counts of each value, and the rows of the table."""
 
 from __future__ import annotations
 
@@ -17,9 +14,10 @@ from headrace.expressions.aggregates.aggregate import canonical
 from headrace.expressions.aggregates.counts import Count, CountDistinct
 from headrace.expressions.aggregates.extremes import Extreme, extreme
 from headrace.expressions.aggregates.sums import Average, Sum
+from headrace.expressions.operands import Schema
 from headrace.operators.rows import KEY_NUMBER, with_schema
 from headrace.operators.tables.changelog_input import LAST_CHANGE
-from headrace.operators.tables.running_totals import WEIGHT, RunningTotal, Schema, argument_of, running_total
+from headrace.operators.tables.running_totals import WEIGHT, RunningTotal, argument_of, running_total
 from headrace.operators.windows.aggregation import Aggregation
 
 KIND, OF, ROWS = "__kind", "__of", "__rows"
@@ -130,9 +128,7 @@ class ValueCounts:
     """The distinct values of a group and how often each occurs, so that the least or greatest can be retracted."""
 
     number: int
-    """Which of the step's value counts this is."""
     aggregates: tuple[Aggregate, ...]
-    """The aggregates that read these values."""
     schema: Schema
 
     @property

@@ -8,17 +8,7 @@ from functools import cached_property
 
 import polars as pl
 
-from headrace.changelog import (
-    CHANGE,
-    CHANGELOG,
-    DELETE,
-    INSERT,
-    POSITION,
-    UNCHANGED,
-    UPDATE_AFTER,
-    UPDATE_BEFORE,
-    check_changelog,
-)
+from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UNCHANGED, UPDATE_AFTER, check_changelog
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
@@ -29,16 +19,16 @@ from headrace.operators.tables.changelog_input import (
     IS_UPSERT,
     LAST_CHANGE,
     ROW_POSITION,
-    TIME,
     WEEK,
     ChangelogInput,
     ChangelogOperator,
     ChangelogStep,
+    TableChanges,
     check_primary_key,
+    row_changes,
     table_columns,
     tombstone_retention,
 )
-from headrace.operators.tables.table_changes import TableChanges
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Operator
 
@@ -89,9 +79,8 @@ def materialize(
 ) -> Materialize:
     """The current table of a changelog, as changes for a sink with ``upsert_on=key``; drops stale and repeated ones.
 
-    With ``before_images`` every update comes with its before image and every delete has all columns, whatever the
-    source sent. A deleted key is remembered for ``keep_deleted`` of event time (None: for ever), so that an older
-    change does not bring it back.
+    With ``before_images`` every update comes with its before image and every delete has all columns. A deleted key is
+    remembered for ``keep_deleted`` of event time, so that an older change does not bring it back.
 
     >>> materialize("customers", key="customer_id")
     hr.materialize('customers', key='customer_id')
@@ -111,10 +100,6 @@ class MaterializeOperator(ChangelogOperator):
         return self.changelog.rows.time
 
     @cached_property
-    def _fills_unchanged(self) -> bool:
-        return UNCHANGED in self.changelog.columns
-
-    @cached_property
     def _table(self) -> dict[str, pl.DataType]:
         return table_columns(self.changelog.rows.schema)
 
@@ -125,7 +110,7 @@ class MaterializeOperator(ChangelogOperator):
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
         """Key and last change; the row too where a later change may need it."""
-        values = self._values if self.before_images or self._fills_unchanged else {}
+        values = self._values if self.before_images or UNCHANGED in self.changelog.columns else {}
         return {**self.changelog.rows.keys, **LAST_CHANGE, **values}
 
     @cached_property
@@ -133,38 +118,30 @@ class MaterializeOperator(ChangelogOperator):
         return {**self._table, **CHANGELOG}
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Apply the last change of every key, and emit what it did to the table."""
-        key = list(self.key)
-        table = TableChanges.of(partials, state, key)
+        table = TableChanges.of(partials, state, self.key)
         counters, last = table.counters, table.last
-        if self._fills_unchanged:
-            last, unknown = fill_unchanged(table.changes, state, key=key, columns=list(self._values))
+        if UNCHANGED in self.changelog.columns:
+            last, unknown = fill_unchanged(table.changes, state, key=self.key, columns=list(self._values))
             counters["unknown_values"] = unknown
         return Applied(
-            *self.retained(last.select(self.state_schema.keys()), self.tombstones.expired(bounds)),
-            self._output(state, last),
+            *self.retained(last.select(self.state_schema.keys()), bounds),
+            self._output(table.live, last),
             dropped=table.dropped,
             counters=counters,
         )
 
-    def _output(self, known: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
+    def _output(self, live: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
         """One change of every key that the batch changed, or two with before images."""
-        live = known.filter(IS_UPSERT)
+        last = last.rename({ROW_POSITION: POSITION})
+        if self.before_images:
+            old = join_by_key(live, last.select(*self.key, POSITION), self.key, nulls_equal=True, maintain_order="left")
+            before, after = (rows.select(*self._table, POSITION) for rows in (old, last.filter(IS_UPSERT)))
+            return row_changes(before, after, self.key).select(self.output_schema.keys())
         was_live = live.select(*self.key, pl.lit(UPDATE_AFTER).alias(_UPDATE))
         with_known = join_by_key(last, was_live, self.key, how="left", nulls_equal=True, maintain_order="left")
         changed = with_known.filter(pl.col(IS_UPSERT) | pl.col(_UPDATE).is_not_null())
         change = pl.when(IS_UPSERT).then(pl.col(_UPDATE).fill_null(INSERT)).otherwise(pl.lit(DELETE))
-        after = changed.select(*self._table, change.alias(CHANGE), pl.col(ROW_POSITION).alias(POSITION))
-        if not self.before_images:
-            return after
-        changes = after.select(*self.key, CHANGE, POSITION)
-        old = live.drop(ROW_POSITION, IS_UPSERT, TIME)
-        old = join_by_key(old, changes, self.key, nulls_equal=True, maintain_order="left")
-        before = pl.when(pl.col(CHANGE) == DELETE).then(pl.lit(DELETE)).otherwise(pl.lit(UPDATE_BEFORE))
-        # All before images first; a delete is the before image alone.
-        return pl.concat(
-            [old.select(*self._table, before.alias(CHANGE), POSITION), after.filter(pl.col(CHANGE) != DELETE)]
-        )
+        return changed.select(*self._table, change.alias(CHANGE), POSITION)
 
 
 def fill_unchanged(
@@ -172,8 +149,7 @@ def fill_unchanged(
 ) -> tuple[pl.DataFrame, int]:
     """The last change of every key with the values that were not sent, and how many values are unknown (null).
 
-    ``changes`` are in order, and ``known`` are the rows before them. Values are not carried beyond a delete, but the
-    before image of an update, which has the same position, fills the new row.
+    Values are not carried beyond a delete, but an update's before image, which has the same position, fills its row.
 
     >>> stored = {"id": [1], "__sets": [True]}
     >>> known = pl.DataFrame({**stored, "__position": ["1"], "text": ["long"]})

@@ -1,13 +1,11 @@
 """Running totals that rows can be added to and taken from: counts, sums and averages.
 
-Sums of doubles use double-double arithmetic, so that adding a value and subtracting it again leaves nothing behind: a
-sum is two doubles, of which the second holds what rounding took from the first. Together they have about 32 digits,
-where one double has 16.
+Sums of doubles use double-double arithmetic: a second double holds what rounding took from the first, so that adding a
+value and subtracting it again leaves nothing behind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,12 +16,11 @@ import polars as pl
 from headrace.expressions import Aggregate
 from headrace.expressions.aggregates.counts import Count
 from headrace.expressions.aggregates.sums import Average, Sum
-from headrace.expressions.operands import is_float
+from headrace.expressions.operands import Schema, is_float
 from headrace.operators.joins.matching import Int64Array
 from headrace.operators.rows import KEY_NUMBER
 
 Float64Array = npt.NDArray[np.float64]
-Schema = Mapping[str, pl.DataType]
 WEIGHT = "__weight"
 """1 for a row that is added, -1 for one that is retracted."""
 _WHOLE = pl.Decimal(38, 0)

@@ -28,9 +28,11 @@ from headrace.operators.tables.changelog_input import (
     ChangelogInput,
     ChangelogOperator,
     ChangelogStep,
+    TableChanges,
     check_all_values_sent,
     check_primary_key,
     tombstone_retention,
+    view_changes,
 )
 from headrace.operators.tables.group_state import (
     GROUP,
@@ -43,7 +45,6 @@ from headrace.operators.tables.group_state import (
     needs_value_counts,
 )
 from headrace.operators.tables.running_totals import WEIGHT
-from headrace.operators.tables.table_changes import TableChanges, view_changes
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.window_step import check_named
 from headrace.stability import stable
@@ -141,9 +142,8 @@ def table_aggregate(
 ) -> TableAggregate:
     """Aggregate a table by ``key``; the result is a changelog. A sum stays right when a row is updated or deleted.
 
-    With ``row_key``, the table's primary key, stale and repeated changes are dropped and counted, and a deleted row is
-    remembered for ``keep_deleted`` of event time (None: for ever). Without it every change must come exactly once, as
-    from steps of Headrace that retract: windows with ``hr.retracting()``, joins with ``hr.update_for(...)``.
+    With ``row_key``, the table's primary key, stale and repeated changes are dropped and counted. Without it every
+    change must come exactly once, as from windows with ``hr.retracting()`` and joins with ``hr.update_for(...)``.
 
     >>> table_aggregate("spend", key="customer", row_key="order_id").agg(total="sum(amount)")
     hr.table_aggregate('spend', key='customer', row_key='order_id').agg(total='sum(amount)')
@@ -174,12 +174,14 @@ class TableAggregateOperator(ChangelogOperator):
         return {**aggregation.keys, **aggregation.results, **VIEW_CHANGELOG}
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Apply the changes, and emit the groups that changed."""
         touched, changes = self._with_group_numbers(state, partials.drop(LACKS_BEFORE))
         table, counters = None, {"updates_without_before": int(partials[LACKS_BEFORE].sum())}
         if self.changelog.row_key:
             row_key = [KEY_NUMBER, *(name for name in self.changelog.row_key if name not in self.key)]
-            table = TableChanges.of(changes, self._stored_rows(touched), row_key)
+            names = {state: name for name, state in self.layout.row_columns.items()}
+            stored = touched.filter(pl.col(KIND) == ROW).rename(names)
+            stored = stored.select(*self.changelog.columns, *LAST_CHANGE, KEY_NUMBER)
+            table = TableChanges.of(changes, stored, row_key)
             counters = {**table.counters, **counters}
             weights = ((table.old, -1), (table.new, 1))
             rows = pl.concat([each.with_columns(pl.lit(weight, pl.Int64).alias(WEIGHT)) for each, weight in weights])
@@ -191,10 +193,8 @@ class TableAggregateOperator(ChangelogOperator):
         changed += [self.layout.state_rows(VALUE, each.join(keys, on=KEY_NUMBER)) for each in values]
         if table is not None:
             changed.append(self.layout.state_rows(ROW, table.last.rename(self.layout.row_columns)))
-        news = pl.concat(changed)
-        over = self.layout.is_empty | self.tombstones.expired(bounds).fill_null(False)
         return Applied(
-            *self.retained(news, over),
+            *self.retained(pl.concat(changed), bounds, self.layout.is_empty),
             self._output(touched.filter(pl.col(KIND) == GROUP), totals, rows, bounds),
             dropped=0 if table is None else table.dropped,
             counters=counters,
@@ -209,11 +209,6 @@ class TableAggregateOperator(ChangelogOperator):
         stored = numbered.filter(pl.col(ROW_NUMBER) < state.height)
         new = numbered.filter(pl.col(ROW_NUMBER) >= state.height).sort(ROW_NUMBER)
         return state[stored[ROW_NUMBER]].with_columns(stored[KEY_NUMBER]), changes.with_columns(new[KEY_NUMBER])
-
-    def _stored_rows(self, touched: pl.DataFrame) -> pl.DataFrame:
-        names = {state: name for name, state in self.layout.row_columns.items()}
-        rows = touched.filter(pl.col(KIND) == ROW).rename(names)
-        return rows.select(*self.changelog.columns, *LAST_CHANGE, KEY_NUMBER)
 
     def _output(
         self, groups: pl.DataFrame, totals: pl.DataFrame, rows: pl.DataFrame, bounds: TimeBounds

@@ -13,6 +13,7 @@ from headrace.changelog import check_changelog
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
+from headrace.expressions.operands import Schema
 from headrace.keys import key_argument, key_columns
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, OnColumns, join_key, joined_columns
 from headrace.operators.rows import Rows, join_by_key, with_schema
@@ -27,12 +28,13 @@ from headrace.operators.tables.changelog_input import (
     ChangelogInput,
     ChangelogOperator,
     ChangelogStep,
+    TableChanges,
     check_all_values_sent,
     check_primary_key,
     table_columns,
     tombstone_retention,
+    view_changes,
 )
-from headrace.operators.tables.table_changes import TableChanges, view_changes
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Joined
 
@@ -47,19 +49,14 @@ class TableJoin(ChangelogStep):
 
     kind = "table_join"
     changelogs = (0, 1)
+    inputs = ("left", "right")
 
     on: JoinKey
     how: TableJoinHow
     left_key: tuple[str, ...]
     right_key: tuple[str, ...]
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return ("left", "right")
-
-    def bind(
-        self, left: Mapping[str, pl.DataType], left_time: str, right: Mapping[str, pl.DataType], right_time: str
-    ) -> Joined:
+    def bind(self, left: Schema, left_time: str, right: Schema, right_time: str) -> Joined:
         for side, schema, key in (("left", left, self.left_key), ("right", right, self.right_key)):
             check_changelog(self.name, schema, side=f"{side} rows")
             check_key(self.name, key, schema)
@@ -77,7 +74,7 @@ class TableJoin(ChangelogStep):
             ChangelogInput(right_rows, self.right_key, theirs, name="right"),
             self.on,
             self.how,
-            joined_columns(self.name, self.on, ours, theirs, own=tuple(VIEW_CHANGELOG)),
+            joined_columns(self.name, self.on, ours, theirs, own=VIEW_CHANGELOG),
         )
 
     @property
@@ -113,8 +110,7 @@ def table_join(
 ) -> TableJoin:
     """Join two tables by their changelogs; the result is a changelog of the joined view. ``on`` may be a foreign key.
 
-    ``left_key`` and ``right_key`` are the tables' primary keys; the view's is both together. A deleted row is
-    remembered for ``keep_deleted`` of event time (None: for ever), so that an older change does not bring it back.
+    ``left_key`` and ``right_key`` are the tables' primary keys; the view's is both together.
 
     >>> table_join("orders", on={"customer": "id"}, left_key="order_id", right_key="id", how="left")
     hr.table_join('orders', on={'customer': 'id'}, how='left', left_key='order_id', right_key='id')
@@ -138,10 +134,7 @@ def table_join(
 
 @dataclass(frozen=True)
 class TableJoinOperator(ChangelogOperator):
-    """Keeps the rows of both tables by their join key.
-
-    A state row is a row of one table, in the columns of the view, or its tombstone.
-    """
+    """Keeps the rows of both tables by their join key, in the columns of the view, and their tombstones."""
 
     second: ChangelogInput
     on: JoinKey
@@ -151,16 +144,12 @@ class TableJoinOperator(ChangelogOperator):
     """The later event time of both rows."""
 
     @cached_property
-    def view_key(self) -> tuple[str, ...]:
-        """The primary key of the view: those of both tables, under the view's names."""
-        left = tuple(self.columns.left.get(name, name) for name in self.changelog.row_key)
-        names = {**self.columns.right, **self.on.left_of_right}
-        return tuple(dict.fromkeys((*left, *(names[name] for name in self.second.row_key))))
-
-    @cached_property
     def identity(self) -> tuple[str, ...]:
         """A row of one table under one join key: a row that moves to another key leaves a tombstone under the old."""
-        return tuple(dict.fromkeys((RIGHT, *self.on.left, *self.view_key)))
+        left = (self.columns.left.get(name, name) for name in self.changelog.row_key)
+        names = {**self.columns.right, **self.on.left_of_right}
+        right = (names[name] for name in self.second.row_key)
+        return tuple(dict.fromkeys((RIGHT, *self.on.left, *left, *right)))
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
@@ -179,7 +168,7 @@ class TableJoinOperator(ChangelogOperator):
         right = TableChanges.of(theirs, state.filter(RIGHT), self.identity)
         last = pl.concat([left.last, right.last])
         return Applied(
-            *self.retained(last, self.tombstones.expired(bounds)),
+            *self.retained(last, bounds),
             self._output(left, right, bounds) if last.height else pl.DataFrame(schema=self.output_schema),
             dropped=left.dropped,
             dropped_second=right.dropped,
@@ -196,19 +185,15 @@ class TableJoinOperator(ChangelogOperator):
     def _output(self, left: TableChanges, right: TableChanges, bounds: TimeBounds) -> pl.DataFrame:
         before, after = (self._affected(left, right, after=after) for after in (False, True))
         # A row that moves to another join key is deleted and inserted, whether one task has both keys or not.
-        key = tuple(dict.fromkeys((*self.on.left, *self.view_key)))
-        return view_changes(before, after, key, bounds).select(self.output_schema.keys())
+        return view_changes(before, after, self.identity[1:], bounds).select(self.output_schema.keys())
 
     def _affected(self, left: TableChanges, right: TableChanges, *, after: bool) -> pl.DataFrame:
-        """Rows of the view after the batch that may be new or different, or those before it that they replace.
-
-        Only rows that involve a changed row are computed, in any order: no row of the view occurs twice.
-        """
+        """Rows of the view after the batch that involve a changed row, or those before it that they replace."""
         on, ours, theirs = self.on.left, self.columns.left_schema, self.columns.right_schema
         other_time = pl.col(TIME).alias(_OTHER_TIME)
         parts = [pl.DataFrame(schema={**self.columns.schema, TIME: pl.Int64(), _OTHER_TIME: pl.Int64()})]
-        changed = left.changed(after=after), right.changed(after=after)
-        for lefts, rights in ((changed[0], right.rows(after=after)), (left.unchanged, changed[1])):
+        ours_changed, theirs_changed = (table.new if after else table.old for table in (left, right))
+        for lefts, rights in ((ours_changed, right.rows(after=after)), (left.unchanged, theirs_changed)):
             if not lefts.is_empty() and not rights.is_empty():
                 rows = lefts.select(*on, *ours, TIME)
                 parts.append(join_by_key(rows, rights.select(*on, *theirs, other_time), on))
@@ -226,6 +211,7 @@ class TableJoinOperator(ChangelogOperator):
         was, is_now = (other.rows(after=when).select(on).unique() for when in (False, True))
         turned = pl.concat([was.join(is_now, on=on, how="anti"), is_now.join(was, on=on, how="anti")])
         turned_at = other.last.join(turned, on=on, how="semi").group_by(on).agg(pl.col(TIME).max().alias(_OTHER_TIME))
-        affected = pl.concat([table.changed(after=after), table.unchanged.join(turned, on=on, how="semi")])
+        changed = table.new if after else table.old
+        affected = pl.concat([changed, table.unchanged.join(turned, on=on, how="semi")])
         unmatched = affected.join(is_now if after else was, on=on, how="anti")
         return join_by_key(unmatched, turned_at, on, how="left", maintain_order="left")
