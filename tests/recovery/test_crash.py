@@ -100,14 +100,14 @@ def test_a_task_that_runs_again_leaves_no_trace(
     step: str, new_job: Callable[[str], Any], uninterrupted: Any, tmp_path: Path
 ) -> None:
     job, marker = _filled(new_job(step)), tmp_path / "marker"
-    given = ("--size", "20 seconds", "--failpoint", step, "--batch", "3", "--marker", str(marker))
+    given = ["--size", "20 seconds", "--failpoint", step, "--batch", "3", "--marker", str(marker)]
     if step == "a task fails":
         assert job.run(*given, "--master", "local[2,3]") == 0, job.said()
     else:
         speculation = {"": "true", ".quantile": "0.5", ".multiplier": "1.0", ".interval": "100ms"}
         settings = {f"spark.speculation{name}": value for name, value in speculation.items()}
         settings |= {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
-        given += tuple(f"--setting={name}={value}" for name, value in settings.items())
+        given += [f"--setting={name}={value}" for name, value in settings.items()]
         with spark_cluster(tmp_path, ("127.0.0.1", "127.0.0.2")) as url:
             assert job.run(*given, "--master", url) == 0, job.said()
     assert marker.exists(), f"no task ran again: {job.said()}"

@@ -9,12 +9,11 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoint.storage import MemoryStorage
-from headrace.event_time.strategy import BEGINNING
 from headrace.operators.step import Step
 from headrace.testing import at, inline
 from headrace.testing.elements import At, moment
-from headrace.testing.engine import Setting, schema_of
-from headrace.testing.play import AFTER_EVERYTHING, BY_HAND
+from headrace.testing.engine import AFTER_EVERYTHING, BY_HAND, Setting, schema_of
+from headrace.wheel.turn import turn
 
 ROWS = [at("10:05", account=f"a{number}", amount=float(number)) for number in range(20)]
 SCHEMA = schema_of(ROWS, partition=False)
@@ -32,7 +31,7 @@ class Flow:
 
     def run(self, step: Step, *batches: tuple[Sequence[At], str]) -> list[dict[str, Any]]:
         """Start with a definition and run batches, each of some rows under a watermark."""
-        setting = Setting((step,), BY_HAND, True, {"left": SCHEMA}, self.clock, {"left": BEGINNING})
+        setting = Setting((step,), BY_HAND, {"left": SCHEMA}, clock=self.clock)
         engine = inline.InlineEngine(setting)
         try:
             for rows, watermark in batches:
@@ -62,11 +61,10 @@ def test_the_state_is_written_anew_once(flow: Flow) -> None:
     short, long = HOURLY.late(hr.update_for("5 minutes")), HOURLY.late(hr.update_for("2 hours"))
     flow.run(short, (ROWS, "10:30"))
     written: list[int] = []
-    original = inline.turn
 
     def noting(operator: Any, task: Any, slot: int, blobs: Any) -> Any:
         written.append(len(task.record.rewritten))
-        return original(operator, task, slot, blobs)
+        return turn(operator, task, slot, blobs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inline, "turn", noting)

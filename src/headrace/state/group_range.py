@@ -31,7 +31,8 @@ def distinct(hashes: Hashes) -> Hashes:
     [3, 7]
     """
     ordered = np.sort(hashes, kind="stable")
-    return ordered[np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)]]
+    first_of_each: Hashes = ordered[np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)]]
+    return first_of_each
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,8 @@ def _applied(operator: AnyOperator, kept: _Kept, bounds: TimeBounds, blobs: Iter
         return
     of_frames = (hashes, hashes_of(second, operator.second.key))
     for groups, parts, each in _passes(kept.groups, (partials, second), of_frames, due):
-        yield operator.apply_both(kept.concerned(parts, each, groups, bounds), *parts, bounds)
+        left, right = parts
+        yield operator.apply_both(kept.concerned(parts, each, groups, bounds), left, right, bounds)
 
 
 def _report(operator: AnyOperator, task: Task, applied: Applied, summary: SlotSummary) -> StateReport:

@@ -20,10 +20,11 @@ from headrace.event_time.strategy import TimeStrategy
 from headrace.graph import Origin, SourceNode, active_graph, tagged
 from headrace.nodes import NodeId
 from headrace.reports import SourceReport
-from headrace.schemas import MOMENT, arrow_batches, from_arrow, polars_schema
+from headrace.schemas import MOMENT, from_arrow, polars_schema
 from headrace.storage import write_durably
 from headrace.wheel.side_rows import DEAD_LETTERS, dead_letters, write_side_rows
-from headrace.wheel.task import Task, current_task
+from headrace.wheel.spark import mapped
+from headrace.wheel.task import Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -144,17 +145,11 @@ class Source:
 
     def frame(self) -> DataFrame:
         """The source's rows as a DataFrame, registered in the graph."""
-        graph = active_graph()
-        gate, schema, reports = self.gate, self.schema, graph.reports
-
-        def gating(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for rows in gate.read(batches, current_task(reports)):
-                yield from arrow_batches(rows, schema)
-
-        gating.__name__ = label = f"headrace.source.{gate.source}"
-        nodes = frozenset({NodeId("source", gate.source)})
-        origin = Origin(self.stream, gate.read, nodes, f"{label}+", self.timed)
-        return graph.register_frame(self.stream.mapInArrow(gating, schema), origin)
+        graph, name = active_graph(), self.gate.source
+        label, nodes = f"headrace.source.{name}", frozenset({NodeId("source", name)})
+        origin = Origin(self.stream, self.gate.read, nodes, f"{label}+", self.timed)
+        rows = mapped(self.stream, self.gate.read, self.schema, graph.reports, name=label)
+        return graph.register_frame(rows, origin)
 
     def timed(self, strategy: TimeStrategy) -> DataFrame:
         graph = active_graph()
