@@ -23,7 +23,7 @@ class Windows(ABC):
     """
 
     overlapping = False
-    longest = 0
+    size: int
     """The length of windows that overlap."""
     offset: int
 
@@ -31,9 +31,9 @@ class Windows(ABC):
     def pane(self, time: pl.Expr) -> pl.Expr:
         """The pane that a time falls into."""
 
-    @abstractmethod
     def start(self, end: pl.Expr) -> pl.Expr:
         """The start of a window."""
+        return end - self.size
 
     def first(self, pane: pl.Expr) -> pl.Expr:
         """The first window, by its end, that holds a pane."""
@@ -42,10 +42,6 @@ class Windows(ABC):
     def last(self, pane: pl.Expr) -> pl.Expr:
         """The last window that holds a pane."""
         return pane
-
-    def after(self, pane: pl.Expr, bound: int) -> pl.Expr:
-        """The first window that holds a pane and ends after a bound; null when there is none."""
-        return pl.when(pane > bound).then(pane)
 
     def next_close(self, time: int) -> int:
         """The end of the first window that ends after a time."""
@@ -56,6 +52,10 @@ class Windows(ABC):
     def all(self, pane: pl.Expr) -> pl.Expr:
         """Every window that holds a pane, as a list."""
         return pl.concat_list(pane)
+
+    def _aligned(self, time: pl.Expr, length: int) -> pl.Expr:
+        """The end of the interval of a length that a time falls into."""
+        return ((time - self.offset) // length + 1) * length + self.offset
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,7 @@ class FixedWindows(Windows):
     offset: int = 0
 
     def pane(self, time: pl.Expr) -> pl.Expr:
-        return ((time - self.offset) // self.size + 1) * self.size + self.offset
-
-    def start(self, end: pl.Expr) -> pl.Expr:
-        return end - self.size
+        return self._aligned(time, self.size)
 
 
 @dataclass(frozen=True)
@@ -91,16 +88,8 @@ class HoppingWindows(Windows):
     offset: int = 0
     overlapping = True
 
-    @property
-    def longest(self) -> int:  # type: ignore[override]
-        return self.size
-
     def pane(self, time: pl.Expr) -> pl.Expr:
-        length = gcd(self.size, self.every)
-        return ((time - self.offset) // length + 1) * length + self.offset
-
-    def start(self, end: pl.Expr) -> pl.Expr:
-        return end - self.size
+        return self._aligned(time, gcd(self.size, self.every))
 
     def first(self, pane: pl.Expr) -> pl.Expr:
         moved = self.offset + self.size
@@ -109,10 +98,6 @@ class HoppingWindows(Windows):
     def last(self, pane: pl.Expr) -> pl.Expr:
         beginning = pane - gcd(self.size, self.every)
         return (beginning - self.offset) // self.every * self.every + self.offset + self.size
-
-    def after(self, pane: pl.Expr, bound: int) -> pl.Expr:
-        found = self.first(pl.max_horizontal(pane, pl.lit(bound, pl.Int64) + 1))
-        return pl.when(self.last(pane) > bound).then(found)
 
     def all(self, pane: pl.Expr) -> pl.Expr:
         return pl.int_ranges(self.first(pane), self.last(pane) + 1, step=self.every)
@@ -132,22 +117,14 @@ class CumulatingWindows(Windows):
     offset: int = 0
     overlapping = True
 
-    @property
-    def longest(self) -> int:  # type: ignore[override]
-        return self.size
-
     def pane(self, time: pl.Expr) -> pl.Expr:
-        return ((time - self.offset) // self.step + 1) * self.step + self.offset
+        return self._aligned(time, self.step)
 
     def start(self, end: pl.Expr) -> pl.Expr:
         return (end - 1 - self.offset) // self.size * self.size + self.offset
 
     def last(self, pane: pl.Expr) -> pl.Expr:
         return self.start(pane) + self.size
-
-    def after(self, pane: pl.Expr, bound: int) -> pl.Expr:
-        following = self.pane(pl.lit(bound, pl.Int64))
-        return pl.when(self.last(pane) > bound).then(pl.max_horizontal(pane, following))
 
     def all(self, pane: pl.Expr) -> pl.Expr:
         return pl.int_ranges(pane, self.last(pane) + 1, step=self.step)
@@ -174,21 +151,6 @@ def months_of(size: Duration) -> int:
     return months
 
 
-def is_known(zone: str) -> bool:
-    """Whether both Python and Polars know a time zone.
-
-    >>> is_known("Europe/Berlin"), is_known("Europe")
-    (True, False)
-    """
-    # Python accepts names that Polars does not, such as 'localtime', and Polars accepts '' and '+02:00'.
-    try:
-        ZoneInfo(zone)
-        pl.select(_local(pl.lit(0), zone))
-    except (ZoneInfoNotFoundError, ValueError, OSError, TypeError, pl.exceptions.ComputeError):
-        return False
-    return True
-
-
 @dataclass(frozen=True)
 class CalendarWindows(Windows):
     """Windows of whole calendar units, counted as numbers, by the clocks of a zone; ``offset`` moves their start."""
@@ -212,7 +174,11 @@ class CalendarWindows(Windows):
         return _local(time, self.zone) - pl.duration(microseconds=self.offset)
 
     def _moment(self, number: pl.Expr) -> pl.Expr:
-        return _moment(self._date(number) + pl.duration(microseconds=self.offset), self.zone)
+        """When a unit begins; a local time that clocks skip is shifted by the length of the gap."""
+        local = self._date(number) + pl.duration(microseconds=self.offset)
+        # As in Java, and so in Flink: 24 hours after clocks showed the same time on the day before.
+        day_before = _shown(local - pl.duration(days=1), self.zone) + 24 * HOUR
+        return pl.coalesce(_shown(local, self.zone), day_before)
 
     @abstractmethod
     def _first_of(self, local: pl.Expr) -> pl.Expr:
@@ -256,22 +222,20 @@ def _local(time: pl.Expr, zone: str) -> pl.Expr:
     return moment.dt.replace_time_zone(None)
 
 
-def _moment(local: pl.Expr, zone: str) -> pl.Expr:
-    """The first time at which local clocks show a time; one that they skip is shifted by the length of the gap.
-
-    >>> from datetime import datetime
-    >>> skipped = pl.lit(datetime(2026, 3, 29, 2, 30))
-    >>> pl.select(_local(_moment(skipped, "Europe/Berlin"), "Europe/Berlin")).item()
-    datetime.datetime(2026, 3, 29, 3, 30)
-    """
-    # As in Java, and so in Flink: 24 hours after clocks showed the same time on the day before.
-    day_before = _shown(local - pl.duration(days=1), zone) + 24 * HOUR
-    return pl.coalesce(_shown(local, zone), day_before)
-
-
 def _shown(local: pl.Expr, zone: str) -> pl.Expr:
+    """The first time at which local clocks show a time; null if they skip it."""
     zoned = local.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
     return zoned.dt.convert_time_zone("UTC").dt.epoch("us")
+
+
+def _is_known(zone: str) -> bool:
+    # Python accepts names that Polars does not, such as 'localtime', and Polars accepts '' and '+02:00'.
+    try:
+        ZoneInfo(zone)
+        pl.select(_local(pl.lit(0), zone))
+    except (ZoneInfoNotFoundError, ValueError, OSError, TypeError, pl.exceptions.ComputeError):
+        return False
+    return True
 
 
 def tumbling_windows(name: str, size: Duration, length: int, offset: int, time_zone: str | None) -> Windows:
@@ -286,7 +250,7 @@ def tumbling_windows(name: str, size: Duration, length: int, offset: int, time_z
             "a size of whole days, weeks or months. Use size='1 day' or '1 month' with time_zone='Europe/Berlin', or "
             "leave time_zone out.",
         )
-    if not is_known(time_zone):
+    if not _is_known(time_zone):
         raise DefinitionError(
             "TIME_ZONE_UNKNOWN",
             f"window {name!r}: time_zone={time_zone!r} is not known. Use a name such as 'Europe/Berlin'.",

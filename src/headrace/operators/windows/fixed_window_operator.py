@@ -105,7 +105,7 @@ class PaneOperator(PaneCombiner):
         closes = pl.when(~pl.col(EMITTED)).then(pl.col(END))
         if not self.windows.overlapping:
             return Due(closes, dead_at=self._over)
-        return Due(closes, dead_at=self._over, reach=self.windows.longest, following=self.windows.next_close)
+        return Due(closes, dead_at=self._over, reach=self.windows.size, following=self.windows.next_close)
 
     @property
     def _over(self) -> pl.Expr:
