@@ -117,7 +117,6 @@ class PolarsLowering:
     """The columns that hold values of matched rows."""
 
     def operand(self, node: nodes.Expression) -> Operand:
-        """The Polars expression of a node, and its type."""
         match node:
             case nodes.ColumnRef():
                 return self._column(node)

@@ -15,10 +15,10 @@ import polars as pl
 
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.expressions.aggregates.aggregate import (
+    Aggregate,
     AggregateFunction,
     AggregateScope,
     BoundAggregate,
-    UnnamedAggregate,
     map_groups,
     parse_argument,
 )
@@ -82,12 +82,12 @@ class UserDefinedAggregate(ABC):
     def function(self) -> AggregateFunction:
         """The aggregate function that runs this class."""
 
-    def unnamed(self) -> UnnamedAggregate:
+    def unnamed(self) -> Aggregate:
         """This aggregate as a value that ``.agg(name=...)`` names; its text is the identity of the state."""
         text = f"{self!r} keeping ({self.state}) for {self.result_type}"
-        return UnnamedAggregate(text, self.function(), call=repr(self))
+        return Aggregate(text, self.function(), code=repr(self))
 
-    def where(self, condition: str) -> UnnamedAggregate:
+    def where(self, condition: str) -> Aggregate:
         return self.unnamed().where(condition)
 
     def __repr__(self) -> str:
@@ -140,7 +140,7 @@ class Accumulator(UserDefinedAggregate):
         """The value of a group."""
 
     def function(self) -> AccumulatorFunction:
-        return AccumulatorFunction(self)
+        return AccumulatorFunction(self.arguments, self)
 
 
 @experimental
@@ -176,7 +176,7 @@ class VectorAccumulator(UserDefinedAggregate):
         """The value, over one partial."""
 
     def function(self) -> VectorFunction:
-        return VectorFunction(self)
+        return VectorFunction(self.arguments, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +185,6 @@ class AccumulatorFunction(AggregateFunction):
 
     accumulator: Accumulator = field(hash=False)
     """Of a class of the user's, which may have no hash."""
-
-    @property
-    def arguments(self) -> tuple[RowExpression, ...]:
-        return self.accumulator.arguments
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
         stored, value_type = pl.Struct(self.accumulator.buffer_types), self.accumulator.value_type
@@ -225,7 +221,6 @@ class AccumulatorFunction(AggregateFunction):
         return self._typed(results, user.value_type, "result", name)
 
     def _stored(self, buffers: list[Any], method: str, name: str) -> pl.Series:
-        """Buffers in the declared types."""
         types = self.accumulator.buffer_types
         for buffer in buffers:
             if buffer is not None and (not isinstance(buffer, dict) or buffer.keys() != types.keys()):
@@ -268,10 +263,6 @@ class VectorFunction(AggregateFunction):
     """The expressions of a vector accumulator; the types that they give are checked before any data is read."""
 
     accumulator: VectorAccumulator = field(hash=False)
-
-    @property
-    def arguments(self) -> tuple[RowExpression, ...]:
-        return self.accumulator.arguments
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
         user, types = self.accumulator, self.accumulator.buffer_types

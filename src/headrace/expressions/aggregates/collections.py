@@ -10,15 +10,14 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.expressions.aggregates.aggregate import (
+    Aggregate,
+    AggregateFunction,
     AggregateScope,
     BoundAggregate,
     Lists,
-    UnaryFunction,
-    UnnamedAggregate,
     map_groups,
     parse_argument,
 )
-from headrace.expressions.rows import RowExpression
 from headrace.stability import stable
 
 
@@ -40,7 +39,7 @@ def first_of_each(groups: pl.Series, *, descending: Mapping[str, bool], limit: i
 
 
 @dataclass(frozen=True, slots=True)
-class CollectList(UnaryFunction):
+class CollectList(AggregateFunction):
     """The first values by event time, those of one time in ascending order; nulls are left out."""
 
     limit: int
@@ -61,7 +60,7 @@ class CollectList(UnaryFunction):
 
 
 @dataclass(frozen=True, slots=True)
-class CollectSet(UnaryFunction):
+class CollectSet(AggregateFunction):
     """The least distinct values in ascending order; nulls are left out."""
 
     limit: int
@@ -76,23 +75,18 @@ class CollectSet(UnaryFunction):
 
 
 @dataclass(frozen=True, slots=True)
-class Top(UnaryFunction):
-    """The largest values in descending order, NaN first and nulls left out; with an owner, structs of both.
+class Top(AggregateFunction):
+    """The largest values in descending order, NaN first and nulls left out; with a second argument, structs of both.
 
-    Equal values are in the ascending order of the owner, null first.
+    Equal values are in the ascending order of the second argument, null first.
     """
 
-    owner: RowExpression | None
     limit: int
-
-    @property
-    def arguments(self) -> tuple[RowExpression, ...]:
-        return (self.argument,) if self.owner is None else (self.argument, self.owner)
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
         operands = [scope.canonical(argument, "top") for argument in self.arguments]
         entry, kept = operands[0].value, pl.List(operands[0].dtype)
-        if self.owner is not None:
+        if len(operands) > 1:
             named = dict(zip(self._fields, operands, strict=True))
             entry = pl.struct(operand.value.alias(name) for name, operand in named.items())
             kept = pl.List(pl.Struct({name: operand.dtype for name, operand in named.items()}))
@@ -107,49 +101,54 @@ class Top(UnaryFunction):
         return names if len(set(names)) == len(names) else tuple(each.text.strip() for each in self.arguments)
 
     def _largest(self, entry: pl.Expr, kept: pl.DataType) -> pl.Expr:
-        if self.owner is None:
+        if len(self.arguments) == 1:
             return entry.sort(descending=True).head(self.limit).implode()
         order = dict(zip(self._fields, (True, False), strict=True))
         return map_groups(entry, partial(first_of_each, descending=order, limit=self.limit), kept)
 
 
+def _collected(name: str, kind: type[CollectList | CollectSet], value: str, at_most: int | None) -> Aggregate:
+    limit = check_limit(at_most, argument="at_most", text=f"hr.{name}({value!r})")
+    text = f"hr.{name}({value!r}, at_most={limit})"
+    return Aggregate(text, kind((parse_argument(value),), limit), code=text)
+
+
 @stable
-def collect_list(value: str, *, at_most: int | None = None) -> UnnamedAggregate:
+def collect_list(value: str, *, at_most: int | None = None) -> Aggregate:
     """The first ``at_most`` values in the order of event time; values of one time are in ascending order.
 
     >>> collect_list("page", at_most=100)
     hr.collect_list('page', at_most=100)
     """
-    limit = check_limit(at_most, argument="at_most", text=f"hr.collect_list({value!r})")
-    return UnnamedAggregate(f"hr.collect_list({value!r}, at_most={limit})", CollectList(parse_argument(value), limit))
+    return _collected("collect_list", CollectList, value, at_most)
 
 
 @stable
-def collect_set(value: str, *, at_most: int | None = None) -> UnnamedAggregate:
+def collect_set(value: str, *, at_most: int | None = None) -> Aggregate:
     """The ``at_most`` least distinct values in ascending order, whatever the order in which rows arrive.
 
     >>> collect_set("shop", at_most=20)
     hr.collect_set('shop', at_most=20)
     """
-    limit = check_limit(at_most, argument="at_most", text=f"hr.collect_set({value!r})")
-    return UnnamedAggregate(f"hr.collect_set({value!r}, at_most={limit})", CollectSet(parse_argument(value), limit))
+    return _collected("collect_set", CollectSet, value, at_most)
 
 
 @stable
-def top(value: str, *, n: int, of: str | None = None) -> UnnamedAggregate:
+def top(value: str, *, n: int, of: str | None = None) -> Aggregate:
     """The ``n`` largest values in descending order; with ``of``, each in a struct with the value of that column.
 
     >>> top("amount", n=3, of="shop")
     hr.top('amount', n=3, of='shop')
     """
     limit = check_limit(n, argument="n", text=f"hr.top({value!r})")
-    argument, owner = parse_argument(value), None if of is None else parse_argument(of)
-    if owner is not None and argument.tree == owner.tree:
+    arguments = tuple(map(parse_argument, [value] if of is None else [value, of]))
+    if len({argument.tree for argument in arguments}) < len(arguments):
         raise DefinitionError(
             "TOP_OF_ITSELF", f"hr.top({value!r}, of={of!r}): each value would appear twice. Leave of= out."
         )
     more = "" if of is None else f", of={of!r}"
-    return UnnamedAggregate(f"hr.top({value!r}, n={limit}{more})", Top(argument, owner, limit))
+    text = f"hr.top({value!r}, n={limit}{more})"
+    return Aggregate(text, Top(arguments, limit), code=text)
 
 
 def check_limit(limit: int | None, *, argument: str, text: str) -> int:

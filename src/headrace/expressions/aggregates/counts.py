@@ -11,27 +11,19 @@ from headrace.expressions.aggregates.aggregate import (
     AggregateFunction,
     AggregateScope,
     BoundAggregate,
-    UnaryFunction,
     map_groups,
 )
 from headrace.expressions.aggregates.hyperloglog import HyperLogLog
-from headrace.expressions.rows import RowExpression
 
 _LEAST_ERROR, _LARGEST_ERROR = 0.005, 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Count(AggregateFunction):
-    """The number of rows, or of the rows where the argument is not null."""
-
-    argument: RowExpression | None
-
-    @property
-    def arguments(self) -> tuple[RowExpression, ...]:
-        return () if self.argument is None else (self.argument,)
+    """The number of rows or, with an argument, of the rows where it is not null."""
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
-        if self.argument is not None:
+        if self.arguments:
             number = scope.select(self.argument.operand(scope.schema).value).count()
         else:
             number = pl.len() if scope.condition is None else scope.select(scope.time).len()
@@ -41,7 +33,7 @@ class Count(AggregateFunction):
 
 
 @dataclass(frozen=True, slots=True)
-class CountDistinct(UnaryFunction):
+class CountDistinct(AggregateFunction):
     """The exact number of distinct values; the state holds all of them."""
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
@@ -53,7 +45,7 @@ class CountDistinct(UnaryFunction):
 
 
 @dataclass(frozen=True, slots=True)
-class ApproximateCountDistinct(UnaryFunction):
+class ApproximateCountDistinct(AggregateFunction):
     """The estimated number of distinct values, with a standard error of at most ``error``."""
 
     error: float = 0.02

@@ -7,15 +7,14 @@ from typing import Literal
 
 import polars as pl
 
-from headrace.expressions.aggregates.aggregate import AggregateScope, BoundAggregate, UnaryFunction, canonical
+from headrace.expressions.aggregates.aggregate import AggregateFunction, AggregateScope, BoundAggregate, canonical
 from headrace.expressions.operands import Operand, is_float
-from headrace.expressions.rows import RowExpression
 
 Which = Literal["min", "max"]
 
 
 @dataclass(frozen=True, slots=True)
-class Extreme(UnaryFunction):
+class Extreme(AggregateFunction):
     """The least or the greatest value."""
 
     which: Which
@@ -28,24 +27,19 @@ class Extreme(UnaryFunction):
 
 
 @dataclass(frozen=True, slots=True)
-class ValueAtExtreme(UnaryFunction):
-    """The value of the row with the least or greatest event time, or ``by``; null is a value like any other.
+class ValueAtExtreme(AggregateFunction):
+    """The value of the row with the least or greatest event time, or second argument; null is a value like any other.
 
-    Of rows with the same time (or ``by``), the least value is taken for ``min`` and the greatest for ``max``; null is
-    less than any other value. So the result does not depend on the order in which rows arrive.
+    Of rows that tie, the least value is taken for ``min`` and the greatest for ``max``; null is less than any other
+    value. So the result does not depend on the order in which rows arrive.
     """
 
     name: str
     which: Which
-    by: RowExpression | None = None
-
-    @property
-    def arguments(self) -> tuple[RowExpression, ...]:
-        return (self.argument,) if self.by is None else (self.argument, self.by)
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
-        by = Operand(scope.time, pl.Int64()) if self.by is None else scope.ordered(self.by, self.name)
-        value = scope.ordered(self.argument, self.name)
+        value, *others = (scope.ordered(argument, self.name) for argument in self.arguments)
+        by = others[0] if others else Operand(scope.time, pl.Int64())
 
         def chosen(by_column: pl.Expr, values: pl.Expr) -> dict[str, pl.Expr]:
             best = extreme(self.which, by_column, by.dtype)

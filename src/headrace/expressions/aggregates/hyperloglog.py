@@ -68,7 +68,6 @@ class ByteSpans:
         return self._windows(width)[self.starts[chosen]]
 
     def put(self, chosen: Integers, rows: Bytes) -> None:
-        """Write the bytes of chosen values, a row for each."""
         self._windows(rows.shape[1])[self.starts[chosen]] = rows
 
     def series(self) -> pl.Series:
@@ -111,7 +110,6 @@ class HyperLogLog:
         return pl.Series((number << _RANK_BITS) | rank)
 
     def sketch(self, groups: pl.Series) -> pl.Series:
-        """The sketches of lists of entries."""
         lists = Lists.of(groups)
         no_dense = np.empty(0, dtype=np.int64), np.empty((0, self.registers), dtype=np.uint8)
         return self._assembled(len(groups), (lists.owners, lists.elements.to_numpy().astype(np.int64)), no_dense)
@@ -129,7 +127,6 @@ class HyperLogLog:
         return self._assembled(len(groups), (lists.owners[sketch], entries), (dense_owners, registers))
 
     def count(self, sketches: pl.Series) -> pl.Series:
-        """The estimated number of distinct values in each sketch."""
         spans = ByteSpans.of(sketches)
         sketch, entries = self._sparse_entries(spans)
         by_rank = np.bincount(sketch * _RANKS + entries % _RANKS, minlength=len(sketches) * _RANKS)
@@ -224,8 +221,7 @@ def _tau(share: Floats) -> Floats:
 def stable_hash(column: pl.Series) -> Words:
     """A 64-bit hash of every value, the same on every machine and in every version; the hash of a null is arbitrary.
 
-    Polars' and Python's own hashes are not stable, and these hashes are stored in state. (The hash of keys agrees with
-    Spark's and lies in a higher layer; this one need not.)
+    Polars' and Python's own hashes are not stable, and these are stored in state.
 
     >>> stable_hash(pl.Series(["a", ""])).tolist()
     [10443419574614846231, 2558736989570252433]
@@ -250,7 +246,6 @@ def _mixed(words: Words) -> Words:
 
 
 def _unscaled(column: pl.Series) -> tuple[Words, Words]:
-    """The low and the high half of each unscaled decimal."""
     if column.is_empty():
         return np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64)
     array = column.fill_null(0).to_arrow()

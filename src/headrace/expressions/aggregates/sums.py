@@ -10,10 +10,10 @@ import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.expressions.aggregates.aggregate import (
+    Aggregate,
+    AggregateFunction,
     AggregateScope,
     BoundAggregate,
-    UnaryFunction,
-    UnnamedAggregate,
     parse_argument,
 )
 from headrace.expressions.operands import LARGEST_PRECISION, Operand, is_float
@@ -26,7 +26,7 @@ _HALF = 10**19
 
 
 @dataclass(frozen=True, slots=True)
-class Sum(UnaryFunction):
+class Sum(AggregateFunction):
     """The sum of the values that are not null."""
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
@@ -38,7 +38,7 @@ class Sum(UnaryFunction):
 
 
 @dataclass(frozen=True, slots=True)
-class Average(UnaryFunction):
+class Average(AggregateFunction):
     """The mean of the values that are not null."""
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
@@ -117,7 +117,7 @@ def _as_result(total: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 @dataclass(frozen=True, slots=True)
-class Variance(UnaryFunction):
+class Variance(AggregateFunction):
     """The variance of a number, or its root; of a sample (one value: null) or of the population (one value: 0.0).
 
     The state is count, mean and the sum of squared differences from the mean, so merging loses no digits. Means are
@@ -150,7 +150,7 @@ class Variance(UnaryFunction):
 
 
 @dataclass(frozen=True, slots=True)
-class ExponentialMean(UnaryFunction):
+class ExponentialMean(AggregateFunction):
     """A mean in which the weight of a value halves for every half-life that it is older than the newest one."""
 
     half_life: int
@@ -173,7 +173,7 @@ class ExponentialMean(UnaryFunction):
 
 
 @experimental
-def ewm(value: str, *, half_life: Duration) -> UnnamedAggregate:
+def ewm(value: str, *, half_life: Duration) -> Aggregate:
     """The exponentially weighted mean by event time: the weight of a value halves with every ``half_life`` of age.
 
     >>> ewm("price", half_life="10 minutes")
@@ -181,4 +181,4 @@ def ewm(value: str, *, half_life: Duration) -> UnnamedAggregate:
     """
     length = positive_microseconds(half_life, argument="half_life")
     text = f"hr.ewm({value!r}, half_life={spoken(length)!r})"
-    return UnnamedAggregate(text, ExponentialMean(parse_argument(value), length))
+    return Aggregate(text, ExponentialMean((parse_argument(value),), length), code=text)

@@ -40,7 +40,7 @@ class ExactTotal:
     def _counted(self) -> tuple[Aggregate, ...]:
         function, name = self.aggregate.function, f"{self.aggregate.name}.values"
         # A sum without values is null; only the number of values tells it from a sum that is zero.
-        values = (replace(self.aggregate, name=name, function=Count(each)) for each in function.arguments)
+        values = (replace(self.aggregate, name=name, function=Count((each,))) for each in function.arguments)
         return (self.aggregate, *values) if isinstance(function, Sum) else (self.aggregate,)
 
     @cached_property
