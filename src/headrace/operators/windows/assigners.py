@@ -131,8 +131,6 @@ class CumulatingWindows(Windows):
 
 
 HOUR, DAY, WEEK = (MICROSECONDS[unit] for unit in ("hour", "day", "week"))
-MONDAY = 4
-"""Days are counted from 1 January 1970, a Thursday; the first Monday after it is day 4."""
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _MONTHS_SAID = re.compile(r"\s*(\d+)\s*(month|quarter|year)s?\s*", re.IGNORECASE)
 
@@ -153,18 +151,25 @@ def months_of(size: Duration) -> int:
 
 @dataclass(frozen=True)
 class CalendarWindows(Windows):
-    """Windows of whole calendar units, counted as numbers, by the clocks of a zone; ``offset`` moves their start."""
+    """Windows of whole days, weeks or months by the clocks of a zone; ``offset`` moves their start.
 
-    units: int
+    Days are 23 or 25 hours long when daylight saving time changes. Weeks begin on Mondays.
+    """
+
+    every: str
+    """The size, as Polars writes it: ``1d``, ``2w`` or ``3mo``."""
     zone: str
     offset: int = 0
+    shift: str = "0d"
+    """How much of a window lies before 1970, where Polars begins to count; months are counted from the year 0."""
 
     def pane(self, time: pl.Expr) -> pl.Expr:
         first = self._first_of(self._local(time))
+        before, following = first.dt.offset_by(f"-{self.every}"), first.dt.offset_by(self.every)
         # On the day of a clock change, local clocks may show a start too early, or show the time before it twice.
-        early, over = self._moment(first) > time, self._moment(first + self.units) <= time
-        start = pl.when(early).then(first - self.units).when(over).then(first + self.units).otherwise(first)
-        return self._moment(start + self.units)
+        early, over = self._moment(first) > time, self._moment(following) <= time
+        start = pl.when(early).then(before).when(over).then(following).otherwise(first)
+        return self._moment(start.dt.offset_by(self.every))
 
     def start(self, end: pl.Expr) -> pl.Expr:
         # In the middle of its last day a window is far from any clock change.
@@ -173,48 +178,15 @@ class CalendarWindows(Windows):
     def _local(self, time: pl.Expr) -> pl.Expr:
         return _local(time, self.zone) - pl.duration(microseconds=self.offset)
 
-    def _moment(self, number: pl.Expr) -> pl.Expr:
-        """When a unit begins; a local time that clocks skip is shifted by the length of the gap."""
-        local = self._date(number) + pl.duration(microseconds=self.offset)
+    def _first_of(self, local: pl.Expr) -> pl.Expr:
+        return local.dt.offset_by(self.shift).dt.truncate(self.every).dt.offset_by(f"-{self.shift}")
+
+    def _moment(self, begins: pl.Expr) -> pl.Expr:
+        """When a window begins; a local time that clocks skip is shifted by the length of the gap."""
+        local = begins + pl.duration(microseconds=self.offset)
         # As in Java, and so in Flink: 24 hours after clocks showed the same time on the day before.
         day_before = _shown(local - pl.duration(days=1), self.zone) + 24 * HOUR
         return pl.coalesce(_shown(local, self.zone), day_before)
-
-    @abstractmethod
-    def _first_of(self, local: pl.Expr) -> pl.Expr:
-        """The first unit of the window that a local time falls into."""
-
-    @abstractmethod
-    def _date(self, number: pl.Expr) -> pl.Expr:
-        """The local time at which a unit begins."""
-
-
-@dataclass(frozen=True)
-class CalendarDays(CalendarWindows):
-    """Windows of whole days, 23 or 25 hours long when daylight saving time changes.
-
-    Days are counted from ``first_day`` on, so that weeks begin on Mondays.
-    """
-
-    first_day: int = 0
-
-    def _first_of(self, local: pl.Expr) -> pl.Expr:
-        return (local.dt.date().cast(pl.Int32) - self.first_day) // self.units * self.units + self.first_day
-
-    def _date(self, number: pl.Expr) -> pl.Expr:
-        return number.cast(pl.Date).cast(pl.Datetime("us"))
-
-
-@dataclass(frozen=True)
-class CalendarMonths(CalendarWindows):
-    """Windows of whole months, counted from the year 0; three months are quarters, twelve are years."""
-
-    def _first_of(self, local: pl.Expr) -> pl.Expr:
-        month = local.dt.year().cast(pl.Int32) * 12 + local.dt.month().cast(pl.Int32) - 1
-        return month // self.units * self.units
-
-    def _date(self, number: pl.Expr) -> pl.Expr:
-        return pl.datetime(number // 12, number % 12 + 1, 1, time_unit="us")
 
 
 def _local(time: pl.Expr, zone: str) -> pl.Expr:
@@ -256,5 +228,6 @@ def tumbling_windows(name: str, size: Duration, length: int, offset: int, time_z
             f"window {name!r}: time_zone={time_zone!r} is not known. Use a name such as 'Europe/Berlin'.",
         )
     if months:
-        return CalendarMonths(months, time_zone, offset)
-    return CalendarDays(length // DAY, time_zone, offset, first_day=MONDAY if length % WEEK == 0 else 0)
+        return CalendarWindows(f"{months}mo", time_zone, offset, shift=f"{1970 * 12 % months}mo")
+    every = f"{length // DAY}d" if length % WEEK else f"{length // WEEK}w"
+    return CalendarWindows(every, time_zone, offset)
