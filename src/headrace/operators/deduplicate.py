@@ -37,7 +37,6 @@ class DeduplicateOperator(RowByRow):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """An emitted row of a key: no two of them have the same time."""
         return (*self.key, FIRST)
 
     @property
@@ -82,7 +81,6 @@ class DeduplicateOperator(RowByRow):
         return Due(dead_at=pl.col(FIRST) + self.within)
 
     def _first_places(self, state: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
-        """The positions of rows that are not repeats."""
         known = state.select(*self.key, pl.col(FIRST).alias(TIME), pl.lit(None, pl.UInt32).alias(PLACE))
         both = with_key_numbers(pl.concat([rows.select(known.columns), known]), self.key, of=rows)
         ordered = in_key_order(both, TIME, PLACE)

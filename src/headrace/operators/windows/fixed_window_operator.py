@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import polars as pl
 
@@ -12,7 +14,7 @@ from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import has_closed, split_matching, with_schema
 from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.assigners import Windows
-from headrace.operators.windows.emission import ACCUMULATING, PREVIEW_AT, UNSEEN, AccumulationMode, Emission
+from headrace.operators.windows.emission import ACCUMULATING, PREVIEW_AT, AccumulationMode, Emission
 from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
@@ -73,10 +75,7 @@ class PaneOperator(PaneCombiner):
     """
 
     accumulation = ACCUMULATING
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        return (*self.key, EMITTED, END)
+    identified_by = (EMITTED, END)
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
@@ -101,7 +100,6 @@ class PaneOperator(PaneCombiner):
         return Applied(upserts.filter(self._over > bounds.fire), state.clear().select(self.identity), outputs)
 
     def due(self, bounds: TimeBounds) -> Due:
-        """Panes are needed whenever one of their windows closes."""
         closes = pl.when(~pl.col(EMITTED)).then(pl.col(END))
         if not self.windows.overlapping:
             return Due(closes, dead_at=self._over)
@@ -169,10 +167,8 @@ class FixedWindowOperator(PaneCombiner):
     emission: Emission
     accumulation: AccumulationMode
     counts_rows = True
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        return (*self.key, END)
+    identified_by = (END,)
+    marks: ClassVar[Mapping[str, pl.Expr]] = {CHANGED: pl.lit(True)}
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
@@ -254,22 +250,3 @@ class FixedWindowOperator(PaneCombiner):
         earlier = state.join(corrected, on=self.identity, how="anti", nulls_equal=True)
         joined = pl.concat([earlier, corrected.with_columns(pl.lit(True).alias(CHANGED))])
         return joined, pl.int_range(pl.len()) >= earlier.height
-
-    def _show(self, state: pl.DataFrame, shown: pl.Expr, *, pane: str) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
-        """Emit windows, and record that in the state."""
-        chosen = state.select(shown).to_series()
-        if not chosen.any():
-            return state, []
-        updates: dict[str, pl.Expr] = {
-            REVISION: NEXT_REVISION,
-            UNSEEN: pl.lit(None, pl.Int64),
-            PREVIEW_AT: pl.lit(None, pl.Int64),
-            CHANGED: pl.lit(True),
-            **{given: pl.col(name) for name, given in self._given.items()},
-        }
-        if self.accumulation.kind == "discarding":
-            updates |= self.aggregation.nothing
-        shown_now = state.with_columns(
-            pl.when(chosen).then(value).otherwise(pl.col(name)).alias(name) for name, value in updates.items()
-        )
-        return shown_now, self._revisions(state.filter(chosen), pl.lit(pane))

@@ -11,8 +11,8 @@ import polars as pl
 
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import with_schema
-from headrace.operators.windows.aggregation import GIVEN, NEXT_REVISION, REVISION
-from headrace.operators.windows.emission import ACCUMULATING, ON_CLOSE, PREVIEW_AT, UNSEEN, AccumulationMode, Emission
+from headrace.operators.windows.aggregation import GIVEN, REVISION
+from headrace.operators.windows.emission import ACCUMULATING, ON_CLOSE, PREVIEW_AT, AccumulationMode, Emission
 from headrace.operators.windows.session_combiner import CHAIN, END, FIRST, ROOT, WHOLE, SessionCombiner, chained, cut
 from headrace.wheel.operator import Applied
 
@@ -24,12 +24,8 @@ PLACE = "__place"
 class SessionOperator(SessionCombiner):
     """Sessions by key; the state has those that still accept rows."""
 
-    moments: ClassVar[Mapping[str, str]] = {"session_id": ROOT}
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """A session of a key, or a part of one, by the time of its first row."""
-        return (*self.key, FIRST)
+    moments: ClassVar[Mapping[str, pl.Expr]] = {"session_id": pl.col(ROOT)}
+    identified_by = (FIRST,)
 
     @property
     def _end(self) -> pl.Expr:
@@ -41,7 +37,6 @@ class SessionOperator(SessionCombiner):
         return pl.col(FIRST), self._end
 
     def _chained(self, parts: pl.DataFrame) -> pl.DataFrame:
-        """Parts with the number of their session."""
         chains = chained(parts, self.key)
         return chains if self.max_length is None else cut(chains, self.max_length, self.gap.longest)
 
@@ -149,7 +144,9 @@ class RevisedSessionOperator(SessionOperator):
     emission: Emission
     accumulation: AccumulationMode
     counts_rows = True
-    moments: ClassVar[Mapping[str, str]] = {"session_id": ID}
+    moved = (FIRST, END)
+    moments: ClassVar[Mapping[str, pl.Expr]] = {"session_id": pl.coalesce(ID, ROOT)}
+    marks: ClassVar[Mapping[str, pl.Expr]] = {ID: pl.coalesce(ID, ROOT), PLACE: pl.lit(None, pl.Int64)}
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
@@ -193,10 +190,6 @@ class RevisedSessionOperator(SessionOperator):
             late,
         )
 
-    @property
-    def _computed_from(self) -> tuple[str, ...]:
-        return (FIRST, END, *self.aggregation.states)
-
     def _unexpired(self, known: pl.DataFrame, passed: int) -> pl.DataFrame:
         """The sessions that still accept rows when event time has passed a time."""
         over = known.select(self._end + self.lateness.correctable <= passed).to_series()
@@ -230,30 +223,11 @@ class RevisedSessionOperator(SessionOperator):
         return joined.with_columns(planned).select(columns), outputs
 
     def _totals(self, *frames: pl.DataFrame) -> pl.DataFrame:
-        """The partial aggregates of all frames by chain."""
         parts = pl.concat([frame.select(CHAIN, *self.aggregation.states) for frame in frames])
         return parts.group_by(CHAIN).agg(**self.aggregation.merged)
 
-    def _show(self, known: pl.DataFrame, shown: pl.Expr, *, pane: str) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
-        """Emit sessions, and record that in the state."""
-        chosen = known.select(shown).to_series()
-        if not chosen.any():
-            return known, []
-        before = known.filter(chosen).with_columns(pl.coalesce(ID, ROOT).alias(ID))
-        given_now = before.with_columns(
-            NEXT_REVISION,
-            pl.lit(0, pl.Int64).alias(UNSEEN),
-            pl.lit(None, pl.Int64).alias(PREVIEW_AT),
-            pl.lit(None, pl.Int64).alias(PLACE),
-            *(pl.col(name).alias(given) for name, given in self._given.items()),
-        )
-        if self.accumulation.kind == "discarding":
-            given_now = given_now.with_columns(*self._emitted_in_all(before), **self.aggregation.nothing)
-        return pl.concat([known.filter(~chosen), given_now]), self._revisions(before, pl.lit(pane))
-
-    def _emitted_in_all(self, sessions: pl.DataFrame) -> list[pl.Series]:
-        """The total of what sessions emit now and have emitted before."""
-        numbered = sessions.with_row_index(CHAIN)
+    def _emitted_in_all(self, windows: pl.DataFrame) -> list[pl.Series]:
+        numbered = windows.with_row_index(CHAIN)
         given = self._as_given(numbered.filter(pl.col(REVISION).is_not_null()))
         totals = self._totals(numbered, given).sort(CHAIN)
         return totals.drop(CHAIN).select(pl.all().name.suffix(GIVEN)).get_columns()

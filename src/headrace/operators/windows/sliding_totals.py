@@ -77,11 +77,9 @@ class KeySpread:
     """Spreads the rows of a hot key over several shares, each with a hash, and mostly a slot, of its own.
 
     Time is cut into short panes, and pane ``p`` belongs to share ``p mod count``. A window has a whole number of panes
-    that ``count`` divides, so the panes in which a row's window begins and ends belong to the same share. Whatever lies
-    in between and belongs to other shares is whole panes, of which a share needs only the partial aggregates; they are
-    computed before the shuffle. So every row is moved and kept once, and the shares of a key work at the same time even
-    if all its rows are from the same minute. (Stretches as long as the window would need no partial aggregates, but
-    would give all rows of a batch to one share, unless the batch spans several windows.)
+    that ``count`` divides, so the panes in which a row's window begins and ends belong to the same share. In between, a
+    share needs only the partial aggregates of other shares' panes, which are computed before the shuffle. So every row
+    is moved and kept once, and the shares work at the same time even if all rows are from the same minute.
 
     A row that stands for a pane has ``SUMS``: the pane's partial aggregates and the earliest time in it.
     """

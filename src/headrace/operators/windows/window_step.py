@@ -48,22 +48,22 @@ class WindowStep(Step):
     def emit(self, emission: Emission) -> Self:
         """Choose when results are emitted; ``hr.on_close()`` by default."""
         if not isinstance(emission, Emission):
-            raise DefinitionError(
-                "EMISSION_UNKNOWN",
-                f"window {self.name!r}: .emit({emission!r}) is not for windows that close. Use hr.on_close(), "
-                f"hr.on_close(early={emission!r}) or hr.on_update().",
-            )
+            advice = f"Use hr.on_close(), hr.on_close(early={emission!r}) or hr.on_update()."
+            raise self._no_emission(emission, f"windows that close. {advice}")
         return replace(self, emission=emission)
 
     def panes(self, panes: AccumulationMode) -> Self:
         """Choose the accumulation mode; ``hr.accumulating()`` by default."""
         if not isinstance(panes, AccumulationMode):
-            raise DefinitionError(
-                "PANES_UNKNOWN",
-                f"window {self.name!r}: .panes({panes!r}) is not an accumulation mode. Use hr.accumulating(), "
-                "hr.discarding() or hr.retracting(), with the parentheses.",
-            )
+            advice = "Use hr.accumulating(), hr.discarding() or hr.retracting(), with the parentheses."
+            raise self._no_panes(panes, f"an accumulation mode. {advice}")
         return replace(self, accumulation=panes)
+
+    def _no_emission(self, given: object, what: str) -> DefinitionError:
+        return DefinitionError("EMISSION_UNKNOWN", f"window {self.name!r}: .emit({given!r}) is not for {what}")
+
+    def _no_panes(self, given: object, what: str) -> DefinitionError:
+        return DefinitionError("PANES_UNKNOWN", f"window {self.name!r}: .panes({given!r}) is not {what}")
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         lateness = self._chosen_lateness()
