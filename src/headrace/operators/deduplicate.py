@@ -25,10 +25,7 @@ FIRST, TIME, PLACE = "__first", "__time", "__place"
 
 @dataclass(frozen=True)
 class DeduplicateOperator(RowByRow):
-    """Emits a row unless one of its key was emitted less than ``within`` from it.
-
-    A state row is the key and the time of an emitted row, until no row on time can be close to it.
-    """
+    """Emits a row unless one of its key was emitted less than ``within`` from it; the state has those that were."""
 
     name: str
     rows: Rows
@@ -58,7 +55,6 @@ class DeduplicateOperator(RowByRow):
         return self.rows.late_output(self.lateness)
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Set late rows aside, and drop rows with the key and time of an earlier one in the frame."""
         on_time, late = self.rows.split_late(rows, bounds)
         on_time = canonical(on_time, self.key).with_columns(self.rows.row_time.alias(TIME))
         firsts = on_time.unique([*self.key, TIME], keep="first", maintain_order=True)
@@ -66,7 +62,6 @@ class DeduplicateOperator(RowByRow):
         return Combined(firsts.select(self.partial_schema.keys()), late, firsts.height, dropped=dropped)
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Emit the rows that are not repeats, and remember them while a row on time can be close to them."""
         rows = partials.with_columns(self.rows.row_time.alias(TIME)).with_row_index(PLACE)
         emitted = rows[self._first_places(state, rows)].sort(TIME, PLACE)
         fresh = emitted.select(*self.key, pl.col(TIME).alias(FIRST))

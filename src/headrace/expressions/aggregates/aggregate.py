@@ -38,7 +38,6 @@ class AggregateScope:
         return pl.col(f"{self.name}.{suffix}")
 
     def elements(self, suffix: str) -> pl.Expr:
-        """The elements of a state column of lists, all partials of a group concatenated."""
         return self.state(suffix).explode(empty_as_null=False, keep_nulls=False)
 
     def number(self, argument: RowExpression, function: str) -> Operand:
@@ -70,7 +69,6 @@ class BoundAggregate:
     """An aggregate function as Polars expressions over rows of one schema; its state columns have short names."""
 
     types: dict[str, pl.DataType]
-    """The types of the state columns."""
     partial: dict[str, pl.Expr]
     """The state columns over the rows of a group."""
     merge: dict[str, pl.Expr]
@@ -84,14 +82,9 @@ class BoundAggregate:
 
 @dataclass(frozen=True, slots=True)
 class AggregateFunction(ABC):
-    """What an aggregate computes, apart from its name and condition.
-
-    The result is the same for any grouping and order of the rows. A partial of no rows changes nothing when it is
-    merged. Floats that are compared or stored have one zero and one NaN.
-    """
+    """What an aggregate computes of its rows, whatever their grouping and order; no rows change nothing."""
 
     arguments: tuple[RowExpression, ...]
-    """The expressions that it reads from each row."""
 
     @property
     def argument(self) -> RowExpression:
@@ -129,7 +122,7 @@ class Aggregate:
     def where(self, condition: str) -> Aggregate:
         """The same over the rows that meet a condition, like ``FILTER (WHERE ...)`` in SQL text.
 
-        >>> from headrace.expressions.aggregates.collections import collect_set
+        >>> from headrace.expressions.aggregates.chosen_values import collect_set
         >>> collect_set("shop", at_most=5).where("amount > 0")
         hr.collect_set('shop', at_most=5).where('amount > 0')
         """

@@ -10,11 +10,10 @@ from sqlglot import exp
 from headrace.errors import DefinitionError
 from headrace.expressions.aggregates.accumulators import UserDefinedAggregate
 from headrace.expressions.aggregates.aggregate import Aggregate, AggregateFunction, reads_no_column
-from headrace.expressions.aggregates.collections import check_limit
-from headrace.expressions.aggregates.counts import ApproximateCountDistinct, Count, CountDistinct
-from headrace.expressions.aggregates.extremes import Extreme, ValueAtExtreme
+from headrace.expressions.aggregates.chosen_values import Extreme, ValueAtExtreme, check_limit
+from headrace.expressions.aggregates.hyperloglog import ApproximateCountDistinct
 from headrace.expressions.aggregates.percentile import Percentile
-from headrace.expressions.aggregates.sums import Average, Sum, Variance
+from headrace.expressions.aggregates.sums import Average, Count, CountDistinct, Sum, Variance
 from headrace.expressions.parser import is_supported, read_sql, sql_of
 from headrace.expressions.rows import RowExpression, row_expression
 

@@ -24,7 +24,7 @@ from headrace.expressions.aggregates.aggregate import (
     map_groups,
     parse_argument,
 )
-from headrace.expressions.aggregates.extremes import extreme
+from headrace.expressions.aggregates.chosen_values import extreme
 from headrace.stability import stable
 
 Floats = npt.NDArray[np.float64]
@@ -40,9 +40,8 @@ _LEAST_ERROR, _LARGEST_ERROR = 0.001, 0.25
 class LogBuckets:
     """Sketches that replace each value by that of its bucket, with a relative error of at most ``error``.
 
-    Buckets are numbered in the order of their values: negative below zero, 0 for zero, positive above. A sketch is a
-    list of bucket numbers and counts in ascending order. It depends only on the values, so sketches merge exactly, in
-    any order.
+    Buckets are numbered in the order of their values, 0 for zero. A sketch is a list of bucket numbers and counts in
+    ascending order, which depends only on the values.
 
     >>> buckets = LogBuckets(0.01)
     >>> buckets.at(0.5, buckets.sketch(pl.Series([[40.0, 41.0, 42.0, 43.0]]))).round(3).to_list()
@@ -87,7 +86,7 @@ class LogBuckets:
 
     @property
     def _infinity(self) -> int:
-        """The bucket of infinity; the next is that of NaN."""
+        """The bucket of infinity; that of NaN is the next."""
         return ceil(log(float_info.max) / self._width) - self._below + 1
 
     def _numbers(self, values: Floats) -> Integers:

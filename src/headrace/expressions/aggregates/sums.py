@@ -1,4 +1,4 @@
-"""sum, avg, stddev, variance and ewm; sums of integers and decimals are exact whatever the order of the rows."""
+"""count, sum, avg, stddev, variance and ewm; sums of integers and decimals are exact in any order of the rows."""
 
 from __future__ import annotations
 
@@ -23,6 +23,32 @@ _WHOLE = pl.Decimal(LARGEST_PRECISION, 0)
 # Sums of decimals with more digits than this could pass 38 digits; they are stored as two halves.
 _LARGEST_SINGLE_SUM = 28
 _HALF = 10**19
+
+
+@dataclass(frozen=True, slots=True)
+class Count(AggregateFunction):
+    """The number of rows or, with an argument, of the rows where it is not null."""
+
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        if self.arguments:
+            number = scope.select(self.argument.operand(scope.schema).value).count()
+        else:
+            number = pl.len() if scope.condition is None else scope.select(scope.time).len()
+        count = scope.state("count")
+        partial, merge = {"count": number.cast(pl.Int64)}, {"count": count.sum()}
+        return BoundAggregate({"count": pl.Int64()}, partial, merge, count, pl.Int64())
+
+
+@dataclass(frozen=True, slots=True)
+class CountDistinct(AggregateFunction):
+    """The exact number of distinct values; the state holds all of them."""
+
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        operand = scope.ordered(self.argument, "count(DISTINCT ...)")
+        partial = {"values": scope.select(operand.value).drop_nulls().unique().implode()}
+        merge = {"values": scope.elements("values").unique().implode()}
+        number = scope.state("values").list.len().cast(pl.Int64)
+        return BoundAggregate({"values": pl.List(operand.dtype)}, partial, merge, number, pl.Int64())
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +146,8 @@ def _as_result(total: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 class Variance(AggregateFunction):
     """The variance of a number, or its root; of a sample (one value: null) or of the population (one value: 0.0).
 
-    The state is count, mean and the sum of squared differences from the mean, so merging loses no digits. Means are
-    computed from the differences to one of the values: large values would cost digits, and could overflow. Where the
-    sum of squares is beyond a double, or there is an infinity or NaN, the result is NaN, as in Spark.
+    Means are computed from the differences to one of the values: large values would cost digits, and could overflow.
+    Where the sum of squares is beyond a double, or there is an infinity or NaN, the result is NaN, as in Spark.
     """
 
     name: str

@@ -63,7 +63,7 @@ def tumbling_window(size: Duration, *, offset: Duration | None = None, time_zone
     """
     step = tumbling("window", size=size, key=None, offset=offset, time_zone=time_zone)
     arguments = {"size": step.size, "offset": _offset(step.windows.offset), "time_zone": time_zone}
-    return WindowShape("tumbling_window", arguments, step.longest, step.windows)
+    return WindowShape("tumbling_window", arguments, step.windows.size, step.windows)
 
 
 @stable

@@ -16,8 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from headrace.expressions import Aggregate
-from headrace.expressions.aggregates.counts import Count
-from headrace.expressions.aggregates.sums import Average, Sum
+from headrace.expressions.aggregates.sums import Average, Count, Sum
 from headrace.expressions.operands import is_float
 from headrace.operators.joins.matching import Int64Array
 from headrace.operators.rows import KEY_NUMBER

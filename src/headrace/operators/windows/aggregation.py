@@ -38,7 +38,6 @@ class Aggregation(Rows):
 
     @cached_property
     def read(self) -> set[str]:
-        """The time, and the columns that the aggregates read."""
         return {self.time}.union(*(each.columns for each in self.aggregates))
 
     @cached_property
@@ -65,7 +64,7 @@ class Aggregation(Rows):
         return dict(chain.from_iterable(each.merge(self.schema).items() for each in self.aggregates))
 
     def result(self, partials: pl.DataFrame) -> list[pl.Expr]:
-        """The results of partial results; an error if one does not fit its type."""
+        """The results; an error if one does not fit its type."""
         for each in self.aggregates:
             overflowed = each.overflowed(self.schema)
             if overflowed is not None and partials.select(overflowed.any()).item():
@@ -97,7 +96,7 @@ class WindowOperator(ABC):
     output_time = "window"
     """A result's time is the last moment of its window."""
     moments: ClassVar[Mapping[str, pl.Expr]] = {}
-    """Further times of the results, in microseconds."""
+    """Further times of the results."""
     identified_by: ClassVar[tuple[str, ...]]
     """The columns that tell the state rows of a key apart."""
     times: ClassVar[Mapping[str, pl.Expr]] = {}

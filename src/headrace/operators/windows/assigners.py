@@ -18,13 +18,12 @@ from headrace.event_time.strategy import BEGINNING, END
 class Windows(ABC):
     """Windows ``[start, end)``, identified by their end, and the panes that they share.
 
-    A pane is an interval that no window divides; rows are aggregated by pane, which is identified by its end too.
-    Where windows do not overlap, each is its own pane.
+    A pane is an interval that no window divides, identified by its end too; windows without overlap are panes.
     """
 
     overlapping = False
     size: int
-    """The length of windows that overlap."""
+    """The length of a window; of calendar windows that of the longest."""
     offset: int
 
     @abstractmethod
@@ -54,7 +53,6 @@ class Windows(ABC):
         return pl.concat_list(pane)
 
     def _aligned(self, time: pl.Expr, length: int) -> pl.Expr:
-        """The end of the interval of a length that a time falls into."""
         return ((time - self.offset) // length + 1) * length + self.offset
 
 
@@ -156,6 +154,7 @@ class CalendarWindows(Windows):
     Days are 23 or 25 hours long when daylight saving time changes. Weeks begin on Mondays.
     """
 
+    size: int
     every: str
     """The size, as Polars writes it: ``1d``, ``2w`` or ``3mo``."""
     zone: str
@@ -228,6 +227,6 @@ def tumbling_windows(name: str, size: Duration, length: int, offset: int, time_z
             f"window {name!r}: time_zone={time_zone!r} is not known. Use a name such as 'Europe/Berlin'.",
         )
     if months:
-        return CalendarWindows(f"{months}mo", time_zone, offset, shift=f"{1970 * 12 % months}mo")
+        return CalendarWindows(months * 31 * DAY, f"{months}mo", time_zone, offset, shift=f"{1970 * 12 % months}mo")
     every = f"{length // DAY}d" if length % WEEK else f"{length // WEEK}w"
-    return CalendarWindows(every, time_zone, offset)
+    return CalendarWindows(length, every, time_zone, offset)

@@ -61,7 +61,7 @@ class PaneCombiner(WindowOperator):
         return self.windows.start(pl.col(END)), pl.col(END)
 
     def _grouping(self, *frames: pl.DataFrame) -> list[str]:
-        """The columns to group panes by; the key alone, which is twice as fast, when all have one end."""
+        """The columns to group panes by: when all have one end the key alone, which is twice as fast."""
         ends = {end for frame in frames for end in (frame[END].min(), frame[END].max())}
         return list(self.key if self.key and len(ends) == 1 else (*self.key, END))
 
@@ -70,8 +70,7 @@ class PaneCombiner(WindowOperator):
 class PaneOperator(PaneCombiner):
     """Aggregates rows by key and pane, and panes into a window when it closes or is corrected.
 
-    A state row is a pane of a key with its partial aggregates or, where windows may be corrected, an emitted window
-    with its revision.
+    The state has the panes of each key and, where windows may be corrected, the revisions of those that were emitted.
     """
 
     accumulation = ACCUMULATING
@@ -158,11 +157,7 @@ CHANGED = "__changed"
 
 @dataclass(frozen=True)
 class FixedWindowOperator(PaneCombiner):
-    """Aggregates rows by key and window; emits previews, the result at the close, and corrections.
-
-    A state row is one window of one key: its partial aggregates (since the last emission, when discarding),
-    the revision last emitted, the rows that no emission has shown, and when a preview is due.
-    """
+    """Aggregates rows by key and window, each a row of the state; emits previews, results and corrections."""
 
     emission: Emission
     accumulation: AccumulationMode
@@ -176,11 +171,7 @@ class FixedWindowOperator(PaneCombiner):
         return {**self.partial_schema, REVISION: pl.Int32(), PREVIEW_AT: pl.Int64(), **given}
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Add rows, emit previews, close windows up to ``bounds.fire``, correct closed ones.
-
-        Windows that had closed before this batch (``end <= bounds.late``) are emitted before its rows are added, so
-        such rows are corrections.
-        """
+        """Add rows, emit previews, close windows; rows of those that had closed before this batch are corrections."""
         opened = partials
         if self.windows.overlapping:
             windows = partials.with_columns(self.windows.all(pl.col(END)).alias(END)).explode(END)
@@ -191,7 +182,8 @@ class FixedWindowOperator(PaneCombiner):
             opened, corrections = opened.filter(~closed), opened.filter(closed)
         untouched, taken = self._take(state, opened, bounds)
         state = pl.concat([untouched, taken])
-        if corrections.is_empty() and not self._fires(state, bounds):
+        fires = self._closes(bounds) | self.emission.shows(pl.col(END), bounds)
+        if corrections.is_empty() and not state.select(fires.any()).item():
             # The usual batch: nothing is emitted.
             return Applied(taken, state.clear().select(self.identity), self._no_output)
         changed = pl.int_range(state.height, eager=True) >= untouched.height
@@ -214,10 +206,6 @@ class FixedWindowOperator(PaneCombiner):
             fresh = merged.select(self.state_schema.keys())
         planned = self.emission.next_preview(self.windows.start(pl.col(END)), bounds)
         return untouched, fresh.with_columns(planned.alias(PREVIEW_AT))
-
-    def _fires(self, state: pl.DataFrame, bounds: TimeBounds) -> bool:
-        fires = self._closes(bounds) | self.emission.shows(pl.col(END), bounds)
-        return bool(state.select(fires.any()).item())
 
     def _closes(self, bounds: TimeBounds) -> pl.Expr:
         return (pl.col(END) > bounds.before) & (pl.col(END) <= bounds.fire)

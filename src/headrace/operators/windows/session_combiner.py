@@ -28,7 +28,6 @@ class Gap:
 
     @property
     def least(self) -> int:
-        """The shortest gap that may end a session."""
         return self.longest if self.column is None else 1
 
     def end_of(self, time: pl.Expr) -> pl.Expr:
@@ -125,13 +124,11 @@ class SessionCombiner(WindowOperator):
 
     @cached_property
     def types(self) -> dict[str, pl.DataType]:
-        """A part without its row: key, first time, end, root and partial aggregates."""
         times = dict.fromkeys((FIRST, END, ROOT), pl.Int64())
         return {**self.aggregation.keys, **times, **self._states}
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """A part, and the row itself where it may be late."""
         return {**self.types, WHOLE: pl.List(pl.Struct(self._whole_row))}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
@@ -161,7 +158,6 @@ class SessionCombiner(WindowOperator):
         return schema if self.lateness.keeps_rows else {time: schema[time]}
 
     def _together(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows that are close to each other as one part."""
         # Columns that nothing reads need not be sorted.
         read = {*self.key, FIRST, END, ROOT, *self.aggregation.read}
         narrow = rows.select(name for name in rows.columns if name in read)
@@ -184,7 +180,6 @@ class SessionCombiner(WindowOperator):
         return gathered.with_columns(nothing).select(self.partial_schema.keys())
 
     def _apart(self, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
-        """Every row as its own part, which carries the row."""
         # A session from before this time may have been emitted and dropped, so no other may get its id.
         not_over = bounds.late - self.gap.least - self.lateness.correctable + 1
         rows = rows.with_columns(pl.max_horizontal(ROOT, pl.lit(not_over, pl.Int64)).alias(ROOT))

@@ -49,10 +49,7 @@ class SessionOperator(SessionCombiner):
     def _arranged(
         self, known: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds
     ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-        """Sessions with their new parts, in chains; and late rows.
-
-        A row is late when its session, with all its known parts, accepts no more rows.
-        """
+        """Sessions with their new parts, in chains; and the rows of sessions that accept no more rows."""
         added = {**known.schema, WHOLE: self.partial_schema[WHOLE]}
         chains = self._chained(pl.concat([with_schema(known, added), with_schema(partials, added)]))
         if partials[WHOLE].null_count() == partials.height:
@@ -75,11 +72,10 @@ class SessionOperator(SessionCombiner):
 
 @dataclass(frozen=True)
 class FinalSessionOperator(SessionOperator):
-    """Aggregates rows by key and session.
+    """Aggregates rows by key and session, each a row of the state.
 
-    A state row is an open session of a key with its partial aggregates. With a maximum length it is a part of one:
-    where a session is cut depends on all rows before, so rows are merged only when event time has passed them; until
-    then a state row has the rows of one key and time.
+    With a maximum length, where a session is cut depends on all rows before: until event time has passed them, a state
+    row has the rows of one key and time.
     """
 
     emission = ON_CLOSE
@@ -135,11 +131,7 @@ TOUCHED, MERGED = "__touched", "__merged"
 
 @dataclass(frozen=True)
 class RevisedSessionOperator(SessionOperator):
-    """Aggregates rows by key and session, and emits every change of a session.
-
-    A state row is a session of a key: its partial aggregates (since it was emitted last, when discarding),
-    the rows that no emission has shown, when a preview is due, and the result, id and revision emitted last.
-    """
+    """Aggregates rows by key and session, each a row of the state, and emits every change of a session."""
 
     emission: Emission
     accumulation: AccumulationMode
@@ -191,7 +183,6 @@ class RevisedSessionOperator(SessionOperator):
         )
 
     def _unexpired(self, known: pl.DataFrame, passed: int) -> pl.DataFrame:
-        """The sessions that still accept rows when event time has passed a time."""
         over = known.select(self._end + self.lateness.correctable <= passed).to_series()
         return known.filter(~over) if over.any() else known
 

@@ -28,7 +28,7 @@ class SlidingTotals:
     size: int
 
     def totals(self, rows: pl.DataFrame, wanted: pl.Expr) -> pl.DataFrame:
-        """Position, time, key and partial aggregates for each wanted row, by key in the order of time."""
+        """Position, time, key and partial aggregates of the wanted rows, by key and time."""
         columns = dict.fromkeys((*self.keys, *self.aggregation.read, TIME, ARRIVAL, NEW))
         narrow = rows.select(*columns, wanted.alias(_WANTED)).with_row_index(PLACE)
         chosen = narrow.filter(_WANTED)
@@ -91,12 +91,10 @@ class KeySpread:
 
     @cached_property
     def panes(self) -> int:
-        """The number of panes in a window."""
         return self.count * max(1, min(self.size // (self.count * _PANE_LENGTH), _MOST_PANES))
 
     @cached_property
     def schema(self) -> dict[str, pl.DataType]:
-        """The columns that are added to rows."""
         sums = pl.Struct({**self.aggregation.states, EARLIEST: pl.Int64()})
         return {SHARE: pl.Int64(), PANE: pl.Int64(), SUMS: sums}
 

@@ -99,7 +99,6 @@ class SlidingOperator(WindowOperator, Uncombined):
         return Due(pl.when(time >= bounds.fire).then(time + 1), dead_at=self._expires(time))
 
     def _expires(self, time: pl.Expr) -> pl.Expr:
-        """When no row that may still be emitted covers a row of this time any more."""
         return time + self.size + self.lateness.correctable
 
     @property
@@ -130,7 +129,6 @@ class SlidingOperator(WindowOperator, Uncombined):
         return rows.with_columns(self._row_time.alias(TIME), pl.lit(new).alias(NEW), pl.lit(new).alias(CHANGED))
 
     def _apart(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Rows, and rows that stand for panes."""
         if self.shares is None:
             return rows, rows.clear()
         stands_for_pane = rows[SUMS].is_not_null()
@@ -139,11 +137,7 @@ class SlidingOperator(WindowOperator, Uncombined):
     def _emit(
         self, rows: pl.DataFrame, sums: pl.DataFrame, closes: tuple[int, int], first: int | None
     ) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
-        """Emit rows that close and rows that new rows have changed; returns all rows, and the results.
-
-        ``closes`` are two times: rows from the first on and before the second close. Earlier rows have closed, later
-        ones stay open. ``first`` is the time of the first new row.
-        """
+        """Emit the rows that close between two times, and those that new rows, from a first time on, have changed."""
         after, until = closes
         time = pl.col(TIME)
         closing = (time >= after) & (time < until)

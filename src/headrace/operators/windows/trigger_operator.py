@@ -36,10 +36,7 @@ class TriggerOperator(WindowOperator, Uncombined):
     """Aggregates the rows of a key and emits when a trigger fires, and when the key's time to live is over.
 
     A key lives from its first row until ``ttl`` has passed since its last one. A piece is the rows of a lifetime up to
-    a firing, or after the last firing. Everything follows from the rows' times, so batch boundaries do not matter.
-
-    A state row is a waiting row, or stands for a key: its partial aggregates (since it fired last, when discarding),
-    its first and last time, and how often it has fired.
+    a firing, or after the last firing. A state row is a waiting row, or stands for a key.
     """
 
     name: str
@@ -56,7 +53,6 @@ class TriggerOperator(WindowOperator, Uncombined):
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Key, time, the columns that the aggregates read, and whether the row meets the trigger's condition."""
         return {**self.aggregation.keys, TIME: pl.Int64(), ROW: self._row, ASKED: pl.Boolean()}
 
     @cached_property
@@ -118,7 +114,6 @@ class TriggerOperator(WindowOperator, Uncombined):
 
     @cached_property
     def _row(self) -> pl.Struct:
-        """The columns that the aggregates read."""
         aggregation = self.aggregation
         return pl.Struct({name: dtype for name, dtype in aggregation.schema.items() if name in aggregation.read})
 
@@ -221,10 +216,7 @@ class TriggerOperator(WindowOperator, Uncombined):
         return pieces.join(self._totals_of(ordered), on=PIECE, how="left", maintain_order="left")
 
     def _running(self, pieces: pl.DataFrame) -> pl.DataFrame:
-        """Pieces with the running totals of their lifetime instead of their own.
-
-        Merges neighbours first, then totals at twice the distance: the rounds grow with the logarithm of the firings.
-        """
+        """Pieces with the running totals of their lifetime, in rounds: as many as the logarithm of the firings."""
         states = list(self.aggregation.states)
         totals = pieces.select(PIECE, LIFE, *states)
         longest = int(pieces.select(pl.len().over(LIFE).max()).item())

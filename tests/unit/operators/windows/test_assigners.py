@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.operators.windows.assigners import (
+    DAY,
     CalendarWindows,
     CumulatingWindows,
     FixedWindows,
     HoppingWindows,
     Windows,
-    tumbling_windows,
 )
+from headrace.operators.windows.fixed_windows import tumbling
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZONES = [
@@ -33,6 +34,10 @@ ZONES = [
     "America/Sao_Paulo",
     "Asia/Tehran",
 ]
+
+
+def calendar(size: str, zone: str, offset: str | None = None) -> Windows:
+    return tumbling("days", size=size, key=None, offset=offset, time_zone=zone).windows
 
 
 def bounds(windows: Windows, times: list[int]) -> list[tuple[int, int]]:
@@ -62,7 +67,7 @@ def test_calendar_days_begin_at_the_first_moment_of_their_date(zone: str, days: 
         for year in (2017, 2025)
         for hour in range(0, 2 * 8760, 3)
     ]
-    found = bounds(CalendarWindows(f"{days}d", zone), times)
+    found = bounds(CalendarWindows(days * DAY, f"{days}d", zone), times)
     first_moments: dict[date, int] = {}
     for time, (start, end) in zip(times, found, strict=True):
         local = (EPOCH + timedelta(microseconds=time)).astimezone(ZoneInfo(zone)).date()
@@ -89,7 +94,7 @@ def first_moment(day: date, zone: str) -> int:
 def test_calendar_days_hold_their_times_and_follow_each_other_without_a_gap(
     zone: str, days: int, times: list[datetime]
 ) -> None:
-    windows = CalendarWindows(f"{days}d", zone)
+    windows = CalendarWindows(days * DAY, f"{days}d", zone)
     whole = [(time.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1) for time in times]
     for time, (start, end) in zip(whole, bounds(windows, whole), strict=True):
         assert start <= time < end
@@ -148,12 +153,12 @@ def test_weeks_begin_on_mondays_and_an_offset_moves_the_beginning_of_a_day(zone:
         int((datetime(2025, 1, 1, tzinfo=UTC) + timedelta(hours=hour) - EPOCH).total_seconds()) * 1_000_000
         for hour in range(0, 2 * 8760, 7)
     ]
-    for time, (start, end) in zip(times, bounds(CalendarWindows("1w", zone), times), strict=True):
+    for time, (start, end) in zip(times, bounds(calendar("1 week", zone), times), strict=True):
         assert start <= time < end
         for moment in (start, end):
             shown = (EPOCH + timedelta(microseconds=moment)).astimezone(ZoneInfo(zone))
             assert shown.weekday() == 0
-    from_six = CalendarWindows("1d", zone, offset=6 * 3_600_000_000)
+    from_six = calendar("1 day", zone, offset="6 hours")
     for time, (start, end) in zip(times, bounds(from_six, times), strict=True):
         assert start <= time < end
         for moment in (start, end):
@@ -168,7 +173,7 @@ def test_months_begin_at_the_first_moment_of_their_first_day(zone: str, months: 
         int((datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=hour) - EPOCH).total_seconds()) * 1_000_000
         for hour in range(0, 2 * 8760, 11)
     ]
-    windows = tumbling_windows("w", f"{months} months", 0, 0, zone)
+    windows = calendar(f"{months} months", zone)
     for time, (start, end) in zip(times, bounds(windows, times), strict=True):
         local = (EPOCH + timedelta(microseconds=time)).astimezone(ZoneInfo(zone)).date()
         begun = (local.year * 12 + local.month - 1) // months * months
@@ -183,7 +188,7 @@ def test_windows_that_begin_while_clocks_change_hold_their_times_and_follow_each
     half_hours = range(0, 8760 * 3_600_000_000, 1_800_000_000)
     begin = int((datetime(2026, 1, 1, tzinfo=UTC) - EPOCH).total_seconds()) * 1_000_000
     times = [begin + passed for passed in half_hours]
-    for windows in (CalendarWindows(every, zone, offset * 60_000_000) for every in ("1d", "1mo")):
+    for windows in (calendar(size, zone, f"{offset} minutes") for size in ("1 day", "1 month")):
         found = bounds(windows, times)
         assert all(start <= time < end for time, (start, end) in zip(times, found, strict=True))
         in_order = list(dict.fromkeys(found))

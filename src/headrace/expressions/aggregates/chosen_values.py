@@ -1,10 +1,14 @@
-"""Bounded lists: collect_list, collect_set and top."""
+"""Values chosen from a group: min, max, first, last, min_by, max_by, collect_list, collect_set and top.
+
+NaN is the greatest value, and both zeros are 0.0.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import polars as pl
 
@@ -15,22 +19,76 @@ from headrace.expressions.aggregates.aggregate import (
     AggregateScope,
     BoundAggregate,
     Lists,
+    canonical,
     map_groups,
     parse_argument,
 )
+from headrace.expressions.operands import Operand, is_float
 from headrace.stability import stable
+
+Which = Literal["min", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme(AggregateFunction):
+    """The least or the greatest value."""
+
+    which: Which
+
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        operand, name = scope.ordered(self.argument, self.which), str(self.which)
+        of_rows = {name: extreme(self.which, scope.select(operand.value), operand.dtype)}
+        merge = {name: extreme(self.which, scope.state(name), operand.dtype)}
+        return BoundAggregate({name: operand.dtype}, of_rows, merge, scope.state(name), operand.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueAtExtreme(AggregateFunction):
+    """The value of the row with the least or greatest event time, or second argument.
+
+    Of rows that tie it is the least or greatest value, null being less than any other.
+    """
+
+    name: str
+    which: Which
+
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        value, *others = (scope.ordered(argument, self.name) for argument in self.arguments)
+        by = others[0] if others else Operand(scope.time, pl.Int64())
+
+        def chosen(by_column: pl.Expr, values: pl.Expr) -> dict[str, pl.Expr]:
+            best = extreme(self.which, by_column, by.dtype)
+            tied = values.filter(by_column == best)
+            found = extreme(self.which, tied, value.dtype)
+            if self.which == "min":
+                found = pl.when(tied.null_count() == 0).then(found)
+            return {"by": best, "value": found}
+
+        return BoundAggregate(
+            types={"by": by.dtype, "value": value.dtype},
+            partial=chosen(scope.select(by.value), scope.select(value.value)),
+            merge=chosen(scope.state("by"), scope.state("value")),
+            result=scope.state("value"),
+            result_type=value.dtype,
+        )
+
+
+def extreme(which: Which, value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """The least or greatest of a group's values, in Spark's order."""
+    if not is_float(dtype):
+        return value.min() if which == "min" else value.max()
+    # NaN is the greatest: nan_max gives it if there is one, min gives it only if there is nothing else.
+    return canonical(value.min() if which == "min" else value.nan_max(), dtype)
 
 
 def first_of_each(groups: pl.Series, *, descending: Mapping[str, bool], limit: int) -> pl.Series:
     """The first structs of each list, in the order of these fields.
 
-    All lists are sorted as one frame. (Sorting within ``agg`` by more than one field of exploded lists reads foreign
-    memory in Polars 2.1.)
-
     >>> entries = pl.Series([[{"x": 1, "of": "b"}, {"x": 2, "of": "a"}, {"x": 1, "of": "a"}], []])
     >>> first_of_each(entries, descending={"x": True, "of": False}, limit=2).to_list()
     [[{'x': 2, 'of': 'a'}, {'x': 1, 'of': 'a'}], []]
     """
+    # Sorting within ``agg`` by more than one field of exploded lists reads foreign memory in Polars 2.1.
     lists = Lists.of(groups)
     owner = "\0owner"
     frame = lists.elements.struct.unnest().with_columns(pl.Series(owner, lists.owners))
@@ -76,10 +134,7 @@ class CollectSet(AggregateFunction):
 
 @dataclass(frozen=True, slots=True)
 class Top(AggregateFunction):
-    """The largest values in descending order, NaN first and nulls left out; with a second argument, structs of both.
-
-    Equal values are in the ascending order of the second argument, null first.
-    """
+    """The largest values, without nulls; with a second argument, structs of both, of which it orders equal values."""
 
     limit: int
 
