@@ -68,12 +68,11 @@ class Aggregation(Rows):
         for each in self.aggregates:
             overflowed = each.overflowed(self.schema)
             if overflowed is not None and partials.select(overflowed.any()).item():
-                key = partials.filter(overflowed).select(*self.key).row(0) if self.key else ()
-                raise self._overflow(each, key)
+                raise self._overflow(each, partials.filter(overflowed))
         return [each.result(self.schema) for each in self.aggregates]
 
-    def _overflow(self, aggregate: Aggregate, key: tuple[object, ...]) -> HeadraceError:
-        of = f" for key {', '.join(map(repr, key))}" if key else ""
+    def _overflow(self, aggregate: Aggregate, partials: pl.DataFrame) -> HeadraceError:
+        of = f" for key {', '.join(map(repr, partials.select(self.key).row(0)))}" if self.key else ""
         dtype = aggregate.result_type(self.schema)
         limit, wider = "BIGINT", "DECIMAL(38, 0) or DOUBLE"
         if isinstance(dtype, pl.Decimal):

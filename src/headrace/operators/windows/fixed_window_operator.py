@@ -233,8 +233,7 @@ class FixedWindowOperator(PaneCombiner):
         self, state: pl.DataFrame, corrections: pl.DataFrame, bounds: TimeBounds
     ) -> tuple[pl.DataFrame, pl.Expr]:
         """The state with late rows merged into closed windows, and which windows that corrected."""
-        _, taken = self._take(state.drop(CHANGED), corrections, bounds)
-        corrected = taken.join(corrections, on=self.identity, how="semi", nulls_equal=True)
+        _, corrected = self._take(state.drop(CHANGED), corrections, bounds)
         earlier = state.join(corrected, on=self.identity, how="anti", nulls_equal=True)
         joined = pl.concat([earlier, corrected.with_columns(pl.lit(True).alias(CHANGED))])
         return joined, pl.int_range(pl.len()) >= earlier.height

@@ -26,7 +26,7 @@ FIRST = "__first"
 """When the window of a key began; ``UNSEEN`` is how many rows came since it fired, ``REVISION`` how often it fired."""
 LIFE, PIECE, FIRES = "__life", "__piece", "__fires"
 LAST_OF_LIFE = (pl.col(LIFE) != pl.col(LIFE).shift(-1)).fill_null(True)
-_RUN, _BEGINS, _ROWS = "__run", "__begins", "__rows"
+_BEGINS, _ROWS = "__begins", "__rows"
 END, PANE, NUMBER = "__end", "__pane", "__number"
 """Of a result: the end of its window, its pane, and its place among all results of a batch."""
 
@@ -191,14 +191,13 @@ class TriggerOperator(WindowOperator, Uncombined):
 
     def _cut(self, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
         """Pieces with their partial aggregates, by key and time, from the state of keys and the rows to add now."""
-        run = pl.struct(self.key).rle_id() if self.key else pl.lit(0, pl.UInt32)
-        same = (pl.col(_RUN) == pl.col(_RUN).shift(1)).fill_null(False)
-        silent = pl.lit(False) if self.ttl is None else (pl.col(TIME).diff() >= self.ttl).fill_null(True)
+        other_key = pl.struct(self.key).rle_id().diff() != 0 if self.key else pl.lit(False)
+        silent = pl.lit(False) if self.ttl is None else pl.col(TIME).diff() >= self.ttl
         of_key = pl.col(ARRIVAL) == KEPT
         ordered = (
             rows.sort(*self.key, TIME, ARRIVAL)
-            .with_columns(run.alias(_RUN), pl.when(of_key).then(pl.col(UNSEEN)).otherwise(1).alias(_ROWS))
-            .with_columns((~same | silent).alias(_BEGINS))
+            .with_columns((other_key | silent).fill_null(True).alias(_BEGINS))
+            .with_columns(pl.when(of_key).then(pl.col(UNSEEN)).otherwise(1).alias(_ROWS))
             .with_columns(pl.col(_BEGINS).cum_sum().alias(LIFE))
             .with_columns((self._fires(bounds) & (pl.col(_ROWS) > 0)).alias(FIRES))
             .with_columns((pl.col(_BEGINS) | pl.col(FIRES).shift(1, fill_value=True)).cum_sum().alias(PIECE))
