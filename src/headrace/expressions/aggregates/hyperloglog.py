@@ -75,7 +75,6 @@ class HyperLogLog:
         return self._assembled(len(groups), (lists.owners, lists.elements.to_numpy().astype(np.int64)), no_dense)
 
     def merge(self, groups: pl.Series) -> pl.Series:
-        """The merged sketch of each list of sketches."""
         lists = Lists.of(groups)
         (sketch, entries), (dense, registers) = self._parts(lists.elements)
         dense_owners, first = np.unique(lists.owners[dense], return_index=True)

@@ -73,7 +73,6 @@ class _SqlAggregate:
         return Aggregate(self.text, build(self, node), repr(self.text), condition, self.name)
 
     def arguments(self, *given: exp.Expr) -> tuple[RowExpression, ...]:
-        """Arguments that read columns of the row."""
         if any(isinstance(node, exp.Distinct | exp.Order) for node in given):
             raise self.unsupported()
         arguments = tuple(row_expression(node, sql_of(node)) for node in given)

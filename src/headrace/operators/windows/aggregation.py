@@ -42,7 +42,6 @@ class Aggregation(Rows):
 
     @cached_property
     def states(self) -> dict[str, pl.DataType]:
-        """The columns of a partial result and their types."""
         return dict(chain.from_iterable(each.state_types(self.schema).items() for each in self.aggregates))
 
     @cached_property
@@ -122,7 +121,6 @@ class WindowOperator(ABC):
         return self.aggregation.late_output(self.lateness)
 
     def due(self, bounds: TimeBounds) -> Due:
-        """When the next preview is due, or a window closes; when it accepts no more corrections."""
         end = self._window[1]
         closes = pl.when(end > bounds.fire).then(end)
         return self.emission.due(closes, end + self.lateness.correctable)

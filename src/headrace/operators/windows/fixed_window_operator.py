@@ -100,8 +100,6 @@ class PaneOperator(PaneCombiner):
 
     def due(self, bounds: TimeBounds) -> Due:
         closes = pl.when(~pl.col(EMITTED)).then(pl.col(END))
-        if not self.windows.overlapping:
-            return Due(closes, dead_at=self._over)
         return Due(closes, dead_at=self._over, reach=self.windows.size, following=self.windows.next_close)
 
     @property
@@ -111,7 +109,6 @@ class PaneOperator(PaneCombiner):
         return last + self.lateness.correctable
 
     def _take(self, panes: pl.DataFrame, partials: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Merge partial results into the panes: untouched panes, and the others."""
         as_pane = (pl.lit(False).alias(EMITTED), pl.lit(None, pl.Int32).alias(REVISION))
         if panes.is_empty() or partials.is_empty():
             return panes, partials.with_columns(*as_pane)

@@ -104,7 +104,6 @@ class KeySpread:
 
     @property
     def row_time(self) -> pl.Expr:
-        """The time of a row, or the earliest in the pane that it stands for."""
         return pl.coalesce(self.aggregation.row_time, pl.col(SUMS).struct.field(EARLIEST))
 
     def pane(self, time: pl.Expr) -> pl.Expr:
