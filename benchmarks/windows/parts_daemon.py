@@ -21,7 +21,7 @@ import headrace.wheel.turn
 from headrace.connectors.base.source import Gate
 from headrace.connectors.kafka.reader import KafkaReader, _Consumption
 from headrace.operators.windows.fixed_window_operator import FixedWindowOperator, PaneOperator
-from headrace.operators.windows.session_operator import FinalSessionOperator
+from headrace.operators.windows.session_windows import FinalSessionOperator
 from headrace.state.slot_state import SlotState
 from headrace.wheel.task import Task
 

@@ -26,7 +26,7 @@ from .errors import DefinitionError, HeadraceError
 from .event_time.lateness import deliver, drop, side_output, update_for
 from .event_time.strategy import event_time, ingestion_time, processing_time, valid_times
 from .expressions.aggregates.accumulators import Accumulator, VectorAccumulator
-from .expressions.aggregates.collections import collect_list, collect_set, top
+from .expressions.aggregates.chosen_values import collect_list, collect_set, top
 from .expressions.aggregates.percentile import percentile
 from .expressions.aggregates.sums import ewm
 from .generator.payments import Payments

@@ -23,7 +23,6 @@ class _Node:
 
     @property
     def children(self) -> tuple[Expression, ...]:
-        """The parts that are computed over the same row."""
         values = (getattr(self, field.name) for field in fields(self))
         parts = chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in values)
         return tuple(part for part in parts if isinstance(part, _Node))  # type: ignore[misc]  # nodes are expressions
@@ -57,10 +56,7 @@ class Constant(_Node):
 
 @dataclass(frozen=True, slots=True)
 class StepValue(_Node):
-    """A value of the rows that a step of a pattern has matched: ``a.x``, ``sum(a.x)``, ``count(a.*)``, ``elapsed()``.
-
-    Its argument is computed over each matched row, so it is not among the children.
-    """
+    """A value of the rows that a step of a pattern has matched: ``a.x``, ``sum(a.x)``, ``elapsed()``."""
 
     function: StepFunction
     step: str | None
@@ -70,7 +66,7 @@ class StepValue(_Node):
 
     @property
     def children(self) -> tuple[Expression, ...]:
-        return ()
+        return ()  # the argument is computed over each matched row
 
 
 @dataclass(frozen=True, slots=True)

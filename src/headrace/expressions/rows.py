@@ -117,7 +117,6 @@ class PolarsLowering:
     """The columns that hold values of matched rows."""
 
     def operand(self, node: nodes.Expression) -> Operand:
-        """The Polars expression of a node, and its type."""
         match node:
             case nodes.ColumnRef():
                 return self._column(node)
@@ -190,18 +189,14 @@ class PolarsLowering:
         operands = self._same_type(node, parts)
         if operands[0].dtype.is_nested():
             raise self._wrong(node, f"{operands[0].dtype} cannot be compared", "Compare its fields.")
-        return operands
+        return [operand.to(pl.Boolean()) if operand.dtype == pl.Null() else operand for operand in operands]
 
     def _comparison(self, node: nodes.Comparison) -> Operand:
         left, right = self._comparable(node, node.children)
-        if left.dtype == pl.Null():
-            left, right = left.to(pl.Boolean()), right.to(pl.Boolean())
         return Operand(_COMPARISONS[node.operator](left.value, right.value), pl.Boolean())
 
     def _in_list(self, node: nodes.InList) -> Operand:
         operand, *choices = self._comparable(node, node.children)
-        if operand.dtype == pl.Null():
-            return Operand(pl.lit(None, dtype=pl.Boolean), pl.Boolean())
         return Operand(pl.any_horizontal(operand.value.eq(choice.value) for choice in choices), pl.Boolean())
 
     def _like(self, node: nodes.Like) -> Operand:

@@ -25,10 +25,7 @@ FIRST, TIME, PLACE = "__first", "__time", "__place"
 
 @dataclass(frozen=True)
 class DeduplicateOperator(RowByRow):
-    """Emits a row unless one of its key was emitted less than ``within`` from it.
-
-    A state row is the key and the time of an emitted row, until no row on time can be close to it.
-    """
+    """Emits a row unless one of its key was emitted less than ``within`` from it; the state has those that were."""
 
     name: str
     rows: Rows
@@ -37,7 +34,6 @@ class DeduplicateOperator(RowByRow):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """An emitted row of a key: no two of them have the same time."""
         return (*self.key, FIRST)
 
     @property
@@ -59,7 +55,6 @@ class DeduplicateOperator(RowByRow):
         return self.rows.late_output(self.lateness)
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Set late rows aside, and drop rows with the key and time of an earlier one in the frame."""
         on_time, late = self.rows.split_late(rows, bounds)
         on_time = canonical(on_time, self.key).with_columns(self.rows.row_time.alias(TIME))
         firsts = on_time.unique([*self.key, TIME], keep="first", maintain_order=True)
@@ -67,7 +62,6 @@ class DeduplicateOperator(RowByRow):
         return Combined(firsts.select(self.partial_schema.keys()), late, firsts.height, dropped=dropped)
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Emit the rows that are not repeats, and remember them while a row on time can be close to them."""
         rows = partials.with_columns(self.rows.row_time.alias(TIME)).with_row_index(PLACE)
         emitted = rows[self._first_places(state, rows)].sort(TIME, PLACE)
         fresh = emitted.select(*self.key, pl.col(TIME).alias(FIRST))
@@ -82,7 +76,6 @@ class DeduplicateOperator(RowByRow):
         return Due(dead_at=pl.col(FIRST) + self.within)
 
     def _first_places(self, state: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
-        """The positions of rows that are not repeats."""
         known = state.select(*self.key, pl.col(FIRST).alias(TIME), pl.lit(None, pl.UInt32).alias(PLACE))
         both = with_key_numbers(pl.concat([rows.select(known.columns), known]), self.key, of=rows)
         ordered = in_key_order(both, TIME, PLACE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -15,10 +15,10 @@ import polars as pl
 
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.expressions.aggregates.aggregate import (
+    Aggregate,
     AggregateFunction,
     AggregateScope,
     BoundAggregate,
-    UnnamedAggregate,
     map_groups,
     parse_argument,
 )
@@ -46,28 +46,23 @@ class UserDefinedAggregate(ABC):
     """What is kept of a group, as in ``"n BIGINT, total DOUBLE"``."""
     result_type: ClassVar[str] = ""
     """The type of the result, as in ``"DOUBLE"``."""
+    function: ClassVar[Callable[..., AggregateFunction]]
+    """What runs the class."""
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         # Before Python refuses an abstract class: its error names no remedy.
         if not cls.state or not cls.result_type:
-            raise DefinitionError(
-                "ACCUMULATOR_INCOMPLETE",
-                f"class {cls.__name__} does not declare its types. Write state = 'n BIGINT, total DOUBLE' and "
-                "result_type = 'DOUBLE' in it.",
-            )
+            advice = "Write state = 'n BIGINT, total DOUBLE' and result_type = 'DOUBLE' in it."
+            raise _incomplete(f"class {cls.__name__} does not declare its types. {advice}")
         if cls.__abstractmethods__:
             missing = ", ".join(sorted(cls.__abstractmethods__))
-            raise DefinitionError(
-                "ACCUMULATOR_INCOMPLETE", f"class {cls.__name__} does not define {missing}. Define each of them."
-            )
+            raise _incomplete(f"class {cls.__name__} does not define {missing}. Define each of them.")
         return super().__new__(cls)
 
     def __init__(self, *values: str) -> None:
         if not values:
             kind = type(self).__name__
-            raise DefinitionError(
-                "ACCUMULATOR_INCOMPLETE", f"{kind}() reads nothing. Name columns, as in {kind}('amount')."
-            )
+            raise _incomplete(f"{kind}() reads nothing. Name columns, as in {kind}('amount').")
         self.arguments: tuple[RowExpression, ...] = tuple(map(parse_argument, values))
 
     @property
@@ -78,16 +73,12 @@ class UserDefinedAggregate(ABC):
     def value_type(self) -> pl.DataType:
         return polars_schema(parse_ddl(f"result {self.result_type}"))["result"]
 
-    @abstractmethod
-    def function(self) -> AggregateFunction:
-        """The aggregate function that runs this class."""
-
-    def unnamed(self) -> UnnamedAggregate:
+    def unnamed(self) -> Aggregate:
         """This aggregate as a value that ``.agg(name=...)`` names; its text is the identity of the state."""
         text = f"{self!r} keeping ({self.state}) for {self.result_type}"
-        return UnnamedAggregate(text, self.function(), call=repr(self))
+        return Aggregate(text, self.function(self.arguments, self), code=repr(self))
 
-    def where(self, condition: str) -> UnnamedAggregate:
+    def where(self, condition: str) -> Aggregate:
         return self.unnamed().where(condition)
 
     def __repr__(self) -> str:
@@ -102,81 +93,8 @@ class UserDefinedAggregate(ABC):
         return hash(repr(self))
 
 
-@stable
-class Accumulator(UserDefinedAggregate):
-    """A user-defined aggregate that takes one row after the other; ``buffer`` is a dict with the fields of ``state``.
-
-    Rows are combined before they are shuffled, so the result must not depend on their grouping and order.
-
-    >>> class Span(Accumulator):
-    ...     state = "low DOUBLE, high DOUBLE"
-    ...     result_type = "DOUBLE"
-    ...     def start(self):
-    ...         return {"low": float("inf"), "high": float("-inf")}
-    ...     def add(self, buffer, value):
-    ...         return {"low": min(buffer["low"], value), "high": max(buffer["high"], value)}
-    ...     def merge(self, one, other):
-    ...         return {"low": min(one["low"], other["low"]), "high": max(one["high"], other["high"])}
-    ...     def result(self, buffer):
-    ...         return buffer["high"] - buffer["low"]
-    >>> Span("amount")
-    Span('amount')
-    """
-
-    @abstractmethod
-    def start(self) -> Buffer:
-        """The buffer of no rows."""
-
-    @abstractmethod
-    def add(self, buffer: Buffer, value: Any) -> Buffer:
-        """Add one row: its value, or a dict of its values when the aggregate reads several."""
-
-    @abstractmethod
-    def merge(self, one: Buffer, other: Buffer) -> Buffer:
-        """Merge the buffers of two parts of a group."""
-
-    @abstractmethod
-    def result(self, buffer: Buffer) -> Any:
-        """The value of a group."""
-
-    def function(self) -> AccumulatorFunction:
-        return AccumulatorFunction(self)
-
-
-@experimental
-class VectorAccumulator(UserDefinedAggregate):
-    """A user-defined aggregate made of Polars expressions: as fast as the built-in ones.
-
-    >>> class Product(VectorAccumulator):
-    ...     state = "product DOUBLE"
-    ...     result_type = "DOUBLE"
-    ...     def partial(self, value):
-    ...         return {"product": value.product()}
-    ...     def merge(self, buffer):
-    ...         return {"product": buffer["product"].product()}
-    ...     def result(self, buffer):
-    ...         return buffer["product"]
-    >>> Product("factor").where("factor > 0")
-    Product('factor').where('factor > 0')
-    """
-
-    @abstractmethod
-    def partial(self, value: Any) -> Mapping[str, pl.Expr]:
-        """The fields of ``state`` over the rows of a group; ``value`` is an expression, or a dict if several are read.
-
-        The fields of no rows must change nothing when they are merged.
-        """
-
-    @abstractmethod
-    def merge(self, buffer: Mapping[str, pl.Expr]) -> Mapping[str, pl.Expr]:
-        """The fields of ``state`` over several partials of a group."""
-
-    @abstractmethod
-    def result(self, buffer: Mapping[str, pl.Expr]) -> pl.Expr:
-        """The value, over one partial."""
-
-    def function(self) -> VectorFunction:
-        return VectorFunction(self)
+def _incomplete(text: str) -> DefinitionError:
+    return DefinitionError("ACCUMULATOR_INCOMPLETE", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +103,6 @@ class AccumulatorFunction(AggregateFunction):
 
     accumulator: Accumulator = field(hash=False)
     """Of a class of the user's, which may have no hash."""
-
-    @property
-    def arguments(self) -> tuple[RowExpression, ...]:
-        return self.accumulator.arguments
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
         stored, value_type = pl.Struct(self.accumulator.buffer_types), self.accumulator.value_type
@@ -225,7 +139,6 @@ class AccumulatorFunction(AggregateFunction):
         return self._typed(results, user.value_type, "result", name)
 
     def _stored(self, buffers: list[Any], method: str, name: str) -> pl.Series:
-        """Buffers in the declared types."""
         types = self.accumulator.buffer_types
         for buffer in buffers:
             if buffer is not None and (not isinstance(buffer, dict) or buffer.keys() != types.keys()):
@@ -269,10 +182,6 @@ class VectorFunction(AggregateFunction):
 
     accumulator: VectorAccumulator = field(hash=False)
 
-    @property
-    def arguments(self) -> tuple[RowExpression, ...]:
-        return self.accumulator.arguments
-
     def bind(self, scope: AggregateScope) -> BoundAggregate:
         user, types = self.accumulator, self.accumulator.buffer_types
         values = {argument.text: scope.select(argument.operand(scope.schema).value) for argument in self.arguments}
@@ -298,3 +207,78 @@ class VectorFunction(AggregateFunction):
                     f"aggregate '{scope.name}': {type(self.accumulator).__name__}.{method} gives {found}, and the "
                     f"class declares {declared}. Cast the expressions, or correct state and result_type.",
                 )
+
+
+@stable
+class Accumulator(UserDefinedAggregate):
+    """A user-defined aggregate that takes one row after the other; ``buffer`` is a dict with the fields of ``state``.
+
+    Rows are combined before they are shuffled, so the result must not depend on their grouping and order.
+
+    >>> class Span(Accumulator):
+    ...     state = "low DOUBLE, high DOUBLE"
+    ...     result_type = "DOUBLE"
+    ...     def start(self):
+    ...         return {"low": float("inf"), "high": float("-inf")}
+    ...     def add(self, buffer, value):
+    ...         return {"low": min(buffer["low"], value), "high": max(buffer["high"], value)}
+    ...     def merge(self, one, other):
+    ...         return {"low": min(one["low"], other["low"]), "high": max(one["high"], other["high"])}
+    ...     def result(self, buffer):
+    ...         return buffer["high"] - buffer["low"]
+    >>> Span("amount")
+    Span('amount')
+    """
+
+    function = AccumulatorFunction
+
+    @abstractmethod
+    def start(self) -> Buffer:
+        """The buffer of no rows."""
+
+    @abstractmethod
+    def add(self, buffer: Buffer, value: Any) -> Buffer:
+        """Add one row: its value, or a dict of its values when the aggregate reads several."""
+
+    @abstractmethod
+    def merge(self, one: Buffer, other: Buffer) -> Buffer:
+        """Merge the buffers of two parts of a group."""
+
+    @abstractmethod
+    def result(self, buffer: Buffer) -> Any:
+        """The value of a group."""
+
+
+@experimental
+class VectorAccumulator(UserDefinedAggregate):
+    """A user-defined aggregate made of Polars expressions: as fast as the built-in ones.
+
+    >>> class Product(VectorAccumulator):
+    ...     state = "product DOUBLE"
+    ...     result_type = "DOUBLE"
+    ...     def partial(self, value):
+    ...         return {"product": value.product()}
+    ...     def merge(self, buffer):
+    ...         return {"product": buffer["product"].product()}
+    ...     def result(self, buffer):
+    ...         return buffer["product"]
+    >>> Product("factor").where("factor > 0")
+    Product('factor').where('factor > 0')
+    """
+
+    function = VectorFunction
+
+    @abstractmethod
+    def partial(self, value: Any) -> Mapping[str, pl.Expr]:
+        """The fields of ``state`` over the rows of a group; ``value`` is an expression, or a dict if several are read.
+
+        The fields of no rows must change nothing when they are merged.
+        """
+
+    @abstractmethod
+    def merge(self, buffer: Mapping[str, pl.Expr]) -> Mapping[str, pl.Expr]:
+        """The fields of ``state`` over several partials of a group."""
+
+    @abstractmethod
+    def result(self, buffer: Mapping[str, pl.Expr]) -> pl.Expr:
+        """The value, over one partial."""

@@ -23,7 +23,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class AggregateScope:
-    """What an aggregate is bound to: the schema of its input rows, and which rows of a group it takes."""
+    """What an aggregate is bound to: the schema of its rows, and which of them it takes."""
 
     name: str
     schema: Schema
@@ -32,32 +32,27 @@ class AggregateScope:
     condition: pl.Expr | None
 
     def select(self, value: pl.Expr) -> pl.Expr:
-        """A value of the rows that meet the aggregate's condition."""
         return value if self.condition is None else value.filter(self.condition)
 
     def state(self, suffix: str) -> pl.Expr:
         return pl.col(f"{self.name}.{suffix}")
 
     def elements(self, suffix: str) -> pl.Expr:
-        """The elements of a state column of lists, all partials of a group concatenated."""
         return self.state(suffix).explode(empty_as_null=False, keep_nulls=False)
 
     def number(self, argument: RowExpression, function: str) -> Operand:
-        """An argument that must be a number."""
         operand = argument.operand(self.schema)
         if not operand.dtype.is_numeric():
             raise self._wrong_type(argument, operand.dtype, function, "numbers")
         return operand
 
     def ordered(self, argument: RowExpression, function: str) -> Operand:
-        """An argument whose type must have an order."""
         operand = argument.operand(self.schema)
         if operand.dtype.is_nested() or operand.dtype == pl.Null():
             raise self._wrong_type(argument, operand.dtype, function, "values with an order")
         return operand
 
     def canonical(self, argument: RowExpression, function: str) -> Operand:
-        """An ordered argument with one zero and one NaN."""
         operand = self.ordered(argument, function)
         return Operand(canonical(operand.value, operand.dtype), operand.dtype)
 
@@ -74,7 +69,6 @@ class BoundAggregate:
     """An aggregate function as Polars expressions over rows of one schema; its state columns have short names."""
 
     types: dict[str, pl.DataType]
-    """The types of the state columns."""
     partial: dict[str, pl.Expr]
     """The state columns over the rows of a group."""
     merge: dict[str, pl.Expr]
@@ -86,19 +80,15 @@ class BoundAggregate:
     """Whether the value of a partial is out of its type's range; None if that cannot happen."""
 
 
+@dataclass(frozen=True, slots=True)
 class AggregateFunction(ABC):
-    """What an aggregate computes, apart from its name and condition.
+    """What an aggregate computes of its rows, whatever their grouping and order; no rows change nothing."""
 
-    The result is the same for any grouping and order of the rows. A partial of no rows changes nothing when it is
-    merged. Floats that are compared or stored have one zero and one NaN.
-    """
-
-    __slots__ = ()
+    arguments: tuple[RowExpression, ...]
 
     @property
-    @abstractmethod
-    def arguments(self) -> tuple[RowExpression, ...]:
-        """The expressions that it reads from each row."""
+    def argument(self) -> RowExpression:
+        return self.arguments[0]
 
     @abstractmethod
     def bind(self, scope: AggregateScope) -> BoundAggregate:
@@ -108,20 +98,9 @@ class AggregateFunction(ABC):
         """Find, before any row is read, what else is wrong with a function that a user has written."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnaryFunction(AggregateFunction):
-    """An aggregate function of one argument."""
-
-    argument: RowExpression
-
-    @property
-    def arguments(self) -> tuple[RowExpression, ...]:
-        return (self.argument,)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Aggregate:
-    """An aggregate function with the name of its result, over all rows or those that meet a condition.
+    """An aggregate function over all rows or those that meet a condition; ``.agg(name=...)`` names it.
 
     >>> from headrace.expressions import parse_aggregate
     >>> rows = pl.DataFrame({"shop": ["a", "a", "b"], "amount": [1, 2, None], "at": [0, 1, 0]})
@@ -131,18 +110,28 @@ class Aggregate:
     [('a', 3), ('b', None)]
     """
 
-    name: str
     text: str
     """SQL text, or what a value of ``hr`` computes with all its settings; the identity of the state."""
     function: AggregateFunction
+    code: str
+    """The aggregate as it is written in Python: SQL in quotes, a value as it is."""
     condition: RowExpression | None = None
-    call: str | None = None
-    """The Python expression that made it, as in ``hr.top('amount', n=3)``; None for SQL text."""
+    name: str = ""
+    """The name of the result."""
 
-    @property
-    def code(self) -> str:
-        """The aggregate as it is written in Python: SQL in quotes, a value as it is."""
-        return repr(self.text) if self.call is None else self.call
+    def where(self, condition: str) -> Aggregate:
+        """The same over the rows that meet a condition, like ``FILTER (WHERE ...)`` in SQL text.
+
+        >>> from headrace.expressions.aggregates.chosen_values import collect_set
+        >>> collect_set("shop", at_most=5).where("amount > 0")
+        hr.collect_set('shop', at_most=5).where('amount > 0')
+        """
+        both = condition if self.condition is None else f"({self.condition.text}) AND ({condition})"
+        call = f".where({condition!r})"
+        return replace(self, text=self.text + call, code=self.code + call, condition=parse_condition(both))
+
+    def __repr__(self) -> str:
+        return self.code
 
     @property
     def columns(self) -> frozenset[str]:
@@ -157,7 +146,6 @@ class Aggregate:
         return self._named(self._bound(schema).merge)
 
     def result(self, schema: Schema) -> pl.Expr:
-        """The aggregate's value, as an expression over one partial; it carries the aggregate's name."""
         return self._bound(schema).result.alias(self.name)
 
     def result_type(self, schema: Schema) -> pl.DataType:
@@ -169,7 +157,6 @@ class Aggregate:
         return bound.result_type
 
     def state_types(self, schema: Schema) -> dict[str, pl.DataType]:
-        """The names and types of the partial columns; all of them have an Arrow and a Spark counterpart."""
         return self._named(self._bound(schema).types)
 
     def overflowed(self, schema: Schema) -> pl.Expr | None:
@@ -190,32 +177,6 @@ class Aggregate:
 def _bound(aggregate: Aggregate, schema: tuple[tuple[str, pl.DataType], ...]) -> BoundAggregate:
     """The expressions that read no event time, made once: every batch of a key group asks for them."""
     return aggregate.function.bind(aggregate._scope(dict(schema)))
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class UnnamedAggregate:
-    """An aggregate that has no name yet, as ``hr.percentile(...)`` returns it; ``.agg(name=...)`` names it."""
-
-    text: str
-    """What it computes, with all defaults; the identity of the state."""
-    function: AggregateFunction
-    condition: RowExpression | None = None
-    call: str | None = None
-    """As the user wrote it, where that differs from the text."""
-
-    def where(self, condition: str) -> UnnamedAggregate:
-        """The same over the rows that meet a condition, like ``FILTER (WHERE ...)`` in SQL text.
-
-        >>> from headrace.expressions.aggregates.collections import collect_set
-        >>> collect_set("shop", at_most=5).where("amount > 0")
-        hr.collect_set('shop', at_most=5).where('amount > 0')
-        """
-        both = condition if self.condition is None else f"({self.condition.text}) AND ({condition})"
-        call = None if self.call is None else f"{self.call}.where({condition!r})"
-        return replace(self, text=f"{self.text}.where({condition!r})", condition=parse_condition(both), call=call)
-
-    def __repr__(self) -> str:
-        return self.text if self.call is None else self.call
 
 
 def canonical(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
@@ -254,7 +215,7 @@ class Lists:
 
     @property
     def owners(self) -> Integers:
-        """For each element the number of its list."""
+        """The number of the list that each element is in."""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
     def series(self) -> pl.Series:

@@ -1,8 +1,7 @@
-"""HyperLogLog sketches, a whole column of them at a time.
+"""approx_count_distinct: HyperLogLog sketches, a whole column of them at a time.
 
-A sketch is bytes. While few registers are set it is sparse: four bytes for each of them (its number and rank). Later it
-is dense: one byte for each register. The length tells which. The bytes depend only on the set of values, so sketches
-merge in any order to the same bytes.
+A sketch is bytes: while it is sparse, four for each register that is set (its number and rank), and later one for each
+register. The length tells which. The bytes depend only on the set of values.
 """
 
 from __future__ import annotations
@@ -13,14 +12,23 @@ from math import ceil, log, log2
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
+from numpy.lib.stride_tricks import sliding_window_view
 
-from headrace.expressions.aggregates.aggregate import Integers, Lists
+from headrace.errors import DefinitionError
+from headrace.expressions.aggregates.aggregate import (
+    AggregateFunction,
+    AggregateScope,
+    BoundAggregate,
+    Integers,
+    Lists,
+    map_groups,
+)
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
 
+_LEAST_ERROR, _LARGEST_ERROR = 0.005, 0.25
 _RANK_BITS = 6
 _RANKS = 1 << _RANK_BITS
 # Sketches counted together: their registers fit the processor's cache.
@@ -31,55 +39,6 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ByteSpans:
-    """A column of bytes: all values concatenated, with eight zeros behind them, and the span of each value."""
-
-    data: Bytes
-    starts: Integers
-    lengths: Integers
-
-    @staticmethod
-    def of(column: pl.Series) -> ByteSpans:
-        """The spans of a column of strings or bytes; a null is empty.
-
-        >>> ByteSpans.of(pl.Series(["ab", None, "c"])).lengths.tolist()
-        [2, 0, 1]
-        """
-        array = column.cast(pl.Binary).fill_null(b"").to_arrow(compat_level=pl.CompatLevel.oldest())
-        _, offset_buffer, data_buffer = array.buffers()
-        offsets = np.zeros(1, dtype=np.int64)
-        if len(array):
-            offsets = np.frombuffer(memoryview(offset_buffer), dtype=np.int64)[array.offset :][: len(array) + 1]
-        first, last = int(offsets[0]), int(offsets[-1])
-        data = np.zeros(last - first + 8, dtype=np.uint8)
-        if last > first:
-            data[:-8] = np.frombuffer(memoryview(data_buffer), dtype=np.uint8)[first:last]
-        return ByteSpans(data, offsets[:-1] - first, np.diff(offsets))
-
-    def rows(self, chosen: Integers, width: int) -> Bytes:
-        """The bytes of chosen values of one length, a row for each.
-
-        >>> ByteSpans.of(pl.Series(["ab", "c", "de"])).rows(np.array([0, 2]), 2).tolist()
-        [[97, 98], [100, 101]]
-        """
-        return self._windows(width)[self.starts[chosen]]
-
-    def put(self, chosen: Integers, rows: Bytes) -> None:
-        """Write the bytes of chosen values, a row for each."""
-        self._windows(rows.shape[1])[self.starts[chosen]] = rows
-
-    def series(self) -> pl.Series:
-        offsets = np.append(self.starts, len(self.data) - 8)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
-        return pl.Series(values=pa.Array.from_buffers(pa.large_binary(), len(self.starts), buffers), dtype=pl.Binary)
-
-    def _windows(self, width: int) -> Bytes:
-        """Every run of ``width`` bytes, as rows that share the memory of the bytes."""
-        count = max(len(self.data) - width + 1, 0)
-        return np.ndarray((count, width), dtype=np.uint8, buffer=self.data, strides=(1, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,43 +70,38 @@ class HyperLogLog:
         return pl.Series((number << _RANK_BITS) | rank)
 
     def sketch(self, groups: pl.Series) -> pl.Series:
-        """The sketches of lists of entries."""
         lists = Lists.of(groups)
         no_dense = np.empty(0, dtype=np.int64), np.empty((0, self.registers), dtype=np.uint8)
         return self._assembled(len(groups), (lists.owners, lists.elements.to_numpy().astype(np.int64)), no_dense)
 
     def merge(self, groups: pl.Series) -> pl.Series:
-        """The merged sketch of each list of sketches."""
         lists = Lists.of(groups)
-        spans = ByteSpans.of(lists.elements)
-        dense = np.flatnonzero(spans.lengths == self.registers)
+        (sketch, entries), (dense, registers) = self._parts(lists.elements)
         dense_owners, first = np.unique(lists.owners[dense], return_index=True)
-        registers = spans.rows(dense, self.registers)
         if len(registers):
             registers = np.maximum.reduceat(registers, first, axis=0)
-        sketch, entries = self._sparse_entries(spans)
         return self._assembled(len(groups), (lists.owners[sketch], entries), (dense_owners, registers))
 
     def count(self, sketches: pl.Series) -> pl.Series:
-        """The estimated number of distinct values in each sketch."""
-        spans = ByteSpans.of(sketches)
-        sketch, entries = self._sparse_entries(spans)
+        (sketch, entries), (dense, registers) = self._parts(sketches)
         by_rank = np.bincount(sketch * _RANKS + entries % _RANKS, minlength=len(sketches) * _RANKS)
         by_rank = by_rank.reshape(len(sketches), _RANKS)
-        dense = np.flatnonzero(spans.lengths == self.registers)
-        for block in np.split(dense, range(_COUNT_BLOCK, len(dense), _COUNT_BLOCK)):
-            ranks = spans.rows(block, self.registers) + _RANKS * np.arange(len(block))[:, None]
-            by_rank[block] = np.bincount(ranks.ravel(), minlength=len(block) * _RANKS).reshape(len(block), _RANKS)
+        for start in range(0, len(dense), _COUNT_BLOCK):
+            block = registers[start : start + _COUNT_BLOCK]
+            ranks = block + _RANKS * np.arange(len(block))[:, None]
+            counted = np.bincount(ranks.ravel(), minlength=len(block) * _RANKS)
+            by_rank[dense[start : start + _COUNT_BLOCK]] = counted.reshape(len(block), _RANKS)
         by_rank[:, 0] = self.registers - by_rank[:, 1:].sum(axis=1)
         return pl.Series(np.rint(cardinality(by_rank[:, : 66 - self.precision])).astype(np.int64))
 
-    def _sparse_entries(self, spans: ByteSpans) -> tuple[Integers, Integers]:
-        """The entries of all sparse sketches: the number of each one's sketch, and the entry."""
-        sparse = np.flatnonzero(spans.lengths < self.registers)
-        counts = spans.lengths[sparse] // 4
-        place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        entries = spans.data.view("<u4")[np.repeat(spans.starts[sparse] // 4, counts) + place]
-        return np.repeat(sparse, counts), entries.astype(np.int64)
+    def _parts(self, sketches: pl.Series) -> tuple[tuple[Integers, Integers], tuple[Integers, Bytes]]:
+        """The entries of sparse sketches and the registers of dense ones, both with the numbers of their sketches."""
+        is_dense = (sketches.bin.size() == self.registers).fill_null(False)
+        dense, sparse = _bytes_of(sketches.filter(is_dense)), _bytes_of(sketches.filter(~is_dense))
+        entries = sparse.elements.to_numpy().view("<u4").astype(np.int64)
+        registers = dense.elements.to_numpy().reshape(-1, self.registers)
+        numbers = np.repeat((~is_dense).arg_true().to_numpy(), sparse.lengths // 4)
+        return (numbers, entries), (is_dense.arg_true().to_numpy(), registers)
 
     def _assembled(self, sketches: int, sparse: tuple[Integers, Integers], dense: tuple[Integers, Bytes]) -> pl.Series:
         """Sketches from entries with their owners, and from registers with theirs; the highest rank counts."""
@@ -164,13 +118,13 @@ class HyperLogLog:
         is_dense = (4 * filled >= self.registers) | (row >= 0)
         lengths = np.where(is_dense, self.registers, 4 * filled)
         starts = np.cumsum(lengths) - lengths
-        data = np.zeros(lengths.sum() + 8, dtype=np.uint8)
+        data = np.zeros(lengths.sum(), dtype=np.uint8)
         place, to_dense = np.arange(len(owners)) - (np.cumsum(filled) - filled)[owners], is_dense[owners]
         data.view("<u4")[(starts[owners] // 4 + place)[~to_dense]] = entries[~to_dense]
         data[(starts[owners] + (entries >> _RANK_BITS))[to_dense]] = entries[to_dense] % _RANKS
-        spans = ByteSpans(data, starts, lengths)
-        spans.put(dense_owners, registers)
-        return spans.series()
+        if len(dense_owners):
+            sliding_window_view(data, self.registers, writeable=True)[starts[dense_owners]] = registers
+        return Lists(pl.Series(data), lengths).series().cast(pl.Binary)
 
     def _highest(self, owners: Integers, entries: Integers) -> tuple[Integers, Integers]:
         """For each register of an owner the entry with the highest rank."""
@@ -183,8 +137,7 @@ class HyperLogLog:
 def cardinality(registers_by_rank: npt.NDArray[np.int64]) -> Floats:
     """The estimated number of distinct values of each sketch (a row) from its number of registers of each rank.
 
-    Otmar Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm 6. It needs no tables
-    and is unbiased from no values to more than the registers can tell apart.
+    Otmar Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm 6.
 
     >>> cardinality(np.array([[4, 0, 0, 0], [3, 1, 0, 0]])).round(2).tolist()
     [0.0, 1.13]
@@ -224,15 +177,14 @@ def _tau(share: Floats) -> Floats:
 def stable_hash(column: pl.Series) -> Words:
     """A 64-bit hash of every value, the same on every machine and in every version; the hash of a null is arbitrary.
 
-    Polars' and Python's own hashes are not stable, and these hashes are stored in state. (The hash of keys agrees with
-    Spark's and lies in a higher layer; this one need not.)
+    Polars' and Python's own hashes are not stable, and these are stored in state.
 
     >>> stable_hash(pl.Series(["a", ""])).tolist()
     [10443419574614846231, 2558736989570252433]
     """
     dtype = column.dtype
     if dtype in (pl.String, pl.Binary):
-        return _of_bytes(ByteSpans.of(column))
+        return _of_bytes(_bytes_of(column))
     if isinstance(dtype, pl.Decimal):
         low, high = _unscaled(column)
         return _mixed(_mixed(low) ^ high)
@@ -250,7 +202,6 @@ def _mixed(words: Words) -> Words:
 
 
 def _unscaled(column: pl.Series) -> tuple[Words, Words]:
-    """The low and the high half of each unscaled decimal."""
     if column.is_empty():
         return np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64)
     array = column.fill_null(0).to_arrow()
@@ -259,13 +210,19 @@ def _unscaled(column: pl.Series) -> tuple[Words, Words]:
     return words[:, 0], words[:, 1]
 
 
-def _of_bytes(spans: ByteSpans) -> Words:
+def _bytes_of(column: pl.Series) -> Lists:
+    return Lists.of(column.cast(pl.Binary).cast(pl.List(pl.UInt8)))
+
+
+def _of_bytes(values: Lists) -> Words:
     # Words are read in place at any byte; the zeros behind the data let the last bytes be read as a whole word.
-    words: Words = np.ndarray(len(spans.data) - 7, dtype="<u8", buffer=spans.data, strides=(1,))
-    hashes = np.empty(len(spans.starts), dtype=np.uint64)
+    data = np.append(values.elements.to_numpy(), np.zeros(8, dtype=np.uint8))
+    words: Words = np.ndarray(len(data) - 7, dtype="<u8", buffer=data, strides=(1,))
+    starts = np.cumsum(values.lengths) - values.lengths
+    hashes = np.empty(len(starts), dtype=np.uint64)
     for start in range(0, len(hashes), _HASH_BLOCK):
         block = slice(start, start + _HASH_BLOCK)
-        hashes[block] = _of_block(words, spans.starts[block], spans.lengths[block])
+        hashes[block] = _of_block(words, starts[block], values.lengths[block])
     return hashes
 
 
@@ -280,3 +237,28 @@ def _of_block(words: Words, starts: npt.NDArray[np.int64], lengths: npt.NDArray[
     mixed = _mixed(cut ^ _mixed(place.view(np.uint64)))
     summed: Words = np.add.reduceat(mixed, ends - counts)
     return _mixed(summed ^ lengths.view(np.uint64))
+
+
+@dataclass(frozen=True, slots=True)
+class ApproximateCountDistinct(AggregateFunction):
+    """The estimated number of distinct values, with a standard error of at most ``error``."""
+
+    error: float = 0.02
+
+    def __post_init__(self) -> None:
+        if not _LEAST_ERROR <= self.error <= _LARGEST_ERROR:
+            raise DefinitionError(
+                "SKETCH_ERROR_RANGE",
+                f"approx_count_distinct({self.argument.text}, {self.error:g}): the error must lie between "
+                f"{_LEAST_ERROR} and {_LARGEST_ERROR}. For an exact count use count(DISTINCT {self.argument.text}).",
+            )
+
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        value = scope.canonical(self.argument, "approx_count_distinct").value
+        sketches, sketch = HyperLogLog.within(self.error), scope.state("sketch")
+        entries = value.map_batches(sketches.entries, pl.Int32(), is_elementwise=True)
+        selected = scope.select(pl.when(value.is_not_null()).then(entries)).drop_nulls()
+        partial = {"sketch": map_groups(selected, sketches.sketch, pl.Binary())}
+        merge = {"sketch": map_groups(sketch, sketches.merge, pl.Binary())}
+        number = sketch.map_batches(sketches.count, pl.Int64(), is_elementwise=True)
+        return BoundAggregate({"sketch": pl.Binary()}, partial, merge, number, pl.Int64())

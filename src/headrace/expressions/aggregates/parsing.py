@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from headrace.errors import DefinitionError
 from headrace.expressions.aggregates.accumulators import UserDefinedAggregate
-from headrace.expressions.aggregates.aggregate import Aggregate, AggregateFunction, UnnamedAggregate, reads_no_column
-from headrace.expressions.aggregates.collections import check_limit
-from headrace.expressions.aggregates.counts import ApproximateCountDistinct, Count, CountDistinct
-from headrace.expressions.aggregates.extremes import Extreme, ValueAtExtreme, Which
+from headrace.expressions.aggregates.aggregate import Aggregate, AggregateFunction, reads_no_column
+from headrace.expressions.aggregates.chosen_values import Extreme, ValueAtExtreme, check_limit
+from headrace.expressions.aggregates.hyperloglog import ApproximateCountDistinct
 from headrace.expressions.aggregates.percentile import Percentile
-from headrace.expressions.aggregates.sums import Average, Sum, Variance
+from headrace.expressions.aggregates.sums import Average, Count, CountDistinct, Sum, Variance
 from headrace.expressions.parser import is_supported, read_sql, sql_of
 from headrace.expressions.rows import RowExpression, row_expression
 
@@ -36,8 +35,8 @@ def parse_aggregate(given: object, *, name: str) -> Aggregate:
         return _SqlAggregate(given, name).aggregate()
     if isinstance(given, UserDefinedAggregate):
         given = given.unnamed()
-    if isinstance(given, UnnamedAggregate):
-        return Aggregate(name, given.text, given.function, given.condition, call=repr(given))
+    if isinstance(given, Aggregate):
+        return replace(given, name=name)
     shown = f"{given.__name__}, a class" if isinstance(given, type) else repr(given)
     raise DefinitionError(
         "AGGREGATE_EXPECTED",
@@ -71,19 +70,17 @@ class _SqlAggregate:
         given = {key for key, value in node.args.items() if value and key != "big_int"}
         if build is None or not given <= arguments:
             raise self.unsupported()
-        return Aggregate(self.name, self.text, build(self, node), condition)
+        return Aggregate(self.text, build(self, node), repr(self.text), condition, self.name)
 
-    def argument(self, node: exp.Expr) -> RowExpression:
-        """An argument that reads columns of the row."""
-        if isinstance(node, exp.Distinct | exp.Order):
+    def arguments(self, *given: exp.Expr) -> tuple[RowExpression, ...]:
+        if any(isinstance(node, exp.Distinct | exp.Order) for node in given):
             raise self.unsupported()
-        argument = row_expression(node, sql_of(node))
-        if not argument.columns:
+        arguments = tuple(row_expression(node, sql_of(node)) for node in given)
+        if not all(argument.columns for argument in arguments):
             raise reads_no_column(f"aggregate '{self.name}': '{self.text}'")
-        return argument
+        return arguments
 
     def number(self, node: exp.Expr) -> float:
-        """An argument that is written as a number."""
         sign, literal = (-1, node.this) if isinstance(node, exp.Neg) else (1, node)
         if not isinstance(literal, exp.Literal) or literal.is_string:
             raise self.unsupported(f"'{sql_of(node)}' must be a number as in 0.99. ")
@@ -99,47 +96,43 @@ class _SqlAggregate:
 
 def _count(text: _SqlAggregate, node: exp.Expr) -> AggregateFunction:
     if isinstance(node.this, exp.Star | exp.Literal):
-        return Count(None)
+        return Count(())
     if isinstance(node.this, exp.Distinct):
         if len(node.this.expressions) != 1:
             raise text.unsupported("Count the distinct values of one expression. ")
-        return CountDistinct(text.argument(node.this.expressions[0]))
-    return Count(text.argument(node.this))
+        return CountDistinct(text.arguments(node.this.expressions[0]))
+    return Count(text.arguments(node.this))
 
 
 def _approximate_count(text: _SqlAggregate, node: exp.Expr) -> AggregateFunction:
-    error, argument = node.args.get("accuracy"), text.argument(node.this)
+    error = node.args.get("accuracy")
     accuracy = {} if error is None else {"error": text.number(error)}
-    return ApproximateCountDistinct(argument, **accuracy)
+    return ApproximateCountDistinct(text.arguments(node.this), **accuracy)
 
 
 def _percentile(text: _SqlAggregate, node: exp.Expr) -> AggregateFunction:
     share = node.args["quantile"]
     is_list = isinstance(share, exp.Array)
     shares = tuple(map(text.number, share.expressions if is_list else [share]))
-    return Percentile(text.argument(node.this), shares, is_list)
-
-
-def _by(text: _SqlAggregate, node: exp.Expr, name: str, which: Which) -> AggregateFunction:
-    return ValueAtExtreme(text.argument(node.this), name, which, text.argument(node.expression))
+    return Percentile(text.arguments(node.this), shares, is_list)
 
 
 _ONE, _TWO = frozenset({"this"}), frozenset({"this", "expression"})
 _FUNCTIONS: Mapping[type[exp.Expr], tuple[frozenset[str], Callable[[_SqlAggregate, exp.Expr], AggregateFunction]]] = {
     exp.Count: (_ONE, _count),
     exp.ApproxDistinct: (frozenset({"this", "accuracy"}), _approximate_count),
-    exp.Sum: (_ONE, lambda text, node: Sum(text.argument(node.this))),
-    exp.Avg: (_ONE, lambda text, node: Average(text.argument(node.this))),
-    exp.Min: (_ONE, lambda text, node: Extreme(text.argument(node.this), "min")),
-    exp.Max: (_ONE, lambda text, node: Extreme(text.argument(node.this), "max")),
-    exp.Stddev: (_ONE, lambda text, node: Variance(text.argument(node.this), "stddev", True, True)),
-    exp.StddevSamp: (_ONE, lambda text, node: Variance(text.argument(node.this), "stddev_samp", True, True)),
-    exp.StddevPop: (_ONE, lambda text, node: Variance(text.argument(node.this), "stddev_pop", False, True)),
-    exp.Variance: (_ONE, lambda text, node: Variance(text.argument(node.this), "variance", True, False)),
-    exp.VariancePop: (_ONE, lambda text, node: Variance(text.argument(node.this), "var_pop", False, False)),
-    exp.First: (_ONE, lambda text, node: ValueAtExtreme(text.argument(node.this), "first", "min")),
-    exp.Last: (_ONE, lambda text, node: ValueAtExtreme(text.argument(node.this), "last", "max")),
-    exp.ArgMin: (_TWO, lambda text, node: _by(text, node, "min_by", "min")),
-    exp.ArgMax: (_TWO, lambda text, node: _by(text, node, "max_by", "max")),
+    exp.Sum: (_ONE, lambda text, node: Sum(text.arguments(node.this))),
+    exp.Avg: (_ONE, lambda text, node: Average(text.arguments(node.this))),
+    exp.Min: (_ONE, lambda text, node: Extreme(text.arguments(node.this), "min")),
+    exp.Max: (_ONE, lambda text, node: Extreme(text.arguments(node.this), "max")),
+    exp.Stddev: (_ONE, lambda text, node: Variance(text.arguments(node.this), "stddev", True, True)),
+    exp.StddevSamp: (_ONE, lambda text, node: Variance(text.arguments(node.this), "stddev_samp", True, True)),
+    exp.StddevPop: (_ONE, lambda text, node: Variance(text.arguments(node.this), "stddev_pop", False, True)),
+    exp.Variance: (_ONE, lambda text, node: Variance(text.arguments(node.this), "variance", True, False)),
+    exp.VariancePop: (_ONE, lambda text, node: Variance(text.arguments(node.this), "var_pop", False, False)),
+    exp.First: (_ONE, lambda text, node: ValueAtExtreme(text.arguments(node.this), "first", "min")),
+    exp.Last: (_ONE, lambda text, node: ValueAtExtreme(text.arguments(node.this), "last", "max")),
+    exp.ArgMin: (_TWO, lambda text, node: ValueAtExtreme(text.arguments(node.this, node.expression), "min_by", "min")),
+    exp.ArgMax: (_TWO, lambda text, node: ValueAtExtreme(text.arguments(node.this, node.expression), "max_by", "max")),
     exp.ApproxQuantile: (frozenset({"this", "quantile"}), _percentile),
 }

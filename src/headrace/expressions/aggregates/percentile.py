@@ -15,16 +15,16 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.expressions.aggregates.aggregate import (
+    Aggregate,
+    AggregateFunction,
     AggregateScope,
     BoundAggregate,
     Integers,
     Lists,
-    UnaryFunction,
-    UnnamedAggregate,
     map_groups,
     parse_argument,
 )
-from headrace.expressions.aggregates.extremes import extreme
+from headrace.expressions.aggregates.chosen_values import extreme
 from headrace.stability import stable
 
 Floats = npt.NDArray[np.float64]
@@ -40,9 +40,8 @@ _LEAST_ERROR, _LARGEST_ERROR = 0.001, 0.25
 class LogBuckets:
     """Sketches that replace each value by that of its bucket, with a relative error of at most ``error``.
 
-    Buckets are numbered in the order of their values: negative below zero, 0 for zero, positive above. A sketch is a
-    list of bucket numbers and counts in ascending order. It depends only on the values, so sketches merge exactly, in
-    any order.
+    Buckets are numbered in the order of their values, 0 for zero. A sketch is a list of bucket numbers and counts in
+    ascending order, which depends only on the values.
 
     >>> buckets = LogBuckets(0.01)
     >>> buckets.at(0.5, buckets.sketch(pl.Series([[40.0, 41.0, 42.0, 43.0]]))).round(3).to_list()
@@ -52,7 +51,6 @@ class LogBuckets:
     error: float
 
     def sketch(self, groups: pl.Series) -> pl.Series:
-        """The sketches of lists of doubles."""
         lists = Lists.of(groups)
         numbers = self._numbers(lists.elements.to_numpy())
         return self._assembled(lists.owners, numbers, np.ones(len(numbers), dtype=np.int64), len(groups))
@@ -88,7 +86,7 @@ class LogBuckets:
 
     @property
     def _infinity(self) -> int:
-        """The bucket of infinity; the next is that of NaN."""
+        """The bucket of infinity; that of NaN is the next."""
         return ceil(log(float_info.max) / self._width) - self._below + 1
 
     def _numbers(self, values: Floats) -> Integers:
@@ -100,7 +98,6 @@ class LogBuckets:
         return np.where(np.isnan(values), self._infinity + 1, np.where(values < 0, -number, number))
 
     def _values(self, numbers: Integers) -> Floats:
-        """The value in the middle of each bucket."""
         size = np.abs(numbers)
         value = np.exp(np.minimum((size + self._below) * self._width, log(float_info.max)))
         value = np.where(size == 0, 0.0, np.where(size == self._infinity, np.inf, value))
@@ -112,16 +109,10 @@ class LogBuckets:
         largest = np.zeros(sketches, dtype=np.int64)
         np.maximum.at(largest, owners, np.where(size < self._infinity, size, 0))
         numbers = np.where(size < largest[owners] - ceil(_REACH / self._width) - 1, 0, numbers)
-        place = (owners << 32) + numbers
-        order = np.argsort(place, kind="stable")
-        place = place[order]
-        starts = np.flatnonzero(np.append(True, place[1:] != place[:-1])[: len(place)])
-        added = np.add.reduceat(counts[order], starts) if len(starts) else counts
-        first = order[starts]
-        entries = pl.DataFrame(
-            {"bucket": numbers[first], "count": added}, schema={"bucket": pl.Int32, "count": pl.Int64}
-        )
-        return Lists(entries.to_struct(), np.bincount(owners[first], minlength=sketches)).series()
+        entries = pl.DataFrame({"owner": owners, "bucket": numbers.astype(np.int32), "count": counts})
+        added = entries.group_by("owner", "bucket").agg(pl.col("count").sum()).sort("owner", "bucket")
+        lengths = np.bincount(added["owner"].to_numpy(), minlength=sketches)
+        return Lists(added.drop("owner").to_struct(), lengths).series()
 
 
 def _entries(lists: Lists) -> tuple[Integers, Integers]:
@@ -130,7 +121,7 @@ def _entries(lists: Lists) -> tuple[Integers, Integers]:
 
 
 @dataclass(frozen=True, slots=True)
-class Percentile(UnaryFunction):
+class Percentile(AggregateFunction):
     """The least values that are not less than given shares of the values, with a relative error of ``error``."""
 
     shares: tuple[float, ...]
@@ -186,7 +177,7 @@ class Percentile(UnaryFunction):
 
 
 @stable
-def percentile(value: str, shares: float | Sequence[float], *, error: float = DEFAULT_ERROR) -> UnnamedAggregate:
+def percentile(value: str, shares: float | Sequence[float], *, error: float = DEFAULT_ERROR) -> Aggregate:
     """The value at a share of all values (0.99: the 99th percentile) with a relative error of ``error``; or a list.
 
     >>> percentile("latency", [0.5, 0.99])
@@ -194,6 +185,6 @@ def percentile(value: str, shares: float | Sequence[float], *, error: float = DE
     """
     is_list = isinstance(shares, Sequence) and not isinstance(shares, str)
     chosen = tuple(cast(Sequence[float], shares)) if is_list else (cast(float, shares),)
-    function = Percentile(parse_argument(value), chosen, is_list, error)
-    shown = list(chosen) if is_list else shares
-    return UnnamedAggregate(f"hr.percentile({value!r}, {shown!r}, error={error!r})", function)
+    function = Percentile((parse_argument(value),), chosen, is_list, error)
+    text = f"hr.percentile({value!r}, {list(chosen) if is_list else shares!r}, error={error!r})"
+    return Aggregate(text, function, code=text)

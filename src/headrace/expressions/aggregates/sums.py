@@ -1,4 +1,4 @@
-"""sum, avg, stddev, variance and ewm; sums of integers and decimals are exact whatever the order of the rows."""
+"""count, sum, avg, stddev, variance and ewm; sums of integers and decimals are exact in any order of the rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.expressions.aggregates.aggregate import (
+    Aggregate,
+    AggregateFunction,
     AggregateScope,
     BoundAggregate,
-    UnaryFunction,
-    UnnamedAggregate,
     parse_argument,
 )
 from headrace.expressions.operands import LARGEST_PRECISION, Operand, is_float
@@ -26,7 +26,33 @@ _HALF = 10**19
 
 
 @dataclass(frozen=True, slots=True)
-class Sum(UnaryFunction):
+class Count(AggregateFunction):
+    """The number of rows or, with an argument, of the rows where it is not null."""
+
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        if self.arguments:
+            number = scope.select(self.argument.operand(scope.schema).value).count()
+        else:
+            number = pl.len() if scope.condition is None else scope.select(scope.time).len()
+        count = scope.state("count")
+        partial, merge = {"count": number.cast(pl.Int64)}, {"count": count.sum()}
+        return BoundAggregate({"count": pl.Int64()}, partial, merge, count, pl.Int64())
+
+
+@dataclass(frozen=True, slots=True)
+class CountDistinct(AggregateFunction):
+    """The exact number of distinct values; the state holds all of them."""
+
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        operand = scope.ordered(self.argument, "count(DISTINCT ...)")
+        partial = {"values": scope.select(operand.value).drop_nulls().unique().implode()}
+        merge = {"values": scope.elements("values").unique().implode()}
+        number = scope.state("values").list.len().cast(pl.Int64)
+        return BoundAggregate({"values": pl.List(operand.dtype)}, partial, merge, number, pl.Int64())
+
+
+@dataclass(frozen=True, slots=True)
+class Sum(AggregateFunction):
     """The sum of the values that are not null."""
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
@@ -38,7 +64,7 @@ class Sum(UnaryFunction):
 
 
 @dataclass(frozen=True, slots=True)
-class Average(UnaryFunction):
+class Average(AggregateFunction):
     """The mean of the values that are not null."""
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
@@ -117,12 +143,11 @@ def _as_result(total: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 @dataclass(frozen=True, slots=True)
-class Variance(UnaryFunction):
+class Variance(AggregateFunction):
     """The variance of a number, or its root; of a sample (one value: null) or of the population (one value: 0.0).
 
-    The state is count, mean and the sum of squared differences from the mean, so merging loses no digits. Means are
-    computed from the differences to one of the values: large values would cost digits, and could overflow. Where the
-    sum of squares is beyond a double, or there is an infinity or NaN, the result is NaN, as in Spark.
+    Means are computed from the differences to one of the values: large values would cost digits, and could overflow.
+    Where the sum of squares is beyond a double, or there is an infinity or NaN, the result is NaN, as in Spark.
     """
 
     name: str
@@ -150,7 +175,7 @@ class Variance(UnaryFunction):
 
 
 @dataclass(frozen=True, slots=True)
-class ExponentialMean(UnaryFunction):
+class ExponentialMean(AggregateFunction):
     """A mean in which the weight of a value halves for every half-life that it is older than the newest one."""
 
     half_life: int
@@ -173,7 +198,7 @@ class ExponentialMean(UnaryFunction):
 
 
 @experimental
-def ewm(value: str, *, half_life: Duration) -> UnnamedAggregate:
+def ewm(value: str, *, half_life: Duration) -> Aggregate:
     """The exponentially weighted mean by event time: the weight of a value halves with every ``half_life`` of age.
 
     >>> ewm("price", half_life="10 minutes")
@@ -181,4 +206,4 @@ def ewm(value: str, *, half_life: Duration) -> UnnamedAggregate:
     """
     length = positive_microseconds(half_life, argument="half_life")
     text = f"hr.ewm({value!r}, half_life={spoken(length)!r})"
-    return UnnamedAggregate(text, ExponentialMean(parse_argument(value), length))
+    return Aggregate(text, ExponentialMean((parse_argument(value),), length), code=text)

@@ -178,7 +178,7 @@ class WindowJoinOperator(StreamJoinOperator):
     def due(self, bounds: TimeBounds) -> Due:
         if not self.windows.overlapping:
             return Due(pl.col(PANE), dead_at=self._expires)
-        return Due(pl.col(PANE), dead_at=self._expires, reach=self.windows.longest, following=self.windows.next_close)
+        return Due(pl.col(PANE), dead_at=self._expires, reach=self.windows.size, following=self.windows.next_close)
 
     @property
     def _expires(self) -> pl.Expr:

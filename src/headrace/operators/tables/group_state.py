@@ -11,9 +11,8 @@ import polars as pl
 from headrace.errors import DefinitionError
 from headrace.expressions import Aggregate
 from headrace.expressions.aggregates.aggregate import canonical
-from headrace.expressions.aggregates.counts import Count, CountDistinct
-from headrace.expressions.aggregates.extremes import Extreme, extreme
-from headrace.expressions.aggregates.sums import Average, Sum
+from headrace.expressions.aggregates.chosen_values import Extreme, extreme
+from headrace.expressions.aggregates.sums import Average, Count, CountDistinct, Sum
 from headrace.expressions.operands import Schema
 from headrace.operators.rows import KEY_NUMBER, with_schema
 from headrace.operators.tables.changelog_input import LAST_CHANGE

@@ -14,8 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from headrace.expressions import Aggregate
-from headrace.expressions.aggregates.counts import Count
-from headrace.expressions.aggregates.sums import Average, Sum
+from headrace.expressions.aggregates.sums import Average, Count, Sum
 from headrace.expressions.operands import Schema, is_float
 from headrace.operators.joins.matching import Int64Array
 from headrace.operators.rows import KEY_NUMBER
@@ -37,7 +36,7 @@ class ExactTotal:
     def _counted(self) -> tuple[Aggregate, ...]:
         function, name = self.aggregate.function, f"{self.aggregate.name}.values"
         # A sum without values is null; only the number of values tells it from a sum that is zero.
-        values = (replace(self.aggregate, name=name, function=Count(each)) for each in function.arguments)
+        values = (replace(self.aggregate, name=name, function=Count((each,))) for each in function.arguments)
         return (self.aggregate, *values) if isinstance(function, Sum) else (self.aggregate,)
 
     @cached_property

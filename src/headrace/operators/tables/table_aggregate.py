@@ -13,7 +13,7 @@ from headrace.changelog import check_changelog
 from headrace.durations import Duration
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
-from headrace.expressions import Aggregate, parse_aggregate
+from headrace.expressions import Aggregate
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER, Rows, with_key_numbers
 from headrace.operators.step import check_key
@@ -46,7 +46,7 @@ from headrace.operators.tables.group_state import (
 )
 from headrace.operators.tables.running_totals import WEIGHT
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.window_step import check_named
+from headrace.operators.windows.window_step import named_aggregates
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Operator
 
@@ -62,15 +62,7 @@ class TableAggregate(ChangelogStep):
 
     def agg(self, *unnamed: object, **aggregates: object) -> Self:
         """Name the results and give each an aggregate in SQL, as in ``total="sum(amount)"``."""
-        check_named(f"step {self.name!r}", unnamed)
-        for name in aggregates:
-            if name in (*VIEW_CHANGELOG, *self.key):
-                raise DefinitionError(
-                    "RESULT_NAME_TAKEN",
-                    f"step {self.name!r}: result {name!r} has the name of a key or of a column of the changelog "
-                    f"({', '.join(VIEW_CHANGELOG)}). Choose another name.",
-                )
-        parsed = tuple(parse_aggregate(given, name=name) for name, given in aggregates.items())
+        parsed = named_aggregates(self, unnamed, aggregates, columns=VIEW_CHANGELOG, of="the changelog")
         for each in parsed:
             check_retractable(self.name, each)
         return replace(self, aggregates=parsed)

@@ -16,7 +16,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.expressions import Aggregate
 from headrace.operators.rows import Rows
-from headrace.operators.windows.emission import UNSEEN, AccumulationMode, Emission
+from headrace.operators.windows.emission import PREVIEW_AT, UNSEEN, AccumulationMode, Emission
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Due
 
@@ -38,22 +38,18 @@ class Aggregation(Rows):
 
     @cached_property
     def read(self) -> set[str]:
-        """The time, and the columns that the aggregates read."""
         return {self.time}.union(*(each.columns for each in self.aggregates))
 
     @cached_property
     def states(self) -> dict[str, pl.DataType]:
-        """The columns of a partial result and their types."""
         return dict(chain.from_iterable(each.state_types(self.schema).items() for each in self.aggregates))
 
     @cached_property
     def results(self) -> dict[str, pl.DataType]:
-        """The columns of a result and their types."""
         return {each.name: each.result_type(self.schema) for each in self.aggregates}
 
     @cached_property
     def partial(self) -> dict[str, pl.Expr]:
-        """Aggregates rows of a group to a partial result."""
         return dict(chain.from_iterable(each.partial(self.schema, self.row_time).items() for each in self.aggregates))
 
     @cached_property
@@ -64,20 +60,18 @@ class Aggregation(Rows):
 
     @cached_property
     def merged(self) -> dict[str, pl.Expr]:
-        """Merges partial results of a group to one."""
         return dict(chain.from_iterable(each.merge(self.schema).items() for each in self.aggregates))
 
     def result(self, partials: pl.DataFrame) -> list[pl.Expr]:
-        """The results of partial results; an error if one does not fit its type."""
+        """The results; an error if one does not fit its type."""
         for each in self.aggregates:
             overflowed = each.overflowed(self.schema)
             if overflowed is not None and partials.select(overflowed.any()).item():
-                key = partials.filter(overflowed).select(*self.key).row(0) if self.key else ()
-                raise self._overflow(each, key)
+                raise self._overflow(each, partials.filter(overflowed))
         return [each.result(self.schema) for each in self.aggregates]
 
-    def _overflow(self, aggregate: Aggregate, key: tuple[object, ...]) -> HeadraceError:
-        of = f" for key {', '.join(map(repr, key))}" if key else ""
+    def _overflow(self, aggregate: Aggregate, partials: pl.DataFrame) -> HeadraceError:
+        of = f" for key {', '.join(map(repr, partials.select(self.key).row(0)))}" if self.key else ""
         dtype = aggregate.result_type(self.schema)
         limit, wider = "BIGINT", "DECIMAL(38, 0) or DOUBLE"
         if isinstance(dtype, pl.Decimal):
@@ -99,12 +93,18 @@ class WindowOperator(ABC):
     accumulation: AccumulationMode
     output_time = "window"
     """A result's time is the last moment of its window."""
-    moments: ClassVar[Mapping[str, str]] = {}
-    """Further columns of the results, and the columns with their times."""
+    moments: ClassVar[Mapping[str, pl.Expr]] = {}
+    """Further times of the results."""
+    identified_by: ClassVar[tuple[str, ...]]
+    """The columns that tell the state rows of a key apart."""
     times: ClassVar[Mapping[str, pl.Expr]] = {}
     """The times of a partial result, from those of its rows or parts."""
+    moved: ClassVar[tuple[str, ...]] = ()
+    """The bounds of a window that change as rows come."""
     counts_rows: ClassVar[bool] = False
     """Whether a partial result has the number of its rows, for previews."""
+    marks: ClassVar[Mapping[str, pl.Expr]] = {}
+    """What the operator itself records of a window when it is emitted."""
     order: ClassVar[tuple[str, ...]] = ()
     """Columns of results beyond the output, by which a batch sorts them."""
 
@@ -113,18 +113,20 @@ class WindowOperator(ABC):
         return self.aggregation.key
 
     @property
+    def identity(self) -> tuple[str, ...]:
+        return (*self.key, *self.identified_by)
+
+    @property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
         return self.aggregation.late_output(self.lateness)
 
     def due(self, bounds: TimeBounds) -> Due:
-        """When the next preview is due, or a window closes; when it accepts no more corrections."""
         end = self._window[1]
         closes = pl.when(end > bounds.fire).then(end)
         return self.emission.due(closes, end + self.lateness.correctable)
 
     @cached_property
     def _states(self) -> dict[str, pl.DataType]:
-        """The columns of a partial result besides key and times."""
         return {**self.aggregation.states, **({UNSEEN: pl.Int64()} if self.counts_rows else {})}
 
     @cached_property
@@ -143,7 +145,6 @@ class WindowOperator(ABC):
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """Key or row, window, results, pane and revision; a change where results are retracted."""
         marks = {"pane": pl.String(), "revision": pl.Int32(), **({"change": pl.String()} if self._has_change else {})}
         window = {"window": WINDOW, **dict.fromkeys(self.moments, MOMENT)}
         return {**self._own, **window, **self.aggregation.results, **marks}
@@ -169,7 +170,7 @@ class WindowOperator(ABC):
     @property
     def _computed_from(self) -> tuple[str, ...]:
         """The columns that results are computed from."""
-        return tuple(self.aggregation.states)
+        return (*self.moved, *self.aggregation.states)
 
     @cached_property
     def _given(self) -> dict[str, str]:
@@ -177,7 +178,6 @@ class WindowOperator(ABC):
         return {name: f"{name}{GIVEN}" for name in self._computed_from if self._has_change}
 
     def _as_given(self, windows: pl.DataFrame) -> pl.DataFrame:
-        """Windows with their values when they were emitted last."""
         return windows.with_columns(pl.col(given).alias(name) for name, given in self._given.items())
 
     def _computed(self, totals: pl.DataFrame) -> list[pl.Expr]:
@@ -187,7 +187,7 @@ class WindowOperator(ABC):
         start, end = (bound.cast(MOMENT) for bound in self._window)
         window = pl.struct(start.alias("start"), end.alias("end"))
         marks = {"window": window, "pane": pane, "revision": pl.col(REVISION), "change": change}
-        moments = {name: pl.col(column).cast(MOMENT) for name, column in self.moments.items()}
+        moments = {name: moment.cast(MOMENT) for name, moment in self.moments.items()}
         shown = totals.with_columns(*self._computed(totals), **marks, **moments)
         return shown.select(*self.output_schema, *self.order)
 
@@ -199,8 +199,31 @@ class WindowOperator(ABC):
             outputs.insert(0, self._results(given, pane, pl.lit("update_before")))
         return outputs
 
+    def _show(self, windows: pl.DataFrame, shown: pl.Expr, *, pane: str) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+        """Emit windows, and record that in the state."""
+        chosen = windows.select(shown).to_series()
+        if not chosen.any():
+            return windows, []
+        emitted = windows.filter(chosen)
+        recorded = emitted.with_columns(
+            NEXT_REVISION,
+            pl.lit(0, pl.Int64).alias(UNSEEN),
+            pl.lit(None, pl.Int64).alias(PREVIEW_AT),
+            **self.marks,
+            **{given: pl.col(name) for name, given in self._given.items()},
+        )
+        if self.accumulation.kind == "discarding":
+            recorded = recorded.with_columns(*self._emitted_in_all(emitted), **self.aggregation.nothing)
+        return pl.concat([windows.filter(~chosen), recorded]), self._revisions(emitted, pl.lit(pane))
+
+    def _emitted_in_all(self, windows: pl.DataFrame) -> list[pl.Series]:
+        """Where discarded results are retracted: the total of what windows emit now and have emitted before."""
+        return []
+
     def _sorted(self, outputs: list[pl.DataFrame], *by: str) -> pl.DataFrame:
         """Everything that a batch emits; if it runs again, in the same order, whatever the order of the state."""
         if not outputs:
             return self._no_output
-        return pl.concat(outputs).sort(by, maintain_order=True).select(self.output_schema.keys())
+        # Windows in the order of their ends: whole structs take many times as long.
+        order = [pl.col(name).struct.field("end") if name == "window" else pl.col(name) for name in by]
+        return pl.concat(outputs).sort(order, maintain_order=True).select(self.output_schema.keys())

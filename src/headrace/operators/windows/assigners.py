@@ -18,22 +18,21 @@ from headrace.event_time.strategy import BEGINNING, END
 class Windows(ABC):
     """Windows ``[start, end)``, identified by their end, and the panes that they share.
 
-    A pane is an interval that no window divides; rows are aggregated by pane, which is identified by its end too.
-    Where windows do not overlap, each is its own pane.
+    A pane is an interval that no window divides, identified by its end too; windows without overlap are panes.
     """
 
     overlapping = False
-    longest = 0
-    """The length of windows that overlap."""
+    size: int
+    """The length of a window; of calendar windows that of the longest."""
     offset: int
 
     @abstractmethod
     def pane(self, time: pl.Expr) -> pl.Expr:
         """The pane that a time falls into."""
 
-    @abstractmethod
     def start(self, end: pl.Expr) -> pl.Expr:
         """The start of a window."""
+        return end - self.size
 
     def first(self, pane: pl.Expr) -> pl.Expr:
         """The first window, by its end, that holds a pane."""
@@ -42,10 +41,6 @@ class Windows(ABC):
     def last(self, pane: pl.Expr) -> pl.Expr:
         """The last window that holds a pane."""
         return pane
-
-    def after(self, pane: pl.Expr, bound: int) -> pl.Expr:
-        """The first window that holds a pane and ends after a bound; null when there is none."""
-        return pl.when(pane > bound).then(pane)
 
     def next_close(self, time: int) -> int:
         """The end of the first window that ends after a time."""
@@ -56,6 +51,9 @@ class Windows(ABC):
     def all(self, pane: pl.Expr) -> pl.Expr:
         """Every window that holds a pane, as a list."""
         return pl.concat_list(pane)
+
+    def _aligned(self, time: pl.Expr, length: int) -> pl.Expr:
+        return ((time - self.offset) // length + 1) * length + self.offset
 
 
 @dataclass(frozen=True)
@@ -71,10 +69,7 @@ class FixedWindows(Windows):
     offset: int = 0
 
     def pane(self, time: pl.Expr) -> pl.Expr:
-        return ((time - self.offset) // self.size + 1) * self.size + self.offset
-
-    def start(self, end: pl.Expr) -> pl.Expr:
-        return end - self.size
+        return self._aligned(time, self.size)
 
 
 @dataclass(frozen=True)
@@ -91,16 +86,8 @@ class HoppingWindows(Windows):
     offset: int = 0
     overlapping = True
 
-    @property
-    def longest(self) -> int:  # type: ignore[override]
-        return self.size
-
     def pane(self, time: pl.Expr) -> pl.Expr:
-        length = gcd(self.size, self.every)
-        return ((time - self.offset) // length + 1) * length + self.offset
-
-    def start(self, end: pl.Expr) -> pl.Expr:
-        return end - self.size
+        return self._aligned(time, gcd(self.size, self.every))
 
     def first(self, pane: pl.Expr) -> pl.Expr:
         moved = self.offset + self.size
@@ -109,10 +96,6 @@ class HoppingWindows(Windows):
     def last(self, pane: pl.Expr) -> pl.Expr:
         beginning = pane - gcd(self.size, self.every)
         return (beginning - self.offset) // self.every * self.every + self.offset + self.size
-
-    def after(self, pane: pl.Expr, bound: int) -> pl.Expr:
-        found = self.first(pl.max_horizontal(pane, pl.lit(bound, pl.Int64) + 1))
-        return pl.when(self.last(pane) > bound).then(found)
 
     def all(self, pane: pl.Expr) -> pl.Expr:
         return pl.int_ranges(self.first(pane), self.last(pane) + 1, step=self.every)
@@ -132,12 +115,8 @@ class CumulatingWindows(Windows):
     offset: int = 0
     overlapping = True
 
-    @property
-    def longest(self) -> int:  # type: ignore[override]
-        return self.size
-
     def pane(self, time: pl.Expr) -> pl.Expr:
-        return ((time - self.offset) // self.step + 1) * self.step + self.offset
+        return self._aligned(time, self.step)
 
     def start(self, end: pl.Expr) -> pl.Expr:
         return (end - 1 - self.offset) // self.size * self.size + self.offset
@@ -145,17 +124,11 @@ class CumulatingWindows(Windows):
     def last(self, pane: pl.Expr) -> pl.Expr:
         return self.start(pane) + self.size
 
-    def after(self, pane: pl.Expr, bound: int) -> pl.Expr:
-        following = self.pane(pl.lit(bound, pl.Int64))
-        return pl.when(self.last(pane) > bound).then(pl.max_horizontal(pane, following))
-
     def all(self, pane: pl.Expr) -> pl.Expr:
         return pl.int_ranges(pane, self.last(pane) + 1, step=self.step)
 
 
 HOUR, DAY, WEEK = (MICROSECONDS[unit] for unit in ("hour", "day", "week"))
-MONDAY = 4
-"""Days are counted from 1 January 1970, a Thursday; the first Monday after it is day 4."""
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _MONTHS_SAID = re.compile(r"\s*(\d+)\s*(month|quarter|year)s?\s*", re.IGNORECASE)
 
@@ -174,35 +147,28 @@ def months_of(size: Duration) -> int:
     return months
 
 
-def is_known(zone: str) -> bool:
-    """Whether both Python and Polars know a time zone.
-
-    >>> is_known("Europe/Berlin"), is_known("Europe")
-    (True, False)
-    """
-    # Python accepts names that Polars does not, such as 'localtime', and Polars accepts '' and '+02:00'.
-    try:
-        ZoneInfo(zone)
-        pl.select(_local(pl.lit(0), zone))
-    except (ZoneInfoNotFoundError, ValueError, OSError, TypeError, pl.exceptions.ComputeError):
-        return False
-    return True
-
-
 @dataclass(frozen=True)
 class CalendarWindows(Windows):
-    """Windows of whole calendar units, counted as numbers, by the clocks of a zone; ``offset`` moves their start."""
+    """Windows of whole days, weeks or months by the clocks of a zone; ``offset`` moves their start.
 
-    units: int
+    Days are 23 or 25 hours long when daylight saving time changes. Weeks begin on Mondays.
+    """
+
+    size: int
+    every: str
+    """The size, as Polars writes it: ``1d``, ``2w`` or ``3mo``."""
     zone: str
     offset: int = 0
+    shift: str = "0d"
+    """How much of a window lies before 1970, where Polars begins to count; months are counted from the year 0."""
 
     def pane(self, time: pl.Expr) -> pl.Expr:
         first = self._first_of(self._local(time))
+        before, following = first.dt.offset_by(f"-{self.every}"), first.dt.offset_by(self.every)
         # On the day of a clock change, local clocks may show a start too early, or show the time before it twice.
-        early, over = self._moment(first) > time, self._moment(first + self.units) <= time
-        start = pl.when(early).then(first - self.units).when(over).then(first + self.units).otherwise(first)
-        return self._moment(start + self.units)
+        early, over = self._moment(first) > time, self._moment(following) <= time
+        start = pl.when(early).then(before).when(over).then(following).otherwise(first)
+        return self._moment(start.dt.offset_by(self.every))
 
     def start(self, end: pl.Expr) -> pl.Expr:
         # In the middle of its last day a window is far from any clock change.
@@ -211,44 +177,15 @@ class CalendarWindows(Windows):
     def _local(self, time: pl.Expr) -> pl.Expr:
         return _local(time, self.zone) - pl.duration(microseconds=self.offset)
 
-    def _moment(self, number: pl.Expr) -> pl.Expr:
-        return _moment(self._date(number) + pl.duration(microseconds=self.offset), self.zone)
-
-    @abstractmethod
     def _first_of(self, local: pl.Expr) -> pl.Expr:
-        """The first unit of the window that a local time falls into."""
+        return local.dt.offset_by(self.shift).dt.truncate(self.every).dt.offset_by(f"-{self.shift}")
 
-    @abstractmethod
-    def _date(self, number: pl.Expr) -> pl.Expr:
-        """The local time at which a unit begins."""
-
-
-@dataclass(frozen=True)
-class CalendarDays(CalendarWindows):
-    """Windows of whole days, 23 or 25 hours long when daylight saving time changes.
-
-    Days are counted from ``first_day`` on, so that weeks begin on Mondays.
-    """
-
-    first_day: int = 0
-
-    def _first_of(self, local: pl.Expr) -> pl.Expr:
-        return (local.dt.date().cast(pl.Int32) - self.first_day) // self.units * self.units + self.first_day
-
-    def _date(self, number: pl.Expr) -> pl.Expr:
-        return number.cast(pl.Date).cast(pl.Datetime("us"))
-
-
-@dataclass(frozen=True)
-class CalendarMonths(CalendarWindows):
-    """Windows of whole months, counted from the year 0; three months are quarters, twelve are years."""
-
-    def _first_of(self, local: pl.Expr) -> pl.Expr:
-        month = local.dt.year().cast(pl.Int32) * 12 + local.dt.month().cast(pl.Int32) - 1
-        return month // self.units * self.units
-
-    def _date(self, number: pl.Expr) -> pl.Expr:
-        return pl.datetime(number // 12, number % 12 + 1, 1, time_unit="us")
+    def _moment(self, begins: pl.Expr) -> pl.Expr:
+        """When a window begins; a local time that clocks skip is shifted by the length of the gap."""
+        local = begins + pl.duration(microseconds=self.offset)
+        # As in Java, and so in Flink: 24 hours after clocks showed the same time on the day before.
+        day_before = _shown(local - pl.duration(days=1), self.zone) + 24 * HOUR
+        return pl.coalesce(_shown(local, self.zone), day_before)
 
 
 def _local(time: pl.Expr, zone: str) -> pl.Expr:
@@ -256,22 +193,20 @@ def _local(time: pl.Expr, zone: str) -> pl.Expr:
     return moment.dt.replace_time_zone(None)
 
 
-def _moment(local: pl.Expr, zone: str) -> pl.Expr:
-    """The first time at which local clocks show a time; one that they skip is shifted by the length of the gap.
-
-    >>> from datetime import datetime
-    >>> skipped = pl.lit(datetime(2026, 3, 29, 2, 30))
-    >>> pl.select(_local(_moment(skipped, "Europe/Berlin"), "Europe/Berlin")).item()
-    datetime.datetime(2026, 3, 29, 3, 30)
-    """
-    # As in Java, and so in Flink: 24 hours after clocks showed the same time on the day before.
-    day_before = _shown(local - pl.duration(days=1), zone) + 24 * HOUR
-    return pl.coalesce(_shown(local, zone), day_before)
-
-
 def _shown(local: pl.Expr, zone: str) -> pl.Expr:
+    """The first time at which local clocks show a time; null if they skip it."""
     zoned = local.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
     return zoned.dt.convert_time_zone("UTC").dt.epoch("us")
+
+
+def _is_known(zone: str) -> bool:
+    # Python accepts names that Polars does not, such as 'localtime', and Polars accepts '' and '+02:00'.
+    try:
+        ZoneInfo(zone)
+        pl.select(_local(pl.lit(0), zone))
+    except (ZoneInfoNotFoundError, ValueError, OSError, TypeError, pl.exceptions.ComputeError):
+        return False
+    return True
 
 
 def tumbling_windows(name: str, size: Duration, length: int, offset: int, time_zone: str | None) -> Windows:
@@ -286,11 +221,12 @@ def tumbling_windows(name: str, size: Duration, length: int, offset: int, time_z
             "a size of whole days, weeks or months. Use size='1 day' or '1 month' with time_zone='Europe/Berlin', or "
             "leave time_zone out.",
         )
-    if not is_known(time_zone):
+    if not _is_known(time_zone):
         raise DefinitionError(
             "TIME_ZONE_UNKNOWN",
             f"window {name!r}: time_zone={time_zone!r} is not known. Use a name such as 'Europe/Berlin'.",
         )
     if months:
-        return CalendarMonths(months, time_zone, offset)
-    return CalendarDays(length // DAY, time_zone, offset, first_day=MONDAY if length % WEEK == 0 else 0)
+        return CalendarWindows(months * 31 * DAY, f"{months}mo", time_zone, offset, shift=f"{1970 * 12 % months}mo")
+    every = f"{length // DAY}d" if length % WEEK else f"{length // WEEK}w"
+    return CalendarWindows(length, every, time_zone, offset)

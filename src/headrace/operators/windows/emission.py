@@ -66,7 +66,6 @@ class Emission:
         return self.kind == "on_update" or self.early is not None
 
     def next_preview(self, start: pl.Expr, bounds: TimeBounds) -> pl.Expr:
-        """When windows with new rows are shown next."""
         if not isinstance(self.early, Every):
             return pl.col(PREVIEW_AT)
         length = self.early.length
@@ -89,7 +88,6 @@ class Emission:
         return ((end > bounds.fire) & ready).fill_null(False)
 
     def due(self, closes: pl.Expr, dead_at: pl.Expr) -> Due:
-        """When the next preview is due or a window closes."""
         if not isinstance(self.early, Every):
             return Due(closes, dead_at=dead_at)
         if self.early.time == "processing":

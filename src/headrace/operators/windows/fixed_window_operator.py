@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import polars as pl
 
@@ -12,7 +14,7 @@ from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import has_closed, split_matching, with_schema
 from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.assigners import Windows
-from headrace.operators.windows.emission import ACCUMULATING, PREVIEW_AT, UNSEEN, AccumulationMode, Emission
+from headrace.operators.windows.emission import ACCUMULATING, PREVIEW_AT, AccumulationMode, Emission
 from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
@@ -59,7 +61,7 @@ class PaneCombiner(WindowOperator):
         return self.windows.start(pl.col(END)), pl.col(END)
 
     def _grouping(self, *frames: pl.DataFrame) -> list[str]:
-        """The columns to group panes by; the key alone, which is twice as fast, when all have one end."""
+        """The columns to group panes by: when all have one end the key alone, which is twice as fast."""
         ends = {end for frame in frames for end in (frame[END].min(), frame[END].max())}
         return list(self.key if self.key and len(ends) == 1 else (*self.key, END))
 
@@ -68,15 +70,11 @@ class PaneCombiner(WindowOperator):
 class PaneOperator(PaneCombiner):
     """Aggregates rows by key and pane, and panes into a window when it closes or is corrected.
 
-    A state row is a pane of a key with its partial aggregates or, where windows may be corrected, an emitted window
-    with its revision.
+    The state has the panes of each key and, where windows may be corrected, the revisions of those that were emitted.
     """
 
     accumulation = ACCUMULATING
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        return (*self.key, EMITTED, END)
+    identified_by = (EMITTED, END)
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
@@ -101,11 +99,8 @@ class PaneOperator(PaneCombiner):
         return Applied(upserts.filter(self._over > bounds.fire), state.clear().select(self.identity), outputs)
 
     def due(self, bounds: TimeBounds) -> Due:
-        """Panes are needed whenever one of their windows closes."""
         closes = pl.when(~pl.col(EMITTED)).then(pl.col(END))
-        if not self.windows.overlapping:
-            return Due(closes, dead_at=self._over)
-        return Due(closes, dead_at=self._over, reach=self.windows.longest, following=self.windows.next_close)
+        return Due(closes, dead_at=self._over, reach=self.windows.size, following=self.windows.next_close)
 
     @property
     def _over(self) -> pl.Expr:
@@ -114,7 +109,6 @@ class PaneOperator(PaneCombiner):
         return last + self.lateness.correctable
 
     def _take(self, panes: pl.DataFrame, partials: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Merge partial results into the panes: untouched panes, and the others."""
         as_pane = (pl.lit(False).alias(EMITTED), pl.lit(None, pl.Int32).alias(REVISION))
         if panes.is_empty() or partials.is_empty():
             return panes, partials.with_columns(*as_pane)
@@ -160,19 +154,13 @@ CHANGED = "__changed"
 
 @dataclass(frozen=True)
 class FixedWindowOperator(PaneCombiner):
-    """Aggregates rows by key and window; emits previews, the result at the close, and corrections.
-
-    A state row is one window of one key: its partial aggregates (since the last emission, when discarding),
-    the revision last emitted, the rows that no emission has shown, and when a preview is due.
-    """
+    """Aggregates rows by key and window, each a row of the state; emits previews, results and corrections."""
 
     emission: Emission
     accumulation: AccumulationMode
     counts_rows = True
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        return (*self.key, END)
+    identified_by = (END,)
+    marks: ClassVar[Mapping[str, pl.Expr]] = {CHANGED: pl.lit(True)}
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
@@ -180,11 +168,7 @@ class FixedWindowOperator(PaneCombiner):
         return {**self.partial_schema, REVISION: pl.Int32(), PREVIEW_AT: pl.Int64(), **given}
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Add rows, emit previews, close windows up to ``bounds.fire``, correct closed ones.
-
-        Windows that had closed before this batch (``end <= bounds.late``) are emitted before its rows are added, so
-        such rows are corrections.
-        """
+        """Add rows, emit previews, close windows; rows of those that had closed before this batch are corrections."""
         opened = partials
         if self.windows.overlapping:
             windows = partials.with_columns(self.windows.all(pl.col(END)).alias(END)).explode(END)
@@ -195,7 +179,8 @@ class FixedWindowOperator(PaneCombiner):
             opened, corrections = opened.filter(~closed), opened.filter(closed)
         untouched, taken = self._take(state, opened, bounds)
         state = pl.concat([untouched, taken])
-        if corrections.is_empty() and not self._fires(state, bounds):
+        fires = self._closes(bounds) | self.emission.shows(pl.col(END), bounds)
+        if corrections.is_empty() and not state.select(fires.any()).item():
             # The usual batch: nothing is emitted.
             return Applied(taken, state.clear().select(self.identity), self._no_output)
         changed = pl.int_range(state.height, eager=True) >= untouched.height
@@ -218,10 +203,6 @@ class FixedWindowOperator(PaneCombiner):
             fresh = merged.select(self.state_schema.keys())
         planned = self.emission.next_preview(self.windows.start(pl.col(END)), bounds)
         return untouched, fresh.with_columns(planned.alias(PREVIEW_AT))
-
-    def _fires(self, state: pl.DataFrame, bounds: TimeBounds) -> bool:
-        fires = self._closes(bounds) | self.emission.shows(pl.col(END), bounds)
-        return bool(state.select(fires.any()).item())
 
     def _closes(self, bounds: TimeBounds) -> pl.Expr:
         return (pl.col(END) > bounds.before) & (pl.col(END) <= bounds.fire)
@@ -249,27 +230,7 @@ class FixedWindowOperator(PaneCombiner):
         self, state: pl.DataFrame, corrections: pl.DataFrame, bounds: TimeBounds
     ) -> tuple[pl.DataFrame, pl.Expr]:
         """The state with late rows merged into closed windows, and which windows that corrected."""
-        _, taken = self._take(state.drop(CHANGED), corrections, bounds)
-        corrected = taken.join(corrections, on=self.identity, how="semi", nulls_equal=True)
+        _, corrected = self._take(state.drop(CHANGED), corrections, bounds)
         earlier = state.join(corrected, on=self.identity, how="anti", nulls_equal=True)
         joined = pl.concat([earlier, corrected.with_columns(pl.lit(True).alias(CHANGED))])
         return joined, pl.int_range(pl.len()) >= earlier.height
-
-    def _show(self, state: pl.DataFrame, shown: pl.Expr, *, pane: str) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
-        """Emit windows, and record that in the state."""
-        chosen = state.select(shown).to_series()
-        if not chosen.any():
-            return state, []
-        updates: dict[str, pl.Expr] = {
-            REVISION: NEXT_REVISION,
-            UNSEEN: pl.lit(None, pl.Int64),
-            PREVIEW_AT: pl.lit(None, pl.Int64),
-            CHANGED: pl.lit(True),
-            **{given: pl.col(name) for name, given in self._given.items()},
-        }
-        if self.accumulation.kind == "discarding":
-            updates |= self.aggregation.nothing
-        shown_now = state.with_columns(
-            pl.when(chosen).then(value).otherwise(pl.col(name)).alias(name) for name, value in updates.items()
-        )
-        return shown_now, self._revisions(state.filter(chosen), pl.lit(pane))

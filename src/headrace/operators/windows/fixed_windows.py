@@ -6,19 +6,24 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from headrace.durations import MICROSECONDS, Duration, microseconds, positive_microseconds, spoken
+from headrace.durations import Duration, microseconds, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.assigners import CumulatingWindows, HoppingWindows, Windows, months_of, tumbling_windows
+from headrace.operators.windows.assigners import (
+    DAY,
+    CumulatingWindows,
+    HoppingWindows,
+    Windows,
+    months_of,
+    tumbling_windows,
+)
 from headrace.operators.windows.emission import ACCUMULATING
 from headrace.operators.windows.fixed_window_operator import FixedWindowOperator, PaneOperator
 from headrace.operators.windows.window_step import WindowStep
 from headrace.stability import stable
 from headrace.wheel.operator import Operator
-
-DAY = MICROSECONDS["day"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -48,6 +53,10 @@ class FixedWindowStep(WindowStep):
         return f"a row for each key and pane, {self._until('the last window that holds it')}"
 
     @property
+    def horizon(self) -> int:
+        return self.windows.size
+
+    @property
     def _offset_argument(self) -> dict[str, object]:
         return {"offset": spoken(self.windows.offset)} if self.windows.offset else {}
 
@@ -60,12 +69,6 @@ class Tumbling(FixedWindowStep):
 
     size: Duration
     time_zone: str | None
-    longest: int
-    """The longest window; months differ in length."""
-
-    @property
-    def horizon(self) -> int:
-        return self.longest
 
     @property
     def _shape(self) -> Mapping[str, object]:
@@ -97,7 +100,6 @@ def tumbling(
         size=size if months else spoken(length),
         time_zone=time_zone,
         windows=tumbling_windows(name, size, length, moved, time_zone),
-        longest=months * 31 * DAY if months else length,
     )
 
 
@@ -106,10 +108,6 @@ class OverlappingWindowStep(FixedWindowStep):
     """Fixed windows in which a row belongs to several."""
 
     windows: HoppingWindows | CumulatingWindows
-
-    @property
-    def horizon(self) -> int:
-        return self.windows.size
 
     @property
     def _shape(self) -> Mapping[str, object]:

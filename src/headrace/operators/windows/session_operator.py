@@ -1,35 +1,198 @@
-"""Session windows that are emitted once, when they are over, and those that may be emitted again."""
+"""What all session windows share: rows that are close to each other become a part of a session, and parts a session."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+import numpy as np
 import polars as pl
 
+from headrace.errors import DefinitionError
+from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import with_schema
-from headrace.operators.windows.aggregation import GIVEN, NEXT_REVISION, REVISION
-from headrace.operators.windows.emission import ACCUMULATING, ON_CLOSE, PREVIEW_AT, UNSEEN, AccumulationMode, Emission
-from headrace.operators.windows.session_combiner import CHAIN, END, FIRST, ROOT, WHOLE, SessionCombiner, chained, cut
-from headrace.wheel.operator import Applied
+from headrace.operators.windows.aggregation import Aggregation, WindowOperator
+from headrace.state.key_hash import canonical
+from headrace.wheel.operator import Combined
 
+DURATION = pl.Duration("us")
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The longest gap in microseconds, and the column with a row's own gap, if there is one."""
+
+    longest: int
+    column: str | None = None
+
+    @property
+    def least(self) -> int:
+        return self.longest if self.column is None else 1
+
+    def end_of(self, time: pl.Expr) -> pl.Expr:
+        """Where the session of a single row at this time ends.
+
+        >>> rows = pl.DataFrame({"wait": [3, None, 0, 99]}, schema={"wait": DURATION})
+        >>> rows.select(Gap(10, "wait").end_of(pl.lit(100))).to_series().to_list()
+        [103, 110, 101, 110]
+        """
+        if self.column is None:
+            return time + self.longest
+        # A wrong value must neither keep a session open for ever nor give a session no length.
+        return time + pl.col(self.column).cast(pl.Int64).clip(1, self.longest).fill_null(self.longest)
+
+    def check(self, window: str, schema: Mapping[str, pl.DataType]) -> None:
+        if self.column is None or schema.get(self.column) == DURATION:
+            return
+        found = f"is {schema[self.column]}" if self.column in schema else "does not exist"
+        raise DefinitionError(
+            "GAP_COLUMN",
+            f"window {window!r}: gap_column={self.column!r} {found}; it must be an INTERVAL DAY TO SECOND, as of "
+            f"F.expr('make_dt_interval(0, 0, 0, seconds)'). Columns: {', '.join(schema)}.",
+        )
+
+
+FIRST, END = "__first", "__end"
+"""The time of the first row of a part, and where the part ends if no row follows, in microseconds."""
+CHAIN = "__chain"
+_PLACE, _REACHED = "__place_in_chain", "__reached"
+_APART = 2**64
+"""More than the distance of any two times, so that parts of two keys never touch."""
+
+
+def chained(parts: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
+    """Parts by key and time, with the number of the chain of overlapping parts that each belongs to.
+
+    >>> parts = pl.DataFrame({"key": ["a", "a", "b", "a"], FIRST: [1, 20, 2, 3], END: [20, 32, 14, 16]})
+    >>> chained(parts, ["key"]).select("key", FIRST, CHAIN).rows()
+    [('a', 1, 0), ('a', 3, 0), ('a', 20, 1), ('b', 2, 2)]
+    """
+    ordered = parts.sort(*key, FIRST)
+    others = (pl.col(name).ne_missing(pl.col(name).shift()) for name in key)
+    # One running maximum over all keys is ten times as fast as one for each, so the times of keys are moved apart.
+    moved = pl.any_horizontal(pl.lit(False), *others).cum_sum().cast(pl.Int128) * _APART
+    apart = moved + pl.col(FIRST) >= (moved + pl.col(END)).cum_max().shift()
+    return ordered.with_columns(apart.fill_null(False).cum_sum().alias(CHAIN))
+
+
+def cut(chains: pl.DataFrame, length: int, gap: int) -> pl.DataFrame:
+    """Chains cut from the start, so that no row is ``length`` or more after the first of its chain.
+
+    Every part ends ``gap`` after its last row.
+
+    >>> parts = pl.DataFrame({FIRST: [0, 4, 9, 12, 30], END: [5, 9, 14, 17, 35], CHAIN: [0, 0, 0, 0, 1]})
+    >>> cut(parts, length=9, gap=5)[CHAIN].to_list()
+    [0, 0, 1, 1, 2]
+    """
+    moved = pl.col(CHAIN).cast(pl.Int128) * _APART
+    reached = ((moved + pl.col(END)).cum_max() - moved - gap).cast(pl.Int64)
+    numbered = chains.with_row_index(_PLACE).with_columns(reached.alias(_REACHED))
+    ends = numbered.unique([CHAIN, _REACHED], keep="first", maintain_order=True)
+    following = numbered.select(CHAIN, (pl.col(FIRST) + length).alias(_REACHED)).join_asof(
+        ends.select(CHAIN, _REACHED, _PLACE), on=_REACHED, by=CHAIN, strategy="forward", check_sortedness=False
+    )[_PLACE]
+    jumps = following.cast(pl.Int64).fill_null(-1).to_numpy()
+    begin = numbered.select(pl.col(CHAIN).ne_missing(pl.col(CHAIN).shift()).arg_true()).to_series().to_numpy()
+    is_begin = np.zeros(numbered.height, dtype=np.bool_)
+    while len(begin):
+        is_begin[begin] = True
+        begin = jumps[begin]
+        begin = begin[begin >= 0]
+    pieces = (pl.Series(is_begin).cum_sum() - 1).alias(CHAIN)
+    return numbered.with_columns(pieces).drop(_PLACE, _REACHED)
+
+
+ROOT = "__root"
+"""The id of a session within its key: its start, or the first time that was still open when that row came."""
+WHOLE = "__whole"
+"""The row of a part that may turn out to be late; a list, because an empty one costs nothing in the shuffle."""
+_BOUNDS = {FIRST: pl.col(FIRST).min(), END: pl.col(END).max(), ROOT: pl.col(ROOT).min()}
 PLACE = "__place"
 """The position of a session in the stored state; null for one that has changed since."""
 
 
 @dataclass(frozen=True)
-class SessionOperator(SessionCombiner):
-    """Sessions by key; the state has those that still accept rows."""
+class SessionOperator(WindowOperator):
+    """Combines rows to parts of sessions; the state has the sessions that still accept rows."""
 
-    moments: ClassVar[Mapping[str, str]] = {"session_id": ROOT}
+    name: str
+    aggregation: Aggregation
+    gap: Gap
+    lateness: Lateness
+    max_length: int | None
+    """Sessions may be cut here, so that only rows of equal times certainly belong together."""
+    times = _BOUNDS
+    moments: ClassVar[Mapping[str, pl.Expr]] = {"session_id": pl.col(ROOT)}
+    identified_by = (FIRST,)
+
+    @cached_property
+    def types(self) -> dict[str, pl.DataType]:
+        times = dict.fromkeys((FIRST, END, ROOT), pl.Int64())
+        return {**self.aggregation.keys, **times, **self._states}
+
+    @cached_property
+    def partial_schema(self) -> dict[str, pl.DataType]:
+        return {**self.types, WHOLE: pl.List(pl.Struct(self._whole_row))}
+
+    def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
+        """Combine rows that are certainly on time; whether the others are late depends on the state."""
+        aggregation = self.aggregation
+        taken, late = aggregation.split_late(rows, bounds, aggregation.is_correction)
+        time = aggregation.row_time
+        timed = taken.with_columns(time.alias(FIRST), self.gap.end_of(time).alias(END), time.alias(ROOT))
+        doubtful = timed.select(pl.col(FIRST) < bounds.late).to_series()
+        if not doubtful.any():
+            parts = self._together(timed)
+        else:
+            parts = pl.concat([self._together(timed.filter(~doubtful)), self._apart(timed.filter(doubtful), bounds)])
+        return Combined(parts, late, taken.height)
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Merge parts; those that carry a row stay as they are."""
+        apart = partials[WHOLE].is_not_null()
+        if not apart.any():
+            return self._gathered(partials, self._merged)
+        return pl.concat([self._gathered(partials.filter(~apart), self._merged), partials.filter(apart)])
 
     @property
-    def identity(self) -> tuple[str, ...]:
-        """A session of a key, or a part of one, by the time of its first row."""
-        return (*self.key, FIRST)
+    def _whole_row(self) -> Mapping[str, pl.DataType]:
+        """The columns that a late row needs: all if late rows are kept, else its time."""
+        schema, time = self.aggregation.schema, self.aggregation.time
+        return schema if self.lateness.keeps_rows else {time: schema[time]}
+
+    def _together(self, rows: pl.DataFrame) -> pl.DataFrame:
+        # Columns that nothing reads need not be sorted.
+        read = {*self.key, FIRST, END, ROOT, *self.aggregation.read}
+        narrow = rows.select(name for name in rows.columns if name in read)
+        return self._gathered(canonical(narrow, self.key), self._partial)
+
+    def _gathered(self, parts: pl.DataFrame, aggregated: Mapping[str, pl.Expr]) -> pl.DataFrame:
+        if parts.is_empty():
+            return pl.DataFrame(schema=self.partial_schema)
+        nothing = pl.lit(None, self.partial_schema[WHOLE]).alias(WHOLE)
+        if self.max_length is not None:
+            by = [*self.key, FIRST]
+            aggregated = {name: value for name, value in aggregated.items() if name not in by}
+            gathered = parts.group_by(by).agg(**aggregated)
+        elif self.key and parts.select(pl.col(FIRST).max() < pl.col(END).min()).item():
+            # All rows of a key belong together, so no sort is needed.
+            gathered = parts.group_by(self.key).agg(**aggregated)
+        else:
+            firsts = (pl.col(name).first() for name in self.key)
+            gathered = chained(parts, self.key).group_by(CHAIN).agg(*firsts, **aggregated)
+        return gathered.with_columns(nothing).select(self.partial_schema.keys())
+
+    def _apart(self, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
+        # A session from before this time may have been emitted and dropped, so no other may get its id.
+        not_over = bounds.late - self.gap.least - self.lateness.correctable + 1
+        rows = rows.with_columns(pl.max_horizontal(ROOT, pl.lit(not_over, pl.Int64)).alias(ROOT))
+        whole = pl.concat_list(pl.struct(self._whole_row.keys())).alias(WHOLE)
+        numbered = canonical(rows.with_columns(whole), self.key).with_row_index(CHAIN)
+        firsts = (pl.col(name).first() for name in (*self.key, WHOLE))
+        return numbered.group_by(CHAIN).agg(*firsts, **self._partial).select(self.partial_schema.keys())
 
     @property
     def _end(self) -> pl.Expr:
@@ -41,7 +204,6 @@ class SessionOperator(SessionCombiner):
         return pl.col(FIRST), self._end
 
     def _chained(self, parts: pl.DataFrame) -> pl.DataFrame:
-        """Parts with the number of their session."""
         chains = chained(parts, self.key)
         return chains if self.max_length is None else cut(chains, self.max_length, self.gap.longest)
 
@@ -54,10 +216,7 @@ class SessionOperator(SessionCombiner):
     def _arranged(
         self, known: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds
     ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-        """Sessions with their new parts, in chains; and late rows.
-
-        A row is late when its session, with all its known parts, accepts no more rows.
-        """
+        """Sessions with their new parts, in chains; and the rows of sessions that accept no more rows."""
         added = {**known.schema, WHOLE: self.partial_schema[WHOLE]}
         chains = self._chained(pl.concat([with_schema(known, added), with_schema(partials, added)]))
         if partials[WHOLE].null_count() == partials.height:
@@ -76,184 +235,3 @@ class SessionOperator(SessionCombiner):
         is_over = self._end + self.lateness.correctable <= bounds.fire
         others = state.filter(~pl.int_range(pl.len()).is_in(unchanged.implode()) & ~is_over).select(self.identity)
         return others.join(changed, on=self.identity, how="anti", nulls_equal=True)
-
-
-@dataclass(frozen=True)
-class FinalSessionOperator(SessionOperator):
-    """Aggregates rows by key and session.
-
-    A state row is an open session of a key with its partial aggregates. With a maximum length it is a part of one:
-    where a session is cut depends on all rows before, so rows are merged only when event time has passed them; until
-    then a state row has the rows of one key and time.
-    """
-
-    emission = ON_CLOSE
-    accumulation = ACCUMULATING
-
-    @property
-    def state_schema(self) -> dict[str, pl.DataType]:
-        return self.types
-
-    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Close sessions that no row can extend, add the rows, close sessions that are over then."""
-        known = state.with_columns(pl.int_range(pl.len()).alias(PLACE))
-        known, over = self._close(known, bounds.late)
-        late = None
-        if not partials.is_empty():
-            chains, late = self._arranged(known, partials, bounds)
-            known = self._joined(chains, bounds.fire)
-        known, over_now = self._close(known, bounds.fire)
-        emitted = pl.concat([over, over_now]).sort(FIRST, *self.key).with_columns(pl.lit(0, pl.Int32).alias(REVISION))
-        return Applied(
-            known.filter(pl.col(PLACE).is_null()).drop(PLACE),
-            self._gone(state, known, bounds),
-            self._results(emitted, pl.lit("on_time")),
-            late,
-        )
-
-    def _close(self, known: pl.DataFrame, passed: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The sessions that are open when event time has passed a time, and those that are over."""
-        due = known.select(self._end <= passed).to_series()
-        if not due.any():
-            return known, known.clear()
-        if self.max_length is None:
-            return known.filter(~due), known.filter(due)
-        chains = self._chained(known)
-        over = self._over(chains, passed)
-        return self._joined(chains.filter(~over), passed), self._joined(chains.filter(over), passed)
-
-    def _joined(self, chains: pl.DataFrame, passed: int) -> pl.DataFrame:
-        """The parts of each session merged; where sessions may be cut, later parts only if they have equal times."""
-        by: list[str | pl.Expr] = [CHAIN]
-        if self.max_length is not None:
-            by.append(pl.when(pl.col(END) - self.gap.longest >= passed).then(FIRST).alias("__time"))
-        firsts = (pl.col(name).first() for name in self.key)
-        # A session of one part is unchanged.
-        place = pl.when(pl.len() == 1).then(pl.col(PLACE).first()).alias(PLACE)
-        return chains.group_by(by).agg(*firsts, place, **self._merged).select(*self.state_schema, PLACE)
-
-
-ID = "__id"
-TOUCHED, MERGED = "__touched", "__merged"
-"""Whether a session has rows of this batch, and whether it has swallowed another one that had been emitted."""
-
-
-@dataclass(frozen=True)
-class RevisedSessionOperator(SessionOperator):
-    """Aggregates rows by key and session, and emits every change of a session.
-
-    A state row is a session of a key: its partial aggregates (since it was emitted last, when discarding),
-    the rows that no emission has shown, when a preview is due, and the result, id and revision emitted last.
-    """
-
-    emission: Emission
-    accumulation: AccumulationMode
-    counts_rows = True
-    moments: ClassVar[Mapping[str, str]] = {"session_id": ID}
-
-    @cached_property
-    def state_schema(self) -> dict[str, pl.DataType]:
-        types = self.types
-        given = {given: types[name] for name, given in self._given.items()}
-        return {**types, PREVIEW_AT: pl.Int64(), ID: pl.Int64(), REVISION: pl.Int32(), **given}
-
-    @property
-    def _has_change(self) -> bool:
-        return True
-
-    def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        """Close sessions that no row can extend, add the rows, emit what has changed."""
-        outputs: list[pl.DataFrame] = []
-        late = None
-        known = state.with_columns(
-            pl.int_range(pl.len()).alias(PLACE), pl.lit(False).alias(TOUCHED), pl.lit(False).alias(MERGED)
-        )
-        known, rows = self._show(known, (self._end > bounds.before) & (self._end <= bounds.late), pane="on_time")
-        outputs += rows
-        known = self._unexpired(known, bounds.late)
-        if not partials.is_empty():
-            chains, late = self._arranged(known, partials, bounds)
-            known, rows = self._joined(chains.with_columns(pl.col(TOUCHED).fill_null(True)), bounds)
-            outputs += rows
-        open_ = self._end > bounds.fire
-        corrected = pl.col(TOUCHED) & (self._end <= bounds.late)
-        changed = pl.col(TOUCHED) if self.emission.kind == "on_update" else pl.lit(True)
-        # What was retracted is emitted again at once, so that a table never misses it.
-        early = (self.emission.shows(self._end, bounds) & changed) | (pl.col(MERGED) & open_)
-        closing = ~open_ & (self._end > max(bounds.before, bounds.late))
-        for shown, pane in ((corrected, "late"), (early, "early"), (closing, "on_time")):
-            known, rows = self._show(known, shown, pane=pane)
-            outputs += rows
-        known = self._unexpired(known, bounds.fire)
-        return Applied(
-            known.filter(pl.col(PLACE).is_null()).select(self.state_schema.keys()),
-            self._gone(state, known, bounds),
-            # The changes of one session leave in the order in which they happened.
-            self._sorted(outputs, "session_id", *self.key),
-            late,
-        )
-
-    @property
-    def _computed_from(self) -> tuple[str, ...]:
-        return (FIRST, END, *self.aggregation.states)
-
-    def _unexpired(self, known: pl.DataFrame, passed: int) -> pl.DataFrame:
-        """The sessions that still accept rows when event time has passed a time."""
-        over = known.select(self._end + self.lateness.correctable <= passed).to_series()
-        return known.filter(~over) if over.any() else known
-
-    def _joined(self, chains: pl.DataFrame, bounds: TimeBounds) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
-        """The parts of each session merged under the first id that was emitted; other emitted ids are retracted."""
-        emitted = pl.col(REVISION).is_not_null()
-        swallowed = chains.filter(emitted).filter(~pl.col(CHAIN).is_first_distinct())
-        columns = [*self.state_schema, PLACE, TOUCHED, MERGED]
-        marks = [
-            pl.col(PREVIEW_AT).min(),
-            *(pl.col(name).filter(emitted).first() for name in (ID, REVISION, *self._given.values())),
-            pl.when(pl.len() == 1).then(pl.col(PLACE).first()).alias(PLACE),
-            pl.col(TOUCHED).any(),
-            (emitted.sum() > 1).alias(MERGED),
-        ]
-        firsts = (pl.col(name).first() for name in self.key)
-        joined = chains.group_by(CHAIN).agg(*firsts, *marks, **self._merged)
-        outputs = []
-        if not swallowed.is_empty():
-            given = self._as_given(swallowed)
-            preview = self._end > max(bounds.before, bounds.late)
-            pane = pl.when(preview).then(pl.lit("early")).otherwise(pl.lit("late"))
-            outputs = [self._results(given.with_columns(pl.col(REVISION) + 1), pane, pl.lit("delete"))]
-            if self.accumulation.kind == "discarding":
-                # To a session, all that the swallowed ones have emitted is new.
-                totals = self._totals(joined, given)
-                joined = joined.drop(self.aggregation.states).join(totals, on=CHAIN)
-        planned = self.emission.next_preview(pl.col(FIRST), bounds).alias(PREVIEW_AT)
-        return joined.with_columns(planned).select(columns), outputs
-
-    def _totals(self, *frames: pl.DataFrame) -> pl.DataFrame:
-        """The partial aggregates of all frames by chain."""
-        parts = pl.concat([frame.select(CHAIN, *self.aggregation.states) for frame in frames])
-        return parts.group_by(CHAIN).agg(**self.aggregation.merged)
-
-    def _show(self, known: pl.DataFrame, shown: pl.Expr, *, pane: str) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
-        """Emit sessions, and record that in the state."""
-        chosen = known.select(shown).to_series()
-        if not chosen.any():
-            return known, []
-        before = known.filter(chosen).with_columns(pl.coalesce(ID, ROOT).alias(ID))
-        given_now = before.with_columns(
-            NEXT_REVISION,
-            pl.lit(0, pl.Int64).alias(UNSEEN),
-            pl.lit(None, pl.Int64).alias(PREVIEW_AT),
-            pl.lit(None, pl.Int64).alias(PLACE),
-            *(pl.col(name).alias(given) for name, given in self._given.items()),
-        )
-        if self.accumulation.kind == "discarding":
-            given_now = given_now.with_columns(*self._emitted_in_all(before), **self.aggregation.nothing)
-        return pl.concat([known.filter(~chosen), given_now]), self._revisions(before, pl.lit(pane))
-
-    def _emitted_in_all(self, sessions: pl.DataFrame) -> list[pl.Series]:
-        """The total of what sessions emit now and have emitted before."""
-        numbered = sessions.with_row_index(CHAIN)
-        given = self._as_given(numbered.filter(pl.col(REVISION).is_not_null()))
-        totals = self._totals(numbered, given).sort(CHAIN)
-        return totals.drop(CHAIN).select(pl.all().name.suffix(GIVEN)).get_columns()

@@ -28,7 +28,7 @@ class SlidingTotals:
     size: int
 
     def totals(self, rows: pl.DataFrame, wanted: pl.Expr) -> pl.DataFrame:
-        """Position, time, key and partial aggregates for each wanted row, by key in the order of time."""
+        """Position, time, key and partial aggregates of the wanted rows, by key and time."""
         columns = dict.fromkeys((*self.keys, *self.aggregation.read, TIME, ARRIVAL, NEW))
         narrow = rows.select(*columns, wanted.alias(_WANTED)).with_row_index(PLACE)
         chosen = narrow.filter(_WANTED)
@@ -77,11 +77,9 @@ class KeySpread:
     """Spreads the rows of a hot key over several shares, each with a hash, and mostly a slot, of its own.
 
     Time is cut into short panes, and pane ``p`` belongs to share ``p mod count``. A window has a whole number of panes
-    that ``count`` divides, so the panes in which a row's window begins and ends belong to the same share. Whatever lies
-    in between and belongs to other shares is whole panes, of which a share needs only the partial aggregates; they are
-    computed before the shuffle. So every row is moved and kept once, and the shares of a key work at the same time even
-    if all its rows are from the same minute. (Stretches as long as the window would need no partial aggregates, but
-    would give all rows of a batch to one share, unless the batch spans several windows.)
+    that ``count`` divides, so the panes in which a row's window begins and ends belong to the same share. In between, a
+    share needs only the partial aggregates of other shares' panes, which are computed before the shuffle. So every row
+    is moved and kept once, and the shares work at the same time even if all rows are from the same minute.
 
     A row that stands for a pane has ``SUMS``: the pane's partial aggregates and the earliest time in it.
     """
@@ -93,12 +91,10 @@ class KeySpread:
 
     @cached_property
     def panes(self) -> int:
-        """The number of panes in a window."""
         return self.count * max(1, min(self.size // (self.count * _PANE_LENGTH), _MOST_PANES))
 
     @cached_property
     def schema(self) -> dict[str, pl.DataType]:
-        """The columns that are added to rows."""
         sums = pl.Struct({**self.aggregation.states, EARLIEST: pl.Int64()})
         return {SHARE: pl.Int64(), PANE: pl.Int64(), SUMS: sums}
 
@@ -108,7 +104,6 @@ class KeySpread:
 
     @property
     def row_time(self) -> pl.Expr:
-        """The time of a row, or the earliest in the pane that it stands for."""
         return pl.coalesce(self.aggregation.row_time, pl.col(SUMS).struct.field(EARLIEST))
 
     def pane(self, time: pl.Expr) -> pl.Expr:

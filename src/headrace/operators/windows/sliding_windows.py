@@ -32,10 +32,9 @@ _SHOWN_AS = "__shown_as"
 class SlidingOperator(WindowOperator, Uncombined):
     """Aggregates ``(t - size, t]`` of a row's key for every row, and emits it with the row's own columns.
 
-    A state row is a whole row with its arrival number. It stays as long as a row that may still be
-    emitted covers it. Whether it has been emitted follows from its time, so most rows are written once. Only what does
-    not follow from the time is stored: the revision of a row that was emitted early or again, and its last results
-    where they may be retracted.
+    A state row is a whole row with its arrival number, as long as a row that may still be emitted covers it. Most rows
+    are written once, because whether they have been emitted follows from their time. Only the revision of a row that
+    was emitted early or again is stored, and its last results where they may be retracted.
     """
 
     name: str
@@ -48,10 +47,7 @@ class SlidingOperator(WindowOperator, Uncombined):
     """How a hot key is spread over several slots; the state then also has rows that stand for panes."""
 
     order = (TIME, ARRIVAL)
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        return (*self.key, ARRIVAL)
+    identified_by = (ARRIVAL,)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -67,7 +63,6 @@ class SlidingOperator(WindowOperator, Uncombined):
         return {**self.partial_schema, ARRIVAL: pl.Int64(), REVISION: pl.Int32(), **given}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Set late rows aside; the others cannot be combined, because each is emitted."""
         aggregation = self.aggregation
         is_late = aggregation.is_late(bounds, correctable=self.lateness.correctable)
         taken, late = aggregation.split_late(rows, bounds, is_late)
@@ -104,7 +99,6 @@ class SlidingOperator(WindowOperator, Uncombined):
         return Due(pl.when(time >= bounds.fire).then(time + 1), dead_at=self._expires(time))
 
     def _expires(self, time: pl.Expr) -> pl.Expr:
-        """When no row that may still be emitted covers a row of this time any more."""
         return time + self.size + self.lateness.correctable
 
     @property
@@ -125,21 +119,16 @@ class SlidingOperator(WindowOperator, Uncombined):
     @cached_property
     def _own(self) -> dict[str, pl.DataType]:
         """The row's own columns, without those of an earlier window."""
-        replaced = ("window", "pane", "revision", "change")
-        return {name: dtype for name, dtype in self.aggregation.schema.items() if name not in replaced}
+        return {name: dtype for name, dtype in self.aggregation.schema.items() if name not in WindowStep.result_columns}
 
     @property
     def _row_time(self) -> pl.Expr:
         return self.aggregation.row_time if self.shares is None else self.shares.row_time
 
-    def _timed(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return rows.with_columns(self._row_time.alias(TIME))
-
     def _marked(self, rows: pl.DataFrame, *, new: bool) -> pl.DataFrame:
-        return self._timed(rows).with_columns(pl.lit(new).alias(NEW), pl.lit(new).alias(CHANGED))
+        return rows.with_columns(self._row_time.alias(TIME), pl.lit(new).alias(NEW), pl.lit(new).alias(CHANGED))
 
     def _apart(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Rows, and rows that stand for panes."""
         if self.shares is None:
             return rows, rows.clear()
         stands_for_pane = rows[SUMS].is_not_null()
@@ -148,11 +137,7 @@ class SlidingOperator(WindowOperator, Uncombined):
     def _emit(
         self, rows: pl.DataFrame, sums: pl.DataFrame, closes: tuple[int, int], first: int | None
     ) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
-        """Emit rows that close and rows that new rows have changed; returns all rows, and the results.
-
-        ``closes`` are two times: rows from the first on and before the second close. Earlier rows have closed, later
-        ones stay open. ``first`` is the time of the first new row.
-        """
+        """Emit the rows that close between two times, and those that new rows, from a first time on, have changed."""
         after, until = closes
         time = pl.col(TIME)
         closing = (time >= after) & (time < until)
@@ -203,20 +188,20 @@ class Sliding(WindowStep):
     def emit(self, emission: Emission) -> Self:
         """Choose when rows are emitted: ``hr.on_close()``, or ``hr.on_update()`` for at once and again when changed."""
         if isinstance(emission, Emission) and emission.early is not None:
-            raise DefinitionError(
-                "EMISSION_UNKNOWN",
-                f"window {self.name!r}: .emit({emission!r}) is not for sliding windows, each of which is complete when "
-                "event time has passed its row. Use hr.on_close(), or hr.on_update() to have every row at once.",
+            raise self._no_emission(
+                emission,
+                "sliding windows, each of which is complete when event time has passed its row. Use hr.on_close(), or "
+                "hr.on_update() to have every row at once.",
             )
         return super().emit(emission)
 
     def panes(self, panes: AccumulationMode) -> Self:
         """Choose whether a row that is emitted again replaces the one before or retracts it first."""
         if panes == DISCARDING:
-            raise DefinitionError(
-                "PANES_UNKNOWN",
-                f"window {self.name!r}: .panes({panes!r}) is not for sliding windows: every row has an aggregate of "
-                "its own, and a part of it would mean nothing. Use hr.accumulating() or hr.retracting().",
+            raise self._no_panes(
+                panes,
+                "for sliding windows: every row has an aggregate of its own, and a part of it would mean nothing. Use "
+                "hr.accumulating() or hr.retracting().",
             )
         return super().panes(panes)
 

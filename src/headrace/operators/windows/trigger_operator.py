@@ -12,7 +12,7 @@ from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END as END_OF_TIME
 from headrace.operators.rows import ARRIVAL, arrived_rows
 from headrace.operators.windows.aggregation import GIVEN, REVISION, Aggregation, WindowOperator
-from headrace.operators.windows.emission import AccumulationMode, AfterRows, Every, Trigger, When
+from headrace.operators.windows.emission import UNSEEN, AccumulationMode, AfterRows, Every, Trigger, When
 from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined
 
@@ -22,113 +22,11 @@ TIME = "__time"
 """The time of a waiting row, or of the last row that was added to a key."""
 ROW, ASKED = "__row", "__asked"
 """The columns of a waiting row that the aggregates read, and whether it meets the trigger's condition."""
-FIRST, UNSEEN = "__first", "__unseen"
-"""Of a key: when its window began, and how many rows came since it fired; ``REVISION`` is how often it fired."""
+FIRST = "__first"
+"""When the window of a key began; ``UNSEEN`` is how many rows came since it fired, ``REVISION`` how often it fired."""
 LIFE, PIECE, FIRES = "__life", "__piece", "__fires"
 LAST_OF_LIFE = (pl.col(LIFE) != pl.col(LIFE).shift(-1)).fill_null(True)
-_RUN, _BEGINS, _ROWS = "__run", "__begins", "__rows"
-
-
-@dataclass(frozen=True, slots=True)
-class KeyLifetimes:
-    """Cuts rows into lifetimes and pieces.
-
-    A key lives from its first row until ``ttl`` has passed since its last one. A piece is the rows of a lifetime up to
-    a firing, or after the last firing. Everything follows from the rows' times, so batch boundaries do not matter.
-    """
-
-    aggregation: Aggregation
-    trigger: Trigger
-    ttl: int | None
-
-    def ends(self, bounds: TimeBounds) -> pl.Expr:
-        """When a lifetime ends unless another row comes; without a time to live it ends at the end of time."""
-        if self.ttl is not None:
-            return pl.col(TIME) + self.ttl
-        if bounds.fire < END_OF_TIME:
-            return pl.lit(None, pl.Int64)
-        # A time that is not late for the next step, which has seen everything before ``bounds.before``.
-        return pl.max_horizontal(pl.col(TIME), pl.lit(bounds.before, pl.Int64)) + 1
-
-    @property
-    def fires_at(self) -> pl.Expr:
-        """When a piece that ends with a row fires: at once, or at the next multiple of the duration."""
-        if isinstance(self.trigger, Every):
-            return (pl.col(TIME) // self.trigger.length + 1) * self.trigger.length
-        return pl.col(TIME) + 1
-
-    def due(self, bounds: TimeBounds) -> pl.Expr:
-        """When a state row is due without further rows: it is added to its key, fires or expires."""
-        firing = pl.lit(None, pl.Int64)
-        if isinstance(self.trigger, Every):
-            firing = pl.when(pl.col(UNSEEN) > 0).then(self.fires_at)
-        of_key = pl.min_horizontal(firing, self.ends(bounds))
-        return pl.when(pl.col(ARRIVAL) == KEPT).then(of_key).otherwise(pl.col(TIME) + 1)
-
-    def cut(self, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
-        """Pieces with their partial aggregates, by key and time, from the state of keys and the rows to add now."""
-        key = self.aggregation.key
-        run = pl.struct(key).rle_id() if key else pl.lit(0, pl.UInt32)
-        same = (pl.col(_RUN) == pl.col(_RUN).shift(1)).fill_null(False)
-        silent = pl.lit(False) if self.ttl is None else (pl.col(TIME).diff() >= self.ttl).fill_null(True)
-        of_key = pl.col(ARRIVAL) == KEPT
-        ordered = (
-            rows.sort(*key, TIME, ARRIVAL)
-            .with_columns(run.alias(_RUN), pl.when(of_key).then(pl.col(UNSEEN)).otherwise(1).alias(_ROWS))
-            .with_columns((~same | silent).alias(_BEGINS))
-            .with_columns(pl.col(_BEGINS).cum_sum().alias(LIFE))
-            .with_columns((self._fires(bounds) & (pl.col(_ROWS) > 0)).alias(FIRES))
-            .with_columns((pl.col(_BEGINS) | pl.col(FIRES).shift(1, fill_value=True)).cum_sum().alias(PIECE))
-        )
-        began = pl.when(of_key).then(pl.col(FIRST)).otherwise(pl.col(TIME))
-        computed = (*key, ARRIVAL, TIME, ROW, ASKED, FIRST, UNSEEN, *self.aggregation.states)
-        carried = (name for name in rows.columns if name not in computed)
-        pieces = ordered.group_by(PIECE, maintain_order=True).agg(
-            *(pl.col(name).first() for name in (*key, LIFE, *carried)),
-            pl.col(TIME).last(),
-            pl.col(FIRES).last(),
-            began.min().alias(FIRST),
-            pl.col(_ROWS).sum().alias(UNSEEN),
-        )
-        return pieces.join(self._totals(ordered), on=PIECE, how="left", maintain_order="left")
-
-    def running(self, pieces: pl.DataFrame) -> pl.DataFrame:
-        """Pieces with the running totals of their lifetime instead of their own.
-
-        Merges neighbours first, then totals at twice the distance: the rounds grow with the logarithm of the firings.
-        """
-        states = list(self.aggregation.states)
-        totals = pieces.select(PIECE, LIFE, *states)
-        longest = int(pieces.select(pl.len().over(LIFE).max()).item())
-        distance = 1
-        while distance < longest:
-            reaching = totals.filter(pl.col(LIFE) == pl.col(LIFE).shift(-distance))
-            both = pl.concat([reaching.with_columns(pl.col(PIECE) + distance), totals])
-            totals = both.group_by(PIECE).agg(pl.col(LIFE).last(), **self.aggregation.merged).sort(PIECE)
-            distance *= 2
-        return pieces.with_columns(totals.select(states))
-
-    def _fires(self, bounds: TimeBounds) -> pl.Expr:
-        match self.trigger:
-            case AfterRows(rows):
-                return pl.col(_ROWS).cum_sum().over(LIFE) % rows == 0
-            case When():
-                return pl.col(ASKED).fill_null(False)
-            case Every():
-                reached = (self.fires_at <= bounds.fire) & (self.fires_at < self.ends(bounds)).fill_null(True)
-                return pl.when(LAST_OF_LIFE).then(reached).otherwise(self.fires_at != self.fires_at.shift(-1))
-
-    def _totals(self, ordered: pl.DataFrame) -> pl.DataFrame:
-        taken = ordered.filter(pl.col(ARRIVAL) != KEPT).select(PIECE, ROW).unnest(ROW)
-        fresh = taken.group_by(PIECE).agg(**self.aggregation.partial)
-        # A key without a first time has emitted and discarded everything.
-        something = (pl.col(ARRIVAL) == KEPT) & pl.col(FIRST).is_not_null()
-        kept = ordered.filter(something).select(PIECE, *self.aggregation.states)
-        if kept.is_empty():
-            return fresh
-        return pl.concat([kept, fresh]).group_by(PIECE).agg(**self.aggregation.merged)
-
-
+_BEGINS, _ROWS = "__begins", "__rows"
 END, PANE, NUMBER = "__end", "__pane", "__number"
 """Of a result: the end of its window, its pane, and its place among all results of a batch."""
 
@@ -137,8 +35,8 @@ END, PANE, NUMBER = "__end", "__pane", "__number"
 class TriggerOperator(WindowOperator, Uncombined):
     """Aggregates the rows of a key and emits when a trigger fires, and when the key's time to live is over.
 
-    A state row is a waiting row, or stands for a key: its partial aggregates (since it fired last, when discarding),
-    its first and last time, and how often it has fired.
+    A key lives from its first row until ``ttl`` has passed since its last one. A piece is the rows of a lifetime up to
+    a firing, or after the last firing. A state row is a waiting row, or stands for a key.
     """
 
     name: str
@@ -150,14 +48,11 @@ class TriggerOperator(WindowOperator, Uncombined):
     closing: bool = False
     """Whether a firing closes the window, so that the next row begins another."""
     order = (NUMBER,)
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        return (*self.key, ARRIVAL)
+    identified_by = (ARRIVAL,)
+    moved = (END,)
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Key, time, the columns that the aggregates read, and whether the row meets the trigger's condition."""
         return {**self.aggregation.keys, TIME: pl.Int64(), ROW: self._row, ASKED: pl.Boolean()}
 
     @cached_property
@@ -171,12 +66,7 @@ class TriggerOperator(WindowOperator, Uncombined):
     def _window(self) -> tuple[pl.Expr, pl.Expr]:
         return pl.col(FIRST), pl.col(END)
 
-    @property
-    def _computed_from(self) -> tuple[str, ...]:
-        return (END, *self.aggregation.states)
-
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
-        """Set late rows aside; the others are shuffled one by one."""
         aggregation = self.aggregation
         accepted, late = aggregation.split_late(rows, bounds)
         asked = pl.lit(None, pl.Boolean)
@@ -201,10 +91,10 @@ class TriggerOperator(WindowOperator, Uncombined):
         if touched.is_empty():
             # The usual batch while the watermark stands: no row is added and nothing is due.
             return Applied(arrived, state.clear().select(self.identity), self._no_output)
-        pieces = self._lifetimes.cut(touched, bounds)
+        pieces = self._cut(touched, bounds)
         if self.accumulation.kind != "discarding":
-            pieces = self._lifetimes.running(pieces)
-        over = (self._lifetimes.ends(bounds) <= bounds.fire).fill_null(False)
+            pieces = self._running(pieces)
+        over = (self._ends(bounds) <= bounds.fire).fill_null(False)
         fired = pl.col(FIRES).cum_sum().over(LIFE) + pl.col(REVISION).first().over(LIFE).fill_null(0)
         start = pl.col(FIRST) if self.accumulation.kind == "discarding" else pl.col(FIRST).first().over(LIFE)
         pieces = pieces.with_columns(fired.cast(pl.Int32).alias(REVISION), start.alias(FIRST))
@@ -219,23 +109,17 @@ class TriggerOperator(WindowOperator, Uncombined):
         )
 
     def due(self, bounds: TimeBounds) -> Due:
-        """A waiting row is over when it is due: it is added to its key then."""
-        due = self._lifetimes.due(bounds)
+        due = self._due(bounds)
         return Due(due, dead_at=pl.when(pl.col(ARRIVAL) != KEPT).then(due))
 
     @cached_property
     def _row(self) -> pl.Struct:
-        """The columns that the aggregates read."""
         aggregation = self.aggregation
         return pl.Struct({name: dtype for name, dtype in aggregation.schema.items() if name in aggregation.read})
 
-    @cached_property
-    def _lifetimes(self) -> KeyLifetimes:
-        return KeyLifetimes(self.aggregation, self.trigger, self.ttl)
-
     def _concerned(self, kept: pl.DataFrame, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
         """The keys to which something happens, with the rows that are added now."""
-        due = kept.select((self._lifetimes.due(bounds) <= bounds.fire).fill_null(False)).to_series()
+        due = kept.select((self._due(bounds) <= bounds.fire).fill_null(False)).to_series()
         waked, quiet = kept.filter(due), kept.filter(~due)
         if rows.is_empty() or quiet.is_empty():
             return pl.concat([waked, rows])
@@ -253,8 +137,8 @@ class TriggerOperator(WindowOperator, Uncombined):
             .with_columns(end.alias(END), pl.lit(pane).alias(PANE), pl.col(REVISION) - following)
             .select(columns)
             for chosen, end, pane, following in (
-                (pl.col(FIRES), self._lifetimes.fires_at, early, 2),
-                (over & is_told, self._lifetimes.ends(bounds), "on_time", 1),
+                (pl.col(FIRES), self._fires_at, early, 2),
+                (over & is_told, self._ends(bounds), "on_time", 1),
             )
         ]
         emitted = pl.concat(found).sort(PIECE, maintain_order=True)
@@ -280,3 +164,85 @@ class TriggerOperator(WindowOperator, Uncombined):
             pl.lit(None, self._row).alias(ROW),
             pl.lit(None, pl.Boolean).alias(ASKED),
         ).select(self.state_schema.keys())
+
+    def _ends(self, bounds: TimeBounds) -> pl.Expr:
+        """When a lifetime ends unless another row comes; without a time to live it ends at the end of time."""
+        if self.ttl is not None:
+            return pl.col(TIME) + self.ttl
+        if bounds.fire < END_OF_TIME:
+            return pl.lit(None, pl.Int64)
+        # A time that is not late for the next step, which has seen everything before ``bounds.before``.
+        return pl.max_horizontal(pl.col(TIME), pl.lit(bounds.before, pl.Int64)) + 1
+
+    @property
+    def _fires_at(self) -> pl.Expr:
+        """When a piece that ends with a row fires: at once, or at the next multiple of the duration."""
+        if isinstance(self.trigger, Every):
+            return (pl.col(TIME) // self.trigger.length + 1) * self.trigger.length
+        return pl.col(TIME) + 1
+
+    def _due(self, bounds: TimeBounds) -> pl.Expr:
+        """When a state row is due without further rows: it is added to its key, fires or expires."""
+        firing = pl.lit(None, pl.Int64)
+        if isinstance(self.trigger, Every):
+            firing = pl.when(pl.col(UNSEEN) > 0).then(self._fires_at)
+        of_key = pl.min_horizontal(firing, self._ends(bounds))
+        return pl.when(pl.col(ARRIVAL) == KEPT).then(of_key).otherwise(pl.col(TIME) + 1)
+
+    def _cut(self, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
+        """Pieces with their partial aggregates, by key and time, from the state of keys and the rows to add now."""
+        other_key = pl.struct(self.key).rle_id().diff() != 0 if self.key else pl.lit(False)
+        silent = pl.lit(False) if self.ttl is None else pl.col(TIME).diff() >= self.ttl
+        of_key = pl.col(ARRIVAL) == KEPT
+        ordered = (
+            rows.sort(*self.key, TIME, ARRIVAL)
+            .with_columns((other_key | silent).fill_null(True).alias(_BEGINS))
+            .with_columns(pl.when(of_key).then(pl.col(UNSEEN)).otherwise(1).alias(_ROWS))
+            .with_columns(pl.col(_BEGINS).cum_sum().alias(LIFE))
+            .with_columns((self._fires(bounds) & (pl.col(_ROWS) > 0)).alias(FIRES))
+            .with_columns((pl.col(_BEGINS) | pl.col(FIRES).shift(1, fill_value=True)).cum_sum().alias(PIECE))
+        )
+        began = pl.when(of_key).then(pl.col(FIRST)).otherwise(pl.col(TIME))
+        computed = (*self.key, ARRIVAL, TIME, ROW, ASKED, FIRST, UNSEEN, *self.aggregation.states)
+        carried = (name for name in rows.columns if name not in computed)
+        pieces = ordered.group_by(PIECE, maintain_order=True).agg(
+            *(pl.col(name).first() for name in (*self.key, LIFE, *carried)),
+            pl.col(TIME).last(),
+            pl.col(FIRES).last(),
+            began.min().alias(FIRST),
+            pl.col(_ROWS).sum().alias(UNSEEN),
+        )
+        return pieces.join(self._totals_of(ordered), on=PIECE, how="left", maintain_order="left")
+
+    def _running(self, pieces: pl.DataFrame) -> pl.DataFrame:
+        """Pieces with the running totals of their lifetime, in rounds: as many as the logarithm of the firings."""
+        states = list(self.aggregation.states)
+        totals = pieces.select(PIECE, LIFE, *states)
+        longest = int(pieces.select(pl.len().over(LIFE).max()).item())
+        distance = 1
+        while distance < longest:
+            reaching = totals.filter(pl.col(LIFE) == pl.col(LIFE).shift(-distance))
+            both = pl.concat([reaching.with_columns(pl.col(PIECE) + distance), totals])
+            totals = both.group_by(PIECE).agg(pl.col(LIFE).last(), **self.aggregation.merged).sort(PIECE)
+            distance *= 2
+        return pieces.with_columns(totals.select(states))
+
+    def _fires(self, bounds: TimeBounds) -> pl.Expr:
+        match self.trigger:
+            case AfterRows(rows):
+                return pl.col(_ROWS).cum_sum().over(LIFE) % rows == 0
+            case When():
+                return pl.col(ASKED).fill_null(False)
+            case Every():
+                reached = (self._fires_at <= bounds.fire) & (self._fires_at < self._ends(bounds)).fill_null(True)
+                return pl.when(LAST_OF_LIFE).then(reached).otherwise(self._fires_at != self._fires_at.shift(-1))
+
+    def _totals_of(self, ordered: pl.DataFrame) -> pl.DataFrame:
+        taken = ordered.filter(pl.col(ARRIVAL) != KEPT).select(PIECE, ROW).unnest(ROW)
+        fresh = taken.group_by(PIECE).agg(**self.aggregation.partial)
+        # A key without a first time has emitted and discarded everything.
+        something = (pl.col(ARRIVAL) == KEPT) & pl.col(FIRST).is_not_null()
+        kept = ordered.filter(something).select(PIECE, *self.aggregation.states)
+        if kept.is_empty():
+            return fresh
+        return pl.concat([kept, fresh]).group_by(PIECE).agg(**self.aggregation.merged)

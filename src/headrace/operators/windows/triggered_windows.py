@@ -9,7 +9,7 @@ from typing import Self
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
-from headrace.expressions import parse_condition
+from headrace.expressions.rows import check_condition
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.step import FINAL, LateRows
 from headrace.operators.windows.aggregation import Aggregation
@@ -18,6 +18,9 @@ from headrace.operators.windows.trigger_operator import TriggerOperator
 from headrace.operators.windows.window_step import WindowStep
 from headrace.stability import stable
 from headrace.wheel.operator import Operator
+
+_LEAVE_OUT = "Leave it out, or use hr.global_window(...)."
+_TRIGGERS = "hr.after_rows(1000), hr.every('1 hour', time='event') or hr.when(\"kind = 'checkout'\")"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -80,20 +83,10 @@ class Counting(TriggeredWindowStep):
     rows: int
 
     def emit(self, emission: Emission) -> Self:
-        """Not for counting windows: a window is emitted when it is full."""
-        raise DefinitionError(
-            "EMISSION_UNKNOWN",
-            f"window {self.name!r}: .emit({emission!r}) is not for counting windows, which are emitted when full. "
-            "Leave it out, or use hr.global_window(...).",
-        )
+        raise self._no_emission(emission, f"counting windows, which are emitted when full. {_LEAVE_OUT}")
 
     def panes(self, panes: AccumulationMode) -> Self:
-        """Not for counting windows: a window is emitted once."""
-        raise DefinitionError(
-            "PANES_UNKNOWN",
-            f"window {self.name!r}: .panes({panes!r}) is not for counting windows, which are emitted once. "
-            "Leave it out, or use hr.global_window(...).",
-        )
+        raise self._no_panes(panes, f"for counting windows, which are emitted once. {_LEAVE_OUT}")
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         trigger = AfterRows(self.rows)
@@ -139,10 +132,7 @@ class GlobalWindow(TriggeredWindowStep):
                 f"window {self.name!r}: .emit({emission!r}) would fire by the clock. Add time='event'.",
             )
         if not isinstance(emission, AfterRows | Every | When):
-            raise DefinitionError(
-                "EMISSION_UNKNOWN",
-                f"window {self.name!r}: .emit({emission!r}) is not for a window that never closes. Use {_TRIGGERS}.",
-            )
+            raise self._no_emission(emission, f"a window that never closes. Use {_TRIGGERS}.")
         return replace(self, trigger=emission)
 
     @property
@@ -157,15 +147,12 @@ class GlobalWindow(TriggeredWindowStep):
                 f"window {self.name!r} never closes and does not say when to emit. Add .emit(...) with {_TRIGGERS}.",
             )
         if isinstance(self.trigger, When):
-            parse_condition(self.trigger.condition.text, aggregation.schema)
+            check_condition(self.trigger.condition, aggregation.schema)
         return TriggerOperator(self.name, aggregation, self.trigger, self.ttl, self.accumulation, lateness)
 
     @property
     def _shape(self) -> Mapping[str, object]:
         return {"ttl": self.ttl, "trigger": repr(self.trigger)}
-
-
-_TRIGGERS = "hr.after_rows(1000), hr.every('1 hour', time='event') or hr.when(\"kind = 'checkout'\")"
 
 
 @stable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -26,7 +26,6 @@ class WindowStep(Step):
     """A window step; call ``.agg()`` and ``.late()`` before use."""
 
     result_columns: ClassVar[tuple[str, ...]] = TAKEN[:-1]
-    """The columns of every result besides key and aggregates."""
 
     aggregates: tuple[Aggregate, ...] = ()
     emission: Emission = ON_CLOSE
@@ -34,36 +33,28 @@ class WindowStep(Step):
 
     def agg(self, *unnamed: object, **aggregates: object) -> Self:
         """Name the results and give each an aggregate: SQL text as in ``spent="sum(amount)"``, or an ``hr`` value."""
-        check_named(f"window {self.name!r}", unnamed)
-        for name in aggregates:
-            if name in (*TAKEN, *self.key):
-                raise DefinitionError(
-                    "RESULT_NAME_TAKEN",
-                    f"window {self.name!r}: result {name!r} has the name of a key or of a column of all windows "
-                    f"({', '.join(TAKEN)}). Choose another name.",
-                )
-        parsed = tuple(parse_aggregate(given, name=name) for name, given in aggregates.items())
-        return replace(self, aggregates=parsed)
+        named = named_aggregates(self, unnamed, aggregates, columns=TAKEN, of="all windows")
+        return replace(self, aggregates=named)
 
     def emit(self, emission: Emission) -> Self:
         """Choose when results are emitted; ``hr.on_close()`` by default."""
         if not isinstance(emission, Emission):
-            raise DefinitionError(
-                "EMISSION_UNKNOWN",
-                f"window {self.name!r}: .emit({emission!r}) is not for windows that close. Use hr.on_close(), "
-                f"hr.on_close(early={emission!r}) or hr.on_update().",
-            )
+            advice = f"Use hr.on_close(), hr.on_close(early={emission!r}) or hr.on_update()."
+            raise self._no_emission(emission, f"windows that close. {advice}")
         return replace(self, emission=emission)
 
     def panes(self, panes: AccumulationMode) -> Self:
         """Choose the accumulation mode; ``hr.accumulating()`` by default."""
         if not isinstance(panes, AccumulationMode):
-            raise DefinitionError(
-                "PANES_UNKNOWN",
-                f"window {self.name!r}: .panes({panes!r}) is not an accumulation mode. Use hr.accumulating(), "
-                "hr.discarding() or hr.retracting(), with the parentheses.",
-            )
+            advice = "Use hr.accumulating(), hr.discarding() or hr.retracting(), with the parentheses."
+            raise self._no_panes(panes, f"an accumulation mode. {advice}")
         return replace(self, accumulation=panes)
+
+    def _no_emission(self, given: object, what: str) -> DefinitionError:
+        return DefinitionError("EMISSION_UNKNOWN", f"window {self.name!r}: .emit({given!r}) is not for {what}")
+
+    def _no_panes(self, given: object, what: str) -> DefinitionError:
+        return DefinitionError("PANES_UNKNOWN", f"window {self.name!r}: .panes({given!r}) is not {what}")
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         lateness = self._chosen_lateness()
@@ -124,7 +115,6 @@ class WindowStep(Step):
         return f"a row for each key and open window, {self._until('the window')}"
 
     def _until(self, what: str) -> str:
-        """When a state row is dropped, in words."""
         return f"until {what} closes" + (f" and {spoken(self.retention)} longer" if self.retention else "")
 
     @property
@@ -134,10 +124,20 @@ class WindowStep(Step):
         return (f".agg({aggregates})" if aggregates else "", self._emit_call, self._late_call, panes)
 
 
-def check_named(called: str, unnamed: Sequence[object]) -> None:
-    """Every aggregate has a name."""
+def named_aggregates(
+    step: Step, unnamed: Sequence[object], aggregates: Mapping[str, object], *, columns: Collection[str], of: str
+) -> tuple[Aggregate, ...]:
+    """The arguments of ``.agg(...)``; their names must differ from a step's key and the columns of its results."""
     if unnamed:
         raise DefinitionError(
             "AGGREGATE_UNNAMED",
-            f"{called}: {unnamed[0]!r} has no name. Name it, as in .agg(rows='count(*)').",
+            f"{step._label}: {unnamed[0]!r} has no name. Name it, as in .agg(rows='count(*)').",
         )
+    for name in aggregates:
+        if name in (*columns, *step.key):
+            raise DefinitionError(
+                "RESULT_NAME_TAKEN",
+                f"{step._label}: result {name!r} has the name of a key or of a column of {of} ({', '.join(columns)}). "
+                "Choose another name.",
+            )
+    return tuple(parse_aggregate(given, name=name) for name, given in aggregates.items())

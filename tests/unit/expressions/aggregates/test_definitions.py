@@ -145,13 +145,14 @@ def test_a_half_life_is_a_positive_duration() -> None:
 
 
 def test_what_is_the_same_for_every_row_is_no_argument() -> None:
-    for define in (
+    definitions: list[Callable[[], object]] = [
         lambda: hr.top("1", n=2),
         lambda: hr.top("x", n=2, of="'a'"),
         lambda: hr.percentile("1 + 1e0", 0.5),
         lambda: hr.collect_set("NULL", at_most=1),
         lambda: parse_aggregate("min_by(x, 1)", name="out"),
-    ):
+    ]
+    for define in definitions:
         with pytest.raises(DefinitionError, match=r"\[EXPRESSION_UNSUPPORTED\] .*reads no column"):
             define()
 

@@ -14,8 +14,8 @@ import headrace as hr
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.event_time.strategy import END as END_OF_TIME
-from headrace.operators.windows.session_combiner import CHAIN, END, FIRST, WHOLE, chained, cut
-from headrace.operators.windows.session_operator import FinalSessionOperator, RevisedSessionOperator
+from headrace.operators.windows.session_operator import CHAIN, END, FIRST, WHOLE, chained, cut
+from headrace.operators.windows.session_windows import FinalSessionOperator, RevisedSessionOperator
 from headrace.wheel.codec import decode, encode
 from tests.models import session as model
 from tests.models.rows import Event

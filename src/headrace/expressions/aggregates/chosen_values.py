@@ -1,37 +1,94 @@
-"""Bounded lists: collect_list, collect_set and top."""
+"""Values chosen from a group: min, max, first, last, min_by, max_by, collect_list, collect_set and top.
+
+NaN is the greatest value, and both zeros are 0.0.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.expressions.aggregates.aggregate import (
+    Aggregate,
+    AggregateFunction,
     AggregateScope,
     BoundAggregate,
     Lists,
-    UnaryFunction,
-    UnnamedAggregate,
+    canonical,
     map_groups,
     parse_argument,
 )
-from headrace.expressions.rows import RowExpression
+from headrace.expressions.operands import Operand, is_float
 from headrace.stability import stable
+
+Which = Literal["min", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme(AggregateFunction):
+    """The least or the greatest value."""
+
+    which: Which
+
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        operand, name = scope.ordered(self.argument, self.which), str(self.which)
+        of_rows = {name: extreme(self.which, scope.select(operand.value), operand.dtype)}
+        merge = {name: extreme(self.which, scope.state(name), operand.dtype)}
+        return BoundAggregate({name: operand.dtype}, of_rows, merge, scope.state(name), operand.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueAtExtreme(AggregateFunction):
+    """The value of the row with the least or greatest event time, or second argument.
+
+    Of rows that tie it is the least or greatest value, null being less than any other.
+    """
+
+    name: str
+    which: Which
+
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        value, *others = (scope.ordered(argument, self.name) for argument in self.arguments)
+        by = others[0] if others else Operand(scope.time, pl.Int64())
+
+        def chosen(by_column: pl.Expr, values: pl.Expr) -> dict[str, pl.Expr]:
+            best = extreme(self.which, by_column, by.dtype)
+            tied = values.filter(by_column == best)
+            found = extreme(self.which, tied, value.dtype)
+            if self.which == "min":
+                found = pl.when(tied.null_count() == 0).then(found)
+            return {"by": best, "value": found}
+
+        return BoundAggregate(
+            types={"by": by.dtype, "value": value.dtype},
+            partial=chosen(scope.select(by.value), scope.select(value.value)),
+            merge=chosen(scope.state("by"), scope.state("value")),
+            result=scope.state("value"),
+            result_type=value.dtype,
+        )
+
+
+def extreme(which: Which, value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """The least or greatest of a group's values, in Spark's order."""
+    if not is_float(dtype):
+        return value.min() if which == "min" else value.max()
+    # NaN is the greatest: nan_max gives it if there is one, min gives it only if there is nothing else.
+    return canonical(value.min() if which == "min" else value.nan_max(), dtype)
 
 
 def first_of_each(groups: pl.Series, *, descending: Mapping[str, bool], limit: int) -> pl.Series:
     """The first structs of each list, in the order of these fields.
 
-    All lists are sorted as one frame. (Sorting within ``agg`` by more than one field of exploded lists reads foreign
-    memory in Polars 2.1.)
-
     >>> entries = pl.Series([[{"x": 1, "of": "b"}, {"x": 2, "of": "a"}, {"x": 1, "of": "a"}], []])
     >>> first_of_each(entries, descending={"x": True, "of": False}, limit=2).to_list()
     [[{'x': 2, 'of': 'a'}, {'x': 1, 'of': 'a'}], []]
     """
+    # Sorting within ``agg`` by more than one field of exploded lists reads foreign memory in Polars 2.1.
     lists = Lists.of(groups)
     owner = "\0owner"
     frame = lists.elements.struct.unnest().with_columns(pl.Series(owner, lists.owners))
@@ -40,7 +97,7 @@ def first_of_each(groups: pl.Series, *, descending: Mapping[str, bool], limit: i
 
 
 @dataclass(frozen=True, slots=True)
-class CollectList(UnaryFunction):
+class CollectList(AggregateFunction):
     """The first values by event time, those of one time in ascending order; nulls are left out."""
 
     limit: int
@@ -61,7 +118,7 @@ class CollectList(UnaryFunction):
 
 
 @dataclass(frozen=True, slots=True)
-class CollectSet(UnaryFunction):
+class CollectSet(AggregateFunction):
     """The least distinct values in ascending order; nulls are left out."""
 
     limit: int
@@ -76,23 +133,15 @@ class CollectSet(UnaryFunction):
 
 
 @dataclass(frozen=True, slots=True)
-class Top(UnaryFunction):
-    """The largest values in descending order, NaN first and nulls left out; with an owner, structs of both.
+class Top(AggregateFunction):
+    """The largest values, without nulls; with a second argument, structs of both, of which it orders equal values."""
 
-    Equal values are in the ascending order of the owner, null first.
-    """
-
-    owner: RowExpression | None
     limit: int
-
-    @property
-    def arguments(self) -> tuple[RowExpression, ...]:
-        return (self.argument,) if self.owner is None else (self.argument, self.owner)
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
         operands = [scope.canonical(argument, "top") for argument in self.arguments]
         entry, kept = operands[0].value, pl.List(operands[0].dtype)
-        if self.owner is not None:
+        if len(operands) > 1:
             named = dict(zip(self._fields, operands, strict=True))
             entry = pl.struct(operand.value.alias(name) for name, operand in named.items())
             kept = pl.List(pl.Struct({name: operand.dtype for name, operand in named.items()}))
@@ -107,49 +156,54 @@ class Top(UnaryFunction):
         return names if len(set(names)) == len(names) else tuple(each.text.strip() for each in self.arguments)
 
     def _largest(self, entry: pl.Expr, kept: pl.DataType) -> pl.Expr:
-        if self.owner is None:
+        if len(self.arguments) == 1:
             return entry.sort(descending=True).head(self.limit).implode()
         order = dict(zip(self._fields, (True, False), strict=True))
         return map_groups(entry, partial(first_of_each, descending=order, limit=self.limit), kept)
 
 
+def _collected(name: str, kind: type[CollectList | CollectSet], value: str, at_most: int | None) -> Aggregate:
+    limit = check_limit(at_most, argument="at_most", text=f"hr.{name}({value!r})")
+    text = f"hr.{name}({value!r}, at_most={limit})"
+    return Aggregate(text, kind((parse_argument(value),), limit), code=text)
+
+
 @stable
-def collect_list(value: str, *, at_most: int | None = None) -> UnnamedAggregate:
+def collect_list(value: str, *, at_most: int | None = None) -> Aggregate:
     """The first ``at_most`` values in the order of event time; values of one time are in ascending order.
 
     >>> collect_list("page", at_most=100)
     hr.collect_list('page', at_most=100)
     """
-    limit = check_limit(at_most, argument="at_most", text=f"hr.collect_list({value!r})")
-    return UnnamedAggregate(f"hr.collect_list({value!r}, at_most={limit})", CollectList(parse_argument(value), limit))
+    return _collected("collect_list", CollectList, value, at_most)
 
 
 @stable
-def collect_set(value: str, *, at_most: int | None = None) -> UnnamedAggregate:
+def collect_set(value: str, *, at_most: int | None = None) -> Aggregate:
     """The ``at_most`` least distinct values in ascending order, whatever the order in which rows arrive.
 
     >>> collect_set("shop", at_most=20)
     hr.collect_set('shop', at_most=20)
     """
-    limit = check_limit(at_most, argument="at_most", text=f"hr.collect_set({value!r})")
-    return UnnamedAggregate(f"hr.collect_set({value!r}, at_most={limit})", CollectSet(parse_argument(value), limit))
+    return _collected("collect_set", CollectSet, value, at_most)
 
 
 @stable
-def top(value: str, *, n: int, of: str | None = None) -> UnnamedAggregate:
+def top(value: str, *, n: int, of: str | None = None) -> Aggregate:
     """The ``n`` largest values in descending order; with ``of``, each in a struct with the value of that column.
 
     >>> top("amount", n=3, of="shop")
     hr.top('amount', n=3, of='shop')
     """
     limit = check_limit(n, argument="n", text=f"hr.top({value!r})")
-    argument, owner = parse_argument(value), None if of is None else parse_argument(of)
-    if owner is not None and argument.tree == owner.tree:
+    arguments = tuple(map(parse_argument, [value] if of is None else [value, of]))
+    if len({argument.tree for argument in arguments}) < len(arguments):
         raise DefinitionError(
             "TOP_OF_ITSELF", f"hr.top({value!r}, of={of!r}): each value would appear twice. Leave of= out."
         )
     more = "" if of is None else f", of={of!r}"
-    return UnnamedAggregate(f"hr.top({value!r}, n={limit}{more})", Top(argument, owner, limit))
+    text = f"hr.top({value!r}, n={limit}{more})"
+    return Aggregate(text, Top(arguments, limit), code=text)
 
 
 def check_limit(limit: int | None, *, argument: str, text: str) -> int:
