@@ -14,8 +14,11 @@ EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
-def test_the_examples_of_a_page_run(page: Path) -> None:
+def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     examples = EXAMPLE.findall(page.read_text())
     assert examples
     names: dict[str, object] = {"__name__": "example"}
