@@ -11,6 +11,7 @@ from typing import get_args
 from headrace.stability import stable
 
 _NOT_USER_CODE = (str(Path(__file__).resolve().parent), str(Path(sysconfig.get_path("stdlib")).resolve()))
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:.*\n)*?\S[^\n]*(?=\n\s*\n|\Z)")
 _REPORTED = re.compile(r"headrace\.[\w.]+: \[([A-Z_]+)\] ([^\n]+)")
 
 
@@ -36,6 +37,16 @@ def reported(error: BaseException) -> HeadraceError | None:
     """
     found = _REPORTED.search(str(error))
     return None if found is None else HeadraceError(found[1], found[2])
+
+
+def author_traceback(error: BaseException) -> str | None:
+    r"""The Python traceback inside an error that Spark raised for a task, without the frames of Spark's worker.
+
+    >>> author_traceback(RuntimeError("Traceback (most recent call last):\n  a\nValueError: no\n\n\tat org"))
+    'Traceback (most recent call last):\n  a\nValueError: no'
+    """
+    found = _TRACEBACK.findall(str(error))
+    return found[-1].rstrip() if found else None
 
 
 @stable

@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
+from headrace.checkpoint.storage import Storage
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.nodes import NodeId, StepDefinition
 from headrace.plans import Plan
@@ -53,7 +54,7 @@ class SourceFeed(Protocol):
     def stop(self) -> None: ...
 
 
-OWN_FOLDERS = frozenset({"waiting", "lease", "ticks", "caps", "landing", "generators"})
+OWN_FOLDERS = frozenset({"waiting", "lease", "landing", "generators"})
 """Folders of a checkpoint that are not those of flows."""
 
 
@@ -63,13 +64,14 @@ class SourceNode:
 
     name: str
     fingerprint: Mapping[str, object]
-    ticks: Path
-    cap: int | None = None
-    """How much a batch takes at most; a batch that took so much may have left something unread."""
+    enumerator: Callable[[Storage], Any]
+    """Makes what finds new rows for a flow, which keeps what it has to remember in that flow's storage."""
+    placeholder: DataFrame | None = None
+    """The frame that stands for the rows of each batch; None where tasks learn from the batch what to read."""
     divided: bool = False
     """Whether the source has partitions of its own, each with a watermark."""
-    caps: Path | None = None
-    """Where a flow sets how many rows a batch takes; None for a source that cannot count ahead."""
+    counts_rows: bool = False
+    """Whether it knows how many rows wait, so that a batch may take only so many."""
     prepare: Callable[[], None] | None = None
     """Finds, before the first batch, what would stop the reading."""
     feed: SourceFeed | None = None
@@ -116,7 +118,7 @@ class SideOutput:
 
 @dataclass(frozen=True, slots=True)
 class FlowNode:
-    """One ``hr.write``: one Spark query with one checkpoint."""
+    """One ``hr.write``: one loop with one log."""
 
     name: str
     frame: DataFrame

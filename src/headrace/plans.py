@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A node of a plan."""
+    """A node of a plan, or of an expression in it."""
 
     java: Any
     kind: str
@@ -29,6 +29,24 @@ class Plan:
     @property
     def children(self) -> list[Plan]:
         return [_plan(child) for child in _elements(self.java.children())]
+
+    @property
+    def nodes(self) -> Iterator[Plan]:
+        """This node and all below it."""
+        yield self
+        for child in self.children:
+            yield from child.nodes
+
+    @property
+    def leaves(self) -> Iterator[Plan]:
+        """The nodes that read something."""
+        return (node for node in self.nodes if not node.children)
+
+    @property
+    def expressions(self) -> Iterator[Plan]:
+        """What this node computes, each expression with all inside it."""
+        for expression in _elements(self.java.expressions()):
+            yield from _plan(expression).nodes
 
     @property
     def columns(self) -> list[tuple[int, str]]:

@@ -31,10 +31,6 @@ class SourceReport:
     lost: int = 0
     """Rows that the source no longer had."""
     skipped: int = 0
-    origins: int = 0
-    """How many files or partitions the rows came from."""
-    unread: Mapping[str, int] = field(default_factory=dict)
-    """How many rows wait in each partition behind those read."""
     highest: Mapping[str, int] = field(default_factory=dict)
     """The highest event time of each partition."""
     side: SideFiles = field(default_factory=dict)
@@ -173,12 +169,3 @@ class BatchReports:
             for report in parts.values()
             for file, rows in report.side.get(output, ())
         }
-
-    def unread(self, source: str) -> dict[str, int]:
-        """How many rows wait in each partition of a source behind those that the batch has read."""
-        waiting: dict[str, int] = {}
-        for report in self.of_source(source):
-            for partition, rows in report.unread.items():
-                # Several tasks may have read of one partition; the one that read furthest left the least.
-                waiting[partition] = min(rows, waiting.get(partition, rows))
-        return waiting

@@ -6,6 +6,7 @@ import uuid
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from headrace.checkpoint.log import Log
 from headrace.checkpoint.storage import Storage
@@ -43,6 +44,22 @@ class TimeBounds:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceRead:
+    """What a batch reads of a source: from one position to another, whatever a position is there."""
+
+    since: Any
+    until: Any
+    unread: Mapping[str, int] = field(default_factory=dict)
+    """How many rows wait in each partition behind those that the batch reads."""
+    partitions: tuple[str, ...] = ()
+    """The partitions that the source has by now, if it has any."""
+
+    @property
+    def brings_rows(self) -> bool:
+        return bool(self.since != self.until)
+
+
+@dataclass(frozen=True, slots=True)
 class BatchRecord:
     """What was decided for a batch before it ran; a re-run reads it back and gives the same rows.
 
@@ -70,6 +87,10 @@ class BatchRecord:
     """The version of its small table that each step reads."""
     rewritten: tuple[str, ...] = ()
     """The steps whose state is written anew, because a changed definition gives its rows other due times."""
+    reads: Mapping[str, SourceRead] = field(default_factory=dict)
+    """What the batch reads of each source."""
+    tasks: int = 1
+    """How many tasks read a source."""
 
     def to_json(self) -> str:
         return to_text(self, format=FORMAT)
@@ -106,6 +127,8 @@ class BatchOutcome:
     """The last batch that each writer of each sink marked."""
     definitions: Mapping[str, str] = field(default_factory=dict)
     """The definition by which the due times in the state of each step were computed."""
+    positions: Mapping[str, Any] = field(default_factory=dict)
+    """Up to where each source is read."""
 
     @property
     def files(self) -> set[str]:

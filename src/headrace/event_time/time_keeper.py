@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from headrace.event_time.record import BatchOutcome, BatchRecord, TimeBounds
+from headrace.event_time.record import BatchOutcome, BatchRecord, SourceRead, TimeBounds
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
 from headrace.event_time.tracker import WatermarkTracker
 from headrace.nodes import NodeId
@@ -14,8 +14,8 @@ from headrace.state.group_range import GroupRange
 
 Clock = Callable[[], int]
 """Microseconds since the epoch."""
-Partitions = Mapping[str, Collection[str]]
-"""The partitions of each source that has any."""
+Reads = Mapping[str, SourceRead]
+"""What a batch reads of each source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,6 @@ class Topology:
     sources: Mapping[str, TimeStrategy]
     steps: Mapping[str, tuple[NodeId, ...]]
     """The inputs of each step that has state: sources and such steps."""
-    caps: Mapping[str, int] = field(default_factory=dict)
-    """The most files that a batch takes of a source, where there is such a bound."""
     divided: frozenset[str] = frozenset()
     """The sources that have partitions of their own."""
     holdbacks: Mapping[str, int] = field(default_factory=dict)
@@ -57,7 +55,6 @@ class TimeKeeper:
         self.clock_before = BEGINNING
         self.fired: Mapping[str, int] = dict.fromkeys(topology.steps, BEGINNING)
         """The time up to which each step has fired everything."""
-        self._unread: set[str] = set()
         self._planned_at = self._ended_at = clock()
 
     def restore(self, outcome: BatchOutcome) -> None:
@@ -65,7 +62,7 @@ class TimeKeeper:
             self.trackers[name].restore(saved)
         self.slots = {**self.slots, **{step: dict(slots) for step, slots in outcome.slots.items()}}
         self.clock_before = outcome.clock
-        self.fired = outcome.fired
+        self.fired = {**self.fired, **outcome.fired}
 
     def divide(self, slots: int, key_groups: int) -> None:
         """Divide the state of every step into so many slots, unless it is."""
@@ -83,10 +80,10 @@ class TimeKeeper:
             tracker.pass_time(self._waited(name, now))
         self._planned_at = now
 
-    def discover(self, partitions: Partitions) -> None:
-        for name, found in partitions.items():
+    def discover(self, reads: Reads) -> None:
+        for name, read in reads.items():
             if name in self.trackers:
-                self.trackers[name].discover(found)
+                self.trackers[name].discover(read.partitions)
 
     def decide(self, batch: int, *, drain: bool) -> BatchRecord:
         """The time of a batch; at a drain it is the end of time."""
@@ -116,12 +113,8 @@ class TimeKeeper:
             for report in reports.of_source(name):
                 for partition, time in report.highest.items():
                     highest[partition] = max(time, highest.get(partition, BEGINNING))
-            tracker.observe(highest, unread=[partition for partition, rows in reports.unread(name).items() if rows])
-        self._unread = {
-            name
-            for name, cap in self._topology.caps.items()
-            if sum(report.origins for report in reports.of_source(name)) >= cap
-        }
+            unread = record.reads[name].unread if name in record.reads else {}
+            tracker.observe(highest, unread=[partition for partition, rows in unread.items() if rows])
         for step in self._topology.steps:
             self.slots[step].update({slot: said.slot for slot, said in reports.states.get(step, {}).items()})
         self.clock_before = record.clock
@@ -134,13 +127,10 @@ class TimeKeeper:
     def _waited(self, source: str, now: int) -> int:
         """How long the idle clocks of a source have run since the last batch was planned.
 
-        They stand still while a batch overruns its interval, while the source may hold rows that were not read, and
-        while it does not answer.
+        They stand still while a batch overruns its interval, and while the source does not answer.
         """
         if self._is_away(source):
             self._away_until[source] = now
-        if source in self._unread:
-            return 0
         overran = self._ended_at - self._planned_at > self._interval
         since = self._ended_at if overran else self._planned_at
         return max(0, now - max(since, self._away_until.get(source, since)))

@@ -1,11 +1,13 @@
-"""``hr.generate``: Spark counts rows, exactly once, and tasks turn each number into a row."""
+"""``hr.generate``: rows are numbered by the clock, and tasks turn each number into a row."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,9 +17,10 @@ import polars as pl
 from headrace.connectors.base.decoding import Decoded
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.lines import as_lines
-from headrace.connectors.base.source import Gate, add_source, declared_columns
+from headrace.connectors.base.source import Gate, Planned, add_source, declared_columns
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import EPOCH, instant
+from headrace.event_time.tracker import WHOLE
 from headrace.generator.payments import Integers
 from headrace.graph import active_graph, check_name
 from headrace.schemas import parse_ddl
@@ -29,7 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ORIGIN = "generator"
-ROWS_OF_A_TASK = 100_000
+ROWS_OF_A_TASK = 10_000
+"""Fewer are not divided further."""
+SECOND = 1_000_000
 CATCHES_UP_AFTER = timedelta(hours=12)
 
 
@@ -46,23 +51,50 @@ class Generator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GeneratorReader:
-    """Turns the row numbers that Spark hands out into rows."""
+    """Turns row numbers into rows."""
 
     generator: Generator
     decoder: JsonLines
     start: datetime
     rate: float
 
-    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
-        """The rows with these numbers; their arrival is the newest time of Spark's counter."""
-        due = raw.drop_nulls("value").sort("value")
-        if due.is_empty():
-            return
-        indices = due["value"].to_numpy()
-        lines = self.generator.lines(indices, start=self.start, rate=self.rate)["line"]
-        newest = due.select(pl.col("timestamp").cast(pl.Int64).max()).item()
-        decoded = self.decoder.decode_lines(as_lines(lines.to_list(), indices.astype(np.int64)))
-        yield replace(decoded, origin=ORIGIN, arrived=newest)
+    def read(self, given: Sequence[int], task: Task) -> Iterator[Decoded]:
+        """The rows from the first number up to the second, which arrived at the third."""
+        first, until, arrived = given
+        if first < until:
+            indices = np.arange(first, until, dtype=np.int64)
+            lines = self.generator.lines(indices, start=self.start, rate=self.rate)["line"]
+            yield replace(self.decoder.decode_lines(as_lines(lines.to_list(), indices)), origin=ORIGIN, arrived=arrived)
+
+
+@dataclass(slots=True)
+class GeneratorEnumerator:
+    """Counts the rows that are due. A position is when the flow began, in microseconds, and the rows since then."""
+
+    rate: int
+    clock: Callable[[], int]
+    place: str = ORIGIN
+    _newest: int | None = None
+
+    def initial(self) -> dict[str, int]:
+        return {"began": self.clock(), "rows": 0}
+
+    def stop_at_newest(self) -> None:
+        self._newest = self.clock()
+
+    def plan(self, since: Mapping[str, int], *, most: int | None) -> Planned:
+        now = self.clock() if self._newest is None else self._newest
+        due = max(since["rows"], (now - since["began"]) * self.rate // SECOND)
+        rows = due if most is None else min(due, since["rows"] + most)
+        return Planned({**since, "rows": rows}, {WHOLE: due - rows} if due > rows else {})
+
+    def splits(self, since: Mapping[str, int], until: Mapping[str, int], *, tasks: int) -> list[list[int]]:
+        first, last = since["rows"], until["rows"]
+        arrived = until["began"] + last * SECOND // self.rate
+        # Neighbouring rows decode together, so few rows go to one task.
+        share = max(-(-(last - first) // tasks), ROWS_OF_A_TASK)
+        begins = [min(first + share * task, last) for task in range(tasks + 1)]
+        return [[begin, end, arrived] for begin, end in pairwise(begins)]
 
 
 @experimental
@@ -100,11 +132,15 @@ def generate(
     struct = parse_ddl(generator.schema)
     decoder = JsonLines(declared_columns(struct))
     gate = Gate(called, GeneratorReader(generator, decoder, begins, rate / speed), None)
-    # Spark deals numbers to tasks in turn. With few tasks, neighbouring rows decode together.
-    counter = spark.readStream.format("rate").option("rowsPerSecond", rate)
-    raw = counter.option("numPartitions", 1 + rate // ROWS_OF_A_TASK).load()
     fingerprint = {"kind": "generator", "generator": repr(generator), "rate": rate, "speed": speed}
-    return add_source(gate, raw, struct, {**fingerprint, "start": begins.isoformat()})
+    return add_source(
+        spark,
+        gate,
+        lambda _: GeneratorEnumerator(rate, lambda: time.time_ns() // 1000),
+        struct,
+        {**fingerprint, "start": begins.isoformat()},
+        counts_rows=True,
+    )
 
 
 def _stored_start(file: Path, given: datetime | None, speed: float) -> datetime:

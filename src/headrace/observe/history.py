@@ -95,6 +95,12 @@ def read(flow_folder: Path) -> list[HistoryEntry]:
     return [batches[batch] for batch in sorted(batches)]
 
 
+def newest(flow_folder: Path) -> HistoryEntry | None:
+    """The last batch of a flow."""
+    entries = read(flow_folder)
+    return entries[-1] if entries else None
+
+
 def parse(line: str | bytes) -> HistoryEntry:
     """The entry of one line."""
     return from_text(HistoryEntry, line, format=FORMAT)

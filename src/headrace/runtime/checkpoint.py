@@ -1,8 +1,7 @@
-"""The checkpoint folder of a pipeline: its lease, which one driver holds, and what Spark logs in it."""
+"""The checkpoint folder of a pipeline and its lease, which one driver holds."""
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
@@ -166,25 +165,3 @@ class LeaseHolder:
 def _newest(folder: Path) -> int:
     """The newest epoch, 0 when there is none."""
     return max((int(file.stem) for file in folder.glob("[0-9]*.json")), default=0)
-
-
-def brings_rows(spark_checkpoint: Path, batch: int) -> bool:
-    """Whether a batch reads anything but ticks: some source moved on since the batch before.
-
-    Each source stands in the plan as two streams, its rows and its ticks, in this order.
-    """
-    offsets = _offsets(spark_checkpoint, batch)
-    earlier = _offsets(spark_checkpoint, batch - 1) or ["-"] * len(offsets)
-    return any(now not in (before, "-") for now, before in zip(offsets[::2], earlier[::2], strict=True))
-
-
-def partitions(spark_checkpoint: Path, batch: int) -> dict[str, list[str]]:
-    """The partitions of each source that has any, as a batch reads them."""
-    streams = [json.loads(line) for line in _offsets(spark_checkpoint, batch) if line.startswith('{"')]
-    return {stream["source"]: list(stream["positions"]) for stream in streams if "positions" in stream}
-
-
-def _offsets(spark_checkpoint: Path, batch: int) -> list[str]:
-    """The offset of every stream, in the order of the plan; ``-`` before its first row."""
-    file = spark_checkpoint / "offsets" / str(batch)
-    return file.read_text().splitlines()[2:] if file.exists() else []

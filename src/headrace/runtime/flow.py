@@ -1,4 +1,4 @@
-"""Runs one flow: plans each batch, writes its sinks, checks the account, and starts a batch when something is due."""
+"""Runs one flow: a loop that plans each batch, runs it as a Spark job, checks the account and concludes it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint.storage import LocalStorage
 from headrace.checkpoint.sweep import Sweeper
-from headrace.errors import HeadraceError, reported
+from headrace.errors import HeadraceError, author_traceback, reported
 from headrace.event_time.record import BatchLog, BatchRecord
-from headrace.event_time.time_keeper import Clock, TimeKeeper, Topology
+from headrace.event_time.time_keeper import Clock, Reads, TimeKeeper, Topology
 from headrace.graph import FlowNode, Graph
 from headrace.nodes import NodeId
 from headrace.observe import history
@@ -21,20 +21,20 @@ from headrace.observe.hot_keys import hot_keys
 from headrace.outages import clear_outages, has_outage, outages
 from headrace.plan.identity import check_identity
 from headrace.reports import BatchReports
+from headrace.runtime.batch_plan import FlowPlan
 from headrace.runtime.broadcast_tables import broadcast_tables
-from headrace.runtime.checkpoint import Lease, brings_rows, partitions
+from headrace.runtime.checkpoint import Lease
 from headrace.runtime.modes import Mode, Throttle
 from headrace.runtime.outputs import BatchOutputs, FlowOutputs
-from headrace.runtime.planner import Planner, Writing
-from headrace.storage import write_durably
+from headrace.runtime.planner import NO_READS, Planner, Writing
+from headrace.runtime.session import batch_session
+from headrace.runtime.source_reads import SourceReads
 from headrace.wheel.task import PROPERTY, STATE, TABLES, property_text, take_reports
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import SparkSession
 
 WATCH_SECONDS = 0.05
-KEPT_TICKS = 100
 CLAIMED_SECONDS = 20 * 3600.0
 """Kafka forgets the marks of a writer that is quiet for days, so they are renewed daily."""
 
@@ -43,7 +43,6 @@ def _topology(graph: Graph, node: FlowNode) -> Topology:
     return Topology(
         {name: graph.sources[name].time for name in node.sources if graph.sources[name].time is not None},
         {name: tuple(map(graph.time_node, graph.steps[name].inputs)) for name in graph.stateful(node.steps)},
-        {name: cap for name in node.sources if (cap := graph.sources[name].cap) is not None},
         frozenset(name for name in node.sources if graph.sources[name].divided),
         {name: graph.steps[name].step.holdback for name in node.steps},
     )
@@ -58,20 +57,18 @@ class Flow:
         self.node = node
         self.folder = graph.checkpoint / node.name
         self._graph = graph
-        self._spark = spark
+        self._session: Any = batch_session(spark)
         self._clock = clock
         self._mode = mode
         self._lease = lease
-        self._drain = False
-        self._ticked = False
-        self._closed = self._refused = False
         self._claimed = 0.0
-        self._busy = threading.Lock()
+        self._looks_at = 0.0
         self._stopping = threading.Event()
+        self._cancelled = False
         self.failure: BaseException | None = None
         flow_id = check_identity(self.folder, graph, node)
         log = BatchLog(LocalStorage(self.folder))
-        self._outputs = FlowOutputs(graph, node, spark, self.folder, flow_id, lease, log)
+        self._outputs = FlowOutputs(graph, node, self._session, self.folder, flow_id, lease, log)
         endless = [name for name in node.sources if graph.sources[name].fingerprint["kind"] == "generator"]
         if mode.drain and endless:
             raise HeadraceError(
@@ -79,9 +76,14 @@ class Flow:
                 f"flow {node.name!r}: drain=True closes every window at the end of the data, but source {endless[0]!r} "
                 "never ends. Use hr.available_now() or hr.micro_batch().",
             )
-        slots = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
-        definitions = {name: repr(graph.steps[name].step) for name in graph.stateful(node.steps)}
-        writing = Writing(flow_id.generation, self._outputs.writers, slots, flow_id.key_groups, definitions)
+        writing = Writing(
+            flow_id.generation,
+            self._outputs.writers,
+            int(spark.conf.get("spark.sql.shuffle.partitions") or 1),
+            spark.sparkContext.defaultParallelism,
+            flow_id.key_groups,
+            {name: repr(graph.steps[name].step) for name in graph.stateful(node.steps)},
+        )
         self._tables = broadcast_tables(self.folder / TABLES, [graph.steps[name].step for name in node.steps])
         keeper = TimeKeeper(_topology(graph, node), clock, interval=mode.interval, is_away=self._is_away)
         self.planner = Planner(keeper, log, writing=writing, complete=self._tables.complete)
@@ -92,7 +94,9 @@ class Flow:
                 "end of time, so any further row would be late. Start with a new checkpoint.",
             )
         self._sweeper = Sweeper(LocalStorage(self.folder), STATE, epoch=self.planner.epoch)
-        self._throttle = Throttle(mode, node.name, {name: graph.sources[name].caps for name in node.sources})
+        self._throttle = Throttle(mode, node, graph, last=history.newest(self.folder))
+        self._reads = SourceReads(graph, node.sources, self.folder, self._stopping)
+        self._plan = FlowPlan(node.frame, self._session, self._reads.placeholders)
         self._worker = threading.Thread(target=self._work, name=f"headrace-{node.name}", daemon=True)
 
     def _is_away(self, source: str) -> bool:
@@ -122,129 +126,105 @@ class Flow:
         self._stopping.set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end; whether it has come."""
-        self._worker.join(timeout)
+        """Wait for the end; whether it has come. A flow that stops does not wait for servers."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self._worker.is_alive() and (deadline is None or time.monotonic() < deadline):
+            self._worker.join(WATCH_SECONDS)
+            if self._stopping.is_set() and outages(self.folder):
+                self._cancelled = True
+                self._session.sparkContext.cancelJobGroup(str(self.folder))
         return not self._worker.is_alive()
 
     def _work(self) -> None:
         try:
+            self._session._jvm.SparkSession.setActiveSession(self._session._jsparkSession)
+            self.begin()
             if self._mode.kind == "micro_batch":
-                self._run(processingTime=f"{self._mode.interval / 1_000_000} seconds")
+                self._run_until_stopped()
             else:
                 self._run_available()
         except BaseException as failure:
-            self.failure = self.failure or failure
+            if not self._cancelled:
+                self.failure = failure
+
+    def begin(self) -> None:
+        """Run the batch again that was begun and not concluded; log where sources begin that are new."""
+        if self.planner.runs_again:
+            self.run_batch()
+        positions = self._reads.initial(self.planner.positions)
+        if positions:
+            self.planner.begin_at(positions)
+
+    def _run_until_stopped(self) -> None:
+        while (reads := self._next_reads()) is not None:
+            self.run_batch(reads)
+
+    def _next_reads(self) -> Reads | None:
+        """Wait until there is something to do; None when the flow is to stop.
+
+        After a batch that left rows unread the next one comes at once; else at the interval, or when something is due.
+        """
+        while not self._stopping.is_set():
+            self._lease.check()
+            self._claim_when_due()
+            now = time.monotonic()
+            if now >= self._looks_at or self.planner.time.wants_batch():
+                reads = self.look()
+                waiting = any(rows for read in reads.values() for rows in read.unread.values())
+                self._looks_at = now if waiting else now + self._mode.interval / 1_000_000
+                if _brings_rows(reads) or self.planner.time.wants_batch():
+                    return reads
+            self._stopping.wait(min(WATCH_SECONDS, max(0.0, self._looks_at - time.monotonic())))
+        return None
+
+    def look(self) -> Reads:
+        """What a batch would read now."""
+        return self._reads.plan(self.planner.positions, most=self._throttle.cap)
 
     def _run_available(self) -> None:
         """Read what is there, close what that made due, and at a drain close everything."""
-        self._run(availableNow=True)
-        while self.planner.time.wants_batch() and not self._stopping.is_set():
-            self.tick()
-            self._run(availableNow=True)
-        self._drain = self._mode.drain
-        while self._drain and not self.planner.drained and not self._stopping.is_set():
-            self.tick()
-            self._run(availableNow=True)
-
-    def begin(self, **trigger: Any) -> StreamingQuery:
-        """Start the flow's Spark query."""
-        writer = self.node.frame.writeStream.foreachBatch(self._batch).queryName(self.node.name)
-        return writer.option("checkpointLocation", str(self.folder / "spark")).trigger(**trigger).start()
-
-    def _run(self, **trigger: Any) -> None:
-        self._closed = self._refused = False
-        query = self.begin(**trigger)
-        try:
-            while query.isActive and not self._stopping.wait(WATCH_SECONDS):
-                self._lease.check()
-                if self._mode.kind == "micro_batch":
-                    self._tick_when_due()
-                    self._claim_when_due()
-        finally:
-            self._close(query)
-        error = query.exception()
-        if error is not None and not self._refused:
-            raise self.failure or reported(error) or self._understood(error) or error
-
-    def _understood(self, error: BaseException) -> HeadraceError | None:
-        """A failure of Spark's own reading as the source explains it."""
-        readings = (self._graph.sources[name].understand for name in self.node.sources)
-        found = (understand(error) for understand in readings if understand is not None)
-        return next((problem for problem in found if problem is not None), None)
-
-    def _close(self, query: StreamingQuery) -> None:
-        """Finish the batch that runs, unless it waits for a sink, and stop.
-
-        Spark's stop waits for its thread, and that thread may be asking for the next batch: the lock must be free then.
-        """
-        while not self._busy.acquire(timeout=WATCH_SECONDS):
-            if outages(self.folder):
-                self._closed = self._refused = True
-                query.stop()
-                return
-        self._closed = True
-        self._busy.release()
-        query.stop()
-
-    def _tick_when_due(self) -> None:
-        if self._busy.acquire(blocking=False):
-            try:
-                # One tick until the next batch: Spark may take seconds to plan it, and would read each further one.
-                if not self._ticked and self.planner.time.wants_batch():
-                    self.tick()
-                    self._ticked = True
-            finally:
-                self._busy.release()
+        self._reads.stop_at_newest()
+        while not self._stopping.is_set():
+            reads = self.look()
+            if not (_brings_rows(reads) or self.planner.time.wants_batch()):
+                break
+            self.run_batch(reads)
+        if self._mode.drain and not self.planner.drained and not self._stopping.is_set():
+            self.run_batch(self.look(), drain=True)
 
     def _claim_when_due(self) -> None:
         """Renew the marks in sinks that forget those of quiet writers."""
-        if time.monotonic() - self._claimed > CLAIMED_SECONDS and self._busy.acquire(blocking=False):
+        if time.monotonic() - self._claimed > CLAIMED_SECONDS:
             try:
                 self._outputs.prepare()
             except HeadraceError as problem:
                 # Marks live for days: the next renewal is early enough, and the next batch waits for the sink.
                 if problem.id != "SINK_UNREACHABLE":
                     raise
-            finally:
-                self._claimed = time.monotonic()
-                self._busy.release()
+            self._claimed = time.monotonic()
 
-    def tick(self) -> None:
-        """Ask for a batch though no row has come."""
-        for name in self.node.sources:
-            folder = self._graph.sources[name].ticks
-            # A batch that runs again needs its tick, so only long finished ones leave.
-            for old in sorted(folder.glob("*.tick"))[:-KEPT_TICKS]:
-                old.unlink(missing_ok=True)
-            # Spark passes over empty files.
-            write_durably(folder / f"{time.time_ns()}.tick", "tick")
+    def run_batch(self, reads: Reads = NO_READS, *, drain: bool = False) -> None:
+        """Run the next batch: the one that was begun before, or one that reads this."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
 
-    def _batch(self, frame: DataFrame, batch: int) -> None:
-        """Run one batch; Spark commits it when this returns."""
-        with self._busy:
-            if self._closed:
-                self._refused = True
-                raise HeadraceError(
-                    "FLOW_STOPPED",
-                    f"flow {self.node.name!r}: batch {batch} was not begun because the flow is stopping; "
-                    "the next start runs it.",
-                )
-            self._ticked = False
-            try:
-                self._run_batch(frame, batch)
-            except BaseException as failure:
-                if not self._refused:
-                    self.failure = reported(failure) or failure
-                raise
-
-    def _run_batch(self, frame: DataFrame, batch: int) -> None:
         began = time.monotonic()
         self._lease.check()
-        drain = self._drain and not brings_rows(self.folder / "spark", batch)
-        if self.planner.is_done(batch):
-            # Spark had not noted it when the process ended; state and sinks have the batch.
-            return
-        record = self.planner.plan(drain=drain, partitions=partitions(self.folder / "spark", batch))
+        record = self.planner.plan(drain=drain, reads=reads)
+        try:
+            self._run(record, began)
+        except (Py4JJavaError, PySparkException) as error:
+            raise reported(error) or self._reads.understood(error) or self._failed(record, error) from error
+
+    def _failed(self, record: BatchRecord, error: BaseException) -> HeadraceError:
+        said = author_traceback(error) or str(error)
+        return HeadraceError(
+            "BATCH_FAILED",
+            f"flow {self.node.name!r}, batch {record.batch}: a task failed, and the batch is not done. Correct what "
+            f"the error says and start again: the same batch runs.\n{said}",
+        )
+
+    def _run(self, record: BatchRecord, began: float) -> None:
         side_folder = self.folder / "side"
         shutil.rmtree(side_folder, ignore_errors=True)
         text = property_text(
@@ -254,19 +234,22 @@ class Flow:
             key_groups=self._outputs.flow_id.key_groups,
             epoch=self.planner.epoch,
             slots=self.planner.time.slots,
+            splits=self._reads.splits(record),
         )
-        self._spark.sparkContext.setLocalProperty(PROPERTY, text)
+        context = self._session.sparkContext
+        context.setJobGroup(str(self.folder), f"{self.node.name}, batch {record.batch}")
+        context.setLocalProperty(PROPERTY, text)
         outputs = BatchOutputs(self._outputs, record, self.planner.marks)
-        outputs.write_main(frame)
+        outputs.write_main(self._plan.of_batch(record, self._reads.frames(record)))
         computed = time.monotonic()
-        reports = take_reports(self._graph.reports.value, flow=self.node.name, batch=batch)
+        reports = take_reports(self._graph.reports.value, flow=self.node.name, batch=record.batch)
         outputs.write_side(reports)
         account = account_of(reports, outputs.written)
-        account.check(flow=self.node.name, batch=batch)
+        account.check(flow=self.node.name, batch=record.batch)
         self._lease.check()
         self.planner.conclude(record, reports, outputs.marked)
         self._tables.forget(record.tables)
-        self._sweeper.batch(self.planner.files, done=batch, now=self._clock())
+        self._sweeper.batch(self.planner.files, done=record.batch, now=self._clock())
         whole = time.monotonic() - began
         seconds = BatchSeconds(round(computed - began, 3), round(whole, 3))
         history.append(self.folder, self._entry(record, reports, account, seconds))
@@ -285,7 +268,7 @@ class Flow:
             watermarks=record.watermarks,
             partitions={name: tracker.saved().partitions for name, tracker in time.trackers.items()},
             account=account,
-            unread={name: sum(reports.unread(name).values()) for name in sources},
+            unread={name: sum(read.unread.values()) for name, read in record.reads.items()},
             cap=self._throttle.cap,
             hot_keys=hot_keys(reports),
             counters=step_counters(reports),
@@ -296,3 +279,7 @@ class Flow:
             seconds=seconds,
             state=StateSize(sum(slot.rows for slot in slots), sum(slot.bytes for slot in slots)),
         )
+
+
+def _brings_rows(reads: Reads) -> bool:
+    return any(read.brings_rows for read in reads.values())

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from headrace.connectors.base.source import cap_of, remove_cap, set_cap
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError, HeadraceError
+from headrace.graph import FlowNode, Graph
+from headrace.observe.history import HistoryEntry
 from headrace.stability import stable
 
 
@@ -66,7 +65,7 @@ def _positive(rows: int | None) -> int | None:
 FIRST_CAP = 10_000
 SMALLEST_CAP = 1_000
 AIM = 0.8
-"""Batches aim below the target: Spark's own planning and committing comes on top."""
+"""Batches aim below the target, so that not every odd one misses it."""
 WARM_AFTER = 2
 """The first batches of a process load and compile code, and say nothing about the next."""
 REMEMBERED = 12
@@ -124,37 +123,25 @@ class Pace:
 
 
 class Throttle:
-    """Sets how many rows of each source a batch of a flow may take; sources read it before each batch."""
+    """Says how many rows of each source a batch of a flow may take."""
 
-    def __init__(self, mode: Mode, flow: str, sources: Mapping[str, Path | None]) -> None:
-        self._flow = flow
-        self._folders = [folder for folder in sources.values() if folder is not None]
+    def __init__(self, mode: Mode, node: FlowNode, graph: Graph, *, last: HistoryEntry | None) -> None:
         self._pace: Pace | None = None
         self.cap = mode.max_rows
         """The most rows of a source that the next batch takes."""
-        uncounted = [name for name, folder in sources.items() if folder is None]
+        uncounted = [name for name in node.sources if not graph.sources[name].counts_rows]
         if uncounted and (mode.keep_up or mode.max_rows is not None):
             raise HeadraceError(
                 "MAX_ROWS_UNSUPPORTED",
-                f"flow {flow!r}: {mode!r} bounds the rows of a batch, but source {uncounted[0]!r} cannot count rows "
-                "ahead. Use files_per_batch=... of hr.read_files, or leave max_rows and keep_up out.",
+                f"flow {node.name!r}: {mode!r} bounds the rows of a batch, but source {uncounted[0]!r} cannot count "
+                "rows ahead. Use files_per_batch=... of hr.read_files, or leave max_rows and keep_up out.",
             )
         if mode.keep_up:
-            earlier = [cap for folder in self._folders if (cap := cap_of(folder, flow)) is not None]
-            self._pace = Pace(mode.interval / 1_000_000, min(earlier, default=FIRST_CAP), mode.max_rows)
+            earlier = last.cap if last is not None and last.cap is not None else FIRST_CAP
+            self._pace = Pace(mode.interval / 1_000_000, earlier, mode.max_rows)
             self.cap = self._pace.cap
-        self._set_caps()
 
     def learn(self, *, rows: int, seconds: float) -> None:
         if self._pace is not None:
             self._pace.learn(rows=rows, seconds=seconds)
-            if self._pace.cap != self.cap:
-                self.cap = self._pace.cap
-                self._set_caps()
-
-    def _set_caps(self) -> None:
-        for folder in self._folders:
-            if self.cap is None:
-                remove_cap(folder, self._flow)
-            else:
-                set_cap(folder, self._flow, self.cap)
+            self.cap = self._pace.cap

@@ -24,7 +24,7 @@ from headrace.plan.explain import explanation, mermaid
 from headrace.runtime.checkpoint import Renewal, open_checkpoint, take_lease
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import Mode, micro_batch
-from headrace.runtime.session import check_speculation, prepare, session_findings, spark_session
+from headrace.runtime.session import check_speculation, session_findings, spark_session
 from headrace.stability import stable
 from headrace.state.group_range import KEY_GROUPS, MOST_KEY_GROUPS
 from headrace.wheel.task import reports_of
@@ -111,7 +111,6 @@ class Pipeline:
 
     def define(self, spark: SparkSession, checkpoint: Path, **parameters: Any) -> Graph:
         """Run the pipeline's function and return its graph. No data is read."""
-        prepare(spark)
         graph = Graph(self.name, checkpoint, reports_of(spark.sparkContext), self._key_groups)
         with defining(graph):
             self._function(spark, **parameters)

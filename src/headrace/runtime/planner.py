@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchLog, BatchOutcome, BatchRecord, MarkedBatch, new_token
-from headrace.event_time.time_keeper import Partitions, TimeKeeper
+from headrace.event_time.time_keeper import Reads, TimeKeeper
 from headrace.nodes import NodeId
 from headrace.reports import BatchReports
 from headrace.state.group_range import KEY_GROUPS
@@ -20,15 +21,19 @@ class Writing:
     generation: int = 0
     writers: Mapping[str, int] = field(default_factory=dict)
     slots: int = 1
+    tasks: int = 1
+    """How many tasks read a source."""
     key_groups: int = KEY_GROUPS
     definitions: Mapping[str, str] = field(default_factory=dict)
     """The steps with state, as code: a change that they allow may give rows of their state other due times."""
 
 
+BEFORE_THE_FIRST = -1
+"""The batch of an outcome that only says where sources are read from."""
 RULES_INPUT = "rules"
 """The second input of a step whose rules come as rows."""
 WRITING_ALONE = Writing()
-NO_PARTITIONS: Partitions = {}
+NO_READS: Reads = {}
 NO_MARKED: Mapping[str, frozenset[int]] = {}
 
 
@@ -53,6 +58,8 @@ class Planner:
         self.epoch = log.take_over()
         self.marks: dict[str, dict[int, MarkedBatch]] = {}
         """The last batch that each writer of each sink marked."""
+        self.positions: dict[str, Any] = {}
+        """Up to where each source is read."""
         self.rules_versions: dict[str, int] = {}
         """How many changes of its rules each step that has any has taken so far."""
         self.drained = False
@@ -62,6 +69,7 @@ class Planner:
         if last is not None:
             self._definitions |= last.definitions
             time.restore(last)
+            self.positions = dict(last.positions)
             self.rules_versions = dict(last.rules_versions)
             self.drained = last.drained
             if last.generation == writing.generation:
@@ -77,34 +85,31 @@ class Planner:
         """The files that the state is stored in."""
         return set() if self._log.outcome is None else self._log.outcome.files
 
-    def is_done(self, batch: int) -> bool:
-        """Whether a batch was concluded, whatever Spark knows of it."""
-        if batch > self._log.next_batch:
-            raise HeadraceError(
-                "LOG_DAMAGED",
-                f"Spark has finished batch {batch - 1}, but the checkpoint's log ends before batch "
-                f"{self._log.next_batch}: its newest entries are missing. Restore the whole checkpoint from one copy.",
-            )
-        return batch < self._log.next_batch
+    @property
+    def runs_again(self) -> bool:
+        """Whether a batch was begun and not concluded."""
+        return self._log.record is not None
 
-    def plan(self, *, drain: bool = False, partitions: Partitions = NO_PARTITIONS) -> BatchRecord:
-        """The record of the next batch: the logged one when it runs again, otherwise decided and logged now.
+    def begin_at(self, positions: Mapping[str, Any]) -> None:
+        """Log where sources are read from that the flow has not read before."""
+        self.positions |= positions
+        self._log.write_outcome(replace(self._log.outcome or BatchOutcome(BEFORE_THE_FIRST), positions=self.positions))
 
-        ``partitions`` are those that each divided source has by now.
-        """
+    def plan(self, *, drain: bool = False, reads: Reads = NO_READS) -> BatchRecord:
+        """The record of the next batch: the logged one when it runs again, otherwise decided and logged now."""
         logged = self._log.record
         if logged is None:
             self.time.pass_time()
         self.time.divide(self._writing.slots if logged is None else logged.slots, self._writing.key_groups)
         # What is new has not been quiet before it was there.
-        self.time.discover(partitions)
-        record = self._complete(self._decide(drain) if logged is None else logged)
+        self.time.discover(reads if logged is None else logged.reads)
+        record = self._complete(self._decide(reads, drain) if logged is None else logged)
         if record != logged:
             self._log.write_record(record)
         self.time.begin(record)
         return record
 
-    def _decide(self, drain: bool) -> BatchRecord:
+    def _decide(self, reads: Reads, drain: bool) -> BatchRecord:
         if self.drained:
             raise HeadraceError(
                 "CHECKPOINT_DRAINED",
@@ -122,6 +127,8 @@ class Planner:
             writers=writing.writers,
             token=new_token(),
             slots=writing.slots,
+            reads=reads,
+            tasks=writing.tasks,
         )
 
     def conclude(
@@ -129,6 +136,7 @@ class Planner:
     ) -> None:
         """Log what the next batch starts from, after the reports of a batch's tasks and the sinks' writers."""
         self.time.observe(record, reports)
+        self.positions |= {name: read.until for name, read in record.reads.items()}
         for step in record.time_bounds:
             changes = reports.inputs.get(NodeId("step", step, RULES_INPUT))
             if changes is not None:
@@ -150,6 +158,7 @@ class Planner:
                 record.generation,
                 self.marks,
                 self._definitions,
+                self.positions,
             ),
         )
         self.time.end()

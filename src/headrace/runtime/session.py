@@ -129,12 +129,15 @@ def _joined(*lists: str) -> str:
 
 OLDEST_JAVA = 17
 
-QUERY_SETTINGS = {
-    "spark.sql.adaptive.streaming.stateless.enabled": "false",
+BATCH_SETTINGS = {
+    # It would plan a batch anew after each shuffle, and join the small partitions that slots are.
+    "spark.sql.adaptive.enabled": "false",
+    # Delta gives the rows of a batch as a stream, which Spark would not run in a job of its own.
+    "spark.sql.streaming.unsupportedOperationCheck": "false",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
 }
-"""Settings that can be made on a running session, so a user's own works too."""
+"""Settings of the session that batches run in."""
 
 DOMAIN_SOCKETS = "spark.python.unix.domain.socket.enabled"
 """Over TCP an exchange with a Python worker may wait 40 ms for an acknowledgement."""
@@ -149,10 +152,6 @@ START_SETTINGS = {
     DOMAIN_SOCKETS: "true",
     # One thread a worker: tasks already use every core, and sums of floats keep one order.
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
-    # The default forks a process for every small file on local disks.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
 }
 
 QUICK_JAVA = (
@@ -174,7 +173,7 @@ def spark_session(
     """A session on this machine; ``quick_start`` trades peak speed for a faster first batch (demos, tests).
 
     ``connectors`` (``"kafka"``, ``"delta"``) brings their jars, unless Spark or your settings have them already.
-    A session of your own works too: Headrace makes the settings of its queries on it.
+    A session of your own works too.
 
     >>> import headrace as hr
     >>> def run(pipeline):
@@ -190,7 +189,6 @@ def spark_session(
     cores = os.cpu_count() or 1 if local is None else int(local[1])
     chosen = {
         **START_SETTINGS,
-        **QUERY_SETTINGS,
         "spark.sql.shuffle.partitions": str(cores),
         "spark.driver.extraJavaOptions": _java_options(quick_start),
         **(settings or {}),
@@ -205,10 +203,13 @@ def spark_session(
     return session
 
 
-def prepare(spark: SparkSession) -> None:
-    """Make the settings of Headrace's queries on a session."""
-    for name, value in QUERY_SETTINGS.items():
-        spark.conf.set(name, value)
+def batch_session(spark: SparkSession) -> SparkSession:
+    """A copy of a session, with its tables and views, in which a flow's batches run with their own settings."""
+    given: Any = spark
+    copy: SparkSession = type(given)(given.sparkContext, given._jsparkSession.cloneSession())
+    for name, value in BATCH_SETTINGS.items():
+        copy.conf.set(name, value)
+    return copy
 
 
 def check_speculation(spark: SparkSession, graph: Graph) -> None:

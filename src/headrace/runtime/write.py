@@ -1,4 +1,4 @@
-"""``hr.write``: one flow, which is one Spark query with one checkpoint."""
+"""``hr.write``: one flow, which is one loop with one log."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _sinks(flow: str, given: list[Any]) -> tuple[AnySink, ...]:
 
 
 def _check(graph: Graph, node: FlowNode) -> None:
-    if not node.frame.isStreaming or not node.sources:
+    if not node.sources:
         raise DefinitionError(
             "NOT_A_STREAM",
             f"flow {node.name!r}: the frame does not come from a source of Headrace. Read it with hr.read_files, "

@@ -47,7 +47,7 @@ SLOTS = (1, 2, 3, 8)
 class NothingToRead:
     """The reader of a gate whose rows are handed to it."""
 
-    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
+    def read(self, given: object, task: Task) -> Iterator[Decoded]:
         yield from ()
 
 

@@ -1,20 +1,16 @@
-"""The Spark engine of timelines: the real query, over files that the timeline drops batch by batch."""
+"""The Spark engine of timelines: the real flow, over files that the timeline drops batch by batch."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.errors import StreamingQueryException
-
 from headrace.connectors.base.sink import BatchIdentity, Guarantee, Written
 from headrace.connectors.files.source import read_files
-from headrace.errors import reported
 from headrace.graph import SideOutput, active_graph
 from headrace.observe.committed import CommittedRows
 from headrace.operators.origins import split
@@ -31,11 +27,10 @@ from headrace.wheel.side_rows import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 
 class Died(Exception):
-    """What a timeline's crash looks like to Spark."""
+    """A timeline's crash in the middle of a batch."""
 
 
 class TimelineSink:
@@ -57,7 +52,7 @@ class TimelineSink:
 
 
 class SparkEngine:
-    """Runs batches as a Spark query."""
+    """Runs batches as Spark jobs."""
 
     def __init__(self, setting: Setting) -> None:
         from pyspark.sql import SparkSession
@@ -101,15 +96,16 @@ class SparkEngine:
         node, mode = graph.flows["timeline"], micro_batch("1 millisecond")
         self._flow = Flow(graph, node, self._spark, lambda: self._setting.clock, mode, self._lease)
         self._setting.take_over(self._flow.planner.time)
-        self._query: StreamingQuery | None = None
+        self._begun = False
 
     def _advance(self) -> None:
-        if self._query is None:
-            self._query = self._flow.begin(processingTime="10 milliseconds")
-        try:
-            self._query.processAllAvailable()
-        except StreamingQueryException as error:
-            raise reported(error) or error from None
+        """Run one batch: the interrupted one, or one of what is there."""
+        interrupted = self._flow.planner.runs_again
+        if not self._begun:
+            self._flow.begin()
+            self._begun = True
+        if not interrupted:
+            self._flow.run_batch(self._flow.look())
         self._setting.give(DEAD_LETTERS, self._dead_letters.look().rows(named=True))
 
     def run(self, rows: Sequence[At]) -> None:
@@ -129,45 +125,24 @@ class SparkEngine:
             try:
                 self._drop(rows)
                 self._advance()
-            except StreamingQueryException:
+            except Died:
                 self._interrupted = True
             finally:
                 self._sink.dies = False
-        if self._query is not None:
-            self._query.stop()
         self._start()
 
     def close(self) -> None:
-        if self._query is not None:
-            self._query.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _drop(self, rows: Sequence[At]) -> None:
-        """Let rows appear at once, or a tick when there are none."""
-        with self._between_batches():
-            if not rows:
-                self._flow.tick()
-                return
-            self._dropped += 1
-            for side in dict.fromkeys(row.side for row in rows):
-                unfinished = self._folder / f"unfinished-{side}-{self._dropped}"
-                unfinished.mkdir()
-                for partition, frame in self._setting.frames(rows, side).items():
-                    file = unfinished / f"{self._dropped:06d}-{partition}.parquet"
-                    frame.write_parquet(file)
-                    arrived = self._setting.clock * 1000
-                    os.utime(file, ns=(arrived, arrived))
-                unfinished.rename(self._folder / SOURCES[side] / f"{self._dropped:06d}")
-
-    @contextmanager
-    def _between_batches(self) -> Iterator[None]:
-        """While Spark looks at no source: it looks at one after the other, and could see only the last of two files."""
-        if self._query is None:
-            yield
-            return
-        looking = self._query._jsq.streamingQuery().awaitProgressLock()
-        looking.lock()
-        try:
-            yield
-        finally:
-            looking.unlock()
+        """Let rows appear."""
+        self._dropped += 1
+        for side in dict.fromkeys(row.side for row in rows):
+            unfinished = self._folder / f"unfinished-{side}-{self._dropped}"
+            unfinished.mkdir()
+            for partition, frame in self._setting.frames(rows, side).items():
+                file = unfinished / f"{self._dropped:06d}-{partition}.parquet"
+                frame.write_parquet(file)
+                arrived = self._setting.clock * 1000
+                os.utime(file, ns=(arrived, arrived))
+            unfinished.rename(self._folder / SOURCES[side] / f"{self._dropped:06d}")

@@ -7,11 +7,11 @@ exact under retries, because the same report replaces itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -38,6 +38,8 @@ SIDE = "side"
 TABLES = "tables"
 """The folder of small tables, beside that of side rows."""
 Reporter = Callable[[ReportKey, Report], None]
+Splits = Mapping[str, Sequence[Sequence[Any]]]
+"""Of each source what every task reads, as JSON values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Task:
     partition: int
     reporter: Reporter
     state: TaskState
+    splits: Splits = field(default_factory=dict)
 
     def time_bounds(self, step: str) -> TimeBounds:
         """The time bounds of a step in this batch."""
@@ -124,7 +127,7 @@ Slots = Mapping[str, Mapping[int, SlotSummary]]
 
 
 def property_text(
-    record: BatchRecord, *, flow: str, side_folder: str, key_groups: int, epoch: int, slots: Slots
+    record: BatchRecord, *, flow: str, side_folder: str, key_groups: int, epoch: int, slots: Slots, splits: Splits
 ) -> str:
     """The local property that hands a batch to its tasks."""
     return json.dumps(
@@ -135,12 +138,13 @@ def property_text(
             "key_groups": key_groups,
             "epoch": epoch,
             "slots": encode(slots),
+            "splits": splits,
         }
     )
 
 
 @lru_cache(maxsize=8)
-def _read_property(text: str) -> tuple[BatchRecord, str, str, TaskState]:
+def _read_property(text: str) -> tuple[BatchRecord, str, str, TaskState, Splits]:
     given = json.loads(text)
     storage = LocalStorage(Path(given["side_folder"]).parent)
     slots = {
@@ -148,7 +152,7 @@ def _read_property(text: str) -> tuple[BatchRecord, str, str, TaskState]:
         for step, slots in given["slots"].items()
     }
     state = TaskState(storage, WORKER, given["key_groups"], given["epoch"], slots)
-    return BatchRecord.from_json(given["record"]), given["flow"], given["side_folder"], state
+    return BatchRecord.from_json(given["record"]), given["flow"], given["side_folder"], state, given["splits"]
 
 
 def current_task(reports: ReportAccumulator) -> Task:
@@ -163,7 +167,7 @@ def current_task(reports: ReportAccumulator) -> Task:
             "a task of a Headrace flow runs without its batch record, so its time is unknown. Use the frame only in "
             "hr.write(...); a frame of a pipeline cannot be collected or written by a query of your own.",
         )
-    record, flow, side_folder, state = _read_property(text)
+    record, flow, side_folder, state, splits = _read_property(text)
     return Task(
         record,
         flow,
@@ -171,6 +175,7 @@ def current_task(reports: ReportAccumulator) -> Task:
         context.partitionId(),
         lambda key, report: reports.add({key: report}),
         state,
+        splits,
     )
 
 

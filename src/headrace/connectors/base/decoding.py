@@ -60,8 +60,6 @@ class Decoded:
     """Arrival time in microseconds: one for all rows, or one for each."""
     partition: str = WHOLE
     """The source's partition, if it has any: each has its own watermark."""
-    unread: int = 0
-    """Rows of the partition that wait after this chunk."""
     lost: int = 0
     """Rows before this chunk that the source no longer has."""
 
@@ -85,9 +83,13 @@ class Decoder:
                 yield from self.chunks(stream, path.rstrip("/").rpartition("/")[2])
         except (OSError, ValueError, pa.ArrowException) as error:
             first_line = next(iter(str(error).strip().splitlines()), "unknown error")
-            row = {"position": 0, "reason": "FILE_UNREADABLE", "detail": first_line, "raw": b""}
-            nothing = pl.DataFrame(schema={**self.columns.types, POSITION: pl.Int64()})
-            yield Decoded(nothing, pl.DataFrame(row, schema=DEAD_SCHEMA))
+            yield self.unreadable("FILE_UNREADABLE", first_line)
+
+    def unreadable(self, reason: str, detail: str) -> Decoded:
+        """No row, and a dead letter for a file."""
+        row = {"position": 0, "reason": reason, "detail": detail, "raw": b""}
+        nothing = pl.DataFrame(schema={**self.columns.types, POSITION: pl.Int64()})
+        return Decoded(nothing, pl.DataFrame(row, schema=DEAD_SCHEMA))
 
     def chunks(self, stream: BinaryIO, name: str) -> Iterator[Decoded]:
         """The chunks of an open file of this name."""

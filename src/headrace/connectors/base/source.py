@@ -1,19 +1,19 @@
-"""A source in a pipeline: the stream that Spark hands to tasks, the gate that judges rows, ticks and row caps."""
+"""A source in a pipeline: what finds new rows, the tasks that read them, the gate that judges them."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import polars as pl
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType, TimestampType
 
+from headrace.checkpoint.storage import Storage
 from headrace.connectors.base.decoding import POSITION, Columns, Decoded, readable
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import TimeStrategy
@@ -21,25 +21,71 @@ from headrace.graph import Origin, SourceNode, active_graph, tagged
 from headrace.nodes import NodeId
 from headrace.reports import SourceReport
 from headrace.schemas import MOMENT, from_arrow, polars_schema
-from headrace.storage import write_durably
 from headrace.wheel.side_rows import DEAD_LETTERS, dead_letters, write_side_rows
 from headrace.wheel.spark import mapped
 from headrace.wheel.task import Task
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-CAPS, LANDING, TICKS = "caps", "landing", "ticks"
-"""Folders in a checkpoint that sources use."""
-FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
+LANDING = "landing"
+"""The folder of a checkpoint for what feeds bring."""
+SOURCES = "sources"
+"""The folder of a flow for what enumerators have to remember."""
+SPLIT_LEAF, SPLIT_TASKS = -(2**40), 2**20
+"""By its first number a plan's leaf is known as a source's; a number modulo the second is that of a task."""
 ROW_POSITION = "_position"
 """A column that a schema may declare: where a row came from, ``<topic>/<partition>:<offset>`` or ``<file>:<line>``."""
 
 
-class Reader(Protocol):
-    """Turns what Spark hands to a task (file names, positions) into rows."""
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Up to where a batch reads a source."""
 
-    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]: ...
+    until: Any
+    unread: Mapping[str, int] = field(default_factory=dict)
+    """How many rows wait in each partition behind those."""
+    partitions: tuple[str, ...] = ()
+    """The partitions that the source has by now."""
+
+
+class Enumerator(Protocol):
+    """Finds, on the driver, what is new in a source. Positions are JSON values; ``Unreachable`` means: ask again."""
+
+    @property
+    def place(self) -> str:
+        """What people call the source's server or folder."""
+
+    def initial(self) -> Any:
+        """Where a new flow begins."""
+
+    def stop_at_newest(self) -> None:
+        """Plan no further than what is there now."""
+
+    def plan(self, since: Any, *, most: int | None) -> Planned:
+        """Up to where the next batch reads, at most so many rows."""
+
+
+@runtime_checkable
+class SplitEnumerator(Enumerator, Protocol):
+    """An enumerator of a source that tasks read themselves."""
+
+    def splits(self, since: Any, until: Any, *, tasks: int) -> Sequence[Any]:
+        """What each task reads, as JSON values."""
+
+
+@runtime_checkable
+class FrameEnumerator(Enumerator, Protocol):
+    """An enumerator of a source that Spark reads."""
+
+    def frame(self, since: Any, until: Any) -> DataFrame:
+        """The rows between two positions."""
+
+
+class Reader(Protocol):
+    """Turns what a task is given (splits, or rows that Spark has read) into decoded rows."""
+
+    def read(self, given: Any, task: Task) -> Iterator[Decoded]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +104,21 @@ class Gate:
         reader = self.ingestion_reader if time.kind == "ingestion" else None
         return replace(self, time=time, reader=reader or self.reader)
 
-    def read(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
-        """In a Spark task: the rows that pass."""
+    def read_splits(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
+        """In a task of a source that tasks read: the rows that pass."""
+        splits = task.splits.get(self.source, ())
+        numbers = (number % SPLIT_TASKS for batch in batches for number in batch.column(0).to_pylist())
+        given = (splits[number] for number in numbers if number < len(splits))
+        return self.admit((chunk for each in given for chunk in self.reader.read(each, task)), task)
+
+    def read_rows(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
+        """In a task of a source that Spark reads: the rows that pass."""
         return self.admit((chunk for batch in batches for chunk in self.reader.read(from_arrow(batch), task)), task)
 
     def admit(self, chunks: Iterable[Decoded], task: Task) -> Iterator[pl.DataFrame]:
         """Pass good rows on chunk by chunk; at the end report counts, dead letters and the highest event times."""
         counts: Counter[str] = Counter()
-        origins, unread, highest = set[str](), dict[str, int](), dict[str, int]()
+        highest: dict[str, int] = {}
         dead: list[pl.DataFrame] = []
         for chunk in chunks:
             rows, refused = (chunk.rows, None) if self.time is None else self._judge(chunk, self.time, task)
@@ -78,8 +131,6 @@ class Gate:
                     highest[partition] = max(newest, highest.get(partition, newest))
             read = chunk.rows.height + chunk.dead.height
             counts.update(read=read, handed_on=rows.height, lost=chunk.lost, skipped=chunk.skipped)
-            origins.add(chunk.origin)
-            unread[chunk.partition] = chunk.unread
             if self.adds_position:
                 place = pl.concat_str(pl.lit(f"{chunk.origin}:"), pl.col(POSITION).cast(pl.String))
                 rows = rows.with_columns(place.alias(ROW_POSITION))
@@ -91,8 +142,6 @@ class Gate:
             SourceReport(
                 **counts,
                 dead=sum(rows for _, rows in files),
-                origins=len(origins),
-                unread=unread,
                 highest=highest,
                 side={DEAD_LETTERS: files},
             ),
@@ -139,16 +188,19 @@ class Source:
     """A source of the active pipeline with its gate."""
 
     stream: DataFrame
-    """What Spark hands to tasks: file names or positions, and ticks without any."""
+    """The numbers of tasks, or the rows that Spark reads."""
     gate: Gate
     schema: StructType
+    split: bool
+    """Whether tasks read the source themselves."""
 
     def frame(self) -> DataFrame:
         """The source's rows as a DataFrame, registered in the graph."""
         graph, name = active_graph(), self.gate.source
         label, nodes = f"headrace.source.{name}", frozenset({NodeId("source", name)})
-        origin = Origin(self.stream, self.gate.read, nodes, f"{label}+", self.timed)
-        rows = mapped(self.stream, self.gate.read, self.schema, graph.reports, name=label)
+        read = self.gate.read_splits if self.split else self.gate.read_rows
+        origin = Origin(self.stream, read, nodes, f"{label}+", self.timed)
+        rows = mapped(self.stream, read, self.schema, graph.reports, name=label)
         return graph.register_frame(rows, origin)
 
     def timed(self, strategy: TimeStrategy) -> DataFrame:
@@ -162,7 +214,7 @@ class Source:
             )
         schema = self._with_time(strategy)
         graph.sources[self.gate.source] = replace(node, time=strategy)
-        return Source(self.stream, self.gate.timed(strategy), schema).frame()
+        return replace(self, gate=self.gate.timed(strategy), schema=schema).frame()
 
     def _with_time(self, strategy: TimeStrategy) -> StructType:
         fields = {field.name: field for field in self.schema.fields}
@@ -191,20 +243,46 @@ class Source:
 
 
 def add_source(
-    gate: Gate, stream: DataFrame, schema: StructType, fingerprint: Mapping[str, object], **traits: Any
+    spark: SparkSession,
+    gate: Gate,
+    enumerator: Callable[[Storage], SplitEnumerator],
+    schema: StructType,
+    fingerprint: Mapping[str, object],
+    **traits: Any,
 ) -> DataFrame:
-    """Add a source to the active pipeline and return its rows; ``traits`` are further fields of its node.
+    """Add a source that tasks read to the active pipeline and return its rows; ``traits`` are fields of its node."""
+    tasks = spark.sparkContext.defaultParallelism
+    numbers = spark.range(SPLIT_LEAF, SPLIT_LEAF + tasks, 1, tasks)
+    active_graph().add_source(SourceNode(gate.source, fingerprint, enumerator, **traits))
+    return Source(numbers, gate, schema, split=True).frame()
 
-    The source also gets a stream of ticks, which are null in every column: a flow drops a file into their folder when
-    it needs a batch and no row comes.
+
+def add_frame_source(
+    gate: Gate,
+    placeholder: DataFrame,
+    enumerator: Callable[[Storage], FrameEnumerator],
+    schema: StructType,
+    fingerprint: Mapping[str, object],
+    **traits: Any,
+) -> DataFrame:
+    """Add a source that Spark reads: in each batch its rows take the place of an empty frame."""
+    active_graph().add_source(SourceNode(gate.source, fingerprint, enumerator, placeholder, **traits))
+    return Source(placeholder, gate, schema, split=False).frame()
+
+
+def divided(weights: Sequence[int], tasks: int) -> list[slice]:
+    """Runs of neighbours, one for each task, of about equal weight.
+
+    >>> divided([1, 1, 8, 1, 1], 2)
+    [slice(0, 2, None), slice(2, 5, None)]
     """
-    graph = active_graph()
-    ticks = graph.checkpoint / TICKS / gate.source
-    ticks.mkdir(parents=True, exist_ok=True)
-    files = stream.sparkSession.readStream.format("binaryFile").schema(FILES).load(str(ticks))
-    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in stream.schema.fields]
-    graph.add_source(SourceNode(gate.source, fingerprint, ticks, **traits))
-    return Source(stream.union(files.select(nothing)), gate, schema).frame()
+    whole = max(sum(weights), 1)
+    ends = list(accumulate(weights))
+    # A neighbour belongs to the task in whose share its middle lies.
+    middles = [2 * end - weight for end, weight in zip(ends, weights, strict=True)]
+    owners = [min(tasks - 1, middle * tasks // (2 * whole)) for middle in middles]
+    begins = [sum(owner < task for owner in owners) for task in range(tasks + 1)]
+    return [slice(begins[task], begins[task + 1]) for task in range(tasks)]
 
 
 def declared_columns(schema: StructType, *, without: Collection[str] = ()) -> Columns:
@@ -220,18 +298,3 @@ def source_name(given: str | None, place: str) -> str:
     'shop_payments'
     """
     return given or re.sub(r"\W", "_", place)
-
-
-def set_cap(folder: Path, flow: str, rows: int) -> None:
-    """Let a flow's next batches take at most so many rows; the source reads this small file before each batch."""
-    write_durably(folder / flow, str(rows))
-
-
-def cap_of(folder: Path, flow: str = "[!.]*") -> int | None:
-    """The cap of a flow, or the smallest of all flows; None if there is none."""
-    return min((int(file.read_text()) for file in folder.glob(flow)), default=None)
-
-
-def remove_cap(folder: Path, flow: str) -> None:
-    """Remove a flow's cap."""
-    (folder / flow).unlink(missing_ok=True)

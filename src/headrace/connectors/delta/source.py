@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.classic.dataframe import DataFrame as SparkFrame
+from pyspark.sql.types import StructType
 
 from headrace.changelog import CHANGE, CHANGELOG, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.changelog import POSITION as CHANGE_POSITION
 from headrace.connectors.base.decoding import POSITION, Decoded
-from headrace.connectors.base.source import Gate, add_source, source_name
+from headrace.connectors.base.source import Gate, Planned, add_frame_source, source_name
 from headrace.connectors.delta.table import DeltaLog, table_place, without_metadata
 from headrace.errors import DefinitionError, HeadraceError
+from headrace.event_time.tracker import WHOLE
 from headrace.schemas import polars_schema
 from headrace.stability import stable
 from headrace.wheel.task import Task
@@ -25,7 +29,7 @@ from headrace.wheel.task import Task
 Start = Literal["earliest", "latest"] | int
 COMMITTED, VERSION = "_commit_timestamp", "_commit_version"
 FEED = "delta.enableChangeDataFeed"
-_ROW, _FILE, _KIND = "__row", "__file", "_change_type"
+_FILE, _KIND = "__file", "_change_type"
 _WORDS = {"update_preimage": UPDATE_BEFORE, "update_postimage": UPDATE_AFTER}
 _DIGITS = 20
 _NOT_APPENDED = ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE")
@@ -39,8 +43,8 @@ class DeltaReader:
     read_before: int = 0
     """Rows that the task has read so far; every task has its own reader."""
 
-    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
-        for chunk in raw.drop_nulls(_ROW).partition_by(_FILE, maintain_order=True):
+    def read(self, given: pl.DataFrame, task: Task) -> Iterator[Decoded]:
+        for chunk in given.partition_by(_FILE, maintain_order=True):
             first, self.read_before = self.read_before, self.read_before + chunk.height
             positions = pl.int_range(first, self.read_before, eager=True).alias(POSITION)
             if CHANGE in chunk.columns:
@@ -77,33 +81,119 @@ def read_delta(
     location = os.fspath(path)
     log = DeltaLog(spark, table_place(location))
     _check(log, changes, start)
-    reader = spark.readStream.format("delta")
-    if changes:
-        reader = reader.option("readChangeFeed", "true")
-    if start != "earliest":
-        reader = reader.option("startingVersion", str(start))
-    if files_per_batch is not None:
-        reader = reader.option("maxFilesPerTrigger", files_per_batch)
-    table = reader.load(log.path)
-    if changes:
-        taken = [name for name in CHANGELOG if name in table.columns]
-        if taken:
-            raise DefinitionError(
-                "COLUMN_EXISTS", f"Delta table {location!r} has a column {taken[0]!r} of its own. Rename it."
-            )
-        position = F.lpad(F.col(VERSION).cast("string"), _DIGITS, "0")
-        table = table.withColumnRenamed(_KIND, CHANGE).withColumn(CHANGE_POSITION, position)
-    struct = without_metadata(table.schema)
+    taken = [name for name in CHANGELOG if name in log.schema().names]
+    if changes and taken:
+        raise DefinitionError(
+            "COLUMN_EXISTS", f"Delta table {location!r} has a column {taken[0]!r} of its own. Rename it."
+        )
+    table = DeltaTable(log, changes, files_per_batch)
+    placeholder = _shaped(table.empty(), changes)
+    struct = without_metadata(placeholder.drop(_FILE).schema)
     gate = Gate(source_name(name, Path(location.rstrip("/")).name), DeltaReader(tuple(polars_schema(struct))), None)
-    return add_source(
+    return add_frame_source(
         gate,
-        table.withColumns({_ROW: F.lit(True), _FILE: F.input_file_name()}),
+        placeholder,
+        lambda _: DeltaEnumerator(table, start),
         struct,
         {"kind": "delta", "path": location, "changes": changes},
-        cap=files_per_batch,
         understand=lambda error: not_append_only(error, location),
         changes=changes,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaTable:
+    """A table as Delta's own streaming source reads it."""
+
+    log: DeltaLog
+    changes: bool
+    files_per_batch: int | None
+
+    def open(self, version: int | None) -> Any:
+        """A source that begins with a version, or with all that is in the table."""
+        jvm, spark = self.log.jvm, self.log.spark
+        options = {"path": self.log.path}
+        if self.changes:
+            options["readChangeFeed"] = "true"
+        if version is not None:
+            options["startingVersion"] = str(version)
+        if self.files_per_batch is not None:
+            options["maxFilesPerTrigger"] = str(self.files_per_batch)
+        given = getattr(getattr(jvm.scala.collection.immutable, "HashMap$"), "MODULE$").empty()
+        for name, value in options.items():
+            given = given.updated(name, value)
+        source = jvm.org.apache.spark.sql.delta.sources.DeltaDataSource()
+        context = spark._jsparkSession.sqlContext()
+        return source.createSource(context, self.log.path, jvm.scala.Option.empty(), "delta", given)
+
+    def empty(self) -> DataFrame:
+        """A frame with the table's columns and no row."""
+        struct = StructType.fromJson(json.loads(self.open(None).schema().json()))
+        return self.log.spark.createDataFrame([], struct)
+
+
+class DeltaEnumerator:
+    """Finds new rows by Delta's own offsets. A position is such an offset, or the version to begin with."""
+
+    def __init__(self, table: DeltaTable, start: Start) -> None:
+        self._table = table
+        self._start = start
+        self._opened: Any = None
+        self._ends = False
+
+    @property
+    def place(self) -> str:
+        return f"Delta table {self._table.log.path}"
+
+    def initial(self) -> dict[str, Any]:
+        if self._start == "earliest":
+            return {"version": None, "offset": None}
+        return {"version": self._table.log.version() + 1 if self._start == "latest" else self._start, "offset": None}
+
+    def stop_at_newest(self) -> None:
+        self._ends = True
+
+    def plan(self, since: dict[str, Any], *, most: int | None) -> Planned:
+        version = since["version"]
+        if version is not None and version > self._table.log.version():
+            return Planned(since)
+        newest = self._offset_after(since)
+        if newest == since["offset"]:
+            return Planned(since)
+        until = {**since, "offset": newest}
+        return Planned(until, {WHOLE: 1} if self._offset_after(until) != newest else {})
+
+    def frame(self, since: dict[str, Any], until: dict[str, Any]) -> DataFrame:
+        spark, some = self._table.log.spark, self._table.log.jvm.scala.Option.apply
+        rows = self._source(until).getBatch(some(self._offset(since)), self._offset(until))
+        return _shaped(SparkFrame(rows, spark), self._table.changes)
+
+    def _source(self, position: dict[str, Any]) -> Any:
+        if self._opened is None:
+            self._opened = self._table.open(position["version"])
+            if self._ends:
+                self._opened.prepareForTriggerAvailableNow()
+        return self._opened
+
+    def _offset_after(self, position: dict[str, Any]) -> Any:
+        """The offset up to which the next batch would read."""
+        source = self._source(position)
+        found = source.latestOffset(self._offset(position), source.getDefaultReadLimit())
+        return position["offset"] if found is None else json.loads(found.json())
+
+    def _offset(self, position: dict[str, Any]) -> Any:
+        if position["offset"] is None:
+            return None
+        streaming = self._table.log.jvm.org.apache.spark.sql.execution.streaming
+        return streaming.runtime.SerializedOffset(json.dumps(position["offset"]))
+
+
+def _shaped(table: DataFrame, changes: bool) -> DataFrame:
+    """Rows of a table with their file, changes as a changelog."""
+    if changes:
+        position = F.lpad(F.col(VERSION).cast("string"), _DIGITS, "0")
+        table = table.withColumnRenamed(_KIND, CHANGE).withColumn(CHANGE_POSITION, position)
+    return table.withColumn(_FILE, F.input_file_name())
 
 
 def _check(log: DeltaLog, changes: bool, start: Start) -> None:

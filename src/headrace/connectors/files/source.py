@@ -1,10 +1,10 @@
-"""``hr.read_files``: Spark lists the files of a landing folder, each once, and tasks decode them."""
+"""``hr.read_files``: the files of a landing folder, each once; tasks decode them."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
@@ -17,9 +17,10 @@ from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.csv_lines import CsvLines
 from headrace.connectors.base.decoding import POSITION, Decoded, Decoder, as_json
 from headrace.connectors.base.json_lines import JsonLines
-from headrace.connectors.base.source import FILES, ROW_POSITION, Gate, add_source, declared_columns, source_name
+from headrace.connectors.base.source import ROW_POSITION, Gate, add_source, declared_columns, source_name
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import DebeziumFiles, debezium_messages
+from headrace.connectors.files.listing import FileEnumerator, is_changed
 from headrace.errors import DefinitionError
 from headrace.schemas import parse_ddl
 from headrace.stability import stable
@@ -30,21 +31,24 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Format = Literal["json", "csv", "parquet"]
+CHANGED = "the file was written again after it was listed; let files appear whole and give new rows a new file"
 
 
 @dataclass(frozen=True, slots=True)
 class FileReader:
-    """Reads the files that Spark names; with ``listed`` these are commit files that list the data files."""
+    """Reads files; with ``listed`` these are commit files that list the data files."""
 
     decoder: Decoder
     listed: bool
 
-    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
-        for path, modified in raw.drop_nulls("path").sort("path").rows():
-            arrived = int(modified.timestamp() * 1_000_000)
+    def read(self, given: Sequence[tuple[str, int, int]], task: Task) -> Iterator[Decoded]:
+        for path, size, modified in given:
+            if is_changed(path, size, modified):
+                yield replace(self.decoder.unreadable("FILE_CHANGED", CHANGED), origin=path, arrived=modified)
+                continue
             for file in self._listed(path) if self.listed else [path]:
                 for decoded in self.decoder.decode(file):
-                    yield replace(decoded, origin=file, arrived=arrived)
+                    yield replace(decoded, origin=file, arrived=modified)
 
     def _listed(self, commit: str) -> list[str]:
         root = commit.rsplit("/", 2)[0]
@@ -125,14 +129,16 @@ def read_files(
         )
     called = source_name(name, Path(location.rstrip("/")).name)
     gate = Gate(called, FileReader(decoder, listed), None, adds_position=ROW_POSITION in struct.fieldNames())
-    reader = spark.readStream.format("binaryFile").schema(FILES)
-    # Spark forgets files older than maxFileAge, counted from the newest one, and would pass over them.
-    reader = reader.option("recursiveFileLookup", "true").option("maxFileAge", "36500d")
-    if files_per_batch is not None:
-        reader = reader.option("maxFilesPerTrigger", files_per_batch)
-    raw = reader.load(f"{place.rstrip('/')}/{COMMITS}" if listed else place).select("path", "modificationTime")
+    folder = f"{place.rstrip('/')}/{COMMITS}" if listed else place
     fingerprint: dict[str, object] = {"kind": "files", "path": location, "format": format, "schema": str(schema)}
     if listed:
-        # Spark counts other files then, so a checkpoint of the plain folder would read all rows again.
+        # Other files are counted then, so a checkpoint of the plain folder would read all rows again.
         fingerprint["listed"] = True
-    return add_source(gate, raw, struct, fingerprint, cap=files_per_batch, changes=isinstance(schema, DebeziumChanges))
+    return add_source(
+        spark,
+        gate,
+        lambda storage: FileEnumerator(called, storage, folder, files_per_batch),
+        struct,
+        fingerprint,
+        changes=isinstance(schema, DebeziumChanges),
+    )

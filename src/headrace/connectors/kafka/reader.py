@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -52,17 +54,16 @@ class KafkaReader:
     arrival: bool = False
     """Whether rows need their arrival time."""
 
-    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
+    def read(self, given: Sequence[Sequence[Any]], task: Task) -> Iterator[Decoded]:
         folder, keyed = str(Path(task.side_folder).parent), self.decoder.keyed
         wanted = Wanted(keyed or "_key" in self.columns, keyed or self.arrival or "_timestamp" in self.columns)
-        for row in raw.drop_nulls("topic").sort("topic", "partition", "first").rows():
-            piece = Slice(*row)
+        for piece in starmap(Slice, given):
             outage = OutageMarker(folder, f"source.{piece.topic}.{piece.partition}", f"kafka topic {piece.name}")
             consumption = _Consumption(self.subscription, piece, outage, wanted)
             lost = consumption.lost()
             for polled in consumption.chunks(piece.first + lost):
                 if polled or lost:
-                    yield replace(self._decoded(polled, piece, task), unread=consumption.unread, lost=lost)
+                    yield replace(self._decoded(polled, piece, task), lost=lost)
                 lost = 0
 
     def _decoded(self, polled: list[Payloads], piece: Slice, task: Task) -> Decoded:
@@ -109,7 +110,6 @@ class _Consumption:
     _piece: Slice
     _outage: OutageMarker
     _wanted: Wanted
-    unread: int = 0
 
     @property
     def _consumer(self) -> PartitionConsumer:
@@ -117,8 +117,7 @@ class _Consumption:
 
     def lost(self) -> int:
         """How many of the slice's rows no longer exist; an error unless ``on_lost`` is ``count``."""
-        first, latest = self._bounds()
-        self.unread = max(0, latest - self._piece.until)
+        first, _ = self._bounds()
         gone = max(0, min(first, self._piece.until) - self._piece.first)
         if gone and self._subscription.on_lost == "fail":
             raise HeadraceError(

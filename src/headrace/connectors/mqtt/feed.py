@@ -34,7 +34,7 @@ COLLECT_SECONDS = 0.2
 QUIET_SECONDS = 0.3
 RETRY_SECONDS = 1.0
 CLIENT = "_client"
-"""The file with this landing log's client id; Spark ignores files whose names begin with an underscore."""
+"""The file with this landing log's client id; files whose names begin with an underscore are hidden."""
 SCHEMA = pa.schema([("topic", pa.string()), ("payload", pa.binary()), ("arrived", pa.int64())])
 
 

@@ -12,7 +12,8 @@ import polars as pl
 
 from headrace.connectors.base.decoding import POSITION, Decoded
 from headrace.connectors.base.messages import MessageDecoder, Payloads, check_message_schema, message_decoder
-from headrace.connectors.base.source import FILES, LANDING, Gate, add_source, declared_columns
+from headrace.connectors.base.source import LANDING, Gate, add_source, declared_columns
+from headrace.connectors.files.listing import FileEnumerator
 from headrace.connectors.mqtt.feed import Broker, MqttFeed, landed
 from headrace.errors import check_choice
 from headrace.graph import active_graph
@@ -33,15 +34,15 @@ RAW_SCHEMA = "value BINARY, _topic STRING, _timestamp TIMESTAMP"
 
 @dataclass(frozen=True, slots=True)
 class MqttReader:
-    """Reads the files of a landing log that Spark names."""
+    """Reads the files of a landing log."""
 
     decoder: MessageDecoder
     columns: Mapping[str, pl.DataType]
     """The declared columns in order, those of ``METADATA`` among them."""
 
-    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
+    def read(self, given: Sequence[tuple[str, int, int]], task: Task) -> Iterator[Decoded]:
         # A row's position is its place in the file.
-        for (path,) in raw.select("path").drop_nulls().sort("path").rows():
+        for path, _, _ in given:
             messages = pl.DataFrame(landed(path))
             positions = np.arange(messages.height, dtype=np.int64)
             decoded = self.decoder.decode(Payloads.of(messages["payload"].to_list(), positions))
@@ -92,9 +93,6 @@ def read_mqtt(
     called = name or re.sub(r"\W+", "_", broker.topics[0]).strip("_")
     landing = graph.checkpoint / LANDING / called
     landing.mkdir(parents=True, exist_ok=True)
-    # Spark forgets files older than maxFileAge, counted from the newest one, and would pass over them.
-    reader = spark.readStream.format("binaryFile").schema(FILES).option("maxFileAge", "365d")
-    raw = reader.load(str(landing.absolute())).select("path")
 
     def outage_markers() -> list[OutageMarker]:
         folders = [str(graph.checkpoint / flow.name) for flow in graph.flows.values() if called in flow.sources]
@@ -103,4 +101,12 @@ def read_mqtt(
     feed = MqttFeed(broker, landing, client_id, outage_markers)
     fingerprint = {"kind": "mqtt", "topics": list(broker.topics), "format": format, "schema": schema or RAW_SCHEMA}
     gate = Gate(called, MqttReader(decoder, declared), None)
-    return add_source(gate, raw, struct, fingerprint, prepare=broker.check, feed=feed)
+    return add_source(
+        spark,
+        gate,
+        lambda storage: FileEnumerator(called, storage, str(landing.absolute())),
+        struct,
+        fingerprint,
+        prepare=broker.check,
+        feed=feed,
+    )

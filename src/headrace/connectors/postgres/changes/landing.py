@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.postgres.changes.catalogue import SourceTable
 from headrace.connectors.postgres.changes.change_log import ChangeLog
 from headrace.errors import HeadraceError
+from headrace.event_time.record import BatchLog
 from headrace.json_codec import decode
 from headrace.storage import write_durably
 
@@ -118,9 +120,5 @@ class Retention:
 
 def first_unread(flow_folder: Path, source: str) -> int:
     """The first entry that the last finished batch of a flow did not read."""
-    finished = [int(file.name) for file in (flow_folder / "spark" / "commits").glob("[0-9]*")]
-    if not finished:
-        return 0
-    lines = (flow_folder / "spark" / "offsets" / str(max(finished))).read_text().splitlines()
-    offsets = [json.loads(line) for line in lines if line.startswith('{"')]
-    return min((offset["entry"] for offset in offsets if offset.get("source") == source), default=0)
+    outcome = BatchLog(LocalStorage(flow_folder)).outcome
+    return 0 if outcome is None else int(outcome.positions.get(source, 0))

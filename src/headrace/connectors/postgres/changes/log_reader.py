@@ -1,64 +1,46 @@
-"""Reads the change log: Spark plans batches of entries on the driver, and tasks turn the entries into rows."""
+"""Reads the change log: a batch is a range of entries, which tasks turn into rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from headrace.changelog import CHANGE, COMMITTED_AT, DATABASE_CHANGELOG, POSITION, TRANSACTION, UNCHANGED, OnTruncate
 from headrace.connectors.base.decoding import DEAD_SCHEMA, FOUND_CHARACTERS, Decoded, as_json, mismatch
 from headrace.connectors.base.decoding import POSITION as ROW
-from headrace.connectors.base.source import cap_of
+from headrace.connectors.base.source import Planned, divided
 from headrace.connectors.postgres.changes.catalogue import SCHEMA_CHANGED, START_OVER, SourceColumn
 from headrace.connectors.postgres.changes.change_log import KIND, PLACE, UNSENT, ChangeLog, LogEntry, LogFile
 from headrace.connectors.postgres.changes.landing import open_log, read_failure
 from headrace.connectors.postgres.changes.text_values import parse_values, unreadable
 from headrace.errors import HeadraceError
+from headrace.event_time.tracker import WHOLE
 from headrace.schemas import MOMENT
 from headrace.wheel.task import Task
 
-FORMAT = "headrace_postgres_changes"
-ROWS_PER_TASK = 250_000
 ROWS_AT_ONCE = 100_000
 
 
-class ChangeLogSource(DataSource):
-    """The change log as a Spark data source."""
+class ChangeLogEnumerator:
+    """Finds new entries of one table's change log. A position is the number of the next entry."""
 
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
-
-    def schema(self) -> str:
-        return "first BIGINT, until BIGINT"
-
-    def streamReader(self, schema: Any) -> ChangeLogStream:  # noqa: N802
-        given = self.options
-        return ChangeLogStream(given["source"], given["table"], Path(given["folder"]), Path(given["caps"]))
-
-
-class ChangeLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Decides how far each batch reads; Spark logs that offset before the batch runs."""
-
-    def __init__(self, source: str, table: str, folder: Path, caps: Path) -> None:
-        self._source, self._table = source, table
-        self._folder, self._caps = folder, caps
+    def __init__(self, table: str, folder: Path) -> None:
+        self._table = table
+        self._folder = folder
         self._target: int | None = None
+
+    @property
+    def place(self) -> str:
+        return f"the change log of {self._table}"
 
     @property
     def _log(self) -> ChangeLog:
         return open_log(self._folder)[1]
-
-    def _offset(self, entry: int) -> dict[str, Any]:
-        return {"source": self._source, "entry": entry}
 
     def _entry(self, log: ChangeLog, number: int) -> LogEntry:
         try:
@@ -77,46 +59,39 @@ class ChangeLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "retention=None keeps the log for flows that come later.",
         )
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initial(self) -> int:
         """A new flow begins with the snapshot."""
         if self._log.first() > 0:
             raise self._shortened(f"the snapshot of {self._table}, so a new flow would begin in the middle")
-        return self._offset(0)
+        return 0
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def stop_at_newest(self) -> None:
         self._target = self._log.next()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        log, first = self._log, int(start["entry"])
-        until = self._target if self._target is not None else log.next()
+    def plan(self, since: int, *, most: int | None) -> Planned:
+        log = self._log
+        newest = log.next() if self._target is None else self._target
         failure = read_failure(self._folder)
         # What was logged before the feed failed is read first.
-        if failure is not None and first >= until:
+        if failure is not None and since >= newest:
             raise failure
-        cap, rows, end = cap_of(self._caps), 0, first
-        while end < until and (end == first or cap is None or rows < cap):
-            entry = self._entry(log, end)
+        rows, until = 0, since
+        while until < newest and (until == since or most is None or rows < most):
+            entry = self._entry(log, until)
             # The flow may have to stop at this entry; the batch before it is then complete.
-            if end > first and entry.alters(self._table):
+            if until > since and entry.alters(self._table):
                 break
             rows += entry.rows_of(self._table)
-            end += 1
-        return self._offset(end)
+            until += 1
+        unread = sum(self._entry(log, number).rows_of(self._table) for number in range(until, newest))
+        # An entry that says something else than rows is read too.
+        return Planned(until, {WHOLE: max(unread, 1)} if until < newest else {})
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Ranges of entries in order, each with enough rows for a task."""
-        log, first, last = self._log, int(start["entry"]), int(end["entry"]) - 1
-        ranges, rows = [], 0
-        for number in range(first, last + 1):
-            rows += self._entry(log, number).rows_of(self._table)
-            if rows >= ROWS_PER_TASK or number == last:
-                ranges.append(InputPartition((first, number + 1)))
-                first, rows = number + 1, 0
-        return ranges
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """The range itself; ``ChangeLogReader`` reads its entries."""
-        yield partition.value
+    def splits(self, since: int, until: int, *, tasks: int) -> list[list[tuple[int, int]]]:
+        """Ranges of entries in order."""
+        log = self._log
+        runs = divided([self._entry(log, number).rows_of(self._table) for number in range(since, until)], tasks)
+        return [[(since + run.start, since + run.stop)] if run.stop > run.start else [] for run in runs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +103,8 @@ class ChangeLogReader:
     columns: Mapping[str, pl.DataType]
     on_truncate: OnTruncate
 
-    def read(self, raw: pl.DataFrame, task: Task) -> Iterator[Decoded]:
-        for first, until in raw.drop_nulls("first").sort("first").select("first", "until").rows():
+    def read(self, given: Sequence[tuple[int, int]], task: Task) -> Iterator[Decoded]:
+        for first, until in given:
             metadata, log = open_log(self.folder)
             then = {column.name: column for column in metadata.by_name[self.table].columns}
             for number in range(first, until):

@@ -18,10 +18,10 @@ import psycopg
 from pyspark.sql.types import StructType
 
 from headrace.changelog import DATABASE_CHANGELOG, OnTruncate
-from headrace.connectors.base.source import CAPS, LANDING, Gate, add_source
+from headrace.connectors.base.source import LANDING, Gate, add_source
 from headrace.connectors.postgres.changes.catalogue import SourceTable, find_table, full_name, split_name
 from headrace.connectors.postgres.changes.landing import Retention, read_metadata
-from headrace.connectors.postgres.changes.log_reader import FORMAT, ChangeLogReader, ChangeLogSource
+from headrace.connectors.postgres.changes.log_reader import ChangeLogEnumerator, ChangeLogReader
 from headrace.connectors.postgres.changes.replication import ReplicationFeed
 from headrace.connectors.postgres.changes.slot import ReplicationSlot
 from headrace.connectors.postgres.connection import PgConnection, PostgresServer, startup_error
@@ -168,10 +168,6 @@ class SlotSources:
                 "COLUMN_EXISTS",
                 f"table {table!r}: {taken[0]!r} is also a column of every changelog. Leave it out with schema='...'.",
             )
-        caps = self.graph.checkpoint / CAPS / name
-        spark.dataSource.register(ChangeLogSource)
-        options = {"source": name, "table": full, "folder": str(self.folder), "caps": str(caps)}
-        raw = spark.readStream.format(FORMAT).options(**options).load()
         gate = Gate(name, ChangeLogReader(self.folder, full, columns, self.on_truncate), None)
         rows = StructType([*struct.fields, *spark_schema(DATABASE_CHANGELOG).fields])
         fingerprint = {"kind": "postgres_changes", "table": full, "slot": self.slot.name, "schema": ddl}
@@ -184,7 +180,17 @@ class SlotSources:
                 known = find_table(connection, table) if metadata is None else metadata.by_name[full]
             known.check_declared(columns)
 
-        return add_source(gate, raw, rows, fingerprint, caps=caps, prepare=check, feed=feed, changes=True)
+        return add_source(
+            spark,
+            gate,
+            lambda _: ChangeLogEnumerator(full, self.folder),
+            rows,
+            fingerprint,
+            counts_rows=True,
+            prepare=check,
+            feed=feed,
+            changes=True,
+        )
 
     @contextmanager
     def _connection(self) -> Iterator[PgConnection]:

@@ -1,0 +1,171 @@
+"""Finds new files in a landing folder, and remembers those that a flow has seen."""
+
+from __future__ import annotations
+
+import io
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pyarrow import fs, ipc
+
+from headrace.checkpoint.storage import Storage
+from headrace.connectors.base.sink import Unreachable
+from headrace.connectors.base.source import SOURCES, Planned, divided
+from headrace.event_time.tracker import WHOLE
+from headrace.storage import local_path
+
+MOST_FILES = 10_000
+"""The most files of a batch: what its tasks are told stays small."""
+PATH, SIZE, MODIFIED = "path", "size", "modified"
+SCHEMA = {PATH: pl.String(), SIZE: pl.Int64(), MODIFIED: pl.Int64()}
+"""A file: its path, its bytes, and when it was modified in microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class LandingFolder:
+    """A folder and those below it, local or remote. Files and folders that begin with ``_`` or ``.`` are hidden."""
+
+    place: str
+
+    def files(self) -> pl.DataFrame:
+        """The files that are not empty; ``Unreachable`` when the folder cannot be listed."""
+        local = local_path(self.place)
+        try:
+            found = list(_local_files(local) if local is not None else _remote_files(self.place))
+        except OSError as problem:
+            raise Unreachable(str(problem)) from None
+        return pl.DataFrame(found, schema=SCHEMA, orient="row")
+
+
+def _local_files(folder: Path) -> Iterator[tuple[str, int, int]]:
+    folders = [str(folder)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if _is_hidden(entry.name):
+                    continue
+                if entry.is_dir():
+                    folders.append(entry.path)
+                    continue
+                try:
+                    found = entry.stat()
+                except FileNotFoundError:
+                    continue  # removed in this moment
+                if found.st_size:
+                    yield f"file:{entry.path}", found.st_size, found.st_mtime_ns // 1000
+
+
+def _remote_files(place: str) -> Iterator[tuple[str, int, int]]:
+    system, inside = fs.FileSystem.from_uri(place)
+    scheme = place[: place.index(inside)]
+    for found in system.get_file_info(fs.FileSelector(inside, recursive=True)):
+        hidden = any(map(_is_hidden, found.path[len(inside) :].split("/")))
+        if found.type == fs.FileType.File and found.size and not hidden:
+            yield f"{scheme}{found.path}", found.size, found.mtime_ns // 1000
+
+
+def is_changed(path: str, size: int, modified: int) -> bool:
+    """Whether a file is there, but is not the one that was listed."""
+    local = local_path(path)
+    if local is not None:
+        if not local.exists():
+            return False
+        now = local.stat()
+        return (now.st_size, now.st_mtime_ns // 1000) != (size, modified)
+    system, inside = fs.FileSystem.from_uri(path)
+    found = system.get_file_info(inside)
+    return bool(found.type == fs.FileType.File and (found.size, found.mtime_ns // 1000) != (size, modified))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(("_", "."))
+
+
+class FileEnumerator:
+    """Finds new files. A position names lists of files in the flow's folder: those of each batch, merged as they grow.
+
+    A file is known by its path. The last list is what the last batch reads.
+    """
+
+    def __init__(self, source: str, storage: Storage, place: str, files_per_batch: int | None = None) -> None:
+        self.place = place
+        self._folder = LandingFolder(place)
+        self._storage = storage
+        self._name = f"{SOURCES}/{source}"
+        self._files_per_batch = files_per_batch or MOST_FILES
+        self._there: pl.DataFrame | None = None
+        """Where a run over what is there ends: the files that were there when it began."""
+        self._seen: tuple[Sequence[str], pl.DataFrame] = ((), pl.DataFrame(schema={PATH: pl.String()}))
+        """Lists, and the paths in them."""
+        self._stored: set[str] | None = None
+        """The lists that may be stored; None before they were looked for."""
+
+    def initial(self) -> dict[str, Any]:
+        return {"lists": []}
+
+    def stop_at_newest(self) -> None:
+        self._there = self._folder.files()
+
+    def plan(self, since: dict[str, Any], *, most: int | None) -> Planned:
+        lists: list[str] = since["lists"]
+        self._forget_all_but(lists)
+        there = self._folder.files() if self._there is None else self._there
+        new = there.join(self._paths(lists), on=PATH, how="anti").sort(MODIFIED, PATH)
+        taken = new.head(self._files_per_batch)
+        if taken.is_empty():
+            return Planned(since)
+        unread = {WHOLE: new.height - taken.height} if new.height > taken.height else {}
+        return Planned({"lists": [*self._merged(lists, there), self._store(taken)]}, unread)
+
+    def splits(self, since: dict[str, Any], until: dict[str, Any], *, tasks: int) -> list[list[tuple[Any, ...]]]:
+        files = self._read(until["lists"][-1]).rows() if until != since else []
+        return [files[run] for run in divided([size for _, size, _ in files], tasks)]
+
+    def _merged(self, lists: list[str], there: pl.DataFrame) -> list[str]:
+        """Lists, each at least twice as long as the one behind it; files that are gone leave when lists are merged."""
+        kept = list(lists)
+        while len(kept) > 1 and _rows(kept[-2]) < 2 * _rows(kept[-1]):
+            both = pl.concat([self._read(kept.pop()), self._read(kept.pop())])
+            kept.append(self._store(both.join(there, on=PATH, how="semi")))
+        return kept
+
+    def _store(self, files: pl.DataFrame) -> str:
+        """Write a list; its name says how many files are in it."""
+        name, content = f"{files.height}-{uuid.uuid4().hex}.arrow", io.BytesIO()
+        files.write_ipc(content, compat_level=pl.CompatLevel.oldest())
+        self._storage.write(f"{self._name}/{name}", content.getbuffer())
+        if self._stored is not None:
+            self._stored.add(name)
+        return name
+
+    def _forget_all_but(self, lists: list[str]) -> None:
+        """Remove the lists that no batch needs any more: the one before this is concluded."""
+        if self._stored is None:
+            self._stored = {name.rpartition("/")[2] for name in self._storage.list(self._name)}
+        for name in self._stored.difference(lists):
+            self._storage.delete(f"{self._name}/{name}")
+        self._stored = set(lists)
+
+    def _read(self, name: str) -> pl.DataFrame:
+        files = pl.from_arrow(ipc.open_file(self._storage.open(f"{self._name}/{name}")).read_all())
+        assert isinstance(files, pl.DataFrame)
+        return files
+
+    def _paths(self, lists: list[str]) -> pl.DataFrame:
+        """The paths of all files that were seen."""
+        known, paths = self._seen
+        if lists != known:
+            added = [name for name in lists if name not in known]
+            if len(lists) - len(added) < len(known):
+                paths, added = paths.clear(), lists
+            self._seen = lists, pl.concat([paths, *(self._read(name).select(PATH) for name in added)])
+        return self._seen[1]
+
+
+def _rows(name: str) -> int:
+    return int(name.split("-", maxsplit=1)[0])

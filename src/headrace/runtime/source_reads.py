@@ -1,0 +1,127 @@
+"""What the batches of a flow read of its sources, and waiting for sources that do not answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headrace.checkpoint.storage import LocalStorage
+from headrace.connectors.base.sink import Unreachable
+from headrace.connectors.base.source import Enumerator, FrameEnumerator, Planned, SplitEnumerator
+from headrace.errors import HeadraceError
+from headrace.event_time.record import BatchRecord, SourceRead
+from headrace.graph import Graph
+from headrace.outages import OutageMarker
+from headrace.wheel.task import Splits
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+T = TypeVar("T")
+ASKED_AGAIN_SECONDS = 1.0
+PATIENCE_SECONDS = 600.0
+"""How long a run over what is there waits for a source that does not answer."""
+
+
+class SourceReads:
+    """The sources of one flow."""
+
+    def __init__(self, graph: Graph, sources: Iterable[str], folder: Path, stopping: threading.Event) -> None:
+        self._nodes = {name: graph.sources[name] for name in sources}
+        self._enumerators: dict[str, Enumerator] = {
+            name: node.enumerator(LocalStorage(folder)) for name, node in self._nodes.items()
+        }
+        self._markers = {
+            name: OutageMarker(str(folder), f"source.{name}", each.place) for name, each in self._enumerators.items()
+        }
+        self._away: set[str] = set()
+        self._stopping = stopping
+        self._ends = False
+
+    @property
+    def placeholders(self) -> dict[str, DataFrame]:
+        """The frames that stand for the rows of those sources that Spark reads."""
+        return {name: node.placeholder for name, node in self._nodes.items() if node.placeholder is not None}
+
+    def initial(self, known: Iterable[str]) -> dict[str, Any]:
+        """Where the sources begin that are not known yet; none when the flow stops before they answer."""
+        found: dict[str, Any] = {}
+        for name in self._nodes.keys() - set(known):
+            answer = self._ask(name, lambda enumerator: enumerator.initial(), patient=True)
+            if answer is None:
+                return {}
+            found[name] = answer
+        return found
+
+    def stop_at_newest(self) -> None:
+        """Plan no further than what is there now."""
+        self._ends = True
+        for name in self._nodes:
+            self._ask(name, lambda enumerator: enumerator.stop_at_newest(), patient=True)
+
+    def plan(self, positions: Mapping[str, Any], *, most: int | None = None) -> dict[str, SourceRead]:
+        """What the next batch reads, at most so many rows of a source; nothing of one that does not answer."""
+        reads: dict[str, SourceRead] = {}
+        for name in self._nodes:
+            since = positions[name]
+            planned = self._ask(name, partial(_planned, since=since, most=most), patient=self._ends)
+            reads[name] = (
+                SourceRead(since, since)
+                if planned is None
+                else SourceRead(since, planned.until, planned.unread, planned.partitions)
+            )
+        return reads
+
+    def splits(self, record: BatchRecord) -> Splits:
+        """What each task of a batch reads."""
+        return {
+            name: enumerator.splits(record.reads[name].since, record.reads[name].until, tasks=record.tasks)
+            for name, enumerator in self._enumerators.items()
+            if isinstance(enumerator, SplitEnumerator) and name in record.reads
+        }
+
+    def frames(self, record: BatchRecord) -> dict[str, DataFrame]:
+        """The rows of a batch that Spark reads."""
+        return {
+            name: enumerator.frame(record.reads[name].since, record.reads[name].until)
+            for name, enumerator in self._enumerators.items()
+            if isinstance(enumerator, FrameEnumerator) and name in record.reads and record.reads[name].brings_rows
+        }
+
+    def understood(self, error: BaseException) -> HeadraceError | None:
+        """A failure of reading as a source explains it."""
+        explanations = (node.understand(error) for node in self._nodes.values() if node.understand is not None)
+        return next((problem for problem in explanations if problem is not None), None)
+
+    def _ask(self, name: str, question: Callable[[Any], T], *, patient: bool) -> T | None:
+        """A source's answer; None while it does not answer, or when the flow stops meanwhile."""
+        asked = time.monotonic()
+        while True:
+            try:
+                answer = question(self._enumerators[name])
+            except Unreachable as problem:
+                self._away.add(name)
+                self._markers[name].begin(str(problem))
+                if not patient:
+                    return None
+                if self._ends and time.monotonic() - asked > PATIENCE_SECONDS:
+                    raise HeadraceError(
+                        "SOURCE_UNREACHABLE",
+                        f"{self._enumerators[name].place} has not answered for {PATIENCE_SECONDS:.0f} s: {problem}. "
+                        "Start its server, then this run again: it continues where it stopped.",
+                    ) from None
+                if self._stopping.wait(ASKED_AGAIN_SECONDS):
+                    return None
+            else:
+                if name in self._away:
+                    self._away.remove(name)
+                    self._markers[name].end()
+                return answer
+
+
+def _planned(enumerator: Enumerator, *, since: Any, most: int | None) -> Planned:
+    return enumerator.plan(since, most=most)
