@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,6 +21,7 @@ from pyarrow import ipc
 from headrace.checkpoint.storage import Storage
 from headrace.errors import HeadraceError
 from headrace.state.group_range import GroupRange, Hashes
+from headrace.state.order_ranges import OrderRanges
 
 HASH = "__state_hash"
 REMOVED = "__state_removed"
@@ -31,11 +32,7 @@ _BY_TIME = {DUE: "__state_by_due", DUE_CLOCK: "__state_by_due_clock"}
 """The positions of the rows in the order of a due time; the last ones are null, for rows that are never due."""
 ORDER = "__state_order"
 """By what the rows of a key are sorted, where a step looks for ranges of them."""
-Ranges = Sequence[tuple[int, int]] | None
-"""Disjoint ranges of the order, both ends included, the lowest first; None for all of it."""
 Places = npt.NDArray[np.int64]
-FEW_ROWS = 8
-"""So many rows of a key cost less to read than to search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +84,15 @@ class Segment:
     def _hashes(self) -> Hashes:
         return self._rows[HASH].to_numpy()
 
-    def rows(self, hashes: Hashes, ranges: Ranges = None) -> pl.DataFrame:
-        """The rows with one of these hashes, which are sorted and distinct; of many rows those in the ranges."""
+    def rows(self, hashes: Hashes, ranges: OrderRanges | None = None) -> pl.DataFrame:
+        """The rows with one of these hashes, which are sorted and distinct, or those of them in the ranges."""
         first = np.searchsorted(self._hashes, hashes)
         there = first < len(self._hashes)
         there[there] = self._hashes[first[there]] == hashes[there]
         first = first[there]
         # The next hash begins where this one ends: a search among the hashes that are there.
         counts = np.searchsorted(self._hashes, hashes[there], side="right") - first
-        if ranges is not None and counts.max(initial=0) > FEW_ROWS:
+        if ranges is not None:
             first, counts = self._within(ranges, first, first + counts)
         ends = np.cumsum(counts)
         total = int(ends[-1]) if len(ends) else 0
@@ -103,9 +100,9 @@ class Segment:
             self._rows[np.repeat(first - (ends - counts), counts) + np.arange(total)] if total else self._rows.clear()
         )
 
-    def _within(self, ranges: Sequence[tuple[int, int]], first: Places, end: Places) -> tuple[Places, Places]:
+    def _within(self, ranges: OrderRanges, first: Places, end: Places) -> tuple[Places, Places]:
         """The parts of these stretches of rows that lie in the ranges, as their first rows and their lengths."""
-        bounds = np.array([(low, high + 1) for low, high in ranges], dtype=np.int64).reshape(-1)
+        bounds = np.column_stack([ranges.first, ranges.last + 1]).reshape(-1)
         stretches = np.repeat(first, len(bounds)), np.repeat(end, len(bounds))
         found = self._first_at_least(np.tile(bounds, len(first)), *stretches).reshape(-1, 2)
         return found[:, 0], found[:, 1] - found[:, 0]

@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from headrace.state.group_range import GroupRange, Hashes, distinct
-from headrace.state.segment import DEAD_AT, DUE, HASH, REMOVED, Ranges, SegmentFiles, SegmentRange
+from headrace.state.order_ranges import OrderRanges
+from headrace.state.segment import DEAD_AT, DUE, HASH, REMOVED, SegmentFiles, SegmentRange
 
 FAN_OUT = 4
 """So many runs of a level are merged into one of the next."""
@@ -72,8 +73,8 @@ class SlotState:
         self._groups = groups
         self._dead_until = dead_until
 
-    def find(self, hashes: Hashes, ranges: Ranges = None) -> pl.DataFrame:
-        """The rows of the keys with these hashes, at least those in the ranges; a few others may be among them."""
+    def find(self, hashes: Hashes, ranges: OrderRanges | None = None) -> pl.DataFrame:
+        """The rows of the keys with these hashes, or those of them in the ranges."""
         wanted = distinct(hashes)
         parts = []
         for each in self.segments:

@@ -11,7 +11,7 @@ import polars as pl
 
 from headrace.event_time.record import TimeBounds
 from headrace.reports import WaitingRows
-from headrace.state.segment import Ranges
+from headrace.state.order_ranges import OrderRanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ class Due:
     """The next moment after a time at which rows within reach are needed; without it that is when they are due."""
     order: pl.Expr | None = None
     """By what rows of a key lie in order, for a step that looks for ranges of them: a number made of their identity."""
-    ranges: Callable[[Sequence[pl.DataFrame]], Ranges] | None = None
-    """What of the order concerns a batch with such rows, one frame for each input, and what is due in it."""
+    ranges: Callable[[Sequence[pl.DataFrame]], OrderRanges] | None = None
+    """What of the order concerns a batch: its rows, one frame for each input, and what is due in it."""
 
 
 class Intake(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -16,7 +17,8 @@ from headrace.errors import HeadraceError
 from headrace.state import slot_state
 from headrace.state.group_range import GroupRange, Hashes
 from headrace.state.key_hash import key_hash
-from headrace.state.segment import DEAD_AT, DUE, DUE_CLOCK, HASH, OpenSegments, SegmentFiles, SegmentRange
+from headrace.state.order_ranges import OrderRanges
+from headrace.state.segment import DEAD_AT, DUE, DUE_CLOCK, HASH, ORDER, OpenSegments, SegmentFiles, SegmentRange
 from headrace.state.slot_state import SlotState, StateRows
 
 ROWS = StateRows({"key": pl.Int64(), "part": pl.Int64(), "value": pl.Int64()}, ("key", "part"))
@@ -77,9 +79,11 @@ class Slots:
             state.write(within(upserts, groups), within(gone() if removed is None else removed, groups), self.batch)
         self.segments = [each for _, state in states for each in state.segments]
 
-    def find(self, keys: Sequence[int], dead_until: int = -1) -> set[tuple[int, ...]]:
+    def find(
+        self, keys: Sequence[int], dead_until: int = -1, ranges: OrderRanges | None = None
+    ) -> set[tuple[int, ...]]:
         wanted = hashes_of(keys)
-        found = [state.find(wanted[groups.holds(wanted)]) for groups, state in self.states(dead_until)]
+        found = [state.find(wanted[groups.holds(wanted)], ranges) for groups, state in self.states(dead_until)]
         rows = [row for frame in found for row in frame.rows()]
         assert len(rows) == len(set(rows))
         return set(rows)
@@ -113,6 +117,40 @@ def test_rows_are_those_of_a_dictionary_whatever_is_merged_and_with_any_number_o
         model = {place: value for place, value in {**model, **upserts}.items() if place not in removed - upserts.keys()}
         assert slots.find(range(13)) == {(*place, value) for place, value in model.items()}
         assert slots.find([3]) == {(*place, value) for place, value in model.items() if place[0] == 3}
+
+
+def ordered(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows that lie by their part, the highest first, so that this is not the order of writing."""
+    return rows.with_columns((-pl.col("part")).alias(ORDER))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.tuples(st.integers(0, 2), st.integers(0, 20)), st.integers(0, 99), max_size=12),
+            st.sets(st.tuples(st.integers(0, 2), st.integers(0, 20)), max_size=4),
+            st.sampled_from([1, 1, 2]),
+        ),
+        max_size=12,
+    ),
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=3),
+)
+def test_rows_in_ranges_of_a_key_are_those_of_a_dictionary_and_no_others(
+    batches: list[tuple[dict[tuple[int, int], int], set[tuple[int, int]], int]], spans: list[tuple[int, int]]
+) -> None:
+    slots, model = Slots(), dict[tuple[int, int], int]()
+    first, last = np.array(spans, dtype=np.int64).reshape(-1, 2).T
+    ranges = OrderRanges.covering((-last, -first))
+    for upserts, removed, count in batches:
+        slots.slots = count
+        removed -= upserts.keys()
+        slots.run(ordered(changed([(*place, value) for place, value in upserts.items()])), ordered(gone(list(removed))))
+        model = {place: value for place, value in {**model, **upserts}.items() if place not in removed}
+        within = {
+            (*place, value) for place, value in model.items() if any(first <= place[1] <= last for first, last in spans)
+        }
+        assert slots.find([0, 1, 2], ranges=ranges) == within
+        assert slots.find([1], ranges=ranges) == {row for row in within if row[0] == 1}
 
 
 @given(st.lists(st.tuples(st.dictionaries(PLACES, st.integers(1, 9), max_size=5), st.integers(0, 2)), max_size=25))

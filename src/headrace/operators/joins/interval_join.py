@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -19,11 +20,14 @@ from headrace.operators.joins.stream_join import RIGHT, TIME, JoinInput, StreamJ
 from headrace.operators.rows import in_order_of_arrival
 from headrace.schemas import MOMENT
 from headrace.stability import stable
+from headrace.state.order_ranges import OrderRanges
 from headrace.wheel.operator import Applied, Due
 
 IntervalBounds = Literal["[]", "[)", "(]", "()"]
 Match = Literal["all", "first", "last"]
 MATCHED, EVENT_TIME = "__matched", "event_time"
+_RIGHT_ORDER = 2**60
+"""By so much right rows lie behind left ones of the same time: a batch with rows of one side looks for the other's."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -185,7 +189,17 @@ class IntervalJoinOperator(StreamJoinOperator):
     def due(self, bounds: TimeBounds) -> Due:
         left_kept, right_kept = self.strategy.kept
         final = pl.col(TIME) + pl.when(RIGHT).then(right_kept).otherwise(left_kept) + 1
-        return Due(pl.when(final > bounds.fire).then(final), dead_at=final + self.left.lateness.correctable)
+        return Due(
+            pl.when(final > bounds.fire).then(final),
+            dead_at=final + self.left.lateness.correctable,
+            order=pl.col(TIME) + pl.when(RIGHT).then(_RIGHT_ORDER).otherwise(0),
+            ranges=partial(self._ranges, bounds=bounds),
+        )
+
+    def _ranges(self, frames: Sequence[pl.DataFrame], bounds: TimeBounds) -> OrderRanges:
+        new_lefts, new_rights = (frame[TIME].to_numpy() for frame in frames)
+        lefts, rights = self.strategy.concerned(new_lefts, new_rights, bounds)
+        return OrderRanges.covering(*lefts, *((first + _RIGHT_ORDER, last + _RIGHT_ORDER) for first, last in rights))
 
     def _candidates(self, rows: pl.DataFrame, known: int, bounds: TimeBounds) -> CandidateRows:
         times, is_right, without_key = rows[TIME].to_numpy(), rows[RIGHT].to_numpy(), self._without_key(rows)

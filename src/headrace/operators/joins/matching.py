@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from headrace.event_time.record import TimeBounds
+from headrace.state.order_ranges import Span
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -181,6 +182,11 @@ class MatchOutcome:
     """Rows that are needed no longer, though their time is not over."""
 
 
+def _final_times(kept: int, bounds: TimeBounds) -> tuple[int, int]:
+    """The times of rows that this batch makes final, when they can match for so long."""
+    return bounds.before - kept, bounds.fire - kept - 1
+
+
 @dataclass(frozen=True, slots=True)
 class AllMatches:
     """Emits every pair whose right row is ``low`` to ``high`` after the left one, and unmatched rows once final."""
@@ -193,6 +199,11 @@ class AllMatches:
     def kept(self) -> tuple[int, int]:
         """How long after its time a left and a right row can match; negative when all matches came before."""
         return self.high, -self.low
+
+    def concerned(self, lefts: Int64Array, rights: Int64Array, bounds: TimeBounds) -> tuple[list[Span], list[Span]]:
+        """The times of buffered left and right rows that match new rows of these times, or are final now."""
+        left, right = (_final_times(kept, bounds) for kept in self.kept)
+        return [left, (rights - self.high, rights - self.low)], [right, (lefts + self.low, lefts + self.high)]
 
     def triggers(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
         """The rows whose keys this batch concerns; ``rows.keys`` is not known yet."""
@@ -245,6 +256,14 @@ class SingleMatch:
     def kept(self) -> tuple[int, int]:
         # A match is chosen when the last candidate may have come; all must be buffered until then.
         return self.high, max(self.high, 0) - self.low
+
+    def concerned(self, lefts: Int64Array, rights: Int64Array, bounds: TimeBounds) -> tuple[list[Span], list[Span]]:
+        """The times of left rows whose match is chosen or may be another now, and of the right rows to choose from."""
+        first, last = _final_times(self.high, bounds)
+        judged: list[Span] = [(first, last), (lefts, lefts)]
+        if self.corrects:
+            judged.append((rights - self.high, rights - self.low))
+        return judged, [(first + self.low, last + self.high) for first, last in judged]
 
     def triggers(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
         firing = self._firing(rows, bounds)

@@ -151,7 +151,7 @@ class StreamJoinOperator(Uncombined, ABC):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        return (*self.key, ARRIVAL)
+        return (*self.key, RIGHT, TIME, ARRIVAL)
 
     @property
     def key(self) -> tuple[str, ...]:
