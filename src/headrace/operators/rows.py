@@ -18,6 +18,8 @@ from headrace.wheel.operator import Uncombined
 
 RESERVED = "__"
 LATE_BY = "late_by"
+TIME = "__time"
+"""A row's event time in microseconds."""
 ARRIVAL = "__arrival"
 """A row's arrival number, which no other row of its key has."""
 _PLACES_BITS = 32

@@ -15,6 +15,7 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
+from headrace.operators.event_time_buffer import OF_KEY, RELEASED_AT, EventTimeBuffer, Numbers, event_time_order
 from headrace.operators.patterns.automaton import START
 from headrace.operators.patterns.compiler import compile_automaton
 from headrace.operators.patterns.definition import PatternDefinition
@@ -25,27 +26,24 @@ from headrace.operators.patterns.partial_match_codec import (
     encode_partial_matches,
     partial_match_schema,
 )
-from headrace.operators.rows import ARRIVAL, KEY_NUMBER, RowByRow, Rows, arrivals, with_schema
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, TIME, RowByRow, Rows, with_schema
 from headrace.schemas import MOMENT
 from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
-TIME, HITS = "__time", "__hits"
-"""A row's time, and the conditions it meets by itself."""
-KEY_STATE = -1
-"""In place of a waiting row's arrival number, for the partial matches of a key; their ``TIME`` is when they are due."""
+HITS = "__hits"
+"""The conditions that a row meets by itself."""
 MATCHED_AT, TIMED_OUT_AT, WAITED_FOR = "matched_at", "timed_out_at", "waited_for"
 TIMED_OUT = "timed_out"
 RESULT_COLUMNS = (MATCHED_AT, TIMED_OUT_AT, WAITED_FOR)
 _Mask = npt.NDArray[np.bool_]
-_Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class PatternOperator(RowByRow):
     """Finds the matches of a pattern among the rows of each key.
 
-    A state row is a waiting row, or a key with its partial matches and the rows they share.
+    A state row is a waiting row, or a key with its partial matches, when they are due, and the rows they share.
     """
 
     rows: Rows
@@ -145,17 +143,14 @@ class PatternOperator(RowByRow):
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Let rows wait, step through those that event time has passed, and let partial matches time out."""
-        arrived = partials.with_columns(arrivals(bounds, partials.height))
-        is_key = pl.col(ARRIVAL) == KEY_STATE
-        keys, waiting = state.filter(is_key), state.filter(~is_key)
-        passed = pl.col(TIME) < bounds.fire
-        taken, still_waiting = waiting.filter(passed), arrived.filter(~passed)
-        released = pl.concat([taken.select(arrived.columns), arrived.filter(passed)])
+        buffered = EventTimeBuffer(self.state_schema).release(state, partials, bounds)
+        released, keys = buffered.rows, state.filter(pl.col(ARRIVAL) == OF_KEY)
         due = keys.filter(pl.col(TIME) <= bounds.fire)
-        fresh = with_schema(still_waiting, self.state_schema)
         if released.is_empty() and due.is_empty():
-            # The usual batch of a quiet watermark: nothing is taken and nothing is due.
-            return Applied(fresh, state.clear().select(self.identity), pl.DataFrame(schema=self.output_schema))
+            # The usual batch of a quiet watermark: nothing is released and nothing is due.
+            return Applied(
+                buffered.waiting, state.clear().select(self.identity), pl.DataFrame(schema=self.output_schema)
+            )
         numbers = self._key_numbers(pl.concat([released.select(self.key), due.select(self.key)]))
         touched = keys.join(numbers, on=self.identity, nulls_equal=True)
         matches: list[KeyMatches | None] = [None] * numbers.height
@@ -174,7 +169,7 @@ class PatternOperator(RowByRow):
             del matches, decoded, results
         gone = touched.join(living, on=self.identity, how="anti", nulls_equal=True)
         return Applied(
-            pl.concat([living, fresh]),
+            pl.concat([living, buffered.waiting]),
             gone.select(self.identity),
             matched,
             side=side,
@@ -182,23 +177,22 @@ class PatternOperator(RowByRow):
         )
 
     def due(self, bounds: TimeBounds) -> Due:
-        """When a row is taken, with which it is over, or a partial match times out."""
-        taken = pl.when(pl.col(ARRIVAL) != KEY_STATE).then(pl.col(TIME) + 1)
-        return Due(pl.coalesce(taken, TIME), dead_at=taken)
+        """When a row is released, or a partial match times out."""
+        return Due(pl.coalesce(RELEASED_AT, TIME), dead_at=RELEASED_AT)
 
     def _key_numbers(self, keys: pl.DataFrame) -> pl.DataFrame:
         """The keys that something happens to, each with a number."""
         # In their own order, so that a batch that runs again gives its rows in the order that it gave them in.
         distinct = keys.unique().sort(self.key) if self.key else pl.DataFrame(height=1)
-        return distinct.with_columns(pl.lit(KEY_STATE, pl.Int64).alias(ARRIVAL)).with_row_index(KEY_NUMBER)
+        return distinct.with_columns(pl.lit(OF_KEY, pl.Int64).alias(ARRIVAL)).with_row_index(KEY_NUMBER)
 
     def _pruned(self, released: pl.DataFrame, numbers: pl.DataFrame, matches: list[KeyMatches | None]) -> pl.DataFrame:
         """Rows that can matter, with the numbers of their keys, those of a key together in the order of event time."""
         # Joined by two columns at least: by one that is sorted, Polars (2.1) finds no NaN.
-        keys = released.select(self.identity).with_columns(pl.lit(KEY_STATE, pl.Int64).alias(ARRIVAL))
+        keys = released.select(self.identity).with_columns(pl.lit(OF_KEY, pl.Int64).alias(ARRIVAL))
         numbered = keys.join(numbers, on=self.identity, nulls_equal=True, maintain_order="left")[KEY_NUMBER]
         number, time, hits = numbered.to_numpy(), released[TIME].to_numpy(), released[HITS].to_numpy()
-        order = np.lexsort((released[ARRIVAL].to_numpy(), time, number))
+        order = event_time_order(released, number)
         living = np.array([key is not None for key in matches], dtype=np.bool_)
         needed = self._needed(number[order], time[order], hits[order], living)
         return released.select(numbered, TIME, HITS, *self._carried)[order[needed]]
@@ -208,7 +202,7 @@ class PatternOperator(RowByRow):
         """Whether a row that meets no condition ends every partial match, as when all follows directly."""
         return all(self._matcher.table.compute(state, 0) == () for state in range(1, len(self._matcher.table.outcomes)))
 
-    def _needed(self, key: _Numbers, time: _Numbers, hits: _Numbers, living: _Mask) -> _Mask:
+    def _needed(self, key: Numbers, time: Numbers, hits: Numbers, living: _Mask) -> _Mask:
         """Which rows must be stepped through, given rows by key in order, and which keys have partial matches.
 
         A row before the first that could begin a match cannot matter to a key without partial matches. Where a row
@@ -231,7 +225,7 @@ class PatternOperator(RowByRow):
         needed &= ~(empty & after_empty)
         return needed
 
-    def _too_short(self, time: _Numbers, begins: _Mask, empty: _Mask, runs: _Numbers) -> _Mask:
+    def _too_short(self, time: Numbers, begins: _Mask, empty: _Mask, runs: Numbers) -> _Mask:
         """Rows of runs that end before a match could be complete, and before one could run out of time."""
         rows = len(time)
         last = np.r_[runs[1:], rows] - 1

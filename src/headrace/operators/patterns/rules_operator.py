@@ -13,26 +13,25 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.expressions.operands import common_type
+from headrace.operators.event_time_buffer import OF_KEY, RELEASED_AT, EventTimeBuffer, event_time_order
 from headrace.operators.patterns.partial_match_codec import MATCHES_AS_TEXT, values_as_text, values_from_text
 from headrace.operators.patterns.pattern_json import pattern_from_json
 from headrace.operators.patterns.pattern_operator import (
-    KEY_STATE,
     MATCHED_AT,
-    TIME,
     TIMED_OUT,
     TIMED_OUT_AT,
     WAITED_FOR,
     PatternOperator,
 )
 from headrace.operators.process.rules import BroadcastInput
-from headrace.operators.rows import ARRIVAL, Rows, arrivals, arrived_rows, failed_rows, with_schema
+from headrace.operators.rows import ARRIVAL, TIME, Rows, failed_rows, with_schema
 from headrace.schemas import MOMENT
 from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined, together
 
 RULE, PATTERN, ROW, VERSION = "rule", "__pattern", "__row", "__version"
-VALID = KEY_STATE - 1
-"""The arrival number of a rule that is valid; those of changes to come are below it, those of waiting rows above."""
+VALID = OF_KEY - 1
+"""The arrival number of a rule that is valid; those of changes to come are below it."""
 
 
 @dataclass(frozen=True)
@@ -177,45 +176,33 @@ class PatternRulesOperator(Uncombined):
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
         """Match the rows that event time has passed against the rules; a change counts before the rows of its time."""
-        passed = pl.col(TIME) < bounds.fire
-        waiting = state.filter(pl.col(ARRIVAL) > KEY_STATE)
-        waiting = pl.concat([waiting, arrived_rows(partials, bounds, self.state_schema)])
-        # No change of an earlier batch has had these numbers.
-        arrived_changes = second.with_columns(VALID - arrivals(bounds, second.height))
-        changes = pl.concat([state.filter(pl.col(ARRIVAL) < VALID), with_schema(arrived_changes, self.state_schema)])
-        valid, known = state.filter(pl.col(ARRIVAL) == VALID), state.filter(pl.col(ARRIVAL) == KEY_STATE)
-        taken = waiting.filter(passed).sort(TIME, ARRIVAL)
-        rules, result = self._matched(valid, known, changes.filter(passed), taken, bounds)
+        buffered = EventTimeBuffer(self.state_schema).release(state, partials, bounds)
+        changes = EventTimeBuffer(self.state_schema, broadcast=True).release(state, second, bounds)
+        valid, known = state.filter(pl.col(ARRIVAL) == VALID), state.filter(pl.col(ARRIVAL) == OF_KEY)
+        rules, result = self._matched(valid, known, changes.rows, buffered.rows, bounds)
         stored = [(VALID, rule.name, rule.pattern, rule.version) for _, rule in sorted(rules.items())]
         columns = {name: self.state_schema[name] for name in (ARRIVAL, RULE, PATTERN, VERSION)}
         now = with_schema(pl.DataFrame(stored, columns, orient="row"), self.state_schema)
         old = known.join(now, on=[RULE, VERSION], how="anti").select(self.identity)
         ended = pl.concat([result.removed, old]).join(result.upserts, on=self.identity, how="anti", nulls_equal=True)
-        arrived = waiting.filter(~passed).join(state, on=self.identity, how="anti", nulls_equal=True)
-        over = state.filter((pl.col(ARRIVAL) > KEY_STATE) & passed)
-        to_come = changes.filter(~passed).join(state, on=self.identity, how="anti", nulls_equal=True)
-        gone = pl.concat([valid.join(now, on=RULE, how="anti"), state.filter((pl.col(ARRIVAL) < VALID) & passed)])
-        return replace(
-            result,
-            upserts=pl.concat([result.upserts, arrived]),
-            removed=pl.concat([ended, over.select(self.identity)]),
-            shared=(pl.concat([now.join(valid, on=[RULE, VERSION], how="anti"), to_come]), gone.select(self.identity)),
-        )
+        changed = pl.concat([now.join(valid, on=[RULE, VERSION], how="anti"), changes.waiting])
+        gone = valid.join(now, on=RULE, how="anti").select(self.identity)
+        upserts = pl.concat([result.upserts, buffered.waiting])
+        return replace(result, upserts=upserts, removed=ended, shared=(changed, gone))
 
     def due(self, bounds: TimeBounds) -> Due:
-        """When a row or a change of a rule is taken, or a partial match times out."""
-        when = pl.when(pl.col(ARRIVAL) == KEY_STATE).then(pl.col(TIME))
-        return Due(when.when(pl.col(ARRIVAL) != VALID).then(pl.col(TIME) + 1))
+        """When a row or a change of a rule is released, or a partial match times out."""
+        return Due(pl.coalesce(RELEASED_AT, TIME), dead_at=RELEASED_AT)
 
     def _matched(
         self, valid: pl.DataFrame, known: pl.DataFrame, changes: pl.DataFrame, taken: pl.DataFrame, bounds: TimeBounds
     ) -> tuple[dict[str, _Rule], Applied]:
         """The rules after all changes, and what the rows made of each in its time."""
+        taken, changes = taken[event_time_order(taken)], changes[event_time_order(changes)]
         rows, times = taken[ROW].struct.unnest(), taken[TIME]
         done = [Applied(known.clear(), known.clear().select(self.identity), pl.DataFrame(schema=self.output_schema))]
         rules = {name: _Rule(name, *rest) for name, *rest in valid.select(RULE, PATTERN, VERSION).rows()}
-        ordered = changes.sort(TIME, -pl.col(ARRIVAL)).select(TIME, RULE, PATTERN, ARRIVAL)
-        for time, name, pattern, version in ordered.rows():
+        for time, name, pattern, version in changes.select(TIME, RULE, PATTERN, ARRIVAL).rows():
             rule = rules.get(name)
             if rule is not None and rule.pattern == pattern:
                 continue

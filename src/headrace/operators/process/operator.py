@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, repeat
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END
+from headrace.operators.event_time_buffer import OF_KEY, RELEASED_AT, EventTimeBuffer, Numbers, event_time_order
 from headrace.operators.process.context import RuleHistory
 from headrace.operators.process.errors import OnError
 from headrace.operators.process.keyed_process import KeyedProcess, declared_states
 from headrace.operators.process.rows import OutputBuffer, input_rows
 from headrace.operators.process.runner import Cells, ProcessRunner, TimedRow
-from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY, ROW, StateLayout
-from headrace.operators.rows import KEY_NUMBER, RowByRow, Rows, arrived_rows, with_schema
-from headrace.reports import WaitingRows
+from headrace.operators.process.state_layout import DUE, DUE_CLOCK, ROW, StateLayout
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, TIME, RowByRow, Rows, with_schema
 from headrace.schemas import MOMENT
 from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
@@ -29,7 +28,6 @@ from headrace.wheel.operator import Applied, Combined, Due
 LATE = "__late"
 NO_KEY = -1
 """The key number of a row that belongs to no touched key."""
-Numbers = npt.NDArray[np.int64]
 _FAILED = {"reason": pl.String(), "detail": pl.String(), "row": pl.String(), "is_timer": pl.Boolean()}
 
 
@@ -56,15 +54,15 @@ class ProcessOperator(RowByRow):
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        """Whole rows, with the time at which the watermark has passed them."""
+        """Whole rows, with their times."""
         late = {LATE: pl.Boolean()} if self._delivers else {}
-        return {**self.rows.keys, DUE: pl.Int64(), ROW: self._row, **late}
+        return {**self.rows.keys, TIME: pl.Int64(), ROW: self._row, **late}
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
         waiting: dict[str, pl.DataType] = {ROW: self._row} if self.ordered else {}
-        due = {ARRIVAL: pl.Int64(), DUE: pl.Int64(), DUE_CLOCK: pl.Int64()}
-        return {**self.rows.keys, **due, **waiting, **self._layout.columns}
+        times = dict.fromkeys((ARRIVAL, TIME, DUE, DUE_CLOCK), pl.Int64())
+        return {**self.rows.keys, **times, **waiting, **self._layout.columns}
 
     @property
     def output_schema(self) -> dict[str, pl.DataType]:
@@ -80,7 +78,7 @@ class ProcessOperator(RowByRow):
         accepted, late = self.rows.split_late(rows, bounds, pl.lit(False) if self._delivers else None)
         sent = accepted.select(
             *self.key,
-            (self.rows.row_time + 1).alias(DUE),
+            self.rows.row_time.alias(TIME),
             pl.struct(field.name for field in self._row.fields).alias(ROW),
             *([self.rows.is_late(bounds).alias(LATE)] if self._delivers else []),
         )
@@ -90,21 +88,17 @@ class ProcessOperator(RowByRow):
         self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds, rules: RuleHistory | None = None
     ) -> Applied:
         """Store the rows ahead of the watermark, process the others, and fire the timers that are due."""
-        arrival = state[ARRIVAL].to_numpy()
-        event, clock = state[DUE].to_numpy(), state[DUE_CLOCK].to_numpy()
+        buffered = EventTimeBuffer(self.state_schema).release(state, partials, self._released_by(bounds))
+        released = buffered.rows
         # At the end of time everything with a due time is due.
-        is_due = ((event <= bounds.fire) & (event < END)) | (clock <= bounds.clock)
-        waited = int((arrival > OF_KEY).sum())
-        taken = np.flatnonzero(is_due & (arrival > OF_KEY))
-        released, waiting = self._released(state[taken], partials, bounds)
-        due_keys = np.flatnonzero(is_due & (arrival == OF_KEY))
+        is_due = ((pl.col(DUE) <= bounds.fire) & (pl.col(DUE) < END)) | (pl.col(DUE_CLOCK) <= bounds.clock)
+        due_keys = state.select(is_due.fill_null(value=False).arg_true()).to_series().to_numpy()
         keys = self._keys(released, state[due_keys])
-        if not (keys.height or waiting.height):
+        if keys.is_empty():
             nothing = pl.DataFrame(schema=self.output_schema)
-            idle = WaitingRows(waited, 0, waited)
-            return Applied(waiting, state.clear().select(self.identity), nothing, waiting=idle)
+            return Applied(buffered.waiting, state.clear().select(self.identity), nothing, waiting=buffered.counts)
         # The key numbers of the state's rows; a row of no touched key has none.
-        numbers = self._numbers(state, keys) if keys.height else np.full(state.height, NO_KEY)
+        numbers = self._numbers(state, keys)
         touched = np.flatnonzero(numbers != NO_KEY)
         outputs = {name: OutputBuffer(name, each, self._added) for name, each in self.outputs.items()}
         runner = ProcessRunner(
@@ -121,18 +115,18 @@ class ProcessOperator(RowByRow):
         failed = pl.DataFrame(runner.dead_letters, _FAILED, orient="row") if runner.dead_letters else None
         failed_rows = sum(not is_timer for *_, is_timer in runner.dead_letters)
         return Applied(
-            pl.concat([upserts, waiting]) if waiting.height else upserts,
+            pl.concat([upserts, buffered.waiting]),
             state[gone].select(self.identity),
             outputs["main"].frame(),
             side={name: rows.frame() for name, rows in outputs.items() if name != "main"},
             failed=failed,
-            waiting=WaitingRows(waited, released.height - failed_rows, waited - len(taken) + waiting.height),
+            waiting=replace(buffered.counts, handled=released.height - failed_rows),
         )
 
     def due(self, bounds: TimeBounds) -> Due:
         """When a waiting row is released, with which it is over, a timer fires or a value expires."""
         event, clock = (pl.when(pl.col(name) < END).then(pl.col(name)) for name in (DUE, DUE_CLOCK))
-        return Due(event, clock, dead_at=pl.when(pl.col(ARRIVAL) > OF_KEY).then(pl.col(DUE)))
+        return Due(pl.coalesce(RELEASED_AT, event), clock, dead_at=RELEASED_AT)
 
     @property
     def _delivers(self) -> bool:
@@ -151,20 +145,9 @@ class ProcessOperator(RowByRow):
         """The columns that every output has beside the declared ones."""
         return {self.output_time: MOMENT}
 
-    def _released(
-        self, taken: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds
-    ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The rows that the watermark has passed, in the order of arrival; and those that wait, as state rows."""
-        passed = partials[DUE].to_numpy() <= bounds.fire
-        arrived, waiting = partials, pl.DataFrame(schema=self.state_schema)
-        if self.ordered and not passed.all():
-            arrived, early = partials.filter(passed), partials.filter(~passed)
-            state_rows = early.with_columns(pl.lit(END, pl.Int64).alias(DUE_CLOCK))
-            waiting = arrived_rows(state_rows, bounds, self.state_schema)
-        if taken.is_empty():
-            return arrived, waiting
-        waited = taken.select(*self.key, DUE, ROW, *([pl.lit(False).alias(LATE)] if self._delivers else []))
-        return pl.concat([waited, arrived]), waiting
+    def _released_by(self, bounds: TimeBounds) -> TimeBounds:
+        """The bounds by which rows are released: unless they are put in order, none waits."""
+        return bounds if self.ordered else replace(bounds, fire=END)
 
     def _keys(self, released: pl.DataFrame, due: pl.DataFrame) -> pl.DataFrame:
         """The keys with rows or with something due, numbered, with the arrival number of their state rows."""
@@ -192,9 +175,7 @@ class ProcessOperator(RowByRow):
         if released.height:
             numbers = self._numbers(released.with_columns(pl.lit(OF_KEY, pl.Int64).alias(ARRIVAL)), keys)
             counts = np.bincount(numbers, minlength=keys.height).tolist()
-            order = (
-                np.lexsort((released[DUE].to_numpy(), numbers)) if self.ordered else np.argsort(numbers, stable=True)
-            )
+            order = event_time_order(released, numbers) if self.ordered else np.argsort(numbers, stable=True)
             rows = self._timed(released[order])
         changed: dict[int, Cells] = {}
         columns = [keys[name].to_list() for name in self.key]
@@ -208,6 +189,6 @@ class ProcessOperator(RowByRow):
     def _timed(self, rows: pl.DataFrame) -> Iterator[TimedRow]:
         others = rows[ROW].struct.unnest()
         given = input_rows([(rows if name in self.key else others)[name] for name in self.rows.schema])
-        late = rows[LATE].to_list() if self._delivers else repeat(False, rows.height)
-        times = (rows[DUE].to_numpy() - 1).tolist()
-        return zip(given, times, late, strict=True)
+        # A row that has waited was not late.
+        late = rows[LATE].fill_null(False).to_list() if self._delivers else repeat(False, rows.height)
+        return zip(given, rows[TIME].to_list(), late, strict=True)

@@ -11,17 +11,17 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
-from headrace.event_time.strategy import BEGINNING, END
+from headrace.event_time.strategy import BEGINNING
+from headrace.operators.event_time_buffer import OF_KEY, EventTimeBuffer, event_time_order
 from headrace.operators.process.context import RuleHistory
 from headrace.operators.process.operator import ProcessOperator
 from headrace.operators.process.rows import InputRow, input_rows
-from headrace.operators.process.state_layout import ARRIVAL, DUE, DUE_CLOCK, OF_KEY
-from headrace.operators.rows import Rows, arrivals, with_schema
+from headrace.operators.rows import ARRIVAL, TIME, Rows, with_schema
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Combined, Uncombined
 
 DELETED = "deleted"
-TIME, RULE, VERSION = "__time", "__rule", "__version"
+RULE, VERSION = "__rule", "__version"
 VERSION_ROW = OF_KEY - 1
 """The arrival number of the state row that counts the changes; those of rules are below it."""
 RULES_VERSION = "rules_version"
@@ -118,32 +118,22 @@ class RulesProcessOperator(ProcessOperator):
         """Apply rules first, then rows and timers."""
         known = state.filter(pl.col(ARRIVAL) < OF_KEY)
         version = int(known.filter(pl.col(ARRIVAL) == VERSION_ROW)[VERSION].sum())
-        stored = known.filter(pl.col(ARRIVAL) < VERSION_ROW)
-        arrived = self._rule_rows(
-            VERSION_ROW - arrivals(bounds, second.height), {DUE: second[TIME] + 1, RULE: second[RULE]}
-        )
-        # A rule without a due time is valid; the others wait.
-        valid = stored.filter(pl.col(DUE) == END)
-        open_rules = pl.concat([stored.filter(pl.col(DUE) < END).sort(ARRIVAL, descending=True), arrived])
-        passed = pl.col(DUE) <= bounds.fire if self.ordered else pl.lit(True)
-        changes = open_rules.filter(passed).sort(DUE, maintain_order=True) if self.ordered else open_rules
+        # A rule without a time is valid; the others wait.
+        valid = known.filter((pl.col(ARRIVAL) < VERSION_ROW) & pl.col(TIME).is_null())
+        buffered = EventTimeBuffer(self.state_schema, broadcast=True).release(known, second, self._released_by(bounds))
+        changes = buffered.rows[event_time_order(buffered.rows)] if self.ordered else buffered.rows
         history = self._history(valid, changes, version)
         applied = self.apply(state.filter(pl.col(ARRIVAL) >= OF_KEY), partials, bounds, history)
-        total = version + changes.height
-        count = self._rule_rows(pl.Series([VERSION_ROW], dtype=pl.Int64), {VERSION: pl.Series([total], dtype=pl.Int64)})
-        after = pl.concat([self._still_valid(valid, changes), open_rules.filter(~passed), *([count] if total else [])])
-        changed = after.join(known, on=[ARRIVAL, DUE, VERSION], how="anti", nulls_equal=True)
-        gone = known.join(after, on=ARRIVAL, how="anti").select(self.identity)
-        return replace(applied, shared=(changed, gone))
-
-    def _rule_rows(self, numbers: pl.Series, columns: Mapping[str, pl.Series]) -> pl.DataFrame:
-        """State rows that belong to no key."""
-        never = pl.repeat(END, len(numbers), dtype=pl.Int64, eager=True)
-        rows = pl.DataFrame({DUE: never, DUE_CLOCK: never, ARRIVAL: numbers, **columns})
-        return with_schema(rows, self.state_schema)
+        if changes.is_empty():
+            return replace(applied, shared=(buffered.waiting, known.clear().select(self.identity)))
+        after = self._still_valid(valid, changes)
+        total = pl.DataFrame({ARRIVAL: [VERSION_ROW], VERSION: [version + changes.height]})
+        changed = pl.concat([after.join(valid, on=ARRIVAL, how="anti"), total], how="diagonal")
+        gone = valid.join(after, on=ARRIVAL, how="anti").select(self.identity)
+        return replace(applied, shared=(pl.concat([with_schema(changed, self.state_schema), buffered.waiting]), gone))
 
     def _history(self, valid: pl.DataFrame, changes: pl.DataFrame, version: int) -> RuleHistory:
-        times = (changes[DUE] - 1).to_list() if self.ordered else [BEGINNING] * changes.height
+        times = changes[TIME].to_list() if self.ordered else [BEGINNING] * changes.height
         return RuleHistory(
             {key: rule for key, rule in self._keyed(valid) if rule is not None},
             version,
@@ -160,7 +150,7 @@ class RulesProcessOperator(ProcessOperator):
 
     def _still_valid(self, valid: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
         """The last rule of each key that is not deleted."""
-        rules = pl.concat([valid, changes.with_columns(pl.lit(END, pl.Int64).alias(DUE))])
+        rules = pl.concat([each.select(ARRIVAL, RULE) for each in (valid, changes)])
         key = pl.col(RULE).struct.field(self.rules_key).alias("__key")
         last = rules.with_columns(key).unique("__key", keep="last", maintain_order=True).drop("__key")
         if DELETED not in self.second.schema:

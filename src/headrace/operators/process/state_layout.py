@@ -15,11 +15,8 @@ import pyarrow.compute as pc
 from headrace.operators.process.keyed_process import StateDescriptor
 from headrace.operators.process.value_types import canonical_nan
 
-ARRIVAL = "__arrival"
-"""0 in the row of a key; the arrival number of a row that waits; below 0 in the rows of rules."""
-OF_KEY = 0
 DUE, DUE_CLOCK = "__due", "__due_clock"
-"""When a timer, an expiry or a waiting row is due, by event time and by the clock; the end of time stands for never."""
+"""When a timer or an expiry of a key is due, by event time and by the clock; the end of time stands for never."""
 ROW, TIMERS = "__row", "__timers"
 TIMER = pl.List(pl.Struct({"name": pl.String(), "time": pl.Int64(), "payload": pl.String(), "clock": pl.Boolean()}))
 

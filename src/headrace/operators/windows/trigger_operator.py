@@ -10,16 +10,13 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END as END_OF_TIME
-from headrace.operators.rows import ARRIVAL, arrived_rows
+from headrace.operators.event_time_buffer import OF_KEY, RELEASED_AT, EventTimeBuffer
+from headrace.operators.rows import ARRIVAL, TIME, with_schema
 from headrace.operators.windows.aggregation import GIVEN, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.emission import UNSEEN, AccumulationMode, AfterRows, Every, Trigger, When
 from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined
 
-KEPT = -1
-"""The arrival number of the state row that stands for a key."""
-TIME = "__time"
-"""The time of a waiting row, or of the last row that was added to a key."""
 ROW, ASKED = "__row", "__asked"
 """The columns of a waiting row that the aggregates read, and whether it meets the trigger's condition."""
 FIRST = "__first"
@@ -36,7 +33,7 @@ class TriggerOperator(WindowOperator, Uncombined):
     """Aggregates the rows of a key and emits when a trigger fires, and when the key's time to live is over.
 
     A key lives from its first row until ``ttl`` has passed since its last one. A piece is the rows of a lifetime up to
-    a firing, or after the last firing. A state row is a waiting row, or stands for a key.
+    a firing, or after the last firing. A state row is a waiting row, or a key with the time of its last row.
     """
 
     name: str
@@ -82,15 +79,12 @@ class TriggerOperator(WindowOperator, Uncombined):
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Keep rows that wait, add those that event time has passed, fire, and drop expired keys."""
-        arrived = arrived_rows(partials, bounds, self.state_schema)
-        kept = state.filter(pl.col(ARRIVAL) == KEPT)
-        waiting = state.filter(pl.col(ARRIVAL) != KEPT)
-        passed = pl.col(TIME) < bounds.fire
-        taken = waiting.filter(passed)
-        touched = self._concerned(kept, pl.concat([taken, arrived.filter(passed)]), bounds)
+        buffered = EventTimeBuffer(self.state_schema).release(state, partials, bounds)
+        released = with_schema(buffered.rows, self.state_schema)
+        touched = self._concerned(state.filter(pl.col(ARRIVAL) == OF_KEY), released, bounds)
         if touched.is_empty():
             # The usual batch while the watermark stands: no row is added and nothing is due.
-            return Applied(arrived, state.clear().select(self.identity), self._no_output)
+            return Applied(buffered.waiting, state.clear().select(self.identity), self._no_output)
         pieces = self._cut(touched, bounds)
         if self.accumulation.kind != "discarding":
             pieces = self._running(pieces)
@@ -100,17 +94,16 @@ class TriggerOperator(WindowOperator, Uncombined):
         pieces = pieces.with_columns(fired.cast(pl.Int32).alias(REVISION), start.alias(FIRST))
         emitted = self._emitted(pieces, LAST_OF_LIFE & over, bounds)
         living = self._living(pieces.filter(LAST_OF_LIFE & ~over), emitted)
-        gone = touched.filter(pl.col(ARRIVAL) == KEPT).join(living, on=self.identity, how="anti", nulls_equal=True)
-        still_waiting = arrived.filter(~passed)
+        gone = touched.filter(pl.col(ARRIVAL) == OF_KEY).join(living, on=self.identity, how="anti", nulls_equal=True)
         return Applied(
-            pl.concat([living, still_waiting]),
+            pl.concat([living, buffered.waiting]),
             gone.select(self.identity),
             self._sorted(self._revisions(emitted, pl.col(PANE)), NUMBER),
         )
 
     def due(self, bounds: TimeBounds) -> Due:
-        due = self._due(bounds)
-        return Due(due, dead_at=pl.when(pl.col(ARRIVAL) != KEPT).then(due))
+        """When a waiting row is released, or a key fires or expires."""
+        return Due(pl.coalesce(RELEASED_AT, self._due(bounds)), dead_at=RELEASED_AT)
 
     @cached_property
     def _row(self) -> pl.Struct:
@@ -123,7 +116,7 @@ class TriggerOperator(WindowOperator, Uncombined):
         waked, quiet = kept.filter(due), kept.filter(~due)
         if rows.is_empty() or quiet.is_empty():
             return pl.concat([waked, rows])
-        keys = rows.select(*self.key, pl.lit(KEPT, pl.Int64).alias(ARRIVAL))
+        keys = rows.select(*self.key, pl.lit(OF_KEY, pl.Int64).alias(ARRIVAL))
         touched = quiet.join(keys, on=self.identity, how="semi", nulls_equal=True)
         return pl.concat([waked, touched, rows])
 
@@ -160,7 +153,7 @@ class TriggerOperator(WindowOperator, Uncombined):
             pieces = pieces.update(given, on=LIFE, include_nulls=True)
         return pieces.with_columns(
             *(pl.when(FIRES).then(value).otherwise(pl.col(name)).alias(name) for name, value in after_firing.items()),
-            pl.lit(KEPT, pl.Int64).alias(ARRIVAL),
+            pl.lit(OF_KEY, pl.Int64).alias(ARRIVAL),
             pl.lit(None, self._row).alias(ROW),
             pl.lit(None, pl.Boolean).alias(ASKED),
         ).select(self.state_schema.keys())
@@ -182,18 +175,17 @@ class TriggerOperator(WindowOperator, Uncombined):
         return pl.col(TIME) + 1
 
     def _due(self, bounds: TimeBounds) -> pl.Expr:
-        """When a state row is due without further rows: it is added to its key, fires or expires."""
+        """When a key fires or expires without further rows."""
         firing = pl.lit(None, pl.Int64)
         if isinstance(self.trigger, Every):
             firing = pl.when(pl.col(UNSEEN) > 0).then(self._fires_at)
-        of_key = pl.min_horizontal(firing, self._ends(bounds))
-        return pl.when(pl.col(ARRIVAL) == KEPT).then(of_key).otherwise(pl.col(TIME) + 1)
+        return pl.min_horizontal(firing, self._ends(bounds))
 
     def _cut(self, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
         """Pieces with their partial aggregates, by key and time, from the state of keys and the rows to add now."""
         other_key = pl.struct(self.key).rle_id().diff() != 0 if self.key else pl.lit(False)
         silent = pl.lit(False) if self.ttl is None else pl.col(TIME).diff() >= self.ttl
-        of_key = pl.col(ARRIVAL) == KEPT
+        of_key = pl.col(ARRIVAL) == OF_KEY
         ordered = (
             rows.sort(*self.key, TIME, ARRIVAL)
             .with_columns((other_key | silent).fill_null(True).alias(_BEGINS))
@@ -238,10 +230,10 @@ class TriggerOperator(WindowOperator, Uncombined):
                 return pl.when(LAST_OF_LIFE).then(reached).otherwise(self._fires_at != self._fires_at.shift(-1))
 
     def _totals_of(self, ordered: pl.DataFrame) -> pl.DataFrame:
-        taken = ordered.filter(pl.col(ARRIVAL) != KEPT).select(PIECE, ROW).unnest(ROW)
+        taken = ordered.filter(pl.col(ARRIVAL) != OF_KEY).select(PIECE, ROW).unnest(ROW)
         fresh = taken.group_by(PIECE).agg(**self.aggregation.partial)
         # A key without a first time has emitted and discarded everything.
-        something = (pl.col(ARRIVAL) == KEPT) & pl.col(FIRST).is_not_null()
+        something = (pl.col(ARRIVAL) == OF_KEY) & pl.col(FIRST).is_not_null()
         kept = ordered.filter(something).select(PIECE, *self.aggregation.states)
         if kept.is_empty():
             return fresh

@@ -11,7 +11,8 @@ from pyspark import cloudpickle
 import headrace as hr
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.operators.process.state_layout import ARRIVAL, OF_KEY
+from headrace.operators.event_time_buffer import OF_KEY
+from headrace.operators.rows import ARRIVAL
 from headrace.reports import WaitingRows
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import Applied, Operator

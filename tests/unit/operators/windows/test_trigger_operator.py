@@ -11,8 +11,8 @@ import pytest
 import headrace as hr
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.operators.rows import ARRIVAL, arrivals
-from headrace.operators.windows.trigger_operator import KEPT, TIME
+from headrace.operators.event_time_buffer import OF_KEY
+from headrace.operators.rows import ARRIVAL, TIME, arrivals
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import Applied, Operator
 from tests.unit.operators.stored import next_due, stored
@@ -100,11 +100,11 @@ def test_taken_rows_leave_by_themselves_and_what_is_kept_of_their_keys_is_writte
     first = applied(operator, empty(operator), rows(("a", 5, 50), ("b", 6, 60), ("b", 9, 90)), up_to(1))
     second = applied(operator, first.state, rows(("a", 4, 40), ("c", 8, 80)), up_to(7))
     of_b, of_c = arrivals(up_to(1), 3)[2], arrivals(up_to(7), 2)[1]
-    assert sorted(second.upserts.select("account", ARRIVAL).rows()) == [("a", KEPT), ("b", KEPT), ("c", of_c)]
+    assert sorted(second.upserts.select("account", ARRIVAL).rows()) == [("a", OF_KEY), ("b", OF_KEY), ("c", of_c)]
     assert second.removed.height == 0
     assert sorted(second.state.select("account", ARRIVAL).rows()) == [
-        ("a", KEPT),
-        ("b", KEPT),
+        ("a", OF_KEY),
+        ("b", OF_KEY),
         ("b", of_b),
         ("c", of_c),
     ]
@@ -113,10 +113,10 @@ def test_taken_rows_leave_by_themselves_and_what_is_kept_of_their_keys_is_writte
 def test_a_key_with_a_full_window_is_forgotten_at_once() -> None:
     operator = threes()
     first = applied(operator, empty(operator), rows(("a", 1, 1), ("a", 2, 2)), up_to(5))
-    assert first.state.select("account", ARRIVAL).rows() == [("a", KEPT)]
+    assert first.state.select("account", ARRIVAL).rows() == [("a", OF_KEY)]
     second = applied(operator, first.state, rows(("a", 5, 5)), up_to(6, 5))
     assert second.state.height == 0
-    assert second.removed.rows() == [("a", KEPT)]
+    assert second.removed.rows() == [("a", OF_KEY)]
     assert second.output.select("n", "spent").rows() == [(3, 8)]
 
 
@@ -159,7 +159,7 @@ def drained(operator: Operator, before: int) -> list[tuple[Any, ...]]:
     first = applied(operator, empty(operator), rows(("a", 1, 1), ("a", 2, 2), ("b", 8, 8)), up_to(before))
     last = applied(operator, first.state, rows(), TimeBounds(before * SECOND, END, before * SECOND))
     assert last.state.height == 0
-    kept = first.state.filter(pl.col(ARRIVAL) == KEPT).select(operator.identity)
+    kept = first.state.filter(pl.col(ARRIVAL) == OF_KEY).select(operator.identity)
     assert sorted(last.removed.rows()) == sorted(kept.rows())
     bounds = (pl.col("window").struct.field(name).cast(pl.Int64).alias(name) for name in ("start", "end"))
     shown = last.output.select("account", *bounds, "n", "spent", "pane", "revision").rows()

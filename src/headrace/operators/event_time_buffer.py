@@ -1,0 +1,72 @@
+"""The event-time buffer: rows wait in the state of a step until the watermark has passed them.
+
+The arrival number tells the state rows of a step apart: it is positive for a row that waits, ``OF_KEY`` for what is
+known of a key, and negative for what all keys see, such as changes of rules, which wait as rows do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from headrace.event_time.record import TimeBounds
+from headrace.operators.rows import ARRIVAL, TIME, arrivals, with_schema
+from headrace.reports import WaitingRows
+
+OF_KEY = 0
+RELEASED_AT = pl.when(pl.col(ARRIVAL) != OF_KEY).then(pl.col(TIME) + 1)
+"""When a state row that waits is released, with which it is over; null for all others."""
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What a batch does to the rows that wait."""
+
+    rows: pl.DataFrame
+    """The rows that the watermark has passed, with their arrival numbers, in no order."""
+    waiting: pl.DataFrame
+    """The new rows that wait, as state rows."""
+    counts: WaitingRows
+
+
+@dataclass(frozen=True, slots=True)
+class EventTimeBuffer:
+    """The waiting rows in a state of some schema, each with its ``TIME``; a released row needs not be removed.
+
+    >>> buffer = EventTimeBuffer({"n": pl.Int64(), TIME: pl.Int64(), ARRIVAL: pl.Int64()})
+    >>> rows, state = pl.DataFrame({"n": [1, 2], TIME: [30, 10]}), pl.DataFrame(schema=buffer.schema)
+    >>> first = buffer.release(state, rows, TimeBounds(20, 20, batch=1))
+    >>> second = buffer.release(first.waiting, rows.clear(), TimeBounds(40, 40, before=20, batch=2))
+    >>> first.rows["n"].to_list(), second.rows["n"].to_list()
+    ([2], [1])
+    """
+
+    schema: Mapping[str, pl.DataType]
+    broadcast: bool = False
+    """Whether its rows are for all keys."""
+
+    def release(self, state: pl.DataFrame, arrived: pl.DataFrame, bounds: TimeBounds) -> Released:
+        """Take the rows that the watermark has passed, from the state and from those that arrived."""
+        numbers, is_held = arrivals(bounds, arrived.height), pl.col(ARRIVAL) > OF_KEY
+        if self.broadcast:
+            # Behind a rule that is valid no time is left.
+            numbers, is_held = -numbers, (pl.col(ARRIVAL) < OF_KEY) & pl.col(TIME).is_not_null()
+        new, passed = arrived.with_columns(numbers), pl.col(TIME) < bounds.fire
+        held = with_schema(state, new.schema).filter(is_held)
+        rows = pl.concat([held.filter(passed), new.filter(passed)])
+        counts = WaitingRows(held.height, rows.height, held.height + new.height - rows.height)
+        return Released(rows, with_schema(new.filter(~passed), self.schema), counts)
+
+
+def event_time_order(rows: pl.DataFrame, *by: Numbers) -> Numbers:
+    """The places of rows in the order of event time, then of arrival; within that of other numbers, the last first.
+
+    >>> event_time_order(pl.DataFrame({TIME: [20, 10, 10], ARRIVAL: [1, 3, 2]})).tolist()
+    [2, 1, 0]
+    """
+    return np.lexsort((np.abs(rows[ARRIVAL].to_numpy()), rows[TIME].to_numpy(), *by))
