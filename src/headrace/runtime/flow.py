@@ -24,11 +24,6 @@ from headrace.plan.identity import check_identity
 from headrace.reports import BatchReports
 from headrace.runtime.batch_plan import FlowPlan
 from headrace.runtime.broadcast_tables import broadcast_tables
-<<<<<<< HEAD
-from headrace.runtime.checkpoint import Lease
-=======
-from headrace.runtime.checkpoint import brings_rows, partitions
->>>>>>> 326a3fa
 from headrace.runtime.modes import Mode, Throttle
 from headrace.runtime.outputs import BatchOutputs, FlowOutputs
 from headrace.runtime.planner import NO_READS, Planner, Writing
