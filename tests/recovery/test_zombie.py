@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from polars.testing import assert_frame_equal
 
+from headrace.checkpoint.lease import EXPIRES_SECONDS
 from headrace.connectors.servers import running
 from headrace.observe import history
-from headrace.runtime.checkpoint import EXPIRES_SECONDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(900)]
 

@@ -90,7 +90,7 @@ class Log:
     def append(self, kind: Kind, body: Any, *, is_base: bool = False) -> Entry:
         """Write the next entry; [LEASE_LOST] when another driver has taken over."""
         entry = Entry(self._number + 1, kind, uuid.uuid4().hex, self._token, body, is_base)
-        if not self._create(entry):
+        if not self._storage.claim(self._name(entry.number), entry.to_bytes()):
             raise self._lost(entry.number)
         # The number may be one that trimming has freed long after others went on.
         newer = [number for number in self._numbers() if number > entry.number]
@@ -103,19 +103,6 @@ class Log:
         """Remove all entries before a base, the oldest first: what is left has no gap wherever this stops."""
         for number in sorted(number for number in self._numbers() if number < base):
             self._storage.delete(self._name(number))
-
-    def _create(self, entry: Entry) -> bool:
-        """Create the entry's file; whether it is there as it was given."""
-        name, content = self._name(entry.number), entry.to_bytes()
-        try:
-            if self._storage.create(name, content):
-                return True
-        except OSError:
-            # Whether it was written is not known: the file itself tells. One that is not there is a failure.
-            if self._storage.open(name) != content:
-                raise
-            return True
-        return bool(self._storage.open(name) == content)
 
     def _read(self) -> list[Entry]:
         while True:

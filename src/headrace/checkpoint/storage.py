@@ -1,4 +1,4 @@
-"""Where log, segments and pins lie: a small set of calls that a local folder and an object store both have."""
+"""Where the files of a checkpoint lie: a small set of calls that a local folder and an object store both have."""
 
 from __future__ import annotations
 
@@ -34,8 +34,12 @@ class Storage(ABC):
         """The content of a file, mapped where that is possible; FileNotFoundError when there is none."""
 
     @abstractmethod
-    def checksum(self, name: str) -> tuple[int, int]:
-        """The size of a file and its CRC-32; FileNotFoundError when there is none."""
+    def size(self, name: str) -> int:
+        """The size of a file in bytes; FileNotFoundError when there is none."""
+
+    @abstractmethod
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        """A part of a file; less than asked for where it ends, FileNotFoundError when there is none."""
 
     @abstractmethod
     def write(self, name: str, content: Buffer) -> None:
@@ -46,12 +50,35 @@ class Storage(ABC):
         """Write a file unless there is one of that name: whole, durably, and for exactly one of all who try."""
 
     @abstractmethod
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file durably, in place of one of that name: whoever reads gets the old content or the new one."""
+
+    @abstractmethod
     def list(self, folder: str) -> Iterator[str]:
         """The names of all files below a folder, in no order."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
         """Remove a file, if it is there."""
+
+    def checksum(self, name: str) -> tuple[int, int]:
+        """The size of a file and its CRC-32; FileNotFoundError when there is none."""
+        size, checksum = self.size(name), 0
+        for start in range(0, size, _CHUNK):
+            checksum = zlib.crc32(self.read_range(name, start, _CHUNK), checksum)
+        return size, checksum
+
+    def claim(self, name: str, content: bytes) -> bool:
+        """Create a file with content that nobody else writes; whether it is there as it was given."""
+        try:
+            if self.create(name, content):
+                return True
+        except OSError:
+            # Whether it was written is not known: the file itself tells. One that is not there is a failure.
+            if self.open(name) != content:
+                raise
+            return True
+        return bool(self.open(name) == content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +91,13 @@ class LocalStorage(Storage):
         with pa.memory_map(str(self.folder / name)) as file:
             return file.read_buffer()
 
-    def checksum(self, name: str) -> tuple[int, int]:
-        size = checksum = 0
+    def size(self, name: str) -> int:
+        return (self.folder / name).stat().st_size
+
+    def read_range(self, name: str, start: int, length: int) -> bytes:
         with (self.folder / name).open("rb", buffering=0) as file:
-            while chunk := file.read(_CHUNK):
-                size, checksum = size + len(chunk), zlib.crc32(chunk, checksum)
-        return size, checksum
+            file.seek(start)
+            return file.read(length)
 
     def write(self, name: str, content: Buffer) -> None:
         file = self.folder / name
@@ -80,9 +108,12 @@ class LocalStorage(Storage):
         file = self.folder / name
         if file.exists():
             return False
-        unfinished = file.with_name(f"{file.name}.{uuid.uuid4().hex}{UNFINISHED}")
-        self._write(unfinished, content)
-        return named_first(unfinished, file)
+        return named_first(self._unfinished(file, content), file)
+
+    def replace(self, name: str, content: bytes) -> None:
+        file = self.folder / name
+        self._unfinished(file, content).replace(file)
+        sync_folder(file.parent)
 
     def list(self, folder: str) -> Iterator[str]:
         for path, _, files in os.walk(self.folder / folder):
@@ -91,6 +122,15 @@ class LocalStorage(Storage):
 
     def delete(self, name: str) -> None:
         (self.folder / name).unlink(missing_ok=True)
+
+    def __str__(self) -> str:
+        return str(self.folder)
+
+    def _unfinished(self, file: Path, content: bytes) -> Path:
+        """A synced file beside the one that it will become."""
+        unfinished = file.with_name(f"{file.name}.{uuid.uuid4().hex}{UNFINISHED}")
+        self._write(unfinished, content)
+        return unfinished
 
     def _write(self, file: Path, content: Buffer) -> None:
         if not file.parent.exists():
@@ -113,9 +153,11 @@ class MemoryStorage(Storage):
             raise FileNotFoundError(name)
         return self._files[name]
 
-    def checksum(self, name: str) -> tuple[int, int]:
-        content = self.open(name)
-        return content.size, zlib.crc32(content)
+    def size(self, name: str) -> int:
+        return int(self.open(name).size)
+
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        return bytes(self.open(name)[start : start + length])
 
     def write(self, name: str, content: Buffer) -> None:
         if name in self._files:
@@ -123,10 +165,11 @@ class MemoryStorage(Storage):
         self._files[name] = pa.py_buffer(content)
 
     def create(self, name: str, content: bytes) -> bool:
-        if name in self._files:
-            return False
-        self.write(name, content)
-        return True
+        given = pa.py_buffer(content)
+        return self._files.setdefault(name, given) is given
+
+    def replace(self, name: str, content: bytes) -> None:
+        self._files[name] = pa.py_buffer(content)
 
     def list(self, folder: str) -> Iterator[str]:
         return (name for name in list(self._files) if name.startswith(f"{folder}/"))

@@ -7,6 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from headrace.checkpoint.lease import Lease
 from headrace.checkpoint.storage import LocalStorage
 from headrace.checkpoint.sweep import Sweeper
 from headrace.errors import HeadraceError, reported
@@ -22,7 +23,7 @@ from headrace.outages import clear_outages, has_outage, outages
 from headrace.plan.identity import check_identity
 from headrace.reports import BatchReports
 from headrace.runtime.broadcast_tables import broadcast_tables
-from headrace.runtime.checkpoint import Lease, brings_rows, partitions
+from headrace.runtime.checkpoint import brings_rows, partitions
 from headrace.runtime.modes import Mode, Throttle
 from headrace.runtime.outputs import BatchOutputs, FlowOutputs
 from headrace.runtime.planner import Planner, Writing

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.checkpoint.lease import Lease
 from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.delivery import DeliveryContext, deliver, flat_paths
 from headrace.connectors.base.sink import AnySink, BatchIdentity, TaskSink, Unreachable, Written, writer_name
@@ -17,7 +18,6 @@ from headrace.event_time.record import BatchLog, BatchRecord, MarkedBatch
 from headrace.graph import FlowNode, Graph, SideOutput
 from headrace.plan.identity import FlowId
 from headrace.reports import BatchReports
-from headrace.runtime.checkpoint import Lease
 from headrace.schemas import polars_schema
 from headrace.wheel.side_rows import DEAD_LETTER_SCHEMA, DEAD_LETTERS, side_frame
 

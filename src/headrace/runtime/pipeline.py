@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from headrace.checkpoint.lease import Renewal, take_lease
+from headrace.checkpoint.storage import LocalStorage
 from headrace.errors import DefinitionError
 from headrace.event_time.time_keeper import Clock
 from headrace.graph import Graph, check_name, defining
@@ -21,7 +23,7 @@ from headrace.observe.hot_keys import hot_key_findings
 from headrace.outages import clear_outages
 from headrace.plan.check import Finding, findings
 from headrace.plan.explain import explanation, mermaid
-from headrace.runtime.checkpoint import Renewal, open_checkpoint, take_lease
+from headrace.runtime.checkpoint import open_checkpoint
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import Mode, micro_batch
 from headrace.runtime.session import check_speculation, prepare, session_findings, spark_session
@@ -134,7 +136,7 @@ class Pipeline:
         """Start in the background; everything that can be wrong is found before the first batch."""
         folder = open_checkpoint(checkpoint)
         session = _session(self.name, spark)
-        renewal = Renewal(take_lease(folder))
+        renewal = Renewal(take_lease(LocalStorage(folder)))
         try:
             clear_outages(folder)
             graph = self.define(session, folder, **parameters)

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import StreamingQueryException
 
+from headrace.checkpoint.lease import take_lease
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.sink import BatchIdentity, Guarantee, Written
 from headrace.connectors.files.source import read_files
 from headrace.errors import reported
 from headrace.graph import SideOutput, active_graph
 from headrace.observe.committed import CommittedRows
 from headrace.operators.origins import split
-from headrace.runtime.checkpoint import take_lease
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import micro_batch
 from headrace.runtime.pipeline import Pipeline
@@ -67,7 +68,7 @@ class SparkEngine:
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-timeline-"))
         for side in setting.schemas:
             (self._folder / SOURCES[side]).mkdir()
-        self._lease = take_lease(self._folder / "checkpoint")
+        self._lease = take_lease(LocalStorage(self._folder / "checkpoint"))
         self._sink = TimelineSink(setting, "main")
         self._dropped = 0
         self._dead_letters = CommittedRows(self._folder / "checkpoint" / "timeline" / DEAD_LETTERS)

@@ -43,14 +43,20 @@ class Steps(Storage):
     def open(self, name: str) -> pa.Buffer:
         return self._step().open(name)
 
-    def checksum(self, name: str) -> tuple[int, int]:
-        return self._step().checksum(name)
+    def size(self, name: str) -> int:
+        return self._step().size(name)
+
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        return self._step().read_range(name, start, length)
 
     def write(self, name: str, content: Buffer) -> None:
         self._step().write(name, content)
 
     def create(self, name: str, content: bytes) -> bool:
         return self._step().create(name, content)
+
+    def replace(self, name: str, content: bytes) -> None:
+        self._step().replace(name, content)
 
     def list(self, folder: str) -> Iterator[str]:
         return self._step().list(folder)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import zlib
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,34 @@ def test_a_name_is_written_once(storage: Storage) -> None:
         storage.write("a", b"two")
     assert not storage.create("a", b"two")
     assert storage.open("a").to_pybytes() == b"one"
+
+
+def test_a_file_is_replaced_as_a_whole(storage: Storage) -> None:
+    storage.replace("a/b", b"one")
+    before = storage.open("a/b")
+    storage.replace("a/b", b"two and more")
+    assert (before.to_pybytes(), storage.open("a/b").to_pybytes()) == (b"one", b"two and more")
+    assert list(storage.list("a")) == ["a/b"]
+
+
+def test_parts_of_a_file_are_read_and_its_size_and_checksum_known(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.checkpoint.storage._CHUNK", 4)
+    storage.write("a", b"0123456789")
+    assert storage.read_range("a", 3, 4) == b"3456"
+    assert storage.read_range("a", 8, 4) == b"89"
+    assert storage.size("a") == 10
+    assert storage.checksum("a") == (10, zlib.crc32(b"0123456789"))
+    for ask in (storage.size, storage.checksum, lambda name: storage.read_range(name, 0, 1)):
+        with pytest.raises(FileNotFoundError):
+            ask("b")
+
+
+def test_what_is_claimed_belongs_to_the_one_whose_content_it_has(storage: Storage) -> None:
+    assert storage.claim("a", b"mine")
+    assert storage.claim("a", b"mine")
+    assert not storage.claim("a", b"yours")
 
 
 def test_of_many_who_create_a_file_one_wins(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from headrace.checkpoint.lease import take_lease
+from headrace.checkpoint.storage import LocalStorage
 from headrace.errors import HeadraceError
 from headrace.graph import FlowNode, Graph
-from headrace.runtime.checkpoint import take_lease
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import micro_batch
 from headrace.runtime.outputs import FlowOutputs
@@ -53,7 +54,7 @@ def test_a_batch_that_begins_while_the_flow_stops_is_refused_and_does_not_hold_t
 ) -> None:
     graph = Graph("p", tmp_path, None)  # type: ignore[arg-type]
     node = FlowNode("f", None, (), (), (), ())  # type: ignore[arg-type]
-    flow = Flow(graph, node, NoSession(), lambda: 0, micro_batch(), take_lease(tmp_path))  # type: ignore[arg-type]
+    flow = Flow(graph, node, NoSession(), lambda: 0, micro_batch(), take_lease(LocalStorage(tmp_path)))  # type: ignore[arg-type]
     query = AsksOnceMore(flow)
     monkeypatch.setattr(flow, "begin", lambda **_: query)
 
@@ -92,7 +93,7 @@ def test_a_sink_that_is_away_when_marks_are_renewed_does_not_end_the_flow_and_a_
     monkeypatch.setattr("headrace.runtime.flow.CLAIMED_SECONDS", -1.0)
     graph = Graph("p", tmp_path, None)  # type: ignore[arg-type]
     node = FlowNode("f", None, (), (), (), ())  # type: ignore[arg-type]
-    flow = Flow(graph, node, NoSession(), lambda: 0, micro_batch(), take_lease(tmp_path))  # type: ignore[arg-type]
+    flow = Flow(graph, node, NoSession(), lambda: 0, micro_batch(), take_lease(LocalStorage(tmp_path)))  # type: ignore[arg-type]
     monkeypatch.setattr(flow, "begin", lambda **_: StaysActive())
 
     flow.start()

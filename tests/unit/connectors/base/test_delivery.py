@@ -11,13 +11,14 @@ import polars as pl
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.checkpoint.lease import Lease
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base import delivery
 from headrace.connectors.base.delivery import DeliveryContext, deliver, flat_paths
 from headrace.connectors.base.sink import BatchIdentity, Guarantee, TaskSink, Written
 from headrace.errors import HeadraceError
 from headrace.event_time.record import MarkedBatch
 from headrace.outages import outages
-from headrace.runtime.checkpoint import Lease
 from headrace.schemas import parse_ddl
 from tests.writers import Writer
 
@@ -25,7 +26,9 @@ BATCH = BatchIdentity("spend", 0, 4, "main", "spend-1f0c", epoch=2)
 
 
 def _context(root: Path, *, writers: int = 3, marks: Mapping[int, MarkedBatch] | None = None) -> DeliveryContext:
-    return DeliveryContext(writers, marks or {}, 1_767_268_800_000_000, str(root / "flow"), Lease("none", 1))
+    return DeliveryContext(
+        writers, marks or {}, 1_767_268_800_000_000, str(root / "flow"), Lease(LocalStorage(root), 1)
+    )
 
 
 def _folder_sink(

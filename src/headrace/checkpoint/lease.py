@@ -1,0 +1,173 @@
+"""The lease of a checkpoint: one driver holds it and renews it, and the next one takes it over.
+
+The log alone decides who may write. The lease tells a second driver early, and in words, that it is not needed.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import psutil
+
+from headrace.checkpoint.storage import Storage
+from headrace.errors import HeadraceError
+from headrace.json_codec import from_text, to_text
+
+FOLDER = "lease"
+RENEWED_SECONDS = 2.0
+EXPIRES_SECONDS = 10.0
+WATCH_SECONDS = 0.5
+KEPT_LEASES = 10
+FORMAT = 1
+# When the clock of the machine is set, all its processes seem to have started a little earlier or later.
+CLOCK_SET_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHolder:
+    """The process that holds a lease, as the lease's file tells it."""
+
+    host: str
+    pid: int
+    started: float
+    renewed: float = 0.0
+    """When it renewed the lease, by the monotonic clock of its host; on other hosts only a number that changes."""
+    expires: float = EXPIRES_SECONDS
+    """How many seconds after its last renewal the lease may be taken over."""
+    released: bool = False
+
+    @classmethod
+    def this_process(cls, *, released: bool = False) -> LeaseHolder:
+        me = psutil.Process()
+        return cls(socket.gethostname(), me.pid, me.create_time(), time.monotonic(), released=released)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it runs, or ran, on this host."""
+        return self.host == socket.gethostname()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is certainly gone; of another host's processes nothing is certain."""
+        if not self.is_here:
+            return False
+        try:
+            process = psutil.Process(self.pid)
+            another = abs(process.create_time() - self.started) > CLOCK_SET_SECONDS
+            return another or bool(process.status() == psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return True
+
+    def to_bytes(self) -> bytes:
+        return to_text(self, format=FORMAT).encode()
+
+    def __str__(self) -> str:
+        since = datetime.fromtimestamp(self.started, UTC)
+        return f"process {self.pid} on {self.host} (started {since:%Y-%m-%d %H:%M:%S} UTC)"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write a checkpoint, until another driver takes a higher epoch."""
+
+    storage: Storage
+    epoch: int
+
+    @property
+    def file(self) -> str:
+        return f"{FOLDER}/{self.epoch:010d}.json"
+
+    @property
+    def holder(self) -> LeaseHolder:
+        return from_text(LeaseHolder, self.storage.open(self.file).to_pybytes(), format=FORMAT)
+
+    def check(self) -> None:
+        """Fail when another driver has taken over."""
+        newest = max(_epochs(self.storage), default=0)
+        if newest > self.epoch:
+            raise HeadraceError(
+                "LEASE_LOST",
+                f"{Lease(self.storage, newest).holder} has taken over checkpoint {str(self.storage)!r} "
+                f"(epoch {newest}) while this driver (epoch {self.epoch}) did not renew its lease. "
+                "This driver writes nothing more.",
+            )
+
+    def renew(self, *, released: bool = False) -> None:
+        """Show that this process still holds the lease, or lets go; FileNotFoundError when the checkpoint is gone."""
+        self.storage.size(self.file)
+        self.storage.replace(self.file, LeaseHolder.this_process(released=released).to_bytes())
+
+
+class Renewal:
+    """Keeps a lease fresh in the background, until it is released."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self._released = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="headrace-lease", daemon=True)
+        self._thread.start()
+
+    def _renew(self) -> None:
+        while not self._released.wait(RENEWED_SECONDS):
+            try:
+                self.lease.renew()
+            except FileNotFoundError:
+                return  # the checkpoint is gone, and with it what the lease protects
+            except OSError:
+                continue  # the storage may answer next time; if it does not, the next entry of the log fails
+
+    def release(self) -> None:
+        """Let the next driver start at once."""
+        if self._released.is_set():
+            return
+        self._released.set()
+        self._thread.join()
+        with suppress(FileNotFoundError):
+            self.lease.renew(released=True)
+
+
+def take_lease(storage: Storage) -> Lease:
+    """Become the one driver of a checkpoint; refused while another one lives."""
+    while True:
+        newest = max(_epochs(storage), default=0)
+        if newest:
+            _wait_until_free(Lease(storage, newest))
+        lease = Lease(storage, newest + 1)
+        # Of two drivers that start at once, the first to create its file gets the lease.
+        if storage.claim(lease.file, LeaseHolder.this_process().to_bytes()):
+            # The number may be one that was freed long after others went on.
+            lease.check()
+            for old in sorted(_epochs(storage))[:-KEPT_LEASES]:
+                storage.delete(Lease(storage, old).file)
+            return lease
+
+
+def _wait_until_free(lease: Lease) -> None:
+    """Wait until a lease may be taken over; refuse as soon as it is known that its holder lives.
+
+    A holder on this host is judged at once. Of one elsewhere only changes of its file count, by this host's clock.
+    """
+    first = holder = lease.holder
+    since = first.renewed if first.is_here else time.monotonic()
+    while not (holder.released or holder.has_ended or time.monotonic() - since >= first.expires):
+        if holder.is_here or holder.renewed != first.renewed:
+            age = time.monotonic() - holder.renewed if holder.is_here else 0.0
+            raise HeadraceError(
+                "CHECKPOINT_IN_USE",
+                f"checkpoint {str(lease.storage)!r} is being written by {holder}, which renewed its lease "
+                f"{age:.0f} s ago. Stop it first; a driver that hangs is replaced once its lease is "
+                f"{holder.expires:.0f} s old.",
+            )
+        time.sleep(WATCH_SECONDS)
+        holder = lease.holder
+
+
+def _epochs(storage: Storage) -> Iterator[int]:
+    names = (name.removeprefix(f"{FOLDER}/") for name in storage.list(FOLDER))
+    return (int(name.removesuffix(".json")) for name in names if name.endswith(".json"))
