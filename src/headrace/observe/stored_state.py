@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from headrace.checkpoint.storage import LocalStorage
 from headrace.checkpoint.sweep import pin
 from headrace.errors import DefinitionError
 from headrace.event_time.record import BatchLog, BatchOutcome
-from headrace.plan.identity import FILE
+from headrace.plan.identity import read_identity
 from headrace.stability import experimental
 from headrace.state.group_range import GroupRange
 from headrace.state.segment import OpenSegments, SegmentFiles
@@ -32,12 +31,10 @@ def read_state(checkpoint: str | os.PathLike[str], flow: str, step: str) -> pl.D
     >>> def biggest():
     ...     return hr.read_state("checkpoints/spend", "spend", "hourly_spend").sort("spent.sum").tail(10)
     """
-    folder = Path(checkpoint) / flow
-    file, storage = folder / FILE, LocalStorage(folder)
-    outcome = BatchLog(storage).outcome if file.exists() else None
-    if outcome is None:
-        raise DefinitionError("STATE_NOT_FOUND", f"{str(folder)!r} is not the folder of a flow that has run a batch.")
-    identity = json.loads(file.read_text())
+    storage = LocalStorage(Path(checkpoint) / flow)
+    identity, outcome = read_identity(storage), BatchLog(storage).outcome
+    if identity is None or outcome is None:
+        raise DefinitionError("STATE_NOT_FOUND", f"{str(storage)!r} is not the folder of a flow that has run a batch.")
     steps = {each["name"]: each for each in identity["steps"]}
     if step not in steps:
         raise DefinitionError(

@@ -6,14 +6,13 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from headrace.checkpoint.storage import Storage
 from headrace.errors import HeadraceError
 from headrace.graph import FlowNode, Graph
 from headrace.json_codec import decode, encode
 from headrace.state.group_range import KEY_GROUPS
-from headrace.storage import write_durably
 
 FILE = "identity.json"
 FORMAT = 1
@@ -52,14 +51,21 @@ class FlowId:
     """Into how many key groups its state is divided, for ever."""
 
 
-def check_identity(folder: Path, graph: Graph, flow: FlowNode) -> FlowId:
+def read_identity(storage: Storage) -> dict[str, Any] | None:
+    """What the checkpoint of a flow says of it; None when no flow has begun there."""
+    try:
+        return dict(json.loads(storage.open(FILE).to_pybytes()))
+    except FileNotFoundError:
+        return None
+
+
+def check_identity(storage: Storage, graph: Graph, flow: FlowNode) -> FlowId:
     """Write the identity of a new checkpoint; refuse a flow whose state and positions would no longer be valid."""
-    file, stored = folder / FILE, None
-    if file.exists():
-        stored = json.loads(file.read_text())
-        flow_id = decode(FlowId, stored)
-    else:
+    stored = read_identity(storage)
+    if stored is None:
         flow_id = FlowId(f"{flow.name}-{uuid.uuid4().hex[:12]}", 0, graph.key_groups or KEY_GROUPS)
+    else:
+        flow_id = decode(FlowId, stored)
     identity = {
         "format": FORMAT,
         "pipeline": graph.pipeline,
@@ -74,22 +80,22 @@ def check_identity(folder: Path, graph: Graph, flow: FlowNode) -> FlowId:
             if stored[name] != now[name]:
                 raise HeadraceError(
                     "CHECKPOINT_OF_ANOTHER_PIPELINE",
-                    f"checkpoint {str(folder)!r} was made with {name} {stored[name]!r}, this is {now[name]!r}. "
+                    f"checkpoint {str(storage)!r} was made with {name} {stored[name]!r}, this is {now[name]!r}. "
                     "Give this pipeline a checkpoint of its own.",
                 )
-        _compare("SOURCE_CHANGED", "source", stored["sources"], now["sources"], folder)
-        _compare("STEP_CHANGED", "step", stored["steps"], now["steps"], folder)
+        _compare("SOURCE_CHANGED", "source", stored["sources"], now["sources"], storage)
+        _compare("STEP_CHANGED", "step", stored["steps"], now["steps"], storage)
     if stored != {**encode(flow_id), **now}:
-        write_durably(file, json.dumps({**encode(flow_id), **now}, indent=2))
+        storage.replace(FILE, json.dumps({**encode(flow_id), **now}, indent=2).encode())
     return flow_id
 
 
-def _compare(error: str, what: str, stored: list[Definition], given: list[Definition], folder: Path) -> None:
+def _compare(error: str, what: str, stored: list[Definition], given: list[Definition], storage: Storage) -> None:
     names_then, names_now = ([str(each["name"]) for each in side] for side in (stored, given))
     if names_then != names_now:
         raise HeadraceError(
             error,
-            f"checkpoint {str(folder)!r} holds the {what}s {', '.join(names_then) or 'none'}, the pipeline now has "
+            f"checkpoint {str(storage)!r} holds the {what}s {', '.join(names_then) or 'none'}, the pipeline now has "
             f"{', '.join(names_now) or 'none'}; state would be loaded into another {what}. Stored: {_shown(stored)}. "
             f"Now: {_shown(given)}. Restore the order, or start with a new checkpoint.",
         )
@@ -98,7 +104,7 @@ def _compare(error: str, what: str, stored: list[Definition], given: list[Defini
         if differing:
             raise HeadraceError(
                 error,
-                f"{what} {now['name']!r} has another {', '.join(differing)} than the checkpoint {str(folder)!r}, so "
+                f"{what} {now['name']!r} has another {', '.join(differing)} than the checkpoint {str(storage)!r}, so "
                 f"what it holds would be wrong. Stored: {_shown([then])}. Now: {_shown([now])}. Take the change back, "
                 "or start with a new checkpoint.",
             )

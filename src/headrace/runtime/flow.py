@@ -66,7 +66,7 @@ class Flow:
         self._stopping = threading.Event()
         self._cancelled = False
         self.failure: BaseException | None = None
-        flow_id = check_identity(self.folder, graph, node)
+        flow_id = check_identity(LocalStorage(self.folder), graph, node)
         log = BatchLog(LocalStorage(self.folder))
         self._outputs = FlowOutputs(graph, node, self._session, self.folder, flow_id, lease, log)
         endless = [name for name in node.sources if graph.sources[name].fingerprint["kind"] == "generator"]

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.checkpoint.storage import LocalStorage
 from headrace.plan.identity import FILE, FlowId, check_identity
 
 pytestmark = pytest.mark.spark
@@ -60,7 +61,7 @@ def check(spark: SparkSession, tmp_path: Path) -> Check:
             hr.write("totals", frame, sink or hr.to_files(tmp_path / "out"))
 
         graph = hr.pipeline(name=pipeline, key_groups=key_groups)(define).define(spark, tmp_path / "checkpoint")
-        return check_identity(tmp_path / "checkpoint" / "totals", graph, graph.flows["totals"])
+        return check_identity(LocalStorage(tmp_path / "checkpoint" / "totals"), graph, graph.flows["totals"])
 
     return checking
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Columns, Decoded
 from headrace.connectors.files.source import ParquetFiles
 from headrace.graph import FlowNode, Graph, defining
@@ -34,11 +35,11 @@ def test_a_folder_that_has_got_a_commit_list_is_another_source(tmp_path: Path) -
     folder = tmp_path / "in"
     folder.mkdir()
     graph, flow = _defined(folder)
-    check_identity(tmp_path, graph, flow)
-    check_identity(tmp_path, *_defined(folder))
+    check_identity(LocalStorage(tmp_path), graph, flow)
+    check_identity(LocalStorage(tmp_path), *_defined(folder))
     (folder / COMMITS).mkdir()
     with pytest.raises(hr.HeadraceError, match=r"^\[SOURCE_CHANGED\] source 'in' has another listed "):
-        check_identity(tmp_path, *_defined(folder))
+        check_identity(LocalStorage(tmp_path), *_defined(folder))
     assert list(graph.sources["in"].fingerprint) == ["kind", "path", "format", "schema"]
 
 
