@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.checkpoint.storage import LocalStorage, MemoryStorage, Storage
-from headrace.event_time.record import BatchLog, BatchRecord
+from headrace.event_time.record import BatchLog, BatchRecord, SourceRead
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
 from headrace.event_time.time_keeper import TimeKeeper, Topology, rescaled
 from headrace.nodes import NodeId
@@ -296,22 +296,22 @@ def test_idle_clocks_start_again_with_the_process() -> None:
 
 def test_idle_clocks_stand_still_while_a_source_may_hold_rows_that_were_not_read() -> None:
     clock = ClockByHand()
-    topology = Topology({"payments": advancing}, {"hourly": (PAYMENTS,)}, {"payments": 2})
+    topology = Topology({"payments": advancing}, {"hourly": (PAYMENTS,)})
     planner = planner_of(topology, clock, interval=10 * MINUTE)
 
-    def run(files: int) -> int:
-        record = planner.plan()
+    def run(unread: int) -> int:
+        record = planner.plan(reads={"payments": SourceRead(0, 1, {"": unread})})
         reports = BatchReports()
         highest = {"": 10 * SECOND} if record.batch == 0 else {}
-        reports.add(PAYMENTS, 0, SourceReport(highest=highest, origins=files))
+        reports.add(PAYMENTS, 0, SourceReport(highest=highest))
         planner.conclude(record, reports)
         clock.now += 2 * MINUTE
         return record.watermarks["payments"]
 
-    assert run(files=2) == BEGINNING
-    assert run(files=2) == 9 * SECOND
-    assert run(files=1) == 9 * SECOND
-    assert run(files=0) == 10 * SECOND
+    assert run(unread=2) == BEGINNING
+    assert run(unread=1) == 9 * SECOND
+    assert run(unread=0) == 9 * SECOND
+    assert run(unread=0) == 10 * SECOND
 
 
 def test_a_drain_that_crashed_is_one_when_its_batch_has_run_again_and_nothing_comes_behind_it() -> None:
@@ -349,9 +349,9 @@ def test_a_partition_that_is_new_has_not_been_quiet_before_it_was_there() -> Non
     first, second = BatchReports(), BatchReports()
     first.add(PAYMENTS, 0, SourceReport(highest={"t/0": 50}))
     second.add(PAYMENTS, 0, SourceReport(highest={"t/0": 90}))
-    planner.conclude(planner.plan(partitions={"payments": ["t/0"]}), first)
+    planner.conclude(planner.plan(reads={"payments": SourceRead(0, 1, partitions=("t/0",))}), first)
     clock.now += 10 * MINUTE
-    planner.conclude(planner.plan(partitions={"payments": ["t/0", "t/1"]}), second)
+    planner.conclude(planner.plan(reads={"payments": SourceRead(1, 2, partitions=("t/0", "t/1"))}), second)
     clock.now += SECOND
     assert planner.plan().watermarks == {"payments": BEGINNING}
 

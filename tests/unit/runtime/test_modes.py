@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.connectors.base.source import cap_of
-from headrace.runtime.modes import SMALLEST_CAP, Pace, Throttle
+from headrace.graph import FlowNode, Graph, SourceNode
+from headrace.observe.history import HistoryEntry
+from headrace.runtime.modes import SMALLEST_CAP, Mode, Pace, Throttle
 
 
 def test_batches_settle_at_the_target_whatever_the_speed() -> None:
@@ -53,24 +54,32 @@ def test_batches_stay_within_their_bounds() -> None:
     assert pace.cap == SMALLEST_CAP
 
 
-def test_the_sources_are_told(tmp_path: Path) -> None:
-    throttle = Throttle(hr.micro_batch("1 second", keep_up=True), "spend", {"payments": tmp_path})
-    assert cap_of(tmp_path) == throttle.cap == 10_000
+def reading(*, counts_rows: bool) -> tuple[FlowNode, Graph]:
+    graph = Graph("shop", Path("checkpoint"), None)  # type: ignore[arg-type]
+    graph.add_source(SourceNode("landing", {}, lambda _: None, counts_rows=counts_rows))
+    return FlowNode("spend", None, (), (), ("landing",), ()), graph  # type: ignore[arg-type]
+
+
+def throttle(mode: Mode, last: HistoryEntry | None = None) -> Throttle:
+    return Throttle(mode, *reading(counts_rows=True), last=last)
+
+
+def test_a_flow_that_keeps_up_goes_on_with_what_it_has_learned() -> None:
+    learning = throttle(hr.micro_batch("1 second", keep_up=True))
+    assert learning.cap == 10_000
     for _ in range(3):
-        throttle.learn(rows=throttle.cap or 0, seconds=0.4)
-    assert cap_of(tmp_path) == throttle.cap == 20_000
-    again = Throttle(hr.micro_batch("1 second", keep_up=True), "spend", {"payments": tmp_path})
-    assert again.cap == 20_000
-    Throttle(hr.micro_batch(max_rows=70), "spend", {"payments": tmp_path})
-    assert cap_of(tmp_path) == 70
-    Throttle(hr.micro_batch(), "spend", {"payments": tmp_path})
-    assert cap_of(tmp_path) is None
+        learning.learn(rows=learning.cap or 0, seconds=0.4)
+    assert learning.cap == 20_000
+    last = HistoryEntry("spend", 7, 0, cap=learning.cap)
+    assert throttle(hr.micro_batch("1 second", keep_up=True), last).cap == 20_000
+    assert throttle(hr.micro_batch(max_rows=70), last).cap == 70
+    assert throttle(hr.micro_batch(), last).cap is None
 
 
 @pytest.mark.parametrize("mode", [hr.micro_batch(keep_up=True), hr.available_now(max_rows=5)])
-def test_a_source_that_cannot_count_ahead_refuses_a_bound_on_rows(mode: object) -> None:
+def test_a_source_that_cannot_count_ahead_refuses_a_bound_on_rows(mode: Mode) -> None:
     with pytest.raises(hr.HeadraceError, match=r"\[MAX_ROWS_UNSUPPORTED\].*source 'landing'"):
-        Throttle(mode, "spend", {"landing": None})  # type: ignore[arg-type]
+        Throttle(mode, *reading(counts_rows=False), last=None)
 
 
 def test_no_rows_at_all_is_no_bound() -> None:

@@ -10,7 +10,7 @@ import pytest
 import headrace as hr
 from headrace.checkpoint.storage import LocalStorage, MemoryStorage, Storage
 from headrace.errors import HeadraceError
-from headrace.event_time.record import BatchLog, BatchRecord, MarkedBatch, TimeBounds
+from headrace.event_time.record import BatchLog, BatchRecord, MarkedBatch, SourceRead, TimeBounds
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
 from headrace.event_time.time_keeper import TimeKeeper, Topology
 from headrace.nodes import NodeId
@@ -111,21 +111,19 @@ def test_a_new_planner_takes_up_where_the_log_ended() -> None:
     assert (again.plan().batch, again.plan().watermarks) == (2, watermarks)
 
 
-def test_a_crash_between_outcome_and_commit_changes_nothing() -> None:
+def test_positions_move_when_a_batch_is_done_and_a_batch_that_runs_again_reads_what_was_logged() -> None:
     storage, clock = MemoryStorage(), Clock()
     planner = _planner(storage, clock)
-    planner.conclude(planner.plan(), _saw(10 * SECOND))
-    planner.conclude(planner.plan(), _saw(20 * SECOND))
+    planner.begin_at({"payments": 3})
+    assert (planner.done, _planner(storage, clock).positions) == (-1, {"payments": 3})
+    planner = _planner(storage, clock)
+    logged = planner.plan(reads={"payments": SourceRead(3, 7, {"": 2})})
     again = _planner(storage, clock)
-    assert [again.is_done(batch) for batch in (0, 1, 2)] == [True, True, False]
-    assert (again.plan().batch, again.plan().watermarks) == (2, {"payments": 19 * SECOND})
-
-
-def test_a_log_that_ends_before_sparks_last_batch_is_damaged() -> None:
-    planner = _planner(MemoryStorage(), Clock())
-    planner.conclude(planner.plan(), _saw(10 * SECOND))
-    with pytest.raises(HeadraceError, match=r"\[LOG_DAMAGED\] Spark has finished batch 1, .* ends before batch 1"):
-        planner.is_done(2)
+    assert (again.runs_again, again.positions) == (True, {"payments": 3})
+    assert again.plan(reads={"payments": SourceRead(3, 9)}) == logged
+    again.conclude(logged, _saw(10 * SECOND))
+    assert (again.runs_again, again.positions) == (False, {"payments": 7})
+    assert _planner(storage, clock).positions == {"payments": 7}
 
 
 def test_a_planner_that_was_replaced_logs_nothing_more() -> None:

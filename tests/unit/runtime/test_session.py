@@ -12,16 +12,20 @@ import headrace as hr
 from headrace.errors import HeadraceError
 from headrace.runtime.checkpoint import open_checkpoint
 from headrace.runtime.pipeline import Pipeline
-from headrace.runtime.session import DOMAIN_SOCKETS, QUERY_SETTINGS, connector_settings, prepare
+from headrace.runtime.session import BATCH_SETTINGS, DOMAIN_SOCKETS, batch_session, connector_settings
 
 
 @pytest.mark.spark
-def test_the_settings_of_queries_are_made_on_a_session_that_lacks_them(spark: SparkSession) -> None:
+def test_batches_run_in_a_session_with_the_authors_views_and_leave_the_authors_settings_alone(
+    spark: SparkSession,
+) -> None:
     own = spark.newSession()
-    for name in QUERY_SETTINGS:
-        own.conf.unset(name)
-    prepare(own)
-    assert {name: own.conf.get(name) for name in QUERY_SETTINGS} == QUERY_SETTINGS
+    own.conf.set("spark.sql.adaptive.enabled", "true")
+    own.range(3).createTempView("three")
+    batches = batch_session(own)
+    assert {name: batches.conf.get(name) for name in BATCH_SETTINGS} == BATCH_SETTINGS
+    assert batches.table("three").count() == 3
+    assert own.conf.get("spark.sql.adaptive.enabled") == "true"
 
 
 def asking(landing: Path, *, looks_up: bool = False) -> Pipeline:

@@ -26,12 +26,16 @@ RECORD = BatchRecord(4, 99, {"payments": 5}, {"tens": TimeBounds(3, 5)}, {"tens"
 
 HELD = {"tens": {3: SlotSummary((SegmentRange("a.arrow", GroupRange(76, 102, 128), 9, 99, 7, 0, 3),), (), 60, None, 2)}}
 
+SPLITS = {"payments": [[["t", 0, 3, 7]], []]}
+
 
 def test_the_property_hands_over_the_whole_record_and_what_every_slot_holds(tmp_path: Path) -> None:
     side_folder = str(tmp_path / "side")
-    text = property_text(RECORD, flow="spend", side_folder=side_folder, key_groups=128, epoch=6, slots=HELD)
-    record, flow, folder, state = _read_property(text)
-    assert (record, flow, folder) == (RECORD, "spend", side_folder)
+    text = property_text(
+        RECORD, flow="spend", side_folder=side_folder, key_groups=128, epoch=6, slots=HELD, splits=SPLITS
+    )
+    record, flow, folder, state, splits = _read_property(text)
+    assert (record, flow, folder, splits) == (RECORD, "spend", side_folder, SPLITS)
     assert (state.key_groups, state.epoch, state.slots) == (128, 6, HELD)
     # The segments lie beside the side rows, and stay open in the worker from batch to batch.
     (tmp_path / "a.arrow").write_bytes(b"segment")
