@@ -178,7 +178,7 @@ class BatchOutputs:
                 raise HeadraceError(
                     "SIDE_ROWS_LOST",
                     f"flow {self.flow.node.name!r}, batch {self.record.batch}: tasks kept {expected} rows for {name}, "
-                    f"the sink got {self.written[name].out}. Spark has not committed this batch.",
+                    f"the sink got {self.written[name].out}. The batch is not done.",
                 )
             self._write_letters(f"{name}.{DEAD_LETTERS}", self.written[name].letters)
 
