@@ -16,7 +16,7 @@ from headrace.event_time.time_keeper import Clock, Reads, TimeKeeper, Topology
 from headrace.graph import FlowNode, Graph
 from headrace.nodes import NodeId
 from headrace.observe import history
-from headrace.observe.account import Account, account_of, step_counters
+from headrace.observe.account import Account, account_of, step_counters, total
 from headrace.observe.history import BatchSeconds, HistoryEntry, StateSize
 from headrace.observe.hot_keys import hot_keys
 from headrace.outages import clear_outages, has_outage, outages
@@ -94,7 +94,9 @@ class Flow:
                 "end of time, so any further row would be late. Start with a new checkpoint.",
             )
         self._sweeper = Sweeper(LocalStorage(self.folder), STATE, epoch=self.planner.epoch)
-        self._throttle = Throttle(mode, node, graph, last=history.newest(self.folder))
+        last = history.newest(self.folder)
+        self._throttle = Throttle(mode, node, graph, last=last)
+        self._total = Account() if last is None else last.total
         self._reads = SourceReads(graph, node.sources, self.folder, self._stopping)
         self._plan = FlowPlan(node.frame, self._session, self._reads.placeholders)
         self._worker = threading.Thread(target=self._work, name=f"headrace-{node.name}", daemon=True)
@@ -252,6 +254,7 @@ class Flow:
         self._sweeper.batch(self.planner.files, done=record.batch, now=self._clock())
         whole = time.monotonic() - began
         seconds = BatchSeconds(round(computed - began, 3), round(whole, 3))
+        self._total = total((self._total, account))
         history.append(self.folder, self._entry(record, reports, account, seconds))
         self._throttle.learn(rows=account.read, seconds=whole)
 
@@ -268,6 +271,7 @@ class Flow:
             watermarks=record.watermarks,
             partitions={name: tracker.saved().partitions for name, tracker in time.trackers.items()},
             account=account,
+            total=self._total,
             unread={name: sum(read.unread.values()) for name, read in record.reads.items()},
             cap=self._throttle.cap,
             hot_keys=hot_keys(reports),
