@@ -6,7 +6,7 @@ known of a key, and negative for what all keys see, such as changes of rules, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from headrace.event_time.record import TimeBounds
-from headrace.operators.rows import ARRIVAL, TIME, arrivals, with_schema
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, TIME, arrivals, with_key_numbers, with_schema
 from headrace.reports import WaitingRows
 
 OF_KEY = 0
@@ -61,6 +61,31 @@ class EventTimeBuffer:
         rows = pl.concat([held.filter(passed), new.filter(passed)])
         counts = WaitingRows(held.height, rows.height, held.height + new.height - rows.height)
         return Released(rows, with_schema(new.filter(~passed), self.schema), counts)
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedKeys:
+    """The keys of which rows are released or something is due; the place of a key is its number."""
+
+    keys: pl.DataFrame
+    """They begin the state rows of the keys."""
+    states: pl.DataFrame
+    """What is known of them, with the numbers of the keys."""
+    numbers: Numbers
+    """The number of each released row's key."""
+
+    @classmethod
+    def of(cls, key: Sequence[str], released: pl.DataFrame, state: pl.DataFrame, is_due: pl.Expr) -> TouchedKeys:
+        of_keys = state.filter(pl.col(ARRIVAL) == OF_KEY)
+        due = of_keys.filter(is_due)
+        if key:
+            # In their own order, so that a batch that runs again gives its rows in the order that it gave them in.
+            keys = pl.concat([released.select(key), due.select(key)]).unique().sort(key)
+        else:
+            keys = pl.DataFrame(height=min(1, released.height + due.height))
+        numbers = with_key_numbers(released.select(*key, ARRIVAL), key, of=keys)[KEY_NUMBER].to_numpy()
+        of_key = pl.repeat(OF_KEY, keys.height, dtype=pl.Int64, eager=True).alias(ARRIVAL)
+        return cls(keys.with_columns(of_key), with_key_numbers(of_keys, key, of=keys), numbers)
 
 
 def event_time_order(rows: pl.DataFrame, *by: Numbers) -> Numbers:

@@ -7,8 +7,8 @@ import pytest
 
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
-from headrace.operators.event_time_buffer import OF_KEY, RELEASED_AT, EventTimeBuffer, event_time_order
-from headrace.operators.rows import ARRIVAL, TIME
+from headrace.operators.event_time_buffer import OF_KEY, RELEASED_AT, EventTimeBuffer, TouchedKeys, event_time_order
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, TIME
 from headrace.reports import WaitingRows
 
 SCHEMA: dict[str, pl.DataType] = {"n": pl.Int64(), TIME: pl.Int64(), ARRIVAL: pl.Int64(), "count": pl.Int64()}
@@ -70,3 +70,30 @@ def test_waiting_rows_are_counted_apart_from_those_that_are_released() -> None:
 def test_rows_are_in_the_order_of_event_time_within_each_key() -> None:
     numbered = rows(30, 20, 10).with_columns(pl.Series(ARRIVAL, [1, 2, 3]))
     assert event_time_order(numbered, pl.Series([1, 0, 1]).to_numpy()).tolist() == [1, 2, 0]
+
+
+def touched(key: tuple[str, ...], *levels: float | None) -> TouchedKeys:
+    """What rows of these levels touch, where levels 5, null and NaN are known, and that of 5 is due."""
+    released = pl.DataFrame(
+        {"level": levels, ARRIVAL: range(1, len(levels) + 1)}, schema_overrides={"level": pl.Float64}
+    )
+    known = pl.DataFrame({"level": [5.0, None, float("nan")], ARRIVAL: OF_KEY, "due": [True, False, False]})
+    return TouchedKeys.of(key, released, known, pl.col("due"))
+
+
+def test_the_keys_of_released_rows_and_those_with_something_due_are_touched_in_their_own_order() -> None:
+    keys = touched(("level",), 9.0, 2.0, 9.0)
+    assert keys.keys.rows() == [(2.0, OF_KEY), (5.0, OF_KEY), (9.0, OF_KEY)]
+    assert keys.numbers.tolist() == [2, 0, 2]
+    assert keys.states.select("level", KEY_NUMBER).rows() == [(5.0, 1)]
+
+
+def test_null_and_nan_are_keys_whose_state_is_found() -> None:
+    keys = touched(("level",), None, float("nan"))
+    assert keys.states[KEY_NUMBER].sort().to_list() == [0, 1, 2]
+    assert set(keys.numbers.tolist()) < {0, 1, 2}
+
+
+def test_without_a_key_all_rows_belong_to_the_one_that_there_is() -> None:
+    keys = touched((), 9.0, 2.0)
+    assert (keys.keys.rows(), keys.numbers.tolist()) == ([(OF_KEY,)], [0, 0])
