@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 Orders = npt.NDArray[np.int64]
 Span = tuple[Orders | int, Orders | int]
+"""From one end to another, both included, or many of them; one that ends before it begins is empty."""
+NO_SPAN = (0, -1)
 MOST_RANGES = 8
 """Every key of a batch is searched for all ranges."""
 _FURTHEST = 2**62

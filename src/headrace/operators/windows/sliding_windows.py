@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
@@ -22,6 +22,7 @@ from headrace.operators.windows.sliding_totals import CHANGED, NEW, PLACE, REACH
 from headrace.operators.windows.window_step import WindowStep
 from headrace.stability import stable
 from headrace.state.key_hash import canonical
+from headrace.state.order_ranges import OrderRanges
 from headrace.wheel.operator import Applied, Combined, Due, Operator, Uncombined
 
 _SHOWN_AS = "__shown_as"
@@ -96,7 +97,20 @@ class SlidingOperator(WindowOperator, Uncombined):
 
     def due(self, bounds: TimeBounds) -> Due:
         time = self._row_time
-        return Due(pl.when(time >= bounds.fire).then(time + 1), dead_at=self._expires(time))
+        due = Due(pl.when(time >= bounds.fire).then(time + 1), dead_at=self._expires(time))
+        if self.shares is not None:
+            # What stands for a pane has the earliest of its times, which changes.
+            return due
+        return replace(due, order=time, ranges=partial(self._ranges, bounds=bounds))
+
+    def _ranges(self, frames: Sequence[pl.DataFrame], bounds: TimeBounds) -> OrderRanges:
+        """The windows of rows that close, and of rows whose windows have new rows, if those are shown at once."""
+        times = frames[0].select(self._row_time).to_series().to_numpy()
+        if self.emission.kind == "on_close":
+            times = times[times < max(bounds.before, bounds.late)]
+        reach = self.size - 1
+        closing = (bounds.before - reach, max(bounds.late, bounds.fire) - 1)
+        return OrderRanges.covering(closing, (times - reach, times + reach))
 
     def _expires(self, time: pl.Expr) -> pl.Expr:
         return time + self.size + self.lateness.correctable
