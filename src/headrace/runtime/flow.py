@@ -28,7 +28,7 @@ from headrace.runtime.modes import Mode, Throttle
 from headrace.runtime.outputs import BatchOutputs, FlowOutputs
 from headrace.runtime.planner import Planner, Writing
 from headrace.storage import write_durably
-from headrace.wheel.task import PROPERTY, STATE, TABLES, property_text, take_reports
+from headrace.wheel.task import PROPERTY, STATE, property_text, take_reports
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +83,7 @@ class Flow:
         slots = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
         definitions = {name: repr(graph.steps[name].step) for name in graph.stateful(node.steps)}
         writing = Writing(flow_id.generation, self._outputs.writers, slots, flow_id.key_groups, definitions)
-        self._tables = broadcast_tables(self.folder / TABLES, [graph.steps[name].step for name in node.steps])
+        self._tables = broadcast_tables(LocalStorage(self.folder), [graph.steps[name].step for name in node.steps])
         keeper = TimeKeeper(_topology(graph, node), clock, interval=mode.interval, is_away=self._is_away)
         self.planner = Planner(keeper, log, writing=writing, complete=self._tables.complete)
         if self.planner.drained:
