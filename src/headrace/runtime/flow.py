@@ -29,7 +29,7 @@ from headrace.runtime.outputs import BatchOutputs, FlowOutputs
 from headrace.runtime.planner import NO_READS, Planner, Writing
 from headrace.runtime.session import batch_session
 from headrace.runtime.source_reads import SourceReads
-from headrace.wheel.task import PROPERTY, STATE, TABLES, property_text, take_reports
+from headrace.wheel.task import PROPERTY, STATE, property_text, take_reports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +84,7 @@ class Flow:
             flow_id.key_groups,
             {name: repr(graph.steps[name].step) for name in graph.stateful(node.steps)},
         )
-        self._tables = broadcast_tables(self.folder / TABLES, [graph.steps[name].step for name in node.steps])
+        self._tables = broadcast_tables(LocalStorage(self.folder), [graph.steps[name].step for name in node.steps])
         keeper = TimeKeeper(_topology(graph, node), clock, interval=mode.interval, is_away=self._is_away)
         self.planner = Planner(keeper, log, writing=writing, complete=self._tables.complete)
         if self.planner.drained:
