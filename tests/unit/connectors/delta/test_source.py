@@ -21,25 +21,25 @@ TASK = Task(BatchRecord(0, 77, {}, {}, {}, drain=False), "flow", "side", 0, lamb
 
 
 def _raw(*rows: tuple[Any, ...]) -> pl.DataFrame:
-    return pl.DataFrame(rows, schema={"n": pl.Int64, "__row": pl.Boolean, "__file": pl.String}, orient="row")
+    return pl.DataFrame(rows, schema={"n": pl.Int64, "__file": pl.String}, orient="row")
 
 
-def test_rows_are_told_from_ticks_and_numbered_through_the_whole_task() -> None:
+def test_rows_are_numbered_through_the_whole_task() -> None:
     reader = DeltaReader(("n",))
-    first = list(reader.read(_raw((1, True, "a"), (None, None, None), (None, True, "b"), (2, True, "b")), TASK))
+    first = list(reader.read(_raw((1, "a"), (None, "b"), (2, "b")), TASK))
     assert [(chunk.origin, chunk.rows.rows(), chunk.arrived) for chunk in first] == [
         ("a", [(1, 0)], 77),
         ("b", [(None, 1), (2, 2)], 77),
     ]
-    [last] = reader.read(_raw((3, True, "b")), TASK)
+    [last] = reader.read(_raw((3, "b")), TASK)
     assert last.rows.rows() == [(3, 3)]
-    assert not list(reader.read(_raw((None, None, None)), TASK))
+    assert not list(reader.read(_raw(), TASK))
 
 
 def test_changes_have_the_words_of_a_changelog_and_arrived_when_they_were_committed() -> None:
     moment = datetime(2025, 1, 1, tzinfo=UTC)
     kinds = ["insert", "update_preimage", "update_postimage", "delete"]
-    raw = pl.DataFrame({"change": kinds, "_commit_timestamp": [moment] * 4, "__row": [True] * 4, "__file": ["a"] * 4})
+    raw = pl.DataFrame({"change": kinds, "_commit_timestamp": [moment] * 4, "__file": ["a"] * 4})
     [chunk] = DeltaReader(("change", "_commit_timestamp")).read(raw, TASK)
     assert chunk.rows["change"].to_list() == ["insert", "update_before", "update_after", "delete"]
     assert isinstance(chunk.arrived, pl.Series)
