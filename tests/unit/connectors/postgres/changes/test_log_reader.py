@@ -159,6 +159,26 @@ def test_a_batch_takes_so_many_rows_in_whole_entries_and_says_how_many_wait(tmp_
     assert enumerator.plan(2, most=1) == Planned(3, {WHOLE: 7})
 
 
+def test_entries_that_wait_are_read_once_however_often_a_batch_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged(tmp_path, ((ID,), [(b"1",)]))
+    for number in range(1, 6):
+        publish(tmp_path, number, rows=1)
+    read: list[int] = []
+    entry = ChangeLog.entry
+
+    def noted(log: ChangeLog, number: int) -> LogEntry:
+        read.append(number)
+        return entry(log, number)
+
+    monkeypatch.setattr(ChangeLog, "entry", noted)
+    enumerator = ChangeLogEnumerator("public.orders", tmp_path)
+    for number in range(6):
+        assert enumerator.plan(number, most=1).until == number + 1
+    assert read == [0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5]
+
+
 def test_an_entry_without_rows_waits_too(tmp_path: Path) -> None:
     logged(tmp_path, ((ID,), [(b"1",)]))
     publish(tmp_path, 1, rows=0)
