@@ -29,7 +29,7 @@ from headrace.state.group_range import KEY_GROUPS
 from headrace.state.segment import OpenSegments
 from headrace.state.slot_state import SlotState
 from headrace.wheel.operator import AnyOperator, Joined
-from headrace.wheel.pack import Blob, pack, pack_second
+from headrace.wheel.pack import Blob, Input, pack
 from headrace.wheel.task import Task, TaskState
 from headrace.wheel.turn import turn
 
@@ -61,9 +61,9 @@ class Slot:
         record = BatchRecord(self.batch, 0, {}, edges, {}, drain=False)
         state = TaskState(self.storage, self.opened, KEY_GROUPS, 1, {name: dict(self.held)})
         task = Task(record, "flow", self.folder, 0, self.report, state)
-        blobs: list[Blob] = list(pack([left], self.operator, task))
+        blobs: list[Blob] = list(pack([left], [Input(self.operator)], task))
         if isinstance(self.operator, Joined):
-            blobs += pack_second([right], self.operator, task)
+            blobs += pack([right], [Input(self.operator, second=True)], task)
         start = time.perf_counter()
         for _ in turn(self.operator, task, 0, blobs):
             pass

@@ -98,7 +98,7 @@ class Flow:
         self._throttle = Throttle(mode, node, graph, last=last)
         self._total = Account() if last is None else last.total
         self._reads = SourceReads(graph, node.sources, self.folder, self._stopping)
-        self._plan = FlowPlan(node.frame, self._session, self._reads.placeholders)
+        self._plan = FlowPlan(graph, node, self._session, self._reads.placeholders)
         self._worker = threading.Thread(target=self._work, name=f"headrace-{node.name}", daemon=True)
 
     def _is_away(self, source: str) -> bool:
@@ -242,7 +242,8 @@ class Flow:
         context.setJobGroup(str(self.folder), f"{self.node.name}, batch {record.batch}")
         context.setLocalProperty(PROPERTY, text)
         outputs = BatchOutputs(self._outputs, record, self.planner.marks)
-        outputs.write_main(self._plan.of_batch(record, self._reads.frames(record)))
+        with self._plan.of_batch(record, self._reads.frames(record)) as frames:
+            outputs.write_main(frames)
         computed = time.monotonic()
         reports = take_reports(self._graph.reports.value, flow=self.node.name, batch=record.batch)
         outputs.write_side(reports)

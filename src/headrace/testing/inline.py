@@ -29,7 +29,7 @@ from headrace.state.segment import OpenSegments
 from headrace.testing.elements import At, Side
 from headrace.testing.engine import SOURCES, TIME, Setting
 from headrace.wheel.operator import AnyOperator, Joined
-from headrace.wheel.pack import Blob, pack, pack_both, pack_second
+from headrace.wheel.pack import Blob, Input, pack
 from headrace.wheel.side_rows import read_rows
 from headrace.wheel.stateless import Stateless, pass_rows
 from headrace.wheel.task import SIDE, STATE, Task, TaskState
@@ -159,17 +159,15 @@ class InlineEngine:
 
     def _packed(self, operator: AnyOperator, frames: Frames, second: Frames, task: Any) -> Iterator[Blob]:
         split = self._setting.split if operator is self._operators[0] else None
+        first = [Input(operator)]
         if split is not None and isinstance(operator, Joined):
             schema = _read(self._setting)[0]
             left, right = (parse_condition(text, schema).truth(schema) for text in split)
-            for number, each in frames.items():
-                yield from pack_both(each, operator, task(number), sides=(left, right))
-            return
+            first = [Input(operator, condition=left), Input(operator, second=True, condition=right)]
         for number, each in frames.items():
-            yield from pack(each, operator, task(number))
-        if isinstance(operator, Joined):
-            for number, each in second.items():
-                yield from pack_second(each, operator, task(number))
+            yield from pack(each, first, task(number))
+        for number, each in second.items():
+            yield from pack(each, [Input(operator, second=True)], task(number))
 
 
 def _read(setting: Setting) -> list[Any]:

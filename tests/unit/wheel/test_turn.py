@@ -21,7 +21,7 @@ from headrace.state.key_hash import hashes_of
 from headrace.state.segment import SegmentFiles
 from headrace.wheel.codec import encode
 from headrace.wheel.operator import AnyOperator, Applied, Combined, Due, Operator, Uncombined
-from headrace.wheel.pack import Blob, pack
+from headrace.wheel.pack import Blob, Input, pack
 from headrace.wheel.task import Task
 from headrace.wheel.turn import turn
 from tests.tasks import state_in_memory
@@ -374,7 +374,7 @@ def closed(turns: Turns, rows: pl.DataFrame | None, *, fire: int = BEGINNING) ->
     turns.bounds = TimeBounds(fire, fire, turns.bounds.fire)
     task = turns.task()
     assert not isinstance(turns.operator, Noting)
-    blobs = [] if rows is None else list(pack([rows], turns.operator, task))
+    blobs = [] if rows is None else list(pack([rows], [Input(turns.operator)], task))
     results = turn(turns.operator, task, 0, blobs or [Blob(0, -1, 0, b"")])
     return [row for frame in results for row in frame.rows(named=True)]
 
@@ -385,7 +385,7 @@ def test_blobs_are_taken_in_the_order_of_origin_and_sequence_whatever_order_they
     turns = Turns(tens("key"), tmp_path, bounds=TimeBounds(BEGINNING, END))
     blobs = []
     for origin, sequence, number in numbers:
-        (blob,) = pack([payments(("a", 0.0, number, 3))], tens("key"), turns.task())
+        (blob,) = pack([payments(("a", 0.0, number, 3))], [Input(tens("key"))], turns.task())
         blobs.append(Blob(0, origin, sequence, blob.blob))
     totals = set()
     for order in itertools.permutations(blobs):

@@ -28,7 +28,7 @@ def _defined(folder: Path) -> tuple[Graph, FlowNode]:
     graph = Graph("test", folder.parent / "checkpoint", cast(Any, None))
     with defining(graph):
         hr.read_files(MagicMock(), folder, format="json", schema="id STRING")
-    return graph, FlowNode("copied", cast(Any, None), (), (), ("in",), ())
+    return graph, FlowNode("copied", (), (), ("in",), ())
 
 
 def test_a_folder_that_has_got_a_commit_list_is_another_source(tmp_path: Path) -> None:
