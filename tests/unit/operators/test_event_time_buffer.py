@@ -29,14 +29,14 @@ def up_to(fire: int, before: int = BEGINNING) -> TimeBounds:
 @BOTH
 def test_a_row_waits_until_the_watermark_has_passed_its_time(buffer: EventTimeBuffer) -> None:
     first = buffer.release(EMPTY, rows(30, 10, 20), up_to(20))
-    assert (first.rows["n"].to_list(), first.waiting["n"].to_list()) == ([1], [0, 2])
-    second = buffer.release(first.waiting, rows(), up_to(21, 20))
-    assert (second.rows["n"].to_list(), second.waiting.height) == ([2], 0)
+    assert (first.rows["n"].to_list(), first.stored["n"].to_list()) == ([1], [0, 2])
+    second = buffer.release(first.stored, rows(), up_to(21, 20))
+    assert (second.rows["n"].to_list(), second.stored.height) == ([2], 0)
 
 
 @BOTH
 def test_rows_of_one_time_are_in_the_order_of_arrival(buffer: EventTimeBuffer) -> None:
-    waiting = buffer.release(EMPTY, rows(30, 20, 20), up_to(10)).waiting
+    waiting = buffer.release(EMPTY, rows(30, 20, 20), up_to(10)).stored
     later = rows(25, 20).with_columns(pl.col("n") + 10)
     released = buffer.release(waiting.reverse(), later, up_to(40, 10)).rows
     assert released[event_time_order(released)]["n"].to_list() == [1, 2, 11, 10, 0]
@@ -44,7 +44,7 @@ def test_rows_of_one_time_are_in_the_order_of_arrival(buffer: EventTimeBuffer) -
 
 @BOTH
 def test_a_waiting_row_is_over_with_its_release(buffer: EventTimeBuffer) -> None:
-    waiting = buffer.release(EMPTY, rows(30), up_to(10)).waiting
+    waiting = buffer.release(EMPTY, rows(30), up_to(10)).stored
     assert waiting.select(RELEASED_AT).to_series().to_list() == [31]
 
 
@@ -57,19 +57,27 @@ def test_what_is_known_of_a_key_and_what_is_valid_for_all_does_not_wait(buffer: 
 
 
 def test_rows_and_rules_wait_apart_in_one_state() -> None:
-    state = pl.concat([buffer.release(EMPTY, rows(30), up_to(10)).waiting for buffer in (OF_ROWS, OF_RULES)])
+    state = pl.concat([buffer.release(EMPTY, rows(30), up_to(10)).stored for buffer in (OF_ROWS, OF_RULES)])
     released = [buffer.release(state, rows(), up_to(40, 10)).rows for buffer in (OF_ROWS, OF_RULES)]
     assert [(each.height, each[ARRIVAL][0] > OF_KEY) for each in released] == [(1, True), (1, False)]
 
 
 def test_waiting_rows_are_counted_apart_from_those_that_are_released() -> None:
-    waiting = OF_ROWS.release(EMPTY, rows(30, 50), up_to(10)).waiting
+    waiting = OF_ROWS.release(EMPTY, rows(30, 50), up_to(10)).stored
     assert OF_ROWS.release(waiting, rows(20, 60), up_to(40, 10)).counts == WaitingRows(before=2, handled=2, after=2)
 
 
 def test_rows_are_in_the_order_of_event_time_within_each_key() -> None:
     numbered = rows(30, 20, 10).with_columns(pl.Series(ARRIVAL, [1, 2, 3]))
     assert event_time_order(numbered, pl.Series([1, 0, 1]).to_numpy()).tolist() == [1, 2, 0]
+
+
+def test_a_released_row_that_is_kept_for_corrections_is_stored_and_not_released_again() -> None:
+    buffer = EventTimeBuffer(SCHEMA, kept_for=10)
+    first = buffer.release(EMPTY, rows(5, 15, 25), up_to(20))
+    assert (first.rows["n"].to_list(), first.stored["n"].to_list()) == ([0, 1], [1, 2])
+    second = buffer.release(first.stored, rows(), up_to(30, 20))
+    assert (second.rows["n"].to_list(), second.counts) == ([2], WaitingRows(before=1, handled=1, after=0))
 
 
 def touched(key: tuple[str, ...], *levels: float | None) -> TouchedKeys:

@@ -16,8 +16,8 @@ from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
 from headrace.operators.joins.matching import AllMatches, CandidateRows, Int64Array, JoinHow, SingleMatch, retained
-from headrace.operators.joins.stream_join import RIGHT, TIME, JoinInput, StreamJoin, StreamJoinOperator, check_choice
-from headrace.operators.rows import in_order_of_arrival
+from headrace.operators.joins.stream_join import RIGHT, JoinInput, StreamJoin, StreamJoinOperator, check_choice
+from headrace.operators.rows import TIME, in_order_of_arrival
 from headrace.schemas import MOMENT
 from headrace.stability import stable
 from headrace.state.order_ranges import OrderRanges

@@ -17,8 +17,8 @@ from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
 from headrace.operators.joins.matching import AllMatches, CandidateRows, Int64Array, JoinHow, RowPairs, retained
-from headrace.operators.joins.stream_join import RIGHT, TIME, JoinInput, StreamJoin, StreamJoinOperator, check_choice
-from headrace.operators.rows import ROW_NUMBER, has_closed
+from headrace.operators.joins.stream_join import RIGHT, JoinInput, StreamJoin, StreamJoinOperator, check_choice
+from headrace.operators.rows import ROW_NUMBER, TIME, has_closed
 from headrace.operators.windows.aggregation import WINDOW
 from headrace.operators.windows.assigners import Windows
 from headrace.operators.windows.fixed_windows import FixedWindowStep, cumulating, hopping, tumbling

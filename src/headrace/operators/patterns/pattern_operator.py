@@ -148,7 +148,7 @@ class PatternOperator(RowByRow):
         if touched.keys.is_empty():
             # The usual batch of a quiet watermark: nothing is released and nothing is due.
             return Applied(
-                buffered.waiting, state.clear().select(self.identity), pl.DataFrame(schema=self.output_schema)
+                buffered.stored, state.clear().select(self.identity), pl.DataFrame(schema=self.output_schema)
             )
         matches: list[KeyMatches | None] = [None] * touched.keys.height
         with _without_cyclic_gc():
@@ -166,7 +166,7 @@ class PatternOperator(RowByRow):
             del matches, decoded, results
         gone = touched.states.join(living, on=self.identity, how="anti", nulls_equal=True)
         return Applied(
-            pl.concat([living, buffered.waiting]),
+            pl.concat([living, buffered.stored]),
             gone.select(self.identity),
             matched,
             side=side,

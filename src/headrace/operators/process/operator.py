@@ -93,7 +93,7 @@ class ProcessOperator(RowByRow):
         touched = TouchedKeys.of(self.key, released, state, is_due)
         if touched.keys.is_empty():
             nothing = pl.DataFrame(schema=self.output_schema)
-            return Applied(buffered.waiting, state.clear().select(self.identity), nothing, waiting=buffered.counts)
+            return Applied(buffered.stored, state.clear().select(self.identity), nothing, waiting=buffered.counts)
         outputs = {name: OutputBuffer(name, each, self._added) for name, each in self.outputs.items()}
         runner = ProcessRunner(
             self.process, bounds, outputs, rules, step=self.name, ordered=self.ordered, on_error=self.on_error
@@ -107,7 +107,7 @@ class ProcessOperator(RowByRow):
         failed = pl.DataFrame(runner.dead_letters, _FAILED, orient="row") if runner.dead_letters else None
         failed_rows = sum(not is_timer for *_, is_timer in runner.dead_letters)
         return Applied(
-            pl.concat([upserts, buffered.waiting]),
+            pl.concat([upserts, buffered.stored]),
             gone.select(self.identity),
             outputs["main"].frame(),
             side={name: rows.frame() for name, rows in outputs.items() if name != "main"},

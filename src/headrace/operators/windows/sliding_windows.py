@@ -15,10 +15,10 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.keys import Key, key_argument, key_columns
-from headrace.operators.rows import ARRIVAL, arrived_rows
+from headrace.operators.rows import ARRIVAL, TIME, arrived_rows
 from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.emission import DISCARDING, AccumulationMode, Emission
-from headrace.operators.windows.sliding_totals import CHANGED, NEW, PLACE, REACHED, SUMS, TIME, KeySpread, SlidingTotals
+from headrace.operators.windows.sliding_totals import CHANGED, NEW, PLACE, REACHED, SUMS, KeySpread, SlidingTotals
 from headrace.operators.windows.window_step import WindowStep
 from headrace.stability import stable
 from headrace.state.key_hash import canonical

@@ -83,7 +83,7 @@ class TriggerOperator(WindowOperator, Uncombined):
         touched = TouchedKeys.of(self.key, buffered.rows, state, self._due(bounds) <= bounds.fire)
         if touched.keys.is_empty():
             # The usual batch while the watermark stands: no row is added and nothing is due.
-            return Applied(buffered.waiting, state.clear().select(self.identity), self._no_output)
+            return Applied(buffered.stored, state.clear().select(self.identity), self._no_output)
         released = buffered.rows.with_columns(pl.Series(KEY_NUMBER, touched.numbers))
         pieces = self._cut(pl.concat([touched.states, released], how="diagonal"), bounds)
         if self.accumulation.kind != "discarding":
@@ -96,7 +96,7 @@ class TriggerOperator(WindowOperator, Uncombined):
         living = self._living(pieces.filter(LAST_OF_LIFE & ~over), emitted)
         gone = touched.states.join(living, on=self.identity, how="anti", nulls_equal=True)
         return Applied(
-            pl.concat([living, buffered.waiting]),
+            pl.concat([living, buffered.stored]),
             gone.select(self.identity),
             self._sorted(self._revisions(emitted, pl.col(PANE)), NUMBER),
         )
