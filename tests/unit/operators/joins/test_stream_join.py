@@ -188,8 +188,24 @@ def test_an_interval_join_looks_up_rows_of_the_other_side_within_the_interval() 
     assert buffered(step, fire=0, left=[10, 80]) == [[], [*range(6, 20), *range(76, 90)]]
 
 
-def test_an_interval_join_looks_up_rows_that_no_match_can_come_for_any_more() -> None:
-    assert buffered(near(how="full").late(hr.drop()), before=40, fire=43) == [[31, 32, 33], [36, 37, 38]]
+@pytest.mark.parametrize(
+    ("how", "lefts", "rights"),
+    [
+        ("inner", [], []),
+        ("semi", [], []),
+        ("anti", [31, 32], []),
+        ("right", [], [36, 37]),
+        ("full", [31, 32], [36, 37]),
+    ],
+)
+def test_rows_that_no_match_can_come_for_any_more_are_due_and_looked_up_if_they_are_emitted_alone(
+    how: str, lefts: list[int], rights: list[int]
+) -> None:
+    step = near(how=how).late(hr.drop())
+    assert buffered(step, before=40, fire=42) == [lefts, rights]
+    operator, rows = bound(near(how=how)), pl.DataFrame({TIME: [31, 36], RIGHT_SIDE: [False, True]})
+    due = operator.due(TimeBounds(0, 0)).event
+    assert rows.select((due - pl.col(TIME)).is_not_null()).to_series().to_list() == [lefts != [], rights != []]
 
 
 def test_a_join_that_chooses_one_match_looks_up_all_to_choose_from() -> None:
