@@ -41,6 +41,10 @@ class OrderRanges:
         begins, ends = np.r_[0, apart + 1][: len(first)], np.r_[apart, len(first) - 1][: len(first)]
         return cls(first[begins], last[ends])
 
+    def cover(self, first: int, last: int) -> bool:
+        """Whether one of the ranges holds everything between two orders."""
+        return bool(((self.first <= first) & (self.last >= last)).any())
+
 
 def _orders(end: Orders | int) -> Orders:
     return np.array([min(max(end, -_FURTHEST), _FURTHEST)]) if isinstance(end, int) else end

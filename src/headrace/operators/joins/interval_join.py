@@ -189,8 +189,10 @@ class IntervalJoinOperator(StreamJoinOperator):
     def due(self, bounds: TimeBounds) -> Due:
         left_kept, right_kept = self.strategy.kept
         final = pl.col(TIME) + pl.when(RIGHT).then(right_kept).otherwise(left_kept) + 1
+        left_waits, right_waits = self.strategy.waits
+        waits = pl.when(RIGHT).then(right_waits).otherwise(left_waits)
         return Due(
-            pl.when(final > bounds.fire).then(final),
+            pl.when(waits & (final > bounds.fire)).then(final),
             dead_at=final + self.left.lateness.correctable,
             order=pl.col(TIME) + pl.when(RIGHT).then(_RIGHT_ORDER).otherwise(0),
             ranges=partial(self._ranges, bounds=bounds),
