@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from headrace.checkpoint.storage import Storage
-from headrace.errors import DefinitionError, HeadraceError
+from headrace.errors import DefinitionError
 from headrace.nodes import NodeId, StepDefinition
 from headrace.plans import Plan
 from headrace.reports import ReportAccumulator
@@ -76,8 +76,6 @@ class SourceNode:
     """Finds, before the first batch, what would stop the reading."""
     feed: SourceFeed | None = None
     """For systems that cannot be asked for old rows."""
-    understand: Callable[[BaseException], HeadraceError | None] | None = None
-    """Turns a failure of Spark's own reading into an error with advice."""
     time: Any = None
     """The declared time strategy, or None for a source whose flows have no event time."""
     changes: bool = False

@@ -216,7 +216,7 @@ class Flow:
         try:
             self._run(record, began)
         except (Py4JJavaError, PySparkException) as error:
-            raise reported(error) or self._reads.understood(error) or self._failed(record, error) from error
+            raise reported(error) or self._failed(record, error) from error
 
     def _failed(self, record: BatchRecord, error: BaseException) -> HeadraceError:
         said = author_traceback(error) or str(error)

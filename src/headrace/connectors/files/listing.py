@@ -160,7 +160,9 @@ class FileEnumerator:
     def _forget_all_but(self, lists: list[str]) -> None:
         """Remove the lists that no batch needs any more: the one before this is concluded."""
         if self._stored is None:
+            # If this driver was frozen, some are those of the next one: it removes none before the lease is checked.
             self._stored = {name.rpartition("/")[2] for name in self._storage.list(self._name)}
+            return
         for name in self._stored.difference(lists):
             self._storage.delete(f"{self._name}/{name}")
         self._stored = set(lists)

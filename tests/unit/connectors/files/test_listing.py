@@ -227,8 +227,17 @@ def test_a_plan_that_was_never_logged_is_made_anew_and_its_list_removed(tmp_path
     land(tmp_path, "aa", second=-1)
     for driver in (Reading(tmp_path, reading.storage, files_per_batch=1), reading):
         driver.position = since
-        assert driver.batch() == ["aa"]
+        assert [driver.batch(), driver.batch()] == [["aa"], ["b"]]
         assert lost not in driver.stored
+
+
+def test_a_driver_that_was_frozen_before_its_first_plan_removes_no_list_of_the_next_driver(tmp_path: Path) -> None:
+    land(tmp_path, "a", "b")
+    frozen = Reading(tmp_path)
+    after = Reading(tmp_path, frozen.storage)
+    after.batch()
+    frozen.batch()
+    assert set(after.position["lists"]) < frozen.stored
 
 
 def test_nothing_new_leaves_the_position_as_it_is(tmp_path: Path) -> None:
