@@ -14,9 +14,8 @@ from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.operators.joins.interval_join import interval_join
 from headrace.operators.joins.stream_join import RIGHT as RIGHT_SIDE
-from headrace.operators.joins.stream_join import TIME
 from headrace.operators.joins.window_join import window_join
-from headrace.operators.rows import with_schema
+from headrace.operators.rows import TIME, with_schema
 from headrace.schemas import MOMENT
 from tests.unit.operators.stored import looked_up
 
