@@ -180,8 +180,7 @@ class FixedWindowOperator(PaneCombiner):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        given = {given: self.aggregation.states[name] for name, given in self._given.items()}
-        return {**self.partial_schema, REVISION: pl.Int32(), PREVIEW_AT: pl.Int64(), **given}
+        return {**self.partial_schema, PREVIEW_AT: pl.Int64(), **self._ledger}
 
     def due(self, bounds: TimeBounds) -> Due:
         due = super().due(bounds)

@@ -60,8 +60,7 @@ class SlidingOperator(WindowOperator, Uncombined):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        given = {given: self.aggregation.results[name] for name, given in self._given.items()}
-        return {**self.partial_schema, ARRIVAL: pl.Int64(), REVISION: pl.Int32(), **given}
+        return {**self.partial_schema, ARRIVAL: pl.Int64(), **self._ledger}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         aggregation = self.aggregation
@@ -120,8 +119,8 @@ class SlidingOperator(WindowOperator, Uncombined):
         return pl.col(TIME) - self.size + 1, pl.col(TIME) + 1
 
     @property
-    def _computed_from(self) -> tuple[str, ...]:
-        return tuple(self.aggregation.results)
+    def _computed_from(self) -> dict[str, pl.DataType]:
+        return self.aggregation.results
 
     def _computed(self, totals: pl.DataFrame) -> list[pl.Expr]:
         return []  # rows that are shown have their results

@@ -54,10 +54,8 @@ class TriggerOperator(WindowOperator, Uncombined):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        types = {END: pl.Int64(), **self.aggregation.states}
         numbers = dict.fromkeys((ARRIVAL, FIRST, UNSEEN), pl.Int64())
-        kept = {**self.partial_schema, **numbers, REVISION: pl.Int32(), **self.aggregation.states}
-        return {**kept, **{given: types[name] for name, given in self._given.items()}}
+        return {**self.partial_schema, **numbers, **self.aggregation.states, **self._ledger}
 
     @property
     def _window(self) -> tuple[pl.Expr, pl.Expr]:
@@ -139,7 +137,7 @@ class TriggerOperator(WindowOperator, Uncombined):
         if self.accumulation.kind == "discarding":
             after_firing |= dict.fromkeys((FIRST, *self.aggregation.states))
         if self._has_change:
-            given = emitted.group_by(LIFE).agg(pl.col(self._computed_from).last().name.suffix(GIVEN))
+            given = emitted.group_by(LIFE).agg(pl.col(*self._computed_from).last().name.suffix(GIVEN))
             pieces = pieces.update(given, on=LIFE, include_nulls=True)
         return pieces.with_columns(
             *(pl.when(FIRES).then(value).otherwise(pl.col(name)).alias(name) for name, value in after_firing.items()),
