@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from benchmarks.batches import done_at
 from benchmarks.flink.run import Steady
 from benchmarks.processors import Processors
 
@@ -102,20 +103,15 @@ def run_on_spark(
     work: Path,
     *,
     connectors: Sequence[str] = (),
-    durations: Path | None = None,
     settings: Mapping[str, str] | None = None,
     timeout: int = 900,
 ) -> list[SparkRun]:
-    """Run one order after the other in one process; ``jobs`` has ``Order``, ``RUNS`` by system and Headrace's ``FLOW``.
-
-    ``durations`` is where Spark's own figures of the last one go, if they are wanted.
-    """
+    """Run one order after the other in one process; ``jobs`` has ``Order``, ``RUNS`` by system and our ``FLOW``."""
     given = {
         "jobs": jobs.__name__,
         "system": system,
         "orders": [asdict(order) for order in orders],
         "connectors": list(connectors),
-        "durations": None if durations is None else str(durations),
         "settings": {"spark.local.dir": str(work / "spark"), **(settings or {})},
     }
     command = [sys.executable, "-m", "benchmarks.measured_run", json.dumps(given)]
@@ -130,9 +126,13 @@ def run_on_spark(
         raise RuntimeError(f"{system} failed:\n{(work / 'output.txt').read_text()[-4000:]}")
     runs = []
     for order in orders:
-        # Spark writes this file as the last thing of a batch.
-        commits = Path(order.checkpoint) / (f"{jobs.FLOW}/spark/commits" if system == HEADRACE else "commits")
-        files = sorted((file for file in commits.iterdir() if file.name.isdigit()), key=lambda file: int(file.name))
-        moments = tuple(file.stat().st_mtime for file in files)
+        checkpoint = Path(order.checkpoint)
+        moments = done_at(checkpoint / jobs.FLOW) if system == HEADRACE else _committed(checkpoint)
         runs.append(SparkRun(moments, tuple(processors.at(moment) for moment in moments)))
     return runs
+
+
+def _committed(checkpoint: Path) -> tuple[float, ...]:
+    """When Spark wrote the file that is the last thing of each batch."""
+    files = (file for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
+    return tuple(file.stat().st_mtime for file in sorted(files, key=lambda file: int(file.name)))

@@ -1,4 +1,4 @@
-"""The same job three times: count and sum by key and hour, emitted when the hour closes."""
+"""The same job in four forms: count and sum by key and hour, emitted when the hour closes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 import headrace as hr
 from benchmarks.spark_streams import SPARKS_STATE, STATE_STORE
 from benchmarks.wheel.inputs import FILES_PER_BATCH, OUT_OF_ORDER, SCHEMA
+from headrace.runtime.pipeline import Pipeline
 
 IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 DELAY = f"{OUT_OF_ORDER // 1_000_000} seconds"
+FLOW = "counts"
 Take = Callable[[DataFrame], None]
 """What is done with the rows of a batch."""
 
@@ -59,17 +61,36 @@ class Discard:
 @hr.pipeline
 def counting(spark: SparkSession, folder: str, sink: hr.Sink) -> None:
     """Headrace's form of the job."""
-    rows = hr.read_files(
-        spark, folder, format="parquet", schema=SCHEMA, name="events", files_per_batch=FILES_PER_BATCH
-    ).transform(hr.event_time("ts", out_of_order=DELAY))
     hourly = hr.tumbling("hourly", size="1 hour", key="k").agg(n="count(*)", total="sum(v)").late(hr.drop())
-    hr.write("counts", rows.transform(hourly), sink)
+    hr.write(FLOW, _events(spark, folder).transform(hourly), sink)
+
+
+@hr.pipeline
+def chained(spark: SparkSession, folder: str, sink: hr.Sink) -> None:
+    """The same hours from the minutes that a first step counts."""
+    minutes = hr.tumbling("minutes", size="1 minute", key="k").agg(n="count(*)", total="sum(v)").late(hr.drop())
+    hourly = hr.tumbling("hourly", size="1 hour", key="k").agg(n="sum(n)", total="sum(total)").late(hr.drop())
+    hr.write(FLOW, _events(spark, folder).transform(minutes).transform(hourly), sink)
+
+
+def _events(spark: SparkSession, folder: str) -> DataFrame:
+    rows = hr.read_files(spark, folder, format="parquet", schema=SCHEMA, name="events", files_per_batch=FILES_PER_BATCH)
+    return rows.transform(hr.event_time("ts", out_of_order=DELAY))
 
 
 def run_headrace(spark: SparkSession, order: Order, done: Callable[[], None]) -> None:
     """Headrace."""
+    _run_pipeline(counting, spark, order, done)
+
+
+def run_chain(spark: SparkSession, order: Order, done: Callable[[], None]) -> None:
+    """Headrace, with two steps for the same result."""
+    _run_pipeline(chained, spark, order, done)
+
+
+def _run_pipeline(pipeline: Pipeline, spark: SparkSession, order: Order, done: Callable[[], None]) -> None:
     sink = Discard(order.take, done)
-    counting.run(checkpoint=order.checkpoint, mode=hr.available_now(), spark=spark, folder=str(order.folder), sink=sink)
+    pipeline.run(checkpoint=order.checkpoint, mode=hr.available_now(), spark=spark, folder=str(order.folder), sink=sink)
 
 
 class CountAndSum(StatefulProcessor):
@@ -149,12 +170,16 @@ def _run(counts: DataFrame, order: Order) -> None:
 
 RUNS: Mapping[str, Callable[[SparkSession, Order, Callable[[], None]], None]] = {
     "headrace": run_headrace,
+    "chain": run_chain,
     "python_state": run_python_state,
     "native": run_native,
 }
 SETTINGS: Mapping[str, dict[str, str]] = {
     "headrace": {},
+    "chain": {},
     "python_state": SPARKS_STATE,
     # Almost four times as fast as RocksDB at a million keys; see docs/design/2026-11-15-wheel-benchmark.md.
     "native": {f"{STATE_STORE}.providerClass": IN_MEMORY, f"{STATE_STORE}.checkpointFormatVersion": "1"},
 }
+OURS = frozenset({"headrace", "chain"})
+"""The systems whose history tells what a batch took; of the others Spark tells it."""

@@ -13,21 +13,22 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import headrace as hr
-from benchmarks.wheel.jobs import RUNS, SETTINGS, Order
+from benchmarks.batches import seconds_of
+from benchmarks.wheel.jobs import FLOW, OURS, RUNS, SETTINGS, Order
 
 
 class Batches(StreamingQueryListener):
-    """Keeps what Spark says about the time of each batch."""
+    """Keeps what Spark says about the time of each batch of its own queries."""
 
     def __init__(self) -> None:
-        self.durations: dict[int, dict[str, int]] = {}
+        self.seconds: list[float] = []
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
         """Nothing to note."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """Note the durations of a batch in milliseconds."""
-        self.durations[event.progress.batchId] = dict(event.progress.durationMs)
+        """Note what a batch took."""
+        self.seconds.append(event.progress.durationMs["triggerExecution"] / 1000)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         """Nothing to note."""
@@ -59,9 +60,13 @@ def main(text: str) -> None:
     first: list[float] = []
     order = Order(Path(given["folder"]), Path(given["checkpoint"]), digest.take if digest else None, given["share"])
     RUNS[system](spark, order, lambda: first.append(time.time()) if not first else None)
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    if system in OURS:
+        seconds = seconds_of(order.checkpoint / FLOW)
+    else:
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+        seconds = tuple(batches.seconds)
     result = {
-        "durations": batches.durations,
+        "seconds": seconds,
         "first_result": first[0] if first else None,
         "digest": digest and [str(number) for number in digest.numbers],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -31,9 +32,9 @@ class Measured:
     """What one run showed."""
 
     seconds: tuple[float, ...]
-    """Trigger time of each batch that had rows."""
-    start: float | None
-    """Seconds from the start of the process to the first result."""
+    """What each batch that had rows took."""
+    start: float
+    """Seconds from the start of the process to the first result; only Headrace's runs tell."""
     memory: int
     """The most bytes that all processes of the run held together."""
     digest: list[str] | None
@@ -79,9 +80,8 @@ def run(system: System, folder: Path, batches: int, watch: Watch = TIME_ONLY, *,
         result = json.loads((work / "result.json").read_text())
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    durations = {int(batch): values for batch, values in result["durations"].items()}
-    seconds = tuple(durations[batch]["triggerExecution"] / 1000 for batch in range(batches))
-    start = None if result["first_result"] is None else result["first_result"] - began
+    seconds = tuple(result["seconds"][:batches])
+    start = math.nan if result["first_result"] is None else result["first_result"] - began
     return Measured(seconds, start, 0 if memory is None else memory.most, result["digest"])
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from benchmarks.spark_runs import HEADRACE, Place, Source, run_on_spark
 from benchmarks.windows import spark_jobs
 from benchmarks.windows.parts_daemon import FOLDER
+from headrace.observe import history
 
 DAEMON = {"spark.python.daemon.module": "benchmarks.windows.parts_daemon"}
 
@@ -20,7 +21,7 @@ class Parts:
     """Seconds for a million rows after the warm-up."""
 
     batch: dict[str, float]
-    """By the clock, of one batch after the other: what Spark says of its own parts."""
+    """By the clock, of one batch after the other: up to the last result, and what is checked and logged after it."""
     tasks: dict[str, float]
     """By the clock, of all tasks together: two run at a time."""
     processors: dict[str, float]
@@ -38,20 +39,20 @@ def measure_parts(kind: str, source: Source, warm: Source, place: Place) -> Part
         notes.mkdir()
         os.environ[FOLDER] = str(notes)
         orders = [warm.order(kind, work / "warm"), source.order(kind, work / kind)]
-        _, shown = run_on_spark(spark_jobs, HEADRACE, orders, work, durations=work / "durations.json", settings=DAEMON)
-        durations = json.loads((work / "durations.json").read_text())
+        _, shown = run_on_spark(spark_jobs, HEADRACE, orders, work, settings=DAEMON)
         tasks = _tasks(notes, str(work / kind), measured)
-        history = (work / kind / "windows" / "history.jsonl").read_text().splitlines()
+        entries = history.read(work / kind / spark_jobs.FLOW)
     batch: Counter[str] = Counter()
     for number in measured:
-        batch.update({part: took / 1000 for part, took in durations[str(number)].items()})
+        seconds = entries[number].seconds
+        batch.update({"compute": seconds.compute, "conclude": seconds.batch - seconds.compute})
     ended, began = shown.processors[measured[-1]], shown.processors[measured[0] - 1]
-    state = json.loads(history[measured[-1]])["state"]
+    state = entries[measured[-1]].state
     return Parts(
         {part: took / millions for part, took in batch.items()},
         {part: took / millions for part, took in tasks.items()},
         {process: (ended[process] - began[process]) / millions for process in ended},
-        (state["rows"], state["bytes"]),
+        (state.rows, state.bytes),
     )
 
 
