@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ def write(name: str, *outputs: Any) -> None:
     mains = _mains(graph, main, [output for output, _ in side])
     node = FlowNode(name, mains, tuple(side), *graph.nodes_in(*(each.frame for each in mains)))
     _check(graph, node)
+    _check_read_once(graph, node)
     _check_changes(graph, node)
     graph.add_flow(node)
 
@@ -97,6 +99,18 @@ def _check(graph: Graph, node: FlowNode) -> None:
                 f"flow {node.name!r} writes output {output.name!r} of step {output.step!r}, which drops late rows. "
                 "Choose .late(hr.side_output()).",
             )
+
+
+def _check_read_once(graph: Graph, node: FlowNode) -> None:
+    """A source is read once in a batch, so its rows have their time in all outputs or in none."""
+    read = set[tuple[str, int]]().union(*(graph.sources_read(main.frame) for main in node.mains))
+    twice = [name for name, count in Counter(name for name, _ in read).items() if count > 1]
+    if twice:
+        raise DefinitionError(
+            "SOURCE_READ_TWICE",
+            f"flow {node.name!r} reads source {twice[0]!r} with its event time and without it. Use the frame with the "
+            "event time everywhere.",
+        )
 
 
 def _check_changes(graph: Graph, node: FlowNode) -> None:
