@@ -139,7 +139,7 @@ class Counted:
     def lines(self, indices: npt.NDArray[Any], *, start: datetime, rate: float) -> pl.DataFrame:
         (Path(self._readings) / f"{indices[0]}-{len(list(Path(self._readings).iterdir()))}").touch()
         row = '{{"id": "{}", "amount": 1, "at": "2025-01-01T00:00:00Z"}}'
-        return pl.DataFrame({"line": [row.format(index) for index in indices]})
+        return pl.DataFrame({"line": [row.format(index).encode() for index in indices]})
 
 
 Outputs = Callable[[DataFrame], list[tuple[Any, ...]]]
@@ -173,9 +173,12 @@ def test_what_outputs_share_is_read_once(outputs: Outputs, spark: SparkSession, 
         rows = hr.generate(spark, Counted(str(readings)), rate=1000, name="rows", start=datetime(2025, 1, 1))
         hr.write("shared", *outputs(rows.transform(hr.event_time("at"))))
 
-    shared.run(checkpoint=tmp_path / "checkpoint", mode=hr.available_now(max_rows=200), spark=spark)
-    entries = [entry for entry in history.read(tmp_path / "checkpoint" / "shared") if entry.account.read]
-    assert entries
+    checkpoint = tmp_path / "checkpoint"
+    running = shared.start(checkpoint=checkpoint, mode=hr.micro_batch("50 milliseconds"), spark=spark)
+    while len(entries := [each for each in history.read(checkpoint / "shared") if each.account.read]) < 3:
+        assert not running.wait(0.05)
+    running.stop()
+    entries = [each for each in history.read(checkpoint / "shared") if each.account.read]
     assert all(counts.in_ == entry.account.read for entry in entries for counts in _of_windows(entry))
     # So few rows go to one task.
     assert len(list(readings.iterdir())) == len(entries)
