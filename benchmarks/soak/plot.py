@@ -19,9 +19,10 @@ def plot(samples: Sequence[Sample], title: str, file: Path) -> None:
     figure.suptitle(title)
     panels = figure.subplots(len(MEASURES), sharex=True)
     for panel, (name, measure) in zip(panels, MEASURES.items(), strict=True):
-        panel.plot(minutes, [getattr(sample, name) / measure.unit for sample in samples], linewidth=1)
+        values = [getattr(sample, name) / measure.unit for sample in samples]
+        panel.plot(minutes, values, linewidth=1)
         panel.axvspan(minutes[-1] / 3, minutes[-1], color="0.93")
-        panel.set_ylim(bottom=0)
+        panel.set_ylim(0, 1.1 * max(values))
         panel.set_title(measure.title, loc="left", fontsize="medium")
     panels[-1].set_xlabel("minutes")
     # The same samples give the same file.
