@@ -79,7 +79,7 @@ def _run(operator: Operator, batches: list[pl.DataFrame], *, emitting: bool) -> 
     from headrace.reports import Report, ReportKey, SlotSummary, StateReport
     from headrace.state.group_range import KEY_GROUPS
     from headrace.state.segment import OpenSegments
-    from headrace.wheel.pack import Blob, pack
+    from headrace.wheel.pack import Blob, Input, pack
     from headrace.wheel.task import Task, TaskState
     from headrace.wheel.turn import turn
 
@@ -102,7 +102,7 @@ def _run(operator: Operator, batches: list[pl.DataFrame], *, emitting: bool) -> 
         slots: dict[int, list[Blob]] = {}
         for part in range(TASKS):
             task = Task(record, "overlap", "", part, report, state)
-            for blob in pack([rows.gather_every(TASKS, part)], operator, task):
+            for blob in pack([rows.gather_every(TASKS, part)], [Input(operator)], task):
                 slots.setdefault(blob.slot, []).append(blob)
         for slot, blobs in slots.items():
             list(turn(operator, task, slot, blobs))

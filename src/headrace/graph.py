@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from headrace.checkpoint.storage import Storage
-from headrace.errors import DefinitionError, HeadraceError
+from headrace.errors import DefinitionError
 from headrace.nodes import NodeId, StepDefinition
 from headrace.plans import Plan
 from headrace.reports import ReportAccumulator
@@ -76,12 +76,19 @@ class SourceNode:
     """Finds, before the first batch, what would stop the reading."""
     feed: SourceFeed | None = None
     """For systems that cannot be asked for old rows."""
-    understand: Callable[[BaseException], HeadraceError | None] | None = None
-    """Turns a failure of Spark's own reading into an error with advice."""
     time: Any = None
     """The declared time strategy, or None for a source whose flows have no event time."""
     changes: bool = False
     """Whether its rows are a changelog, in which a row may retract an earlier one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedOrigin:
+    """The rows of an origin, packed for the inputs of a step that read it."""
+
+    origin: Origin
+    inputs: tuple[Any, ...]
+    frame: DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +104,8 @@ class StepNode:
     """Columns of the state with their types."""
     state_identity: tuple[str, ...] = ()
     """The columns that identify a row of the state."""
+    packed: tuple[PackedOrigin, ...] = ()
+    """Of a step with state: what is packed for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +126,30 @@ class SideOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class MainOutput:
+    """A frame that a flow writes, under the name that sinks and counts have for it."""
+
+    name: str
+    frame: DataFrame
+    sinks: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FlowNode:
     """One ``hr.write``: one loop with one log."""
 
     name: str
-    frame: DataFrame
-    main_sinks: tuple[Any, ...]
+    mains: tuple[MainOutput, ...]
     side_sinks: tuple[tuple[SideOutput, tuple[Any, ...]], ...]
     sources: tuple[str, ...]
     steps: tuple[str, ...]
-    """Names of the sources and steps in the flow's plan, in the order of their definition."""
+    """Names of the sources and steps in the flow's plans, in the order of their definition."""
+
+    @property
+    def sinks(self) -> list[tuple[str, Any]]:
+        """Every sink with the name of its output."""
+        main = [(output.name, sink) for output in self.mains for sink in output.sinks]
+        return main + [(f"{side.step}.{side.name}", sink) for side, given in self.side_sinks for sink in given]
 
 
 @dataclass(slots=True)
@@ -142,25 +165,30 @@ class Graph:
     steps: dict[str, StepNode] = field(default_factory=dict)
     flows: dict[str, FlowNode] = field(default_factory=dict)
     _origins: dict[int, tuple[DataFrame, Origin]] = field(default_factory=dict)
-    _functions: dict[int, frozenset[NodeId]] = field(default_factory=dict)
-    """The nodes behind the rows that each Python function of ours in a plan gives, by its id there."""
+    _functions: dict[int, tuple[DataFrame, Origin]] = field(default_factory=dict)
+    """The frame that each Python function of ours in a plan gives, by its id there."""
 
     def register_frame(self, frame: DataFrame, origin: Origin) -> DataFrame:
         """Remember that this very DataFrame comes straight from a source or a step."""
         self._origins[id(frame)] = (frame, origin)
         function = Plan.of(frame).function
         if function is not None:
-            self._functions[function] = origin.nodes
+            self._functions[function] = frame, origin
         return frame
 
     def nodes_of_function(self, function: int | None) -> frozenset[NodeId] | None:
         """The sources and steps behind the rows of a function in a plan; None for one of the user's own."""
-        return None if function is None else self._functions.get(function)
+        return self._functions[function][1].nodes if function in self._functions else None
+
+    def frame_of_function(self, function: int) -> tuple[DataFrame, Origin]:
+        """The frame of a source or step that a function of ours gives."""
+        return self._functions[function]
 
     def origin_of(self, frame: DataFrame) -> Origin:
         """Where the rows of a frame come from: a node, if it is that node's very output; otherwise the frame itself."""
-        registered = self._origins.get(id(frame))
-        return Origin(frame, _rows_as_they_are, self.nodes_behind(frame)) if registered is None else registered[1]
+        if id(frame) not in self._origins:
+            self._origins[id(frame)] = frame, Origin(frame, rows_as_they_are, self.nodes_behind(frame))
+        return self._origins[id(frame)][1]
 
     def add_source(self, node: SourceNode) -> None:
         check_name("source", node.name)
@@ -202,9 +230,9 @@ class Graph:
                 )
         self.flows[flow.name] = flow
 
-    def nodes_in(self, frame: DataFrame) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of the sources and steps behind a frame, each in the order of their definition."""
-        found = self.nodes_behind(frame)
+    def nodes_in(self, *frames: DataFrame) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the sources and steps behind frames, each in the order of their definition."""
+        found = frozenset[NodeId]().union(*map(self.nodes_behind, frames))
         return (
             tuple(name for name in self.sources if NodeId("source", name) in found),
             tuple(name for name in self.steps if NodeId("step", name) in found),
@@ -249,7 +277,8 @@ class Graph:
         )
 
 
-def _rows_as_they_are(batches: Iterator[pa.RecordBatch], _task: object) -> Iterator[pl.DataFrame]:
+def rows_as_they_are(batches: Iterator[pa.RecordBatch], _task: object) -> Iterator[pl.DataFrame]:
+    """How a task reads a frame that Spark computes."""
     return (from_arrow(batch) for batch in batches)
 
 

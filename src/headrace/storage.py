@@ -29,7 +29,7 @@ def local_path(path: str) -> Path | None:
     """
     if path.startswith("file:"):
         given = Path(re.sub("^file:(//[^/]*)?", "", path))
-        return given if given.exists() else Path(unquote(str(given)))
+        return given if given.exists() else Path(unquote(str(given), errors="surrogateescape"))
     return None if "://" in path else Path(path)
 
 

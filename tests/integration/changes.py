@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from headrace.connectors.postgres.changes.catalogue import full_name
 from headrace.connectors.postgres.changes.change_log import ChangeLog
 from headrace.connectors.postgres.changes.landing import read_metadata
@@ -38,8 +36,8 @@ def logged(folder: Path, table: str) -> list[dict[str, Any]]:
     assert metadata is not None
     ddl = metadata.by_name[full_name(table)].ddl
     reader = ChangeLogReader(folder, full_name(table), polars_schema(parse_ddl(ddl)), "dead_letter")
-    spans = pl.DataFrame({"first": [0], "until": [log_in(folder).next()]})
-    return [row for arrived in reader.read(spans, None) for row in arrived.rows.to_dicts()]  # type: ignore[arg-type]
+    entries = [(0, log_in(folder).next())]
+    return [row for arrived in reader.read(entries, None) for row in arrived.rows.to_dicts()]  # type: ignore[arg-type]
 
 
 def table_of(rows: Sequence[dict[str, Any]], key: str, columns: Sequence[str]) -> dict[Any, tuple[Any, ...]]:

@@ -81,14 +81,15 @@ class Followed:
 
     def wait_until_noted(self, connection: psycopg.Connection[Any]) -> None:
         """Until the snapshot is over and the worker has noted how far it is in the log."""
-        slot = "select count(*) from pg_replication_slots where slot_name = %s and "
-        self._wait(connection, slot + "active", [self.name])
+        slot = "select count(*) from pg_replication_slots where slot_name = %s and confirmed_flush_lsn "
+        # The server sets it once the slot has its start. Before that the slot is already active.
+        self._wait(connection, slot + "is not null", [self.name])
         known = connection.execute("select pg_current_wal_lsn()").fetchone()
         assert known is not None
         connection.execute(f"insert into {self.name}.whole (id, owner) values (%s, 'a mark')", [LAST - 1])
         # The connector notes a transaction when a later one has come.
         later = f"with later as (update {self.name}.whole set owner = owner where id = {LAST - 1}) "
-        self._wait(connection, later + slot + "confirmed_flush_lsn > %s", [self.name, known[0]])
+        self._wait(connection, later + slot + "> %s", [self.name, known[0]])
 
     def kill(self) -> None:
         """Kill the worker, but not while it writes its file of offsets: half a file is none, and all begins anew."""

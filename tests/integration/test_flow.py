@@ -13,6 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace as hr
+from headrace.checkpoint.storage import LocalStorage
+from headrace.event_time.record import BatchLog
 from headrace.observe import history
 from headrace.observe.committed import committed_rows
 from headrace.runtime.pipeline import Pipeline
@@ -147,10 +149,10 @@ def test_a_sink_that_lies_in_its_numbers_makes_the_batch_fail(
     with pytest.raises(hr.HeadraceError) as raised:
         _pipeline(place, Custom("lying", lying)).run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
     assert str(raised.value) == (
-        f"[ACCOUNT_BROKEN] flow 'spend', batch 0: sink of main: {numbers}. Spark has not committed this batch; this "
+        f"[ACCOUNT_BROKEN] flow 'spend', batch 0: sink of main: {numbers}. The batch is not done; this "
         "is a defect in Headrace or in a sink, please report it with these numbers."
     )
-    assert not (place.checkpoint / "spend" / "spark" / "commits" / "0").exists()
+    assert BatchLog(LocalStorage(place.checkpoint / "spend")).next_batch == 0
     assert history.read(place.checkpoint / "spend") == []
 
 

@@ -24,7 +24,9 @@ import pytest
 import redis
 from confluent_kafka import Consumer, TopicPartition
 
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.servers import running
+from headrace.event_time.record import BatchLog
 from headrace.observe import history
 from headrace.observe.history import HistoryEntry
 from headrace.services.service import Service
@@ -69,7 +71,7 @@ def test_a_view_kept_in_three_places_equals_a_query_on_its_source_after_every_ki
                     traded(shops, next_to_last)
                     time.sleep(chance.uniform(0, 1.2) * batches[-1].seconds.batch)
                     assert process.poll() is None, f"the job ended before kill {number}: {job.said()}"
-                inside += _last_of(flow / "spark" / "offsets") > _last_of(flow / "spark" / "commits")
+                inside += BatchLog(LocalStorage(flow)).record is not None
                 # The shops go on while the job is away, and once while the connector is away too.
                 if number == 0:
                     follower.crash(partial(traded, shops, last))
@@ -119,11 +121,6 @@ def traded(shops: list[Shop], changes: int) -> None:
 def _parts(whole: int, parts: int) -> list[int]:
     """A number as the sum of so many."""
     return [whole * (part + 1) // parts - whole * part // parts for part in range(parts)]
-
-
-def _last_of(folder: Path) -> int:
-    """The last batch of which Spark has written this."""
-    return max(int(file.name) for file in folder.iterdir() if file.name.isdigit())
 
 
 class Itself:

@@ -193,19 +193,8 @@ def _no_sink(spark: SparkSession) -> None:
     hr.write("rows", (_read(spark),))
 
 
-def _two_frames(spark: SparkSession) -> None:
-    payments = _read(spark)
-    hr.write("rows", (payments, hr.to_console()), (payments.where("amount > 0"), hr.to_console()))
-
-
 def _not_a_stream(spark: SparkSession) -> None:
     hr.write("rows", spark.range(3), hr.to_console())
-
-
-def _late_of_another_flow(spark: SparkSession) -> None:
-    payments = _timed(spark)
-    kept = _hourly().late(hr.side_output()).outputs(payments)
-    hr.write("rows", (payments, hr.to_console()), (kept.late, hr.to_console()))
 
 
 def _late_that_is_dropped(spark: SparkSession) -> None:
@@ -372,19 +361,9 @@ MISTAKES: list[tuple[Define, str]] = [
     ),
     (_no_sink, "[SINK_MISSING] flow 'rows': an output has no sink. Add one, as hr.to_console()."),
     (
-        _two_frames,
-        "[FLOW_WITH_TWO_FRAMES] flow 'rows' writes 2 frames, and each would run its steps again. Write one frame to "
-        "several sinks, as in (frame, sink, another), and the others in flows of their own.",
-    ),
-    (
         _not_a_stream,
         "[NOT_A_STREAM] flow 'rows': the frame does not come from a source of Headrace. Read it with "
         "hr.read_files, hr.read_kafka or another of hr.read_..., or hr.generate.",
-    ),
-    (
-        _late_of_another_flow,
-        "[OUTPUT_OF_ANOTHER_FLOW] flow 'rows' writes output 'late' of step 'hourly', but not its main output. "
-        "Write all outputs of a step in one hr.write(...).",
     ),
     (
         _late_that_is_dropped,

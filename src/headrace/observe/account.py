@@ -91,7 +91,7 @@ class Account:
         if broken:
             raise HeadraceError(
                 "ACCOUNT_BROKEN",
-                f"flow {flow!r}, batch {batch}: {'; '.join(broken)}. Spark has not committed this batch; "
+                f"flow {flow!r}, batch {batch}: {'; '.join(broken)}. The batch is not done; "
                 "this is a defect in Headrace or in a sink, please report it with these numbers.",
             )
 

@@ -1,9 +1,9 @@
-"""History for people: one JSON line for each batch of a flow, under its checkpoint."""
+"""History for people: one JSON line for each batch of a flow, under its checkpoint; the oldest batches leave it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +11,11 @@ from pathlib import Path
 from headrace.json_codec import from_text, to_text
 from headrace.observe.account import Account
 
-FILE = "history.jsonl"
+FILE, OLDER = "history.jsonl", "history.older.jsonl"
+LARGEST = 32 << 20
+"""How many bytes a file grows to before it becomes the older one; at ten batches a second the two hold some hours."""
+TAIL = 1 << 20
+"""The last lines are within so many bytes."""
 FORMAT = 1
 
 
@@ -58,6 +62,8 @@ class HistoryEntry:
     partitions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """The highest event time of each partition of each source."""
     account: Account = field(default_factory=Account)
+    total: Account = field(default_factory=Account)
+    """The account of all batches up to this one."""
     unread: Mapping[str, int] = field(default_factory=dict)
     cap: int | None = None
     """The most rows of a source that a batch takes."""
@@ -73,8 +79,10 @@ class HistoryEntry:
 
 def append(flow_folder: Path, entry: HistoryEntry) -> None:
     """Add a batch; one that ran again after a crash is there twice, and the later line counts."""
-    line = to_text(entry, format=FORMAT).encode() + b"\n"
-    with (flow_folder / FILE).open("a+b") as stream:
+    line, file = to_text(entry, format=FORMAT).encode() + b"\n", flow_folder / FILE
+    if file.exists() and file.stat().st_size > LARGEST:
+        file.replace(flow_folder / OLDER)
+    with file.open("a+b") as stream:
         if stream.tell():
             stream.seek(-1, os.SEEK_END)
             # A line that a crash cut short ends here.
@@ -83,22 +91,28 @@ def append(flow_folder: Path, entry: HistoryEntry) -> None:
 
 
 def read(flow_folder: Path) -> list[HistoryEntry]:
-    """The batches of a flow in order, each once; a line cut short by a crash is left out."""
-    file = flow_folder / FILE
-    if not file.exists():
-        return []
-    batches: dict[int, HistoryEntry] = {}
-    for line in file.read_text(encoding="utf-8").splitlines():
-        with suppress(ValueError):
-            entry = parse(line)
-            batches[entry.batch] = entry
+    """The last batches of a flow in order, each once; a line cut short by a crash is left out."""
+    files = [file for file in (flow_folder / OLDER, flow_folder / FILE) if file.exists()]
+    batches = {entry.batch: entry for file in files for entry in _entries(file.read_bytes())}
     return [batches[batch] for batch in sorted(batches)]
+
+
+def _entries(lines: bytes) -> Iterator[HistoryEntry]:
+    for line in lines.splitlines():
+        with suppress(ValueError):
+            yield parse(line)
 
 
 def newest(flow_folder: Path) -> HistoryEntry | None:
     """The last batch of a flow."""
-    entries = read(flow_folder)
-    return entries[-1] if entries else None
+    for file in (flow_folder / FILE, flow_folder / OLDER):
+        if file.exists():
+            with file.open("rb") as stream:
+                stream.seek(max(0, file.stat().st_size - TAIL))
+                entries = list(_entries(stream.read()))
+            if entries:
+                return entries[-1]
+    return None
 
 
 def parse(line: str | bytes) -> HistoryEntry:
@@ -108,4 +122,4 @@ def parse(line: str | bytes) -> HistoryEntry:
 
 def flows(checkpoint: Path) -> list[str]:
     """The flows of a checkpoint that have run at least one batch."""
-    return sorted(file.parent.name for file in checkpoint.glob(f"*/{FILE}"))
+    return sorted({file.parent.name for name in (FILE, OLDER) for file in checkpoint.glob(f"*/{name}")})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +13,6 @@ from rich.table import Column, Table
 
 from headrace.event_time.strategy import BEGINNING, END, EPOCH
 from headrace.observe import history
-from headrace.observe.account import total
 from headrace.observe.history import HistoryEntry
 from headrace.outages import Outage, outages
 
@@ -51,15 +50,14 @@ class FlowStatus:
 def statuses(checkpoint: Path) -> list[FlowStatus]:
     """The status of every flow that has run a batch."""
     everywhere = outages(checkpoint)
+    newest = {flow: history.newest(checkpoint / flow) for flow in history.flows(checkpoint)}
     return [
-        _status(history.read(checkpoint / flow), everywhere + outages(checkpoint / flow))
-        for flow in history.flows(checkpoint)
+        _status(entry, everywhere + outages(checkpoint / flow)) for flow, entry in newest.items() if entry is not None
     ]
 
 
-def _status(entries: Sequence[HistoryEntry], waiting: list[Outage]) -> FlowStatus:
-    newest = entries[-1]
-    rows = total(entry.account for entry in entries)
+def _status(newest: HistoryEntry, waiting: list[Outage]) -> FlowStatus:
+    rows = newest.total
     watermark = min(newest.watermarks.values(), default=BEGINNING)
     return FlowStatus(
         newest.flow,

@@ -6,7 +6,7 @@ known of a key, and negative for what all keys see, such as changes of rules, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +14,12 @@ import numpy.typing as npt
 import polars as pl
 
 from headrace.event_time.record import TimeBounds
-from headrace.operators.rows import ARRIVAL, TIME, arrivals, with_schema
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, TIME, arrivals, with_key_numbers, with_schema
 from headrace.reports import WaitingRows
 
 OF_KEY = 0
 RELEASED_AT = pl.when(pl.col(ARRIVAL) != OF_KEY).then(pl.col(TIME) + 1)
-"""When a state row that waits is released, with which it is over; null for all others."""
+"""When a state row that waits is released, with which it is over unless it is kept; null for all others."""
 Numbers = npt.NDArray[np.int64]
 
 
@@ -29,19 +29,19 @@ class Released:
 
     rows: pl.DataFrame
     """The rows that the watermark has passed, with their arrival numbers, in no order."""
-    waiting: pl.DataFrame
-    """The new rows that wait, as state rows."""
+    stored: pl.DataFrame
+    """The new rows that wait, or that are kept, as state rows."""
     counts: WaitingRows
 
 
 @dataclass(frozen=True, slots=True)
 class EventTimeBuffer:
-    """The waiting rows in a state of some schema, each with its ``TIME``; a released row needs not be removed.
+    """The waiting rows in a state of some schema; with ``RELEASED_AT`` as the end of their life none is removed.
 
     >>> buffer = EventTimeBuffer({"n": pl.Int64(), TIME: pl.Int64(), ARRIVAL: pl.Int64()})
     >>> rows, state = pl.DataFrame({"n": [1, 2], TIME: [30, 10]}), pl.DataFrame(schema=buffer.schema)
     >>> first = buffer.release(state, rows, TimeBounds(20, 20, batch=1))
-    >>> second = buffer.release(first.waiting, rows.clear(), TimeBounds(40, 40, before=20, batch=2))
+    >>> second = buffer.release(first.stored, rows.clear(), TimeBounds(40, 40, before=20, batch=2))
     >>> first.rows["n"].to_list(), second.rows["n"].to_list()
     ([2], [1])
     """
@@ -49,6 +49,8 @@ class EventTimeBuffer:
     schema: Mapping[str, pl.DataType]
     broadcast: bool = False
     """Whether its rows are for all keys."""
+    kept_for: int = 0
+    """How long the state keeps a row that was released, for corrections."""
 
     def release(self, state: pl.DataFrame, arrived: pl.DataFrame, bounds: TimeBounds) -> Released:
         """Take the rows that the watermark has passed, from the state and from those that arrived."""
@@ -57,10 +59,36 @@ class EventTimeBuffer:
             # Behind a rule that is valid no time is left.
             numbers, is_held = -numbers, (pl.col(ARRIVAL) < OF_KEY) & pl.col(TIME).is_not_null()
         new, passed = arrived.with_columns(numbers), pl.col(TIME) < bounds.fire
-        held = with_schema(state, new.schema).filter(is_held)
+        held = with_schema(state, new.schema).filter(is_held & (pl.col(TIME) >= bounds.before))
         rows = pl.concat([held.filter(passed), new.filter(passed)])
         counts = WaitingRows(held.height, rows.height, held.height + new.height - rows.height)
-        return Released(rows, with_schema(new.filter(~passed), self.schema), counts)
+        stored = new.filter(pl.col(TIME) + self.kept_for >= bounds.fire)
+        return Released(rows, with_schema(stored, self.schema), counts)
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedKeys:
+    """The keys of which rows are released or something is due; the place of a key is its number."""
+
+    keys: pl.DataFrame
+    """They begin the state rows of the keys."""
+    states: pl.DataFrame
+    """What is known of them, with the numbers of the keys."""
+    numbers: Numbers
+    """The number of each released row's key."""
+
+    @classmethod
+    def of(cls, key: Sequence[str], released: pl.DataFrame, state: pl.DataFrame, is_due: pl.Expr) -> TouchedKeys:
+        of_keys = state.filter(pl.col(ARRIVAL) == OF_KEY)
+        due = of_keys.filter(is_due)
+        if key:
+            # In their own order, so that a batch that runs again gives its rows in the order that it gave them in.
+            keys = pl.concat([released.select(key), due.select(key)]).unique().sort(key)
+        else:
+            keys = pl.DataFrame(height=min(1, released.height + due.height))
+        numbers = with_key_numbers(released.select(*key, ARRIVAL), key, of=keys)[KEY_NUMBER].to_numpy()
+        of_key = pl.repeat(OF_KEY, keys.height, dtype=pl.Int64, eager=True).alias(ARRIVAL)
+        return cls(keys.with_columns(of_key), with_key_numbers(of_keys, key, of=keys), numbers)
 
 
 def event_time_order(rows: pl.DataFrame, *by: Numbers) -> Numbers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,13 +40,9 @@ def part_of(whole: Origin, condition: pl.Expr) -> Part:
     return Part(whole.stream, read, whole.nodes, whole.label, whole=whole, condition=condition)
 
 
-def halves(origins: Sequence[Origin]) -> tuple[Origin, tuple[pl.Expr, pl.Expr]] | None:
-    """The whole and both conditions, when the two inputs of a step are parts of one whole."""
-    match origins:
-        case [Part(whole=whole, condition=left), Part(whole=other, condition=right)] if whole is other:
-            return whole, (left, right)
-        case _:
-            return None
+def whole_of(origin: Origin) -> tuple[Origin, pl.Expr | None]:
+    """The origin that a part belongs to with the part's condition; any other origin itself."""
+    return (origin.whole, origin.condition) if isinstance(origin, Part) else (origin, None)
 
 
 @experimental
@@ -66,7 +62,6 @@ def split(frame: DataFrame, left: str, right: str) -> tuple[DataFrame, DataFrame
     """
     graph = active_graph()
     whole, schema = graph.origin_of(frame), polars_schema(frame.schema)
-    graph.register_frame(frame, whole)  # so that all parts of this frame have the same whole
     conditions = [parse_condition(text, schema).truth(schema) for text in (left, right)]
     first, second = (
         graph.register_frame(frame.where(F.expr(text).cast("boolean")), part_of(whole, condition))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -12,14 +12,24 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.errors import DefinitionError
-from headrace.graph import TIME_TAG, Graph, Origin, SideOutput, StepNode, active_graph, tagged, tagged_node
+from headrace.graph import (
+    TIME_TAG,
+    Graph,
+    Origin,
+    PackedOrigin,
+    SideOutput,
+    StepNode,
+    active_graph,
+    tagged,
+    tagged_node,
+)
 from headrace.nodes import NodeId, StepDefinition
 from headrace.operators.changelog_guard import check_events, check_not_a_changelog
-from headrace.operators.origins import halves
+from headrace.operators.origins import whole_of
 from headrace.schemas import polars_schema, spark_schema
-from headrace.wheel.operator import AnyOperator, Joined
-from headrace.wheel.pack import pack, pack_both, pack_second
-from headrace.wheel.spark import Pack, by_slot, gathered, mapped, packed, rows_in_order, turned
+from headrace.wheel.operator import AnyOperator
+from headrace.wheel.pack import Input
+from headrace.wheel.spark import by_slot, gathered, mapped, packed, rows_in_order, turned
 from headrace.wheel.stateless import Stateless, pass_rows
 from headrace.wheel.task import Task
 
@@ -76,8 +86,10 @@ def place(step: Step, *frames: DataFrame) -> StepOutputs:
     step.check_inputs(len(frames))
     before = tuple(tagged_node(time) for time in times)
     origins = [graph.origin_of(frame) for frame in frames]
+    wholes = [whole_of(origin) for origin in origins]
     shared = sorted(set.intersection(*(graph.sources_behind(each) for each in before)))
-    if shared and len(frames) > 1 and halves(origins) is None:
+    one_read = all(whole is wholes[0][0] and condition is not None for whole, condition in wholes)
+    if shared and len(frames) > 1 and not one_read:
         # Each task reports what it read of a source, so a source that is read twice would be counted twice.
         raise DefinitionError(
             "SOURCE_ON_BOTH_SIDES",
@@ -87,7 +99,9 @@ def place(step: Step, *frames: DataFrame) -> StepOutputs:
         )
     schemas = ((polars_schema(frame.schema), time.name) for frame, time in zip(frames, times, strict=True))
     operator: AnyOperator = step.bind(*chain.from_iterable(schemas))
-    blobs, results = by_slot(_packed(step.name, origins, operator, graph)), partial(turned, operator=operator)
+    parts = _packed(step.name, wholes, operator, graph)
+    blobs = by_slot(reduce(lambda left, right: left.union(right), (part.frame for part in parts)))
+    results = partial(turned, operator=operator)
     label = f"headrace.state.{step.name}"
     node = NodeId("step", step.name)
     output = tagged(spark_schema(operator.output_schema).fields, operator.output_time, node)
@@ -97,25 +111,28 @@ def place(step: Step, *frames: DataFrame) -> StepOutputs:
         mapped(blobs, results, output, graph.reports, name=label), Origin(blobs, results, behind, f"{label}+")
     )
     columns, state, identity = tuple(placed.columns), operator.state_schema, operator.identity
-    graph.add_step(StepNode(step, before, columns, operator.side_schemas, state, identity))
+    graph.add_step(StepNode(step, before, columns, operator.side_schemas, state, identity, parts))
     side = {name: SideOutput(step.name, name, placed) for name in operator.side_schemas if name != "late"}
     return StepOutputs(placed, SideOutput(step.name, "late", placed), side)
 
 
-def _packed(step: str, origins: Sequence[Origin], operator: AnyOperator, graph: Graph) -> DataFrame:
-    """The rows of all inputs as blobs; where an input is a node's very output, both run in one function."""
+def _packed(
+    step: str, wholes: Sequence[tuple[Origin, pl.Expr | None]], operator: AnyOperator, graph: Graph
+) -> tuple[PackedOrigin, ...]:
+    """The rows of every origin as blobs for the inputs that read it."""
+    inputs: dict[int, tuple[Origin, list[Input]]] = {}
+    for number, (whole, condition) in enumerate(wholes):
+        _, given = inputs.setdefault(id(whole), (whole, []))
+        given.append(Input(operator, second=number > 0, condition=condition))
+    return tuple(
+        PackedOrigin(whole, tuple(given), pack_origin(whole, given, graph, name=f"headrace.step.{step}"))
+        for whole, given in inputs.values()
+    )
 
-    def blobs(origin: Origin, pack_rows: Pack) -> DataFrame:
-        name = f"{origin.label}headrace.step.{step}"
-        return packed(origin.stream, origin.read, pack_rows, graph.reports, name=name)
 
-    if not isinstance(operator, Joined):
-        return blobs(origins[0], partial(pack, operator=operator))
-    if (parts := halves(origins)) is not None:
-        whole, conditions = parts
-        return blobs(whole, partial(pack_both, operator=operator, sides=conditions))
-    left = blobs(origins[0], partial(pack, operator=operator))
-    return left.union(blobs(origins[1], partial(pack_second, operator=operator)))
+def pack_origin(origin: Origin, inputs: Sequence[Input], graph: Graph, *, name: str) -> DataFrame:
+    """The rows of an origin as blobs; where it is a node's very output, both run in one function."""
+    return packed(origin.stream, origin.read, inputs, graph.reports, name=f"{origin.label}{name}")
 
 
 def check_chained(step: StepDefinition, earlier: StepDefinition, schema: Mapping[str, pl.DataType]) -> None:

@@ -131,15 +131,15 @@ def failed_rows(rows: pl.DataFrame, reason: pl.Expr, detail: pl.Expr | pl.Series
     return rows.select(reason.alias("reason"), detail.alias("detail"), whole_row.alias("row"))
 
 
-def arrivals(bounds: TimeBounds, rows: int, *, behind: int = 0) -> pl.Series:
-    """The numbers of rows that arrive in a batch, ``behind`` so many others: by batch, then by place in it.
+def arrivals(bounds: TimeBounds, rows: int) -> pl.Series:
+    """The numbers of rows that arrive in a batch: by batch, then by place in it.
 
     They are positive: an operator may use others for state rows that have not arrived.
 
-    >>> arrivals(TimeBounds(0, 0, batch=1), 2, behind=3).to_list() == [2 * 2**32 + 3, 2 * 2**32 + 4]
+    >>> arrivals(TimeBounds(0, 0, batch=1), 2).to_list() == [2 * 2**32, 2 * 2**32 + 1]
     True
     """
-    first = ((bounds.batch + 1) << _PLACES_BITS) + behind
+    first = (bounds.batch + 1) << _PLACES_BITS
     return pl.int_range(first, first + rows, dtype=pl.Int64, eager=True).alias(ARRIVAL)
 
 
@@ -153,11 +153,9 @@ def with_schema(rows: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.Dat
     return rows.with_columns(*missing).select(schema.keys())
 
 
-def arrived_rows(
-    rows: pl.DataFrame, bounds: TimeBounds, schema: Mapping[str, pl.DataType], *, behind: int = 0
-) -> pl.DataFrame:
-    """New rows as state rows with their arrival numbers, ``behind`` so many others of the batch."""
-    return with_schema(rows.with_columns(arrivals(bounds, rows.height, behind=behind)), schema)
+def arrived_rows(rows: pl.DataFrame, bounds: TimeBounds, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """New rows as state rows with their arrival numbers."""
+    return with_schema(rows.with_columns(arrivals(bounds, rows.height)), schema)
 
 
 def split_matching(rows: pl.DataFrame, others: pl.DataFrame, on: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:

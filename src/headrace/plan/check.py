@@ -60,7 +60,7 @@ def _late_rows(graph: Graph) -> Iterator[Finding]:
 
 def _sinks(graph: Graph) -> Iterator[Finding]:
     for flow in graph.flows.values():
-        for sink in (*flow.main_sinks, *(sink for _, sinks in flow.side_sinks for sink in sinks)):
+        for _, sink in flow.sinks:
             if sink.guarantee != "exactly_once":
                 message = (
                     f"flow {flow.name!r}: {sink!r} may show a batch again after a crash. "

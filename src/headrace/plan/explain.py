@@ -37,9 +37,7 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
         lines.append(f"      reads {', '.join(map(str, read))}{both}; columns {', '.join(node.columns)}")
         kept = f"; in {graph.key_groups or KEY_GROUPS} key groups" if not node.step.stateless else ""
         lines.append(f"      state: {node.step.state_description}{kept}")
-    sinks = [("main", sink) for sink in flow.main_sinks]
-    sinks += [(f"{side.step}.{side.name}", sink) for side, given in flow.side_sinks for sink in given]
-    for output, sink in sinks:
+    for output, sink in flow.sinks:
         lines.append(f"    {output} -> {sink!r}: {sink.guarantee}")
         lines += [] if sink.why is None else [f"      {sink.why}"]
     lines.append(f"    dead letters -> <checkpoint>/{flow.name}/dead_letters: exactly_once")
@@ -60,8 +58,10 @@ def mermaid(graph: Graph) -> str:
         lines.append(f'    {here}["{name}<br/>{node.step.fingerprint["kind"]}"]')
         lines += [f"    {given} --> {here}" for given in dict.fromkeys(node.inputs)]
     for flow in graph.flows.values():
-        last = NodeId("step", flow.steps[-1]) if flow.steps else NodeId("source", flow.sources[0])
-        for number, sink in enumerate(flow.main_sinks):
+        written = [(main.frame, sink) for main in flow.mains for sink in main.sinks]
+        for number, (frame, sink) in enumerate(written):
+            sources, steps = graph.nodes_in(frame)
+            last = NodeId("step", steps[-1]) if steps else NodeId("source", sources[0])
             lines.append(f'    {last} --> flow.{flow.name}.{number}["{_label(sink)}"]')
         for side, sinks in flow.side_sinks:
             for number, sink in enumerate(sinks):

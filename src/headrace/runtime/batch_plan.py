@@ -1,14 +1,17 @@
-"""The plan of one batch: a flow's plan with the batch's tasks, its clock, and the rows that Spark reads of a source."""
+"""The plans of a batch: a flow's plans with the batch's tasks, its clock, and the rows that Spark reads of a source."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.base.source import SPLIT_LEAF, SPLIT_TASKS
 from headrace.event_time.record import BatchRecord
+from headrace.graph import FlowNode, Graph
 from headrace.plans import Plan
+from headrace.runtime.shared_rows import SharedRows, shared_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -16,38 +19,69 @@ if TYPE_CHECKING:
 CLOCKS = frozenset({"CurrentTimestamp", "LocalTimestamp", "CurrentDate", "Now"})
 """Expressions that ask for the time; a batch that runs again must get the same answer."""
 _FLOWS = itertools.count(1)
+Replaced = Iterable[tuple[Any, Any]]
+"""Nodes of a plan, each with what takes its place."""
 
 
 class FlowPlan:
-    """The analyzed plan of a flow, from which each batch's plan is made."""
+    """The analyzed plans of a flow, from which those of each batch are made."""
 
-    def __init__(self, frame: DataFrame, session: SparkSession, placeholders: Mapping[str, DataFrame]) -> None:
+    def __init__(
+        self, graph: Graph, node: FlowNode, session: SparkSession, placeholders: Mapping[str, DataFrame]
+    ) -> None:
         self._session: Any = session
         self._jvm: Any = session._jvm
         self._tasks = session.sparkContext.defaultParallelism
         # Spark's cache goes by equal plans, so the plans of two flows must differ.
         self._first = next(_FLOWS) * SPLIT_TASKS
-        given = Plan.of(frame)
-        leaves = ((leaf, self._numbers(leaf, self._tasks)) for leaf in _ranges(given, SPLIT_LEAF))
-        self._java = given.java.transformUp(self._partial(leaves))
-        whole = Plan(self._java, given.kind)
-        self._numbered = list(_ranges(whole, self._first))
-        self._clocks = [each.java for node in whole.nodes for each in node.expressions if each.kind in CLOCKS]
+        shared = shared_rows(graph, node)
+        # What is shared may be read by what is shared above it, so the plans are made from the top down.
+        packed = [
+            (Plan.of(old).java, self._chosen(Plan.of(old), rows, step)) for rows in shared for old, step in rows.packed
+        ]
+        self._shared = [self._prepared(rows.frame, packed) for rows in shared]
+        self._mains = {main.name: self._prepared(main.frame, packed) for main in node.mains}
+        whole = [*self._shared, *self._mains.values()]
         ids = {name: Plan.of(each).columns for name, each in placeholders.items()}
-        self._placed = {name: leaf.java for leaf in whole.leaves for name, own in ids.items() if leaf.columns == own}
+        leaves = [leaf for plan in whole for leaf in plan.leaves]
+        self._numbered = [leaf.java for leaf in leaves if _numbers_tasks(leaf, self._first)]
+        self._placed = [(name, leaf.java) for leaf in leaves for name, own in ids.items() if leaf.columns == own]
+        expressions = (each for plan in whole for node in plan.nodes for each in node.expressions)
+        self._clocks = [each.java for each in expressions if each.kind in CLOCKS]
 
-    def of_batch(self, record: BatchRecord, frames: Mapping[str, DataFrame]) -> DataFrame:
-        """The frame of a batch; ``frames`` are the rows of those sources that Spark reads."""
-        leaves = [(self._placed[name], self._rows(self._placed[name], frame)) for name, frame in frames.items()]
+    @contextmanager
+    def of_batch(self, record: BatchRecord, frames: Mapping[str, DataFrame]) -> Iterator[dict[str, DataFrame]]:
+        """The main frames of a batch by name; ``frames`` are the rows of those sources that Spark reads."""
+        leaves = [(leaf, self._rows(leaf, frames[name])) for name, leaf in self._placed if name in frames]
         if record.tasks != self._tasks:
             leaves += [(leaf, self._numbers(leaf, record.tasks)) for leaf in self._numbered]
-        plan = self._java
-        if leaves:
-            plan = plan.transformUp(self._partial(leaves))
-        if self._clocks:
-            moments = ((clock, self._moment(clock, record.clock)) for clock in self._clocks)
-            plan = plan.transformAllExpressions(self._partial(moments))
-        return self._frame(plan)
+        moments = [(clock, self._moment(clock, record.clock)) for clock in self._clocks]
+        kept: list[DataFrame] = []
+        try:
+            for plan in self._shared:
+                kept.append(self._frame(self._of_batch(plan, leaves, moments)).persist())
+            yield {name: self._frame(self._of_batch(plan, leaves, moments)) for name, plan in self._mains.items()}
+        finally:
+            for frame in reversed(kept):
+                frame.unpersist()
+
+    def _of_batch(self, plan: Plan, leaves: Replaced, moments: Replaced) -> Any:
+        java = plan.java.transformDown(self._partial(leaves)) if leaves else plan.java
+        return java.transformAllExpressions(self._partial(moments)) if moments else java
+
+    def _prepared(self, frame: DataFrame, packed: Replaced) -> Plan:
+        """A frame's plan with what it shares, and with leaves of its own that hand every task its number."""
+        given = Plan.of(frame)
+        shared = Plan(given.java.transformDown(self._partial(packed)), given.kind)
+        leaves = [leaf.java for leaf in shared.leaves if _numbers_tasks(leaf, SPLIT_LEAF)]
+        numbered = self._partial((leaf, self._numbers(leaf, self._tasks)) for leaf in leaves)
+        return Plan(shared.java.transformDown(numbered), given.kind)
+
+    def _chosen(self, packed: Plan, rows: SharedRows, step: int) -> Any:
+        """The blobs of one step among those that were packed together, in the place of those packed for it alone."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        return self._rows(packed.java, rows.frame.where(F.col("step") == step))
 
     def _frame(self, plan: Any) -> DataFrame:
         from pyspark.sql.classic.dataframe import DataFrame
@@ -56,15 +90,14 @@ class FlowPlan:
         return DataFrame(dataset, self._session)
 
     def _numbers(self, leaf: Any, tasks: int) -> Any:
-        """A leaf that hands every task its number."""
         logical, some = self._jvm.org.apache.spark.sql.catalyst.plans.logical, self._jvm.scala.Some
         return logical.Range(self._first, self._first + tasks, 1, some(tasks), leaf.output(), False)
 
-    def _rows(self, leaf: Any, frame: DataFrame) -> Any:
-        """The rows of a frame under the columns of the leaf whose place they take."""
+    def _rows(self, node: Any, frame: DataFrame) -> Any:
+        """The rows of a frame under the columns of the node whose place they take."""
         catalyst, scala = self._jvm.org.apache.spark.sql.catalyst, self._jvm.scala
         nothing, none = _object(scala.collection.immutable, "Nil"), _object(scala, "None")
-        given, wanted = frame._jdf.queryExecution().analyzed(), leaf.output()
+        given, wanted = frame._jdf.queryExecution().analyzed(), node.output()
         columns = nothing
         for place in reversed(range(wanted.size())):
             column = wanted.apply(place)
@@ -79,7 +112,7 @@ class FlowPlan:
         expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
         return expressions.CurrentBatchTimestamp(now // 1000, clock.dataType(), zone).toLiteral()
 
-    def _partial(self, pairs: Iterable[tuple[Any, Any]]) -> Any:
+    def _partial(self, pairs: Replaced) -> Any:
         """A partial function of the JVM: a map is one."""
         function = _object(self._jvm.scala.collection.immutable, "HashMap").empty()
         for key, value in pairs:
@@ -87,8 +120,8 @@ class FlowPlan:
         return function
 
 
-def _ranges(plan: Plan, first: int) -> Iterator[Any]:
-    return (leaf.java for leaf in plan.leaves if leaf.kind == "Range" and leaf.java.start() == first)
+def _numbers_tasks(leaf: Plan, first: int) -> bool:
+    return bool(leaf.kind == "Range" and leaf.java.start() == first)
 
 
 def _object(package: Any, name: str) -> Any:

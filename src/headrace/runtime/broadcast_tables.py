@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import uuid
+import io
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-import polars as pl
-
+from headrace.checkpoint.storage import Storage
 from headrace.connectors.base.conversion import fitted
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord
 from headrace.observe.history import TableVersion
 from headrace.operators.joins.broadcast_join import BroadcastJoin
-from headrace.storage import named_first
-from headrace.wheel.task import table_file
+from headrace.wheel.side_rows import read_rows
+from headrace.wheel.task import TABLES, table_file
 
 
 @dataclass(slots=True)
@@ -39,7 +36,7 @@ class BroadcastTables:
     A version is a file that is there before the first batch that names it, and stays while a batch may run again.
     """
 
-    folder: Path
+    storage: Storage
     steps: Mapping[str, BroadcastJoin]
     _states: dict[str, TableState] = field(default_factory=dict)
 
@@ -60,7 +57,7 @@ class BroadcastTables:
         for name, version in needed.items():
             for old in self._stored(name):
                 if old < version:
-                    table_file(self.folder, name, old).unlink(missing_ok=True)
+                    self.storage.delete(table_file(name, old))
 
     def complete(self, record: BatchRecord) -> BatchRecord:
         """A batch's record with the versions it reads; a step added since it was logged reads the newest."""
@@ -72,7 +69,8 @@ class BroadcastTables:
         return {name: TableVersion(version, self._states[name].problem) for name, version in record.tables.items()}
 
     def _stored(self, name: str) -> list[int]:
-        return [int(file.stem) for file in (self.folder / name).glob("[!.]*.parquet")]
+        folder = f"{TABLES}/{name}"
+        return [int(file.removeprefix(f"{folder}/").removesuffix(".arrow")) for file in self.storage.list(folder)]
 
     def _refresh(self, step: BroadcastJoin, kept: TableState) -> None:
         """Read a table; when that fails the last version stays, and without one nothing can begin."""
@@ -98,27 +96,17 @@ class BroadcastTables:
             return
         kept.problem = None
         if kept.version:
-            stored = pl.read_parquet(table_file(self.folder, step.name, kept.version))
+            stored = read_rows(self.storage, table_file(step.name, kept.version))
             if stored.schema == rows.schema and stored.equals(rows):
                 return
+        content = io.BytesIO()
+        rows.write_ipc(content)
         kept.version += 1
-        while not _stored_first(table_file(self.folder, step.name, kept.version), rows):
+        # A driver that does not know yet that it was replaced must not change what its successor has named.
+        while not self.storage.create(table_file(step.name, kept.version), content.getvalue()):
             kept.version += 1
 
 
-def broadcast_tables(folder: Path, steps: Iterable[object]) -> BroadcastTables:
+def broadcast_tables(storage: Storage, steps: Iterable[object]) -> BroadcastTables:
     """The tables of those steps that read one."""
-    return BroadcastTables(folder, {step.name: step for step in steps if isinstance(step, BroadcastJoin)})
-
-
-def _stored_first(file: Path, rows: pl.DataFrame) -> bool:
-    """Write a version that appears whole and stays after a crash of the machine, unless there is one of its number.
-
-    A driver that does not know yet that it was replaced must not change what its successor has named.
-    """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_name(f".{uuid.uuid4().hex}")
-    rows.write_parquet(unfinished)
-    with unfinished.open("rb") as stream:
-        os.fsync(stream.fileno())
-    return named_first(unfinished, file)
+    return BroadcastTables(storage, {step.name: step for step in steps if isinstance(step, BroadcastJoin)})

@@ -16,7 +16,7 @@ from headrace.event_time.time_keeper import Clock, Reads, TimeKeeper, Topology
 from headrace.graph import FlowNode, Graph
 from headrace.nodes import NodeId
 from headrace.observe import history
-from headrace.observe.account import Account, account_of, step_counters
+from headrace.observe.account import Account, account_of, step_counters, total
 from headrace.observe.history import BatchSeconds, HistoryEntry, StateSize
 from headrace.observe.hot_keys import hot_keys
 from headrace.outages import clear_outages, has_outage, outages
@@ -29,7 +29,7 @@ from headrace.runtime.outputs import BatchOutputs, FlowOutputs
 from headrace.runtime.planner import NO_READS, Planner, Writing
 from headrace.runtime.session import batch_session
 from headrace.runtime.source_reads import SourceReads
-from headrace.wheel.task import PROPERTY, STATE, TABLES, property_text, take_reports
+from headrace.wheel.task import PROPERTY, STATE, property_text, take_reports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +84,7 @@ class Flow:
             flow_id.key_groups,
             {name: repr(graph.steps[name].step) for name in graph.stateful(node.steps)},
         )
-        self._tables = broadcast_tables(self.folder / TABLES, [graph.steps[name].step for name in node.steps])
+        self._tables = broadcast_tables(LocalStorage(self.folder), [graph.steps[name].step for name in node.steps])
         keeper = TimeKeeper(_topology(graph, node), clock, interval=mode.interval, is_away=self._is_away)
         self.planner = Planner(keeper, log, writing=writing, complete=self._tables.complete)
         if self.planner.drained:
@@ -94,9 +94,11 @@ class Flow:
                 "end of time, so any further row would be late. Start with a new checkpoint.",
             )
         self._sweeper = Sweeper(LocalStorage(self.folder), STATE, epoch=self.planner.epoch)
-        self._throttle = Throttle(mode, node, graph, last=history.newest(self.folder))
+        last = history.newest(self.folder)
+        self._throttle = Throttle(mode, node, graph, last=last)
+        self._total = Account() if last is None else last.total
         self._reads = SourceReads(graph, node.sources, self.folder, self._stopping)
-        self._plan = FlowPlan(node.frame, self._session, self._reads.placeholders)
+        self._plan = FlowPlan(graph, node, self._session, self._reads.placeholders)
         self._worker = threading.Thread(target=self._work, name=f"headrace-{node.name}", daemon=True)
 
     def _is_away(self, source: str) -> bool:
@@ -214,7 +216,7 @@ class Flow:
         try:
             self._run(record, began)
         except (Py4JJavaError, PySparkException) as error:
-            raise reported(error) or self._reads.understood(error) or self._failed(record, error) from error
+            raise reported(error) or self._failed(record, error) from error
 
     def _failed(self, record: BatchRecord, error: BaseException) -> HeadraceError:
         said = author_traceback(error) or str(error)
@@ -240,7 +242,8 @@ class Flow:
         context.setJobGroup(str(self.folder), f"{self.node.name}, batch {record.batch}")
         context.setLocalProperty(PROPERTY, text)
         outputs = BatchOutputs(self._outputs, record, self.planner.marks)
-        outputs.write_main(self._plan.of_batch(record, self._reads.frames(record)))
+        with self._plan.of_batch(record, self._reads.frames(record)) as frames:
+            outputs.write_main(frames)
         computed = time.monotonic()
         reports = take_reports(self._graph.reports.value, flow=self.node.name, batch=record.batch)
         outputs.write_side(reports)
@@ -252,6 +255,7 @@ class Flow:
         self._sweeper.batch(self.planner.files, done=record.batch, now=self._clock())
         whole = time.monotonic() - began
         seconds = BatchSeconds(round(computed - began, 3), round(whole, 3))
+        self._total = total((self._total, account))
         history.append(self.folder, self._entry(record, reports, account, seconds))
         self._throttle.learn(rows=account.read, seconds=whole)
 
@@ -268,6 +272,7 @@ class Flow:
             watermarks=record.watermarks,
             partitions={name: tracker.saved().partitions for name, tracker in time.trackers.items()},
             account=account,
+            total=self._total,
             unread={name: sum(read.unread.values()) for name, read in record.reads.items()},
             cap=self._throttle.cap,
             hot_keys=hot_keys(reports),

@@ -24,18 +24,19 @@ from headrace.wheel.side_rows import DEAD_LETTER_SCHEMA, DEAD_LETTERS, side_fram
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MAIN = "main"
 EPOCHS_OF_A_GENERATION = 2**40
 """More entries than one log will ever have."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkedOutput:
-    """One output of a flow and its sinks; ``side`` is None for the main output."""
+    """One output of a flow and its sinks; ``side`` is None for a main output."""
 
     name: str
     sinks: tuple[AnySink, ...]
     side: SideOutput | None = None
+    frame: DataFrame | None = None
+    """The frame of a main output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class FlowOutputs:
     @property
     def all(self) -> list[SinkedOutput]:
         """The outputs that have sinks. A side output that is written again has a number in its name."""
-        found = [SinkedOutput(MAIN, self.node.main_sinks)] if self.node.main_sinks else []
+        found = [SinkedOutput(main.name, main.sinks, frame=main.frame) for main in self.node.mains if main.sinks]
         seen: Counter[str] = Counter()
         for side, sinks in self.node.side_sinks:
             name = f"{side.step}.{side.name}"
@@ -88,7 +89,8 @@ class FlowOutputs:
                     f"flow {self.node.name!r} writes its output {output.name!r} twice to {twice[0]}, where the second "
                     "sink would find the marks of the first. Leave one out.",
                 )
-            frame = self.node.frame if output.side is None else self.side_frame(output.side, [])
+            frame = output.frame if output.side is None else self.side_frame(output.side, [])
+            assert frame is not None
             for sink in output.sinks:
                 if isinstance(sink, TaskSink):
                     self._prepare(sink, output.name, frame)
@@ -135,12 +137,13 @@ class BatchOutputs:
     marked: dict[str, frozenset[int]] = field(default_factory=dict)
     """The writers of each sink that have marked this batch."""
 
-    def write_main(self, frame: DataFrame) -> None:
-        """Run the batch's plan once and write its main output."""
-        if self.flow.node.main_sinks:
-            self._write_all(MAIN, self.flow.node.main_sinks, frame)
-        else:
-            frame.write.format("noop").mode("overwrite").save()
+    def write_main(self, frames: Mapping[str, DataFrame]) -> None:
+        """Run the batch's plans, each once, and write the main outputs."""
+        for main in self.flow.node.mains:
+            if main.sinks:
+                self._write_all(main.name, main.sinks, frames[main.name])
+            else:
+                frames[main.name].write.format("noop").mode("overwrite").save()
 
     def write_side(self, reports: BatchReports) -> None:
         """Write exactly the side rows and dead letters whose files the tasks reported."""
@@ -162,7 +165,7 @@ class BatchOutputs:
     def _unsinked(self, step: str, name: str) -> tuple[SinkedOutput, SideOutput]:
         """A side output without sinks of its own, which is kept in the checkpoint's folder."""
         sink = FileSink(str(self.flow.folder / name / step), "parquet")
-        return SinkedOutput(f"{step}.{name}", (sink,)), SideOutput(step, name, self.flow.node.frame)
+        return SinkedOutput(f"{step}.{name}", (sink,)), SideOutput(step, name, self.flow.node.mains[0].frame)
 
     def _write_letters(self, name: str, files: Mapping[str, int]) -> None:
         if files:
@@ -178,7 +181,7 @@ class BatchOutputs:
                 raise HeadraceError(
                     "SIDE_ROWS_LOST",
                     f"flow {self.flow.node.name!r}, batch {self.record.batch}: tasks kept {expected} rows for {name}, "
-                    f"the sink got {self.written[name].out}. Spark has not committed this batch.",
+                    f"the sink got {self.written[name].out}. The batch is not done.",
                 )
             self._write_letters(f"{name}.{DEAD_LETTERS}", self.written[name].letters)
 

@@ -63,8 +63,7 @@ class Running:
 
     def status(self) -> dict[str, HistoryEntry | None]:
         """The newest history entry of each flow."""
-        entries = {flow.node.name: history.read(flow.folder) for flow in self._flows}
-        return {name: read[-1] if read else None for name, read in entries.items()}
+        return {flow.node.name: history.newest(flow.folder) for flow in self._flows}
 
     def stop(self) -> None:
         """Let every flow finish the batch it is in, then stop."""

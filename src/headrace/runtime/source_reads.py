@@ -92,11 +92,6 @@ class SourceReads:
             if isinstance(enumerator, FrameEnumerator) and name in record.reads and record.reads[name].brings_rows
         }
 
-    def understood(self, error: BaseException) -> HeadraceError | None:
-        """A failure of reading as a source explains it."""
-        explanations = (node.understand(error) for node in self._nodes.values() if node.understand is not None)
-        return next((problem for problem in explanations if problem is not None), None)
-
     def _ask(self, name: str, question: Callable[[Any], T], *, patient: bool) -> T | None:
         """A source's answer; None while it does not answer, or when the flow stops meanwhile."""
         asked = time.monotonic()

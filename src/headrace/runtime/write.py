@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from headrace.changelog import CHANGE
 from headrace.connectors.base.sink import AnySink, DriverSink, Sink, TaskSink, UserSink
 from headrace.errors import DefinitionError
-from headrace.graph import FlowNode, Graph, SideOutput, active_graph
+from headrace.graph import FlowNode, Graph, MainOutput, SideOutput, active_graph
 from headrace.stability import stable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @stable
 def write(name: str, *outputs: Any) -> None:
-    """Write a frame to a sink, or several outputs of one step, each to one or more sinks, as one flow.
+    """Write a frame to a sink, or several outputs, each to one or more sinks, as one flow.
 
     ``hr.write("spend", frame, sink)`` writes one frame to one sink.
-    ``hr.write("spend", (windows.main, sink, another), (windows.late, sink))`` writes several outputs. A sink is one of
-    ``hr.to_...``, or an object of any class with ``guarantee`` and ``write`` (``hr.Sink``).
+    ``hr.write("spend", (hourly.main, sink, another), (hourly.late, sink), (daily.main, sink))`` writes several outputs
+    of one or more steps; a source that they share is read once, and a batch is done in all sinks or in none. A sink is
+    one of ``hr.to_...``, or an object of any class with ``guarantee`` and ``write`` (``hr.Sink``).
 
     >>> import headrace as hr
     >>> @hr.pipeline
@@ -37,18 +42,31 @@ def write(name: str, *outputs: Any) -> None:
     given = [(output, _sinks(name, sinks)) for output, *sinks in pairs]
     main = [(output, sinks) for output, sinks in given if not isinstance(output, SideOutput)]
     side = [(output, sinks) for output, sinks in given if isinstance(output, SideOutput)]
-    if len(main) > 1:
-        raise DefinitionError(
-            "FLOW_WITH_TWO_FRAMES",
-            f"flow {name!r} writes {len(main)} frames, and each would run its steps again. Write one frame to several "
-            "sinks, as in (frame, sink, another), and the others in flows of their own.",
-        )
-    frame = main[0][0] if main else side[0][0].main
-    sources, steps = graph.nodes_in(frame)
-    node = FlowNode(name, frame, main[0][1] if main else (), tuple(side), sources, steps)
+    mains = _mains(graph, main, [output for output, _ in side])
+    node = FlowNode(name, mains, tuple(side), *graph.nodes_in(*(each.frame for each in mains)))
     _check(graph, node)
     _check_changes(graph, node)
     graph.add_flow(node)
+
+
+MAIN = "main"
+
+
+def _mains(
+    graph: Graph, given: Sequence[tuple[DataFrame, tuple[AnySink, ...]]], side: Sequence[SideOutput]
+) -> tuple[MainOutput, ...]:
+    """The main outputs: those given, and without a sink that of each step of which only a side output is written."""
+    frames = [(graph.nodes_in(frame)[1], frame, sinks) for frame, sinks in given]
+    for output in side:
+        if not any(output.step in steps for steps, _, _ in frames):
+            frames.append((graph.nodes_in(output.main)[1], output.main, ()))
+    if len(frames) == 1:
+        return (MainOutput(MAIN, *frames[0][1:]),)
+    names = [f"{steps[-1]}.{MAIN}" if steps else MAIN for steps, _, _ in frames]
+    return tuple(
+        MainOutput(f"{name}.{earlier}" if (earlier := names[:number].count(name)) else name, frame, sinks)
+        for number, (name, (_, frame, sinks)) in enumerate(zip(names, frames, strict=True))
+    )
 
 
 def _sinks(flow: str, given: list[Any]) -> tuple[AnySink, ...]:
@@ -66,19 +84,13 @@ def _sinks(flow: str, given: list[Any]) -> tuple[AnySink, ...]:
 
 
 def _check(graph: Graph, node: FlowNode) -> None:
-    if not node.sources:
+    if not all(any(graph.nodes_in(main.frame)) for main in node.mains):
         raise DefinitionError(
             "NOT_A_STREAM",
             f"flow {node.name!r}: the frame does not come from a source of Headrace. Read it with hr.read_files, "
             "hr.read_kafka or another of hr.read_..., or hr.generate.",
         )
     for output, _ in node.side_sinks:
-        if output.step not in node.steps:
-            raise DefinitionError(
-                "OUTPUT_OF_ANOTHER_FLOW",
-                f"flow {node.name!r} writes output {output.name!r} of step {output.step!r}, but not its main output. "
-                "Write all outputs of a step in one hr.write(...).",
-            )
         if output.name not in graph.steps[output.step].side_outputs:
             raise DefinitionError(
                 "OUTPUT_NOT_KEPT",
@@ -89,10 +101,11 @@ def _check(graph: Graph, node: FlowNode) -> None:
 
 def _check_changes(graph: Graph, node: FlowNode) -> None:
     """A table takes changes only if it has a key, and from a step that knows the last change of each key."""
-    retracting = [step for step in node.steps if graph.steps[step].step.retracts]
-    changing = [source for source in node.sources if graph.sources[source].changes]
-    followed = [] if graph.stateful(node.steps) else changing
-    for sink in node.main_sinks if CHANGE in node.frame.columns else ():
+    for main, sink in [(each, sink) for each in node.mains if CHANGE in each.frame.columns for sink in each.sinks]:
+        sources, steps = graph.nodes_in(main.frame)
+        retracting = [step for step in steps if graph.steps[step].step.retracts]
+        changing = [source for source in sources if graph.sources[source].changes]
+        followed = [] if graph.stateful(steps) else changing
         if followed and sink.changelog_mode == "upsert":
             raise DefinitionError(
                 "CHANGELOG_NOT_MATERIALIZED",

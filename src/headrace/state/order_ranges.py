@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 Orders = npt.NDArray[np.int64]
 Span = tuple[Orders | int, Orders | int]
+"""From one end to another, both included, or many of them; one that ends before it begins is empty."""
+NO_SPAN = (0, -1)
 MOST_RANGES = 8
 """Every key of a batch is searched for all ranges."""
 _FURTHEST = 2**62
@@ -38,6 +40,10 @@ class OrderRanges:
         apart = widest[gaps[widest] > 1]
         begins, ends = np.r_[0, apart + 1][: len(first)], np.r_[apart, len(first) - 1][: len(first)]
         return cls(first[begins], last[ends])
+
+    def cover(self, first: int, last: int) -> bool:
+        """Whether one of the ranges holds everything between two orders."""
+        return bool(((self.first <= first) & (self.last >= last)).any())
 
 
 def _orders(end: Orders | int) -> Orders:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import random
-import shutil
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -32,10 +29,10 @@ from headrace.state.segment import OpenSegments
 from headrace.testing.elements import At, Side
 from headrace.testing.engine import SOURCES, TIME, Setting
 from headrace.wheel.operator import AnyOperator, Joined
-from headrace.wheel.pack import Blob, pack, pack_both, pack_second
+from headrace.wheel.pack import Blob, Input, pack
 from headrace.wheel.side_rows import read_rows
 from headrace.wheel.stateless import Stateless, pass_rows
-from headrace.wheel.task import STATE, TABLES, Task, TaskState
+from headrace.wheel.task import SIDE, STATE, Task, TaskState
 from headrace.wheel.turn import turn
 
 FLOW = "timeline"
@@ -60,7 +57,6 @@ class InlineEngine:
         self._stateful = [operator for operator in self._operators if not isinstance(operator, Stateless)]
         setting.declare(name for operator in self._stateful for name in operator.side_schemas)
         self._gates = {side: Gate(SOURCES[side], NothingToRead(), setting.strategy) for side in setting.schemas}
-        self._folder = Path(tempfile.mkdtemp(prefix="headrace-inline-"))
         self._storage = MemoryStorage()
         self._interrupted: Sequence[At] | None = None
         self._random = random.Random(7)
@@ -77,7 +73,7 @@ class InlineEngine:
             holdbacks={step.name: step.holdback for step in self._setting.steps},
         )
         self._opened = OpenSegments()
-        self._tables = broadcast_tables(self._folder / TABLES, self._setting.steps)
+        self._tables = broadcast_tables(self._storage, self._setting.steps)
         time = TimeKeeper(topology, lambda: self._setting.clock)
         definitions = {step.name: repr(step) for step in self._setting.steps if step.name in topology.steps}
         writing = Writing(slots=self.next_slots(), definitions=definitions)
@@ -105,11 +101,10 @@ class InlineEngine:
         self._start()
 
     def close(self) -> None:
-        """Remove the side files, and let go of what steps keep in this process."""
+        """Let go of what steps keep in this process."""
         for operator in self._operators:
             if isinstance(operator, Stateless):
                 operator.close()
-        shutil.rmtree(self._folder)
 
     def run(self, rows: Sequence[At], *, commit: bool = True) -> None:
         record = self.planner.plan()
@@ -120,7 +115,7 @@ class InlineEngine:
             reports.add(key[2], key[3], said)
 
         def task(partition: int) -> Task:
-            return Task(record, FLOW, str(self._folder / "side"), partition, report, state)
+            return Task(record, FLOW, SIDE, partition, report, state)
 
         frames = self._arrived(rows, "left", task)
         second = self._arrived(rows, "right", task) if "right" in self._setting.schemas else {}
@@ -164,17 +159,15 @@ class InlineEngine:
 
     def _packed(self, operator: AnyOperator, frames: Frames, second: Frames, task: Any) -> Iterator[Blob]:
         split = self._setting.split if operator is self._operators[0] else None
+        first = [Input(operator)]
         if split is not None and isinstance(operator, Joined):
             schema = _read(self._setting)[0]
             left, right = (parse_condition(text, schema).truth(schema) for text in split)
-            for number, each in frames.items():
-                yield from pack_both(each, operator, task(number), sides=(left, right))
-            return
+            first = [Input(operator, condition=left), Input(operator, second=True, condition=right)]
         for number, each in frames.items():
-            yield from pack(each, operator, task(number))
-        if isinstance(operator, Joined):
-            for number, each in second.items():
-                yield from pack_second(each, operator, task(number))
+            yield from pack(each, first, task(number))
+        for number, each in second.items():
+            yield from pack(each, [Input(operator, second=True)], task(number))
 
 
 def _read(setting: Setting) -> list[Any]:

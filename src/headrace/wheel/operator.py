@@ -98,7 +98,8 @@ class Due:
     following: Callable[[int], int] | None = None
     """The next moment after a time at which rows within reach are needed; without it that is when they are due."""
     order: pl.Expr | None = None
-    """By what rows of a key lie in order, for a step that looks for ranges of them: a number made of their identity."""
+    """By what rows of a key lie in order, for a step that looks for ranges of them: a number that no later version of
+    a row changes, made of the identity where rows are removed."""
     ranges: Callable[[Sequence[pl.DataFrame]], OrderRanges] | None = None
     """What of the order concerns a batch: its rows, one frame for each input, and what is due in it."""
 

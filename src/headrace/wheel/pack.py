@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import polars as pl
 
@@ -60,7 +61,7 @@ class KeySample:
 PENDING_ROWS = 4_000_000
 MERGED_TOGETHER = 100_000
 _SLOT, _GROUP = "__slot", "__group"
-BLOB_SCHEMA = "slot INT, origin INT, sequence INT, blob BINARY, second BOOLEAN"
+BLOB_SCHEMA = "slot INT, origin INT, sequence INT, blob BINARY, second BOOLEAN, step INT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,46 +74,49 @@ class Blob:
     blob: bytes
     second: bool = False
     """Whether the rows come from the second input of a step."""
+    step: int = 0
+    """Which of the steps that are packed together they are for."""
 
 
-def pack(frames: Iterable[pl.DataFrame], operator: AnyOperator, task: Task) -> Iterator[Blob]:
-    """Hand a task's rows on by slot; the first task also wakes slots in which something is due."""
-    yield from Packing(operator, operator, task).all_of(frames)
-    yield from _wakes(operator, task)
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input of a step, as tasks pack it."""
+
+    operator: AnyOperator
+    second: bool = False
+    condition: pl.Expr | None = None
+    """Which rows it takes; None for all."""
+    step: int = 0
+
+    def packing(self, task: Task) -> Packing:
+        if self.second:
+            joined = cast(Joined, self.operator)
+            return PackingSecond(joined.second, joined, task, self.step)
+        return Packing(self.operator, self.operator, task, self.step)
 
 
-def pack_second(frames: Iterable[pl.DataFrame], operator: Joined, task: Task) -> Iterator[Blob]:
-    """Hand on a task's rows of a step's second input."""
-    yield from PackingSecond(operator.second, operator, task).all_of(frames)
-    yield from _wakes(operator, task)
-
-
-def pack_both(
-    frames: Iterable[pl.DataFrame], operator: Joined, task: Task, *, sides: tuple[pl.Expr, pl.Expr]
-) -> Iterator[Blob]:
-    """Hand on a task's rows to both inputs of a step, to each those for which its condition is true."""
-    packings = (Packing(operator, operator, task), PackingSecond(operator.second, operator, task))
+def pack(frames: Iterable[pl.DataFrame], inputs: Sequence[Input], task: Task) -> Iterator[Blob]:
+    """Hand a task's rows on to every input by slot; the first task also wakes slots in which something is due."""
+    packings = [(each.condition, each.packing(task)) for each in inputs]
     for rows in frames:
-        for side, packing in zip(sides, packings, strict=True):
-            yield from packing.take(rows.filter(side))
-    for packing in packings:
+        for condition, packing in packings:
+            yield from packing.take(rows if condition is None else rows.filter(condition))
+    for _, packing in packings:
         yield from packing.finish()
-    yield from _wakes(operator, task)
-
-
-def _wakes(operator: AnyOperator, task: Task) -> Iterator[Blob]:
-    """Spark leaves out an input that brings nothing, so either may hold the first task; woken twice is no harm."""
     if task.partition == 0:
-        for slot in task.record.wake.get(operator.name, ()):
-            yield Blob(slot, -1, 0, b"")
+        # Spark leaves out an input that brings nothing, so either may hold the first task; woken twice is no harm.
+        for name, step in {(each.operator.name, each.step) for each in inputs}:
+            for slot in task.record.wake.get(name, ()):
+                yield Blob(slot, -1, 0, b"", step=step)
 
 
 class Packing:
     """Splits off late rows of an input in one task, combines the others, and reports what became of them."""
 
-    def __init__(self, intake: Intake, operator: AnyOperator, task: Task) -> None:
+    def __init__(self, intake: Intake, operator: AnyOperator, task: Task, step: int) -> None:
         self._intake = intake
         self._operator = operator
+        self._step = step
         self._task = task
         self._bounds = task.time_bounds(operator.name)
         self._pending: list[pl.DataFrame] = []
@@ -132,12 +136,6 @@ class Packing:
     def late_output(self) -> str:
         """The side output for its late rows."""
         return "late"
-
-    def all_of(self, frames: Iterable[pl.DataFrame]) -> Iterator[Blob]:
-        """All rows of the task."""
-        for rows in frames:
-            yield from self.take(rows)
-        yield from self.finish()
 
     def take(self, rows: pl.DataFrame) -> Iterator[Blob]:
         """Some rows; blobs only when very many wait."""
@@ -193,7 +191,7 @@ class Packing:
             for (slot, _), part in grouped.partition_by(_SLOT, _GROUP, as_dict=True, include_key=False).items():
                 merged.setdefault(int(slot), []).append(part if len(filled) == 1 else self._intake.merge(part))
             for slot, parts in merged.items():
-                blob = Blob(slot, self._task.partition, self._sequence, encode(pl.concat(parts)))
+                blob = Blob(slot, self._task.partition, self._sequence, encode(pl.concat(parts)), step=self._step)
                 yield from self._addressed(blob)
         self._pending.clear()
         self._sequence += 1

@@ -36,7 +36,7 @@ def write_rows(storage: Storage, batch: int, place: str, rows: pl.DataFrame) -> 
 
 
 def read_rows(storage: Storage, file: str) -> pl.DataFrame:
-    """The rows of a side file."""
+    """The rows of an Arrow file; where the storage maps it, they are not copied."""
     rows = pl.from_arrow(ipc.open_file(storage.open(file)).read_all())
     assert isinstance(rows, pl.DataFrame)
     return rows

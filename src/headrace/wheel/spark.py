@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,7 @@ from headrace.schemas import arrow_batches
 from headrace.state.key_hash import hashes_of
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import AnyOperator
-from headrace.wheel.pack import BLOB_SCHEMA, Blob
+from headrace.wheel.pack import BLOB_SCHEMA, Blob, Input, pack
 from headrace.wheel.task import Task, current_task
 from headrace.wheel.turn import turn
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 Read = Callable[[Iterator[pa.RecordBatch], Task], Iterable[pl.DataFrame]]
 """How a task turns what Spark hands it into frames of rows."""
-Pack = Callable[..., Iterable[Blob]]
-"""How a task makes blobs of frames of rows."""
 
 _BLOBS = pa.schema(
     [
@@ -34,18 +32,21 @@ _BLOBS = pa.schema(
         ("sequence", pa.int32()),
         ("blob", pa.binary()),
         ("second", pa.bool_()),
+        ("step", pa.int32()),
     ]
 )
 ARROW_BYTES = 64 << 20
 _ORIGIN, _POSITION, _SLOT = "__origin", "__position", "__slot"
 
 
-def packed(frame: DataFrame, read: Read, pack: Pack, reports: ReportAccumulator, *, name: str) -> DataFrame:
-    """Rows of a frame as blobs by key group; ``name`` is what plans show."""
+def packed(
+    frame: DataFrame, read: Read, inputs: Sequence[Input], reports: ReportAccumulator, *, name: str
+) -> DataFrame:
+    """Rows of a frame as blobs for the inputs of steps; ``name`` is what plans show."""
 
     def packing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = current_task(reports)
-        yield from _record_batches(pack(read(batches, task), task=task))
+        yield from _record_batches(pack(read(batches, task), inputs, task))
 
     packing.__name__ = name
     return frame.mapInArrow(packing, BLOB_SCHEMA)

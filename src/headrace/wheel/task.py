@@ -36,7 +36,7 @@ STATE = "state"
 SIDE = "side"
 """The folder of side rows, below that of the flow."""
 TABLES = "tables"
-"""The folder of small tables, beside that of side rows."""
+"""The folder of small tables, below that of the flow."""
 Reporter = Callable[[ReportKey, Report], None]
 Splits = Mapping[str, Sequence[Sequence[Any]]]
 """Of each source what every task reads, as JSON values."""
@@ -107,20 +107,20 @@ class Task:
 
     def table_file(self, step: str) -> str:
         """The version of its small table that a step reads in this batch."""
-        return str(table_file(Path(self.side_folder).with_name(TABLES), step, self.record.tables[step]))
+        return table_file(step, self.record.tables[step])
 
     def report(self, node: NodeId, report: Report, *, part: int | None = None) -> None:
         """Report to the driver what happened here; a report of the same node and part replaces an earlier one."""
         self.reporter((self.flow, self.record.batch, node, self.partition if part is None else part), report)
 
 
-def table_file(folder: Path, step: str, version: int) -> Path:
+def table_file(step: str, version: int) -> str:
     """Where a version of a step's small table is kept.
 
-    >>> table_file(Path("tables"), "rates", 3).as_posix()
-    'tables/rates/0000000003.parquet'
+    >>> table_file("rates", 3)
+    'tables/rates/0000000003.arrow'
     """
-    return folder / step / f"{version:010d}.parquet"
+    return f"{TABLES}/{step}/{version:010d}.arrow"
 
 
 Slots = Mapping[str, Mapping[int, SlotSummary]]

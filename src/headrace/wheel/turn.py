@@ -45,7 +45,9 @@ def turn(operator: AnyOperator, task: Task, slot: int, blobs: Iterable[Blob]) ->
             yield part.output
         parts.append(replace(part, output=part.output.clear()))
     applied = together(parts)
-    gone = _hashed(applied.removed, operator.key, Due(order=due.order))
+    gone = applied.removed
+    if gone.height:
+        gone = _hashed(gone, operator.key, Due(order=due.order))
     state.write(_hashed(applied.upserts, operator.key, due), gone, batch)
     if applied.shared is not None and slot == 0:
         shared.write(_hashed(applied.shared[0], (), due), _hashed(applied.shared[1], (), NEVER), batch)

@@ -19,7 +19,9 @@ import headrace as hr
 from headrace.connectors.base.decoding import Columns
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.lines import as_lines
-from headrace.generator.source import GeneratorReader
+from headrace.connectors.base.source import Planned
+from headrace.event_time.tracker import WHOLE
+from headrace.generator.source import SECOND, GeneratorEnumerator, GeneratorReader
 from headrace.graph import Graph, defining
 from headrace.observe import history
 from headrace.observe.account import total
@@ -42,28 +44,62 @@ def definition(checkpoint: Path) -> Iterator[Graph]:
         yield graph
 
 
-def handed_out(indices: list[int | None]) -> pl.DataFrame:
-    times = [None if index is None else START + timedelta(seconds=index) for index in indices]
-    return pl.DataFrame(
-        {"timestamp": times, "value": indices}, schema={"timestamp": pl.Datetime("us", "UTC"), "value": pl.Int64}
-    )
-
-
 def test_any_share_of_the_numbers_gives_the_rows_with_these_numbers() -> None:
     reader = GeneratorReader(TROUBLE, JsonLines(COLUMNS), START, 10.0)
-    (arrived,) = reader.read(handed_out([5, None, 1, 900, 3]), cast(Any, None))
-    indices = np.array([1, 3, 5, 900])
+    (arrived,) = reader.read([897, 901, 5], cast(Any, None))
+    indices = np.arange(897, 901)
     lines = TROUBLE.lines(indices, start=START, rate=10.0)["line"].to_list()
     expected = JsonLines(COLUMNS).decode_lines(as_lines(lines, indices))
     assert_frame_equal(arrived.rows, expected.rows)
     assert_frame_equal(arrived.dead, expected.dead)
     assert arrived.rows.height + arrived.dead.height == 4
-    assert arrived.arrived == (START + timedelta(seconds=900)).timestamp() * 1_000_000
+    assert arrived.arrived == 5
 
 
-def test_a_tick_brings_no_rows() -> None:
+def test_a_task_without_numbers_brings_no_rows() -> None:
     reader = GeneratorReader(TROUBLE, JsonLines(COLUMNS), START, 10.0)
-    assert list(reader.read(handed_out([None]), cast(Any, None))) == []
+    assert list(reader.read([7, 7, 5], cast(Any, None))) == []
+
+
+def test_rows_are_due_by_the_clock_and_a_batch_takes_so_many() -> None:
+    now = [100 * SECOND]
+    enumerator = GeneratorEnumerator(10, lambda: now[0])
+    start = enumerator.initial()
+    assert enumerator.plan(start, most=None) == Planned(start)
+    now[0] += 2 * SECOND
+    assert enumerator.plan(start, most=None) == Planned({**start, "rows": 20})
+    assert enumerator.plan(start, most=15) == Planned({**start, "rows": 15}, {WHOLE: 5})
+
+
+def test_a_clock_that_is_set_back_takes_no_row_back() -> None:
+    position = {"began": 100 * SECOND, "rows": 20}
+    assert GeneratorEnumerator(10, lambda: 101 * SECOND).plan(position, most=None) == Planned(position)
+
+
+def test_a_run_over_what_is_there_ends_with_the_rows_that_were_due_at_its_beginning() -> None:
+    now = [100 * SECOND]
+    enumerator = GeneratorEnumerator(10, lambda: now[0])
+    start = {"began": 99 * SECOND, "rows": 0}
+    enumerator.stop_at_newest()
+    now[0] += 5 * SECOND
+    assert enumerator.plan(start, most=None) == Planned({**start, "rows": 10})
+
+
+@pytest.mark.parametrize(
+    ("rows", "shares"),
+    [
+        (0, [(5, 5), (5, 5), (5, 5)]),
+        (12_000, [(5, 10_005), (10_005, 12_005), (12_005, 12_005)]),
+        (90_000, [(5, 30_005), (30_005, 60_005), (60_005, 90_005)]),
+    ],
+)
+def test_tasks_share_the_numbers_of_a_batch_but_few_numbers_stay_together(
+    rows: int, shares: list[tuple[int, int]]
+) -> None:
+    since, until = {"began": 7, "rows": 5}, {"began": 7, "rows": 5 + rows}
+    splits = GeneratorEnumerator(10, lambda: 0).splits(since, until, tasks=3)
+    arrived = 7 + (5 + rows) * SECOND // 10
+    assert splits == [[first, last, arrived] for first, last in shares]
 
 
 @pytest.mark.parametrize(("rate", "speed"), [(0, 1.0), (10, 0.0), (10, -1.0)])

@@ -85,7 +85,7 @@ def test_rows_that_wait_are_counted_until_they_are_handled_or_fail() -> None:
     ],
 )
 def test_one_row_too_many_or_too_few_breaks_the_account_with_its_numbers(changed: dict[str, Any], said: str) -> None:
-    with pytest.raises(HeadraceError, match=rf"\[ACCOUNT_BROKEN\] flow 'spend', batch 3: {said}\. Spark has not"):
+    with pytest.raises(HeadraceError, match=rf"\[ACCOUNT_BROKEN\] flow 'spend', batch 3: {said}\. The batch is not"):
         account_of(reports(**changed), {}).check(flow="spend", batch=3)
 
 

@@ -25,6 +25,15 @@ def living(operator: AnyOperator, state: pl.DataFrame, bounds: TimeBounds) -> pl
     return state if dead_at is None else state.filter((dead_at > bounds.fire).fill_null(True))
 
 
+def looked_up(operator: AnyOperator, state: pl.DataFrame, bounds: TimeBounds, *frames: pl.DataFrame) -> pl.DataFrame:
+    """Which rows of its keys a batch with these partial results gets."""
+    due = operator.due(bounds)
+    assert due.order is not None
+    assert due.ranges is not None
+    orders, ranges = state.select(due.order).to_series().to_numpy()[:, None], due.ranges(frames)
+    return state.filter(pl.Series(((orders >= ranges.first) & (orders <= ranges.last)).any(axis=1)))
+
+
 def next_due(operator: AnyOperator, state: pl.DataFrame, bounds: TimeBounds) -> tuple[int | None, int | None]:
     """When a batch without rows concerns a state first, by event time and by the clock."""
     due = operator.due(bounds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -25,7 +26,7 @@ Shape = Callable[[DataFrame, SparkSession], DataFrame]
 
 def _graph(tmp_path: Path, *, changes: bool = True) -> Graph:
     graph = Graph("shop", tmp_path, None)  # type: ignore[arg-type]
-    graph.add_source(SourceNode("orders", {}, tmp_path, changes=changes))
+    graph.add_source(SourceNode("orders", {}, Mock(), changes=changes))
     graph.add_step(StepNode(hr.materialize("current", key="id"), (SOURCE,), ("id", "change", "position")))
     graph.add_step(StepNode(HOURLY, (SOURCE,), ("id", "n")))
     return graph

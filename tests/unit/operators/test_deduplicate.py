@@ -11,8 +11,8 @@ import headrace as hr
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.operators.deduplicate import FIRST, TIME, _leaps
-from headrace.operators.rows import KEY_NUMBER
+from headrace.operators.deduplicate import FIRST, _leaps
+from headrace.operators.rows import KEY_NUMBER, TIME
 from headrace.wheel.operator import Applied, Operator
 from tests.unit.operators.stored import next_due, stored
 

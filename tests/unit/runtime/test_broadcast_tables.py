@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.files.small_table import file_table
 from headrace.event_time.record import BatchRecord
 from headrace.observe.history import TableVersion
@@ -30,7 +31,7 @@ def write(file: Path, level: str) -> None:
 
 def started(folder: Path, source: Path) -> BroadcastTables:
     step = broadcast_join("levels", file_table(source), on="id")
-    return broadcast_tables(folder / "tables", [step, "another step"])
+    return broadcast_tables(LocalStorage(folder), [step, "another step"])
 
 
 def stored(folder: Path) -> list[str]:
@@ -43,12 +44,12 @@ def test_versions_stay_while_a_batch_may_need_them(tmp_path: Path, source: Path)
     write(source, "tin")
     assert tables.versions(MINUTE - 1) == {"levels": 1}
     assert tables.versions(MINUTE) == {"levels": 2}
-    assert stored(tmp_path) == ["0000000001.parquet", "0000000002.parquet"]
+    assert stored(tmp_path) == ["0000000001.arrow", "0000000002.arrow"]
     tables.forget({"levels": 1})
-    assert stored(tmp_path) == ["0000000001.parquet", "0000000002.parquet"]
+    assert stored(tmp_path) == ["0000000001.arrow", "0000000002.arrow"]
     tables.forget({"levels": 2})
-    assert stored(tmp_path) == ["0000000002.parquet"]
-    assert pl.read_parquet(tmp_path / "tables" / "levels" / "0000000002.parquet").rows() == [(1, "tin")]
+    assert stored(tmp_path) == ["0000000002.arrow"]
+    assert pl.read_ipc(tmp_path / "tables" / "levels" / "0000000002.arrow").rows() == [(1, "tin")]
 
 
 def test_a_new_process_reads_the_table_at_once_and_goes_on_counting(tmp_path: Path, source: Path) -> None:
@@ -94,8 +95,8 @@ def test_a_driver_that_was_replaced_does_not_change_the_version_that_its_success
     assert successor.versions(0) == {"levels": 1}
     write(source, "tin")
     assert replaced.versions(0) == {"levels": 2}
-    assert pl.read_parquet(tmp_path / "tables" / "levels" / "0000000001.parquet").rows() == [(1, "gold")]
-    assert pl.read_parquet(tmp_path / "tables" / "levels" / "0000000002.parquet").rows() == [(1, "tin")]
+    assert pl.read_ipc(tmp_path / "tables" / "levels" / "0000000001.arrow").rows() == [(1, "gold")]
+    assert pl.read_ipc(tmp_path / "tables" / "levels" / "0000000002.arrow").rows() == [(1, "tin")]
 
 
 def test_a_clock_that_was_set_back_does_not_keep_a_table_from_being_read(tmp_path: Path, source: Path) -> None:

@@ -57,7 +57,7 @@ def test_batches_stay_within_their_bounds() -> None:
 def reading(*, counts_rows: bool) -> tuple[FlowNode, Graph]:
     graph = Graph("shop", Path("checkpoint"), None)  # type: ignore[arg-type]
     graph.add_source(SourceNode("landing", {}, lambda _: None, counts_rows=counts_rows))
-    return FlowNode("spend", None, (), (), ("landing",), ()), graph  # type: ignore[arg-type]
+    return FlowNode("spend", (), (), ("landing",), ()), graph
 
 
 def throttle(mode: Mode, last: HistoryEntry | None = None) -> Throttle:

@@ -18,10 +18,11 @@ from headrace.event_time.strategy import BEGINNING, END
 from headrace.reports import ReportKey, SlotSummary, StateReport, WaitingRows
 from headrace.state.group_range import GroupRange
 from headrace.state.key_hash import hashes_of
+from headrace.state.order_ranges import OrderRanges
 from headrace.state.segment import SegmentFiles
 from headrace.wheel.codec import encode
 from headrace.wheel.operator import AnyOperator, Applied, Combined, Due, Operator, Uncombined
-from headrace.wheel.pack import Blob, pack
+from headrace.wheel.pack import Blob, Input, pack
 from headrace.wheel.task import Task
 from headrace.wheel.turn import turn
 from tests.tasks import state_in_memory
@@ -47,13 +48,15 @@ class Given(Uncombined):
 class Noting(Given):
     """Stores each row it is given, removes it when it has no value, and notes what it was shown of its state."""
 
-    identity = ("key",)
     state_schema = output_schema = ROW
     output_time = "event"
     side_schemas: Mapping[str, Mapping[str, pl.DataType]] = {}
 
-    def __init__(self, times: Due = TIMES, waiting: WaitingRows | None = None) -> None:
+    def __init__(
+        self, times: Due = TIMES, waiting: WaitingRows | None = None, identity: tuple[str, ...] = ("key",)
+    ) -> None:
         super().__init__("noting", ("key",))
+        self.identity = identity
         self.times = times
         self.waiting = waiting
         self.shown: list[pl.DataFrame] = []
@@ -66,7 +69,9 @@ class Noting(Given):
         """Store the rows, emit nothing."""
         self.shown.append(state)
         gone = pl.col("value").is_null()
-        return Applied(partials.filter(~gone), partials.filter(gone).select("key"), state.clear(), waiting=self.waiting)
+        return Applied(
+            partials.filter(~gone), partials.filter(gone).select(self.identity), state.clear(), waiting=self.waiting
+        )
 
 
 class Ruled(Noting):
@@ -296,6 +301,28 @@ def test_a_batch_of_very_many_rows_goes_through_a_slot_in_ranges_that_see_only_t
     assert sorted(key for state in everything for key in state["key"]) == sorted(f"k{number}" for number in range(40))
 
 
+def test_of_a_key_with_many_rows_only_those_in_the_ranges_of_the_batch_are_seen(tmp_path: Path) -> None:
+    def around(frames: Sequence[pl.DataFrame]) -> OrderRanges:
+        values = frames[0]["value"].to_numpy()
+        return OrderRanges.covering((values - 1, values + 1))
+
+    turns = Turns(Noting(Due(order=pl.col("value"), ranges=around), identity=("key", "value")), tmp_path)
+    turns.run(*(row("a", value) for value in range(100)), *(row("b", value) for value in range(50, 60)))
+    (seen,) = turns.shown(turns.blobs([row("a", 7), row("b", 50)]))
+    assert sorted(seen.select("key", "value").rows()) == [
+        ("a", 6),
+        ("a", 7),
+        ("a", 8),
+        ("a", 49),
+        ("a", 50),
+        ("a", 51),
+        ("b", 50),
+        ("b", 51),
+    ]
+    everything = turns.shown([], fire=END)
+    assert sum(state.height for state in everything) == 110
+
+
 def test_rows_that_wait_are_added_up_from_batch_to_batch(tmp_path: Path) -> None:
     operator = Noting()
     turns = Turns(operator, tmp_path)
@@ -374,7 +401,7 @@ def closed(turns: Turns, rows: pl.DataFrame | None, *, fire: int = BEGINNING) ->
     turns.bounds = TimeBounds(fire, fire, turns.bounds.fire)
     task = turns.task()
     assert not isinstance(turns.operator, Noting)
-    blobs = [] if rows is None else list(pack([rows], turns.operator, task))
+    blobs = [] if rows is None else list(pack([rows], [Input(turns.operator)], task))
     results = turn(turns.operator, task, 0, blobs or [Blob(0, -1, 0, b"")])
     return [row for frame in results for row in frame.rows(named=True)]
 
@@ -385,7 +412,7 @@ def test_blobs_are_taken_in_the_order_of_origin_and_sequence_whatever_order_they
     turns = Turns(tens("key"), tmp_path, bounds=TimeBounds(BEGINNING, END))
     blobs = []
     for origin, sequence, number in numbers:
-        (blob,) = pack([payments(("a", 0.0, number, 3))], tens("key"), turns.task())
+        (blob,) = pack([payments(("a", 0.0, number, 3))], [Input(tens("key"))], turns.task())
         blobs.append(Blob(0, origin, sequence, blob.blob))
     totals = set()
     for order in itertools.permutations(blobs):

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.classic.dataframe import DataFrame as SparkFrame
@@ -96,7 +98,6 @@ def read_delta(
         lambda _: DeltaEnumerator(table, start),
         struct,
         {"kind": "delta", "path": location, "changes": changes},
-        understand=lambda error: not_append_only(error, location),
         changes=changes,
     )
 
@@ -151,9 +152,19 @@ class DeltaEnumerator:
         return {"version": self._table.log.version() + 1 if self._start == "latest" else self._start, "offset": None}
 
     def stop_at_newest(self) -> None:
-        self._ends = True
+        # A batch that ran again may have opened the table already.
+        self._ends, self._opened = True, None
 
     def plan(self, since: dict[str, Any], *, most: int | None) -> Planned:
+        try:
+            return self._planned(since)
+        except (Py4JJavaError, PySparkException) as error:
+            problem = not_append_only(error, self._table.log.path)
+            if problem is None:
+                raise
+            raise problem from error
+
+    def _planned(self, since: dict[str, Any]) -> Planned:
         version = since["version"]
         if version is not None and version > self._table.log.version():
             return Planned(since)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import polars as pl
 from pyarrow import fs, ipc
@@ -57,29 +58,40 @@ def _local_files(folder: Path) -> Iterator[tuple[str, int, int]]:
                 except FileNotFoundError:
                     continue  # removed in this moment
                 if found.st_size:
-                    yield f"file:{entry.path}", found.st_size, found.st_mtime_ns // 1000
+                    yield f"file:{_as_text(entry.path)}", found.st_size, found.st_mtime_ns // 1000
 
 
 def _remote_files(place: str) -> Iterator[tuple[str, int, int]]:
     system, inside = fs.FileSystem.from_uri(place)
-    scheme = place[: place.index(inside)]
+    uri, options = place.partition("?")[::2]
     for found in system.get_file_info(fs.FileSelector(inside, recursive=True)):
-        hidden = any(map(_is_hidden, found.path[len(inside) :].split("/")))
-        if found.type == fs.FileType.File and found.size and not hidden:
-            yield f"{scheme}{found.path}", found.size, found.mtime_ns // 1000
+        below = found.path.removeprefix(inside).lstrip("/")
+        if found.type == fs.FileType.File and found.size and not any(map(_is_hidden, below.split("/"))):
+            path = f"{uri.rstrip('/')}/{quote(below)}"
+            yield f"{path}?{options}" if options else path, found.size, found.mtime_ns // 1000
 
 
 def is_changed(path: str, size: int, modified: int) -> bool:
     """Whether a file is there, but is not the one that was listed."""
     local = local_path(path)
     if local is not None:
-        if not local.exists():
+        try:
+            now = local.stat()
+        except FileNotFoundError:
             return False
-        now = local.stat()
         return (now.st_size, now.st_mtime_ns // 1000) != (size, modified)
     system, inside = fs.FileSystem.from_uri(path)
     found = system.get_file_info(inside)
     return bool(found.type == fs.FileType.File and (found.size, found.mtime_ns // 1000) != (size, modified))
+
+
+def _as_text(path: str) -> str:
+    """A path, escaped where its bytes are not UTF-8."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return quote(path, errors="surrogateescape")
+    return path
 
 
 def _is_hidden(name: str) -> bool:
@@ -128,11 +140,13 @@ class FileEnumerator:
 
     def _merged(self, lists: list[str], there: pl.DataFrame) -> list[str]:
         """Lists, each at least twice as long as the one behind it; files that are gone leave when lists are merged."""
-        kept = list(lists)
-        while len(kept) > 1 and _rows(kept[-2]) < 2 * _rows(kept[-1]):
-            both = pl.concat([self._read(kept.pop()), self._read(kept.pop())])
-            kept.append(self._store(both.join(there, on=PATH, how="semi")))
-        return kept
+        first = len(lists) - 1
+        while first > 0 and _rows(lists[first - 1]) < 2 * sum(map(_rows, lists[first:])):
+            first -= 1
+        if first == len(lists) - 1:
+            return lists
+        files = pl.concat(map(self._read, lists[first:]))
+        return [*lists[:first], self._store(files.join(there, on=PATH, how="semi"))]
 
     def _store(self, files: pl.DataFrame) -> str:
         """Write a list; its name says how many files are in it."""
@@ -146,7 +160,9 @@ class FileEnumerator:
     def _forget_all_but(self, lists: list[str]) -> None:
         """Remove the lists that no batch needs any more: the one before this is concluded."""
         if self._stored is None:
+            # If this driver was frozen, some are those of the next one: it removes none before the lease is checked.
             self._stored = {name.rpartition("/")[2] for name in self._storage.list(self._name)}
+            return
         for name in self._stored.difference(lists):
             self._storage.delete(f"{self._name}/{name}")
         self._stored = set(lists)

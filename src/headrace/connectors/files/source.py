@@ -114,6 +114,11 @@ def read_files(
     local = local_path(location)
     if local is not None and not local.is_dir():
         raise DefinitionError("SOURCE_MISSING", f"folder {location!r} does not exist. Create it first.")
+    if files_per_batch is not None and files_per_batch < 1:
+        raise DefinitionError(
+            "FILES_PER_BATCH_INVALID",
+            f"read_files: files_per_batch={files_per_batch} must be at least 1; leave it out for no limit.",
+        )
     # Spark's process may have another working folder than this one.
     place = location if local is None else str(local.absolute())
     listed = local is not None and (local / COMMITS).is_dir()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import polars as pl
@@ -25,11 +24,9 @@ from headrace.operators.rows import join_by_key
 from headrace.operators.step import LateRows, Step
 from headrace.stability import stable
 from headrace.state.key_hash import canonical
+from headrace.wheel.side_rows import read_rows
 from headrace.wheel.stateless import Passed, Stateless
 from headrace.wheel.task import Task
-
-_LAST_READ: dict[str, tuple[tuple[str, int, int], pl.DataFrame]] = {}
-"""The version of each table that a worker read last, by the folder of its versions."""
 
 
 @runtime_checkable
@@ -155,24 +152,14 @@ class BroadcastJoinOperator:
             yield Passed(joined.select(self.output_schema.keys()), frame.height)
 
     def close(self) -> None:
-        _LAST_READ.clear()
+        """Nothing is kept between batches: a version is mapped, not copied."""
 
     def _table(self, task: Task) -> pl.DataFrame:
         """The batch's version of the table, in the columns of a joined row."""
-        table = canonical(_read(task.table_file(self.name)), self.on.right)
+        table = canonical(read_rows(task.state.storage, task.table_file(self.name)), self.on.right)
         payload = (
             (pl.col(name) if name in table.columns else pl.lit(None)).cast(self.columns.right_schema[new]).alias(new)
             for name, new in self.columns.right.items()
         )
         key = (pl.col(right).alias(left) for left, right in self.on.pairs)
         return table.select(*key, *payload)
-
-
-def _read(file: str) -> pl.DataFrame:
-    """A version of a table; inode and time tell it from another checkpoint's file of the same name."""
-    folder, status = str(Path(file).parent), Path(file).stat()
-    version = (file, status.st_ino, status.st_mtime_ns)
-    last = _LAST_READ.get(folder)
-    if last is None or last[0] != version:
-        last = _LAST_READ[folder] = (version, pl.read_parquet(file))
-    return last[1]

@@ -16,8 +16,8 @@ from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
 from headrace.operators.joins.matching import AllMatches, CandidateRows, Int64Array, JoinHow, SingleMatch, retained
-from headrace.operators.joins.stream_join import RIGHT, TIME, JoinInput, StreamJoin, StreamJoinOperator, check_choice
-from headrace.operators.rows import in_order_of_arrival
+from headrace.operators.joins.stream_join import RIGHT, JoinInput, StreamJoin, StreamJoinOperator, check_choice
+from headrace.operators.rows import TIME, in_order_of_arrival
 from headrace.schemas import MOMENT
 from headrace.stability import stable
 from headrace.state.order_ranges import OrderRanges
@@ -189,8 +189,10 @@ class IntervalJoinOperator(StreamJoinOperator):
     def due(self, bounds: TimeBounds) -> Due:
         left_kept, right_kept = self.strategy.kept
         final = pl.col(TIME) + pl.when(RIGHT).then(right_kept).otherwise(left_kept) + 1
+        left_waits, right_waits = self.strategy.waits
+        waits = pl.when(RIGHT).then(right_waits).otherwise(left_waits)
         return Due(
-            pl.when(final > bounds.fire).then(final),
+            pl.when(waits & (final > bounds.fire)).then(final),
             dead_at=final + self.left.lateness.correctable,
             order=pl.col(TIME) + pl.when(RIGHT).then(_RIGHT_ORDER).otherwise(0),
             ranges=partial(self._ranges, bounds=bounds),

@@ -200,10 +200,17 @@ class AllMatches:
         """How long after its time a left and a right row can match; negative when all matches came before."""
         return self.high, -self.low
 
+    @property
+    def waits(self) -> tuple[bool, bool]:
+        """Whether something is emitted when no further match of a left and of a right row can come."""
+        return self.how in ("left", "full", "anti"), self.how in ("right", "full")
+
     def concerned(self, lefts: Int64Array, rights: Int64Array, bounds: TimeBounds) -> tuple[list[Span], list[Span]]:
-        """The times of buffered left and right rows that match new rows of these times, or are final now."""
-        left, right = (_final_times(kept, bounds) for kept in self.kept)
-        return [left, (rights - self.high, rights - self.low)], [right, (lefts + self.low, lefts + self.high)]
+        """The times of buffered left and right rows that match new rows of these times, or waited and are final."""
+        left, right = (
+            [_final_times(kept, bounds)] if waits else [] for kept, waits in zip(self.kept, self.waits, strict=True)
+        )
+        return [*left, (rights - self.high, rights - self.low)], [*right, (lefts + self.low, lefts + self.high)]
 
     def triggers(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
         """The rows whose keys this batch concerns; ``rows.keys`` is not known yet."""
@@ -256,6 +263,10 @@ class SingleMatch:
     def kept(self) -> tuple[int, int]:
         # A match is chosen when the last candidate may have come; all must be buffered until then.
         return self.high, max(self.high, 0) - self.low
+
+    @property
+    def waits(self) -> tuple[bool, bool]:
+        return True, False
 
     def concerned(self, lefts: Int64Array, rights: Int64Array, bounds: TimeBounds) -> tuple[list[Span], list[Span]]:
         """The times of left rows whose match is chosen or may be another now, and of the right rows to choose from."""

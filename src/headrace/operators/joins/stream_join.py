@@ -18,15 +18,13 @@ from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, joined_columns
 from headrace.operators.joins.matching import BoolArray, Int64Array, JoinHow, RowPairs
-from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, RowByRow, Rows, arrivals, with_key_numbers
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, TIME, RowByRow, Rows, arrivals, with_key_numbers
 from headrace.operators.step import Step
 from headrace.operators.windows.assigners import Windows
 from headrace.schemas import MOMENT
 from headrace.state.key_hash import canonical
 from headrace.wheel.operator import AnyOperator, Combined, Uncombined
 
-TIME = "__time"
-"""A row's time in microseconds; the time column itself is not stored."""
 RIGHT = "__right"
 _CHANGES = pl.Series([INSERT, DELETE])
 
@@ -163,7 +161,10 @@ class StreamJoinOperator(Uncombined, ABC):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """Key, side, time, arrival, the join's own columns, and the payload of both sides under its joined names."""
+        """Key, side, time, arrival, the join's own columns, and the payload of both sides under its joined names.
+
+        The time columns themselves are not stored.
+        """
         own = {RIGHT: pl.Boolean(), TIME: pl.Int64(), ARRIVAL: pl.Int64(), **self.own_state}
         times = {*self.left.times.values(), *self.second.times.values()}
         both = {**self.columns.left_schema, **self.columns.right_schema}

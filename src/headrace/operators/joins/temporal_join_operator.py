@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -10,11 +11,12 @@ import polars as pl
 from headrace.changelog import CHANGE, DELETE, INSERT, UNCHANGED, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
+from headrace.operators.event_time_buffer import EventTimeBuffer, event_time_order
 from headrace.operators.joins.matching import BoolArray
 from headrace.operators.joins.temporal_versions import (
     KIND,
+    OF_ROW,
     ROW,
-    TIME,
     TOMBSTONE,
     UNSENT,
     VERSION,
@@ -23,14 +25,13 @@ from headrace.operators.joins.temporal_versions import (
     VersionedTable,
     fill_unsent,
 )
-from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, in_order_of_arrival
-from headrace.reports import WaitingRows
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, TIME, with_schema
 from headrace.wheel.operator import Applied, Due
 
 _IS_ROW = pl.col(KIND) == ROW
 _ORDER, _BEFORE, _NOW, _MATCH, _SINCE = "__order", "__before", "__now", "__match", "__since"
 _Snapshot = tuple[pl.DataFrame, VersionedTable]
-"""The rows of a slot, and the versions among them in order."""
+"""The versions of a slot, and their order."""
 
 
 @dataclass(frozen=True)
@@ -43,45 +44,44 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
 
     lateness: Lateness
 
-    @property
+    @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        return self.shared_schema
+        """The columns of rows and versions."""
+        return {**self.version_schema, **{f"{OF_ROW}{name}": self.rows.schema[name] for name in self.columns.left}}
 
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
-        state = in_order_of_arrival(state)
-        known = state.height
-        stored = pl.concat([state, self._arrived(partials, second, bounds)])
-        times, kinds = stored[TIME].to_numpy(), stored[KIND].to_numpy()
-        is_row, new_versions = kinds == ROW, slice(known, known + second.height)
-        waiting, corrects = is_row.copy(), self.second.corrects_for > 0
-        if corrects:
-            waiting[:known] &= times[:known] >= bounds.before
-        firing = waiting & (times < bounds.fire)
+        rows, stored = state.filter(_IS_ROW), state.filter(~_IS_ROW).select(self.version_schema.keys())
+        known = stored.height
+        buffer = EventTimeBuffer(self.state_schema, kept_for=self.second.corrects_for)
+        buffered, stored = buffer.release(rows, self._as_rows(partials), bounds), self._with_new(stored, second, bounds)
+        fired = buffered.rows[event_time_order(buffered.rows)]
         # Besides the keys of these rows, those with new versions, and those in which a version may expire now.
-        first, last = bounds.before - self._reach, bounds.fire - self._reach
-        changing = firing | (~is_row & (times >= first) & (times <= last))
-        changing[new_versions] = True
-        numbered = self._numbered(stored, stored.select(self.key).filter(changing))
-        numbers = numbered[ROW_NUMBER].to_numpy()
-        versions = VersionedTable.of(numbered.filter(~is_row[numbers]))
+        times = stored[TIME].to_numpy()
+        changing = (times >= bounds.before - self._reach) & (times <= bounds.fire - self._reach)
+        changing[known:] = True
+        keys = pl.concat([fired.select(self.key), stored.select(self.key).filter(changing)])
+        numbered = self._numbered(stored, keys)
+        versions = VersionedTable.of(numbered)
         everything, altered = fill_unsent(stored, versions.row_numbers, versions.keyed_times.keys, known=known)
-        fired = numbered.filter(firing[numbers]).sort(TIME, maintain_order=True)
-        output = self._joined(everything, fired[ROW_NUMBER], versions.as_of(fired, self.ttl))
-        if corrects:
+        of_fired = self._numbered(fired, keys)
+        output = self._joined(fired, of_fired[ROW_NUMBER], everything, versions.as_of(of_fired, self.ttl))
+        if self.second.corrects_for:
             output = output.with_columns(pl.lit(INSERT).alias(CHANGE))
-        if corrects and (times[new_versions] < bounds.before).any():
-            emitted_before = is_row[numbers] & (numbers < known) & (times[numbers] < bounds.before)
-            before = stored, VersionedTable.of(numbered.filter(~is_row[numbers] & (numbers < known)))
-            corrections = self._corrections(numbered.filter(emitted_before), before, (everything, versions), altered)
-            output = pl.concat([corrections, output])
-        held = int(waiting[:known].sum())
+            if (times[known:] < bounds.before).any():
+                emitted = rows.filter(pl.col(TIME) < bounds.before).sort(TIME, ARRIVAL)
+                before = stored, VersionedTable.of(numbered.filter(pl.col(ROW_NUMBER) < known))
+                corrections = self._corrections(emitted, keys, before, (everything, versions), altered)
+                output = pl.concat([corrections, output])
+        settled = self._superseded(versions, stored.height, bounds)
+        upserts, removed = self._retained(everything, known, bounds, altered, settled)
         return Applied(
-            *self._retained(everything, known, bounds, altered, self._superseded(versions, stored.height, bounds)),
+            pl.concat([with_schema(upserts, self.state_schema), buffered.stored]),
+            removed,
             output,
             dropped_second=len(versions.duplicates),
-            waiting=WaitingRows(held, fired.height, held + partials.height - fired.height),
+            waiting=buffered.counts,
         )
 
     def due(self, bounds: TimeBounds) -> Due:
@@ -111,20 +111,23 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         settled[versions.duplicates] = True
         return settled
 
-    def _corrections(self, rows: pl.DataFrame, before: _Snapshot, now: _Snapshot, altered: BoolArray) -> pl.DataFrame:
+    def _corrections(
+        self, rows: pl.DataFrame, keys: pl.DataFrame, before: _Snapshot, now: _Snapshot, altered: BoolArray
+    ) -> pl.DataFrame:
         """Retract emitted rows that would match another version now, and emit them again."""
-        rows = rows.sort(TIME, maintain_order=True)
-        was, is_now = before[1].as_of(rows, self.ttl).alias(_BEFORE), now[1].as_of(rows, self.ttl).alias(_NOW)
+        numbered = self._numbered(rows, keys)
+        was, is_now = (versions.as_of(numbered, self.ttl) for _, versions in (before, now))
         differs = was.ne_missing(is_now) | pl.Series(altered).gather(is_now).fill_null(False)
-        changed = rows.select(ROW_NUMBER).with_columns(was, is_now).filter(differs).with_row_index(_ORDER)
+        both = numbered.select(ROW_NUMBER, was.alias(_BEFORE), is_now.alias(_NOW))
+        changed = both.filter(differs).with_row_index(_ORDER)
         updates = pl.lit(True) if self.how == "left" else pl.col(_BEFORE).is_not_null() & pl.col(_NOW).is_not_null()
         retraction = pl.when(updates).then(pl.lit(UPDATE_BEFORE)).otherwise(pl.lit(DELETE)).alias(CHANGE)
         result = pl.when(updates).then(pl.lit(UPDATE_AFTER)).otherwise(pl.lit(INSERT)).alias(CHANGE)
         corrections = []
-        for everything, name, change in ((before[0], _BEFORE, retraction), (now[0], _NOW, result)):
+        for versions, name, change in ((before[0], _BEFORE, retraction), (now[0], _NOW, result)):
             each = changed.select(_ORDER, ROW_NUMBER, name, change)
             each = each.drop_nulls(name) if self.how == "inner" else each
-            joined = self._joined(everything, each[ROW_NUMBER], each[name])
+            joined = self._joined(rows, each[ROW_NUMBER], versions, each[name])
             corrections.append(joined.with_columns(each[CHANGE], each[_ORDER]))
         return pl.concat(corrections).sort(_ORDER, maintain_order=True).drop(_ORDER)
 
@@ -147,20 +150,19 @@ class TemporalJoinByArrival(TemporalJoinOperator):
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> Applied:
-        state = in_order_of_arrival(state)
-        everything = pl.concat([state, self._arrived(partials, second, bounds)], how="diagonal")
-        numbered = self._numbered(everything, everything.select(self.key)[state.height :])
-        ordered = self._in_order(numbered.filter(~_IS_ROW))
+        rows, stored = self._as_rows(partials), self._with_new(state, second, bounds)
+        keys = pl.concat([rows.select(self.key), stored.select(self.key)[state.height :]])
+        ordered = self._in_order(self._numbered(stored, keys))
         latest = ordered.unique(KEY_NUMBER, keep="last", maintain_order=True)
-        numbers, keys = (ordered[name].to_numpy().astype(np.int64) for name in (ROW_NUMBER, KEY_NUMBER))
-        everything, altered = fill_unsent(everything, numbers, keys, known=state.height)
-        versions = everything[: state.height + second.height].select(self.state_schema.keys())
+        numbers, key_numbers = (ordered[name].to_numpy().astype(np.int64) for name in (ROW_NUMBER, KEY_NUMBER))
+        versions, altered = fill_unsent(stored, numbers, key_numbers, known=state.height)
+        versions = versions.select(self.state_schema.keys())
         superseded = np.zeros(versions.height, dtype=np.bool_)
         superseded[numbers] = True
         superseded[latest[ROW_NUMBER].to_numpy()] = False
         return Applied(
             *self._retained(versions, state.height, bounds, altered, superseded),
-            self._latest(everything, numbered.filter(_IS_ROW), latest),
+            self._latest(rows, self._numbered(rows, keys), versions, latest),
             dropped_second=self._stale(ordered, state.height),
         )
 
@@ -191,13 +193,14 @@ class TemporalJoinByArrival(TemporalJoinOperator):
         duplicate = pl.col(VERSION_POSITION).is_not_null() & ~is_last
         return int(ordered.select((~is_known & (older | duplicate)).sum()).item())
 
-    def _latest(self, everything: pl.DataFrame, rows: pl.DataFrame, latest: pl.DataFrame) -> pl.DataFrame:
+    def _latest(
+        self, rows: pl.DataFrame, numbered: pl.DataFrame, versions: pl.DataFrame, latest: pl.DataFrame
+    ) -> pl.DataFrame:
         """Rows in the order of arrival, each with the version that it matches."""
-        versions = latest.select(KEY_NUMBER, KIND, pl.col(ROW_NUMBER).alias(_MATCH), pl.col(TIME).alias(_SINCE))
-        numbered = rows.select(KEY_NUMBER, TIME, ROW_NUMBER)
-        found = numbered.join(versions, on=KEY_NUMBER, how="left", maintain_order="left")
+        since = latest.select(KEY_NUMBER, KIND, pl.col(ROW_NUMBER).alias(_MATCH), pl.col(TIME).alias(_SINCE))
+        found = numbered.drop(KIND).join(since, on=KEY_NUMBER, how="left", maintain_order="left")
         valid = pl.col(KIND) == VERSION
         if self.ttl is not None:
             valid &= pl.col(TIME) - pl.col(_SINCE) < self.ttl
         matches = found.select(pl.when(valid).then(_MATCH)).to_series()
-        return self._joined(everything, found[ROW_NUMBER], matches)
+        return self._joined(rows, found[ROW_NUMBER], versions, matches)

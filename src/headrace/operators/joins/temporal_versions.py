@@ -19,17 +19,19 @@ from headrace.operators.rows import (
     ARRIVAL,
     KEY_NUMBER,
     ROW_NUMBER,
+    TIME,
     RowByRow,
     Rows,
     arrived_rows,
     has_closed,
+    in_order_of_arrival,
     with_key_numbers,
 )
 from headrace.operators.tables.changelog_input import known_changes
 from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Combined
 
-TIME, KIND, VERSION_POSITION, UNSENT = "__time", "__kind", "__position", "__unsent"
+KIND, VERSION_POSITION, UNSENT = "__kind", "__position", "__unsent"
 ROW, TOMBSTONE, VERSION = 0, 1, 2
 """The kinds of state rows. Of two changes at one position the tombstone comes first."""
 OF_ROW, OF_VERSION = "__row.", "__version."
@@ -106,7 +108,7 @@ class TemporalJoinOperator(TemporalInput):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        return (*self.key, ARRIVAL)
+        return (*self.key, ARRIVAL, KIND)
 
     @property
     def output_time(self) -> str:
@@ -142,11 +144,6 @@ class TemporalJoinOperator(TemporalInput):
         return {**self.columns.key, ARRIVAL: pl.Int64(), **columns}
 
     @cached_property
-    def shared_schema(self) -> dict[str, pl.DataType]:
-        """The columns of rows and versions."""
-        return {**self.version_schema, **{f"{OF_ROW}{name}": self.rows.schema[name] for name in self.columns.left}}
-
-    @cached_property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
         inputs = ("late", self.lateness, self.rows), (self.second.late_output, self.second.lateness, self.second.rows)
         return {name: rows.late_schema for name, policy, rows in inputs if policy is not None and policy.keeps_rows}
@@ -160,29 +157,33 @@ class TemporalJoinOperator(TemporalInput):
         is_late = pl.lit(False) if late is None else self.rows.is_late(bounds, correctable=late.correctable)
         return self._accepted(*self.rows.split_late(rows, bounds, is_late), nulls=self.how == "left")
 
-    def _arrived(self, rows: pl.DataFrame, versions: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
-        """New versions and the new rows behind them as state rows."""
-        columns = {name: pl.col(name) for name in self.key}
-        columns |= {f"{OF_ROW}{name}": pl.col(name) for name in self.columns.left}
-        columns |= {TIME: self.rows.row_time, KIND: pl.lit(ROW, pl.Int8)}
-        both = [versions.select(**self._version_columns), rows.select(**columns)]
-        return arrived_rows(pl.concat(both, how="diagonal"), bounds, self.shared_schema)
+    def _as_rows(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """New rows, named as in the state."""
+        renamed = (pl.col(name).alias(f"{OF_ROW}{name}") for name in self.columns.left)
+        return partials.select(*self.key, self.rows.row_time.alias(TIME), pl.lit(ROW, pl.Int8).alias(KIND), *renamed)
 
-    def _numbered(self, everything: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
-        """The rows and versions whose keys are in ``of``, with their row numbers and key numbers."""
-        position = [VERSION_POSITION] if self._has_positions else []
-        narrow = everything.select(*self.key, ARRIVAL, TIME, KIND, *position).with_row_index(ROW_NUMBER)
-        return with_key_numbers(narrow, self.key, of=of)
+    def _with_new(self, versions: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
+        """Known versions and the new ones behind them."""
+        arrived = arrived_rows(second.select(**self._version_columns), bounds, self.version_schema)
+        return pl.concat([in_order_of_arrival(versions), arrived], how="diagonal")
 
-    def _joined(self, everything: pl.DataFrame, rows: pl.Series, versions: pl.Series) -> pl.DataFrame:
-        """Joined rows by the row numbers of rows and versions; null stands for no version."""
-        if self.how == "inner" and versions.has_nulls():
-            rows, versions = rows.filter(versions.is_not_null()), versions.drop_nulls()
-        return everything.select(
-            *(pl.col(name).gather(rows) for name in self.columns.key),
-            *(pl.col(f"{OF_ROW}{name}").gather(rows).alias(new) for name, new in self.columns.left.items()),
-            *(pl.col(f"{OF_VERSION}{name}").gather(versions).alias(new) for name, new in self.columns.right.items()),
+    def _numbered(self, rows: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
+        """The rows or versions whose keys are in ``of``, with their row numbers and key numbers."""
+        narrow = [name for name in (*self.key, ARRIVAL, TIME, KIND, VERSION_POSITION) if name in rows.columns]
+        return with_key_numbers(rows.select(narrow).with_row_index(ROW_NUMBER), self.key, of=of)
+
+    def _joined(
+        self, rows: pl.DataFrame, numbers: pl.Series, versions: pl.DataFrame, matches: pl.Series
+    ) -> pl.DataFrame:
+        """Joined rows by the row numbers of rows and of the versions that they match; null stands for none."""
+        if self.how == "inner" and matches.has_nulls():
+            numbers, matches = numbers.filter(matches.is_not_null()), matches.drop_nulls()
+        left = rows.select(
+            *(pl.col(name).gather(numbers) for name in self.columns.key),
+            *(pl.col(f"{OF_ROW}{name}").gather(numbers).alias(new) for name, new in self.columns.left.items()),
         )
+        right = (pl.col(f"{OF_VERSION}{name}").gather(matches).alias(new) for name, new in self.columns.right.items())
+        return left.with_columns(*versions.select(right).get_columns())
 
     @property
     @abstractmethod

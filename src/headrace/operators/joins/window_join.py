@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
@@ -17,13 +17,14 @@ from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
 from headrace.operators.joins.matching import AllMatches, CandidateRows, Int64Array, JoinHow, RowPairs, retained
-from headrace.operators.joins.stream_join import RIGHT, TIME, JoinInput, StreamJoin, StreamJoinOperator, check_choice
-from headrace.operators.rows import ROW_NUMBER, has_closed
+from headrace.operators.joins.stream_join import RIGHT, JoinInput, StreamJoin, StreamJoinOperator, check_choice
+from headrace.operators.rows import ROW_NUMBER, TIME, has_closed
 from headrace.operators.windows.aggregation import WINDOW
 from headrace.operators.windows.assigners import Windows
 from headrace.operators.windows.fixed_windows import FixedWindowStep, cumulating, hopping, tumbling
 from headrace.schemas import MOMENT
 from headrace.stability import stable
+from headrace.state.order_ranges import OrderRanges
 from headrace.wheel.operator import Applied, Due
 
 PANE, END, NEW = "__pane", "__end", "__new"
@@ -176,9 +177,17 @@ class WindowJoinOperator(StreamJoinOperator):
         )
 
     def due(self, bounds: TimeBounds) -> Due:
+        due = Due(pl.col(PANE), dead_at=self._expires, order=pl.col(TIME), ranges=partial(self._ranges, bounds=bounds))
         if not self.windows.overlapping:
-            return Due(pl.col(PANE), dead_at=self._expires)
-        return Due(pl.col(PANE), dead_at=self._expires, reach=self.windows.size, following=self.windows.next_close)
+            return due
+        return replace(due, reach=self.windows.size, following=self.windows.next_close)
+
+    def _ranges(self, frames: Sequence[pl.DataFrame], bounds: TimeBounds) -> OrderRanges:
+        """The windows that close, and those of new rows that had closed before."""
+        panes = pl.concat([frame.select(self.windows.pane(pl.col(TIME)).alias(PANE)) for frame in frames])
+        return OrderRanges.covering(
+            self.windows.closing(bounds.before, bounds.fire), self.windows.closed(panes[PANE], bounds.before)
+        )
 
     @property
     def _expires(self) -> pl.Expr:

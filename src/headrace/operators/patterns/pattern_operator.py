@@ -15,7 +15,7 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.operators.event_time_buffer import OF_KEY, RELEASED_AT, EventTimeBuffer, Numbers, event_time_order
+from headrace.operators.event_time_buffer import RELEASED_AT, EventTimeBuffer, Numbers, TouchedKeys, event_time_order
 from headrace.operators.patterns.automaton import START
 from headrace.operators.patterns.compiler import compile_automaton
 from headrace.operators.patterns.definition import PatternDefinition
@@ -144,32 +144,29 @@ class PatternOperator(RowByRow):
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Let rows wait, step through those that event time has passed, and let partial matches time out."""
         buffered = EventTimeBuffer(self.state_schema).release(state, partials, bounds)
-        released, keys = buffered.rows, state.filter(pl.col(ARRIVAL) == OF_KEY)
-        due = keys.filter(pl.col(TIME) <= bounds.fire)
-        if released.is_empty() and due.is_empty():
+        touched = TouchedKeys.of(self.key, buffered.rows, state, pl.col(TIME) <= bounds.fire)
+        if touched.keys.is_empty():
             # The usual batch of a quiet watermark: nothing is released and nothing is due.
             return Applied(
-                buffered.waiting, state.clear().select(self.identity), pl.DataFrame(schema=self.output_schema)
+                buffered.stored, state.clear().select(self.identity), pl.DataFrame(schema=self.output_schema)
             )
-        numbers = self._key_numbers(pl.concat([released.select(self.key), due.select(self.key)]))
-        touched = keys.join(numbers, on=self.identity, nulls_equal=True)
-        matches: list[KeyMatches | None] = [None] * numbers.height
+        matches: list[KeyMatches | None] = [None] * touched.keys.height
         with _without_cyclic_gc():
-            decoded = decode_partial_matches(touched, self.carried_types)
-            for number, key in zip(touched[KEY_NUMBER].to_list(), decoded, strict=True):
+            decoded = decode_partial_matches(touched.states, self.carried_types)
+            for number, key in zip(touched.states[KEY_NUMBER], decoded, strict=True):
                 key.number = number
                 matches[number] = key
-            results = self._stepped(self._pruned(released, numbers, matches), matches, bounds)
-            living = self._encoded(matches, numbers)
-            matched = self._rows_of(results.matches, numbers, self.output_schema)
+            results = self._stepped(self._pruned(buffered.rows, touched.numbers, matches), matches, bounds)
+            living = self._encoded(matches, touched.keys)
+            matched = self._rows_of(results.matches, touched.keys, self.output_schema)
             side = {}
             if results.timed_out:
-                side[TIMED_OUT] = self._rows_of(results.timed_out, numbers, self.side_schemas[TIMED_OUT])
+                side[TIMED_OUT] = self._rows_of(results.timed_out, touched.keys, self.side_schemas[TIMED_OUT])
             overflow = results.overflow
             del matches, decoded, results
-        gone = touched.join(living, on=self.identity, how="anti", nulls_equal=True)
+        gone = touched.states.join(living, on=self.identity, how="anti", nulls_equal=True)
         return Applied(
-            pl.concat([living, buffered.waiting]),
+            pl.concat([living, buffered.stored]),
             gone.select(self.identity),
             matched,
             side=side,
@@ -180,22 +177,13 @@ class PatternOperator(RowByRow):
         """When a row is released, or a partial match times out."""
         return Due(pl.coalesce(RELEASED_AT, TIME), dead_at=RELEASED_AT)
 
-    def _key_numbers(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """The keys that something happens to, each with a number."""
-        # In their own order, so that a batch that runs again gives its rows in the order that it gave them in.
-        distinct = keys.unique().sort(self.key) if self.key else pl.DataFrame(height=1)
-        return distinct.with_columns(pl.lit(OF_KEY, pl.Int64).alias(ARRIVAL)).with_row_index(KEY_NUMBER)
-
-    def _pruned(self, released: pl.DataFrame, numbers: pl.DataFrame, matches: list[KeyMatches | None]) -> pl.DataFrame:
+    def _pruned(self, released: pl.DataFrame, number: Numbers, matches: list[KeyMatches | None]) -> pl.DataFrame:
         """Rows that can matter, with the numbers of their keys, those of a key together in the order of event time."""
-        # Joined by two columns at least: by one that is sorted, Polars (2.1) finds no NaN.
-        keys = released.select(self.identity).with_columns(pl.lit(OF_KEY, pl.Int64).alias(ARRIVAL))
-        numbered = keys.join(numbers, on=self.identity, nulls_equal=True, maintain_order="left")[KEY_NUMBER]
-        number, time, hits = numbered.to_numpy(), released[TIME].to_numpy(), released[HITS].to_numpy()
+        time, hits = released[TIME].to_numpy(), released[HITS].to_numpy()
         order = event_time_order(released, number)
         living = np.array([key is not None for key in matches], dtype=np.bool_)
         needed = self._needed(number[order], time[order], hits[order], living)
-        return released.select(numbered, TIME, HITS, *self._carried)[order[needed]]
+        return released.select(pl.Series(KEY_NUMBER, number), TIME, HITS, *self._carried)[order[needed]]
 
     @cached_property
     def _fragile(self) -> bool:
@@ -256,12 +244,12 @@ class PatternOperator(RowByRow):
             begin = end
         return results
 
-    def _encoded(self, matches: list[KeyMatches | None], numbers: pl.DataFrame) -> pl.DataFrame:
+    def _encoded(self, matches: list[KeyMatches | None], keys: pl.DataFrame) -> pl.DataFrame:
         alive = [(number, key) for number, key in enumerate(matches) if key is not None]
         encoded = encode_partial_matches([key for _, key in alive], self.carried_types)
         due = pl.Series(TIME, [self._matcher.due(key) for _, key in alive], pl.Int64)
-        keys = numbers[[number for number, _ in alive]].select(*self.key, ARRIVAL, due)
-        return with_schema(pl.concat([keys, encoded], how="horizontal"), self.state_schema)
+        states = keys[[number for number, _ in alive]].with_columns(due)
+        return with_schema(pl.concat([states, encoded], how="horizontal"), self.state_schema)
 
     def _rows_of(
         self, found: Sequence[Match] | Sequence[TimedOut], keys: pl.DataFrame, schema: Mapping[str, pl.DataType]

@@ -185,9 +185,9 @@ class PatternRulesOperator(Uncombined):
         now = with_schema(pl.DataFrame(stored, columns, orient="row"), self.state_schema)
         old = known.join(now, on=[RULE, VERSION], how="anti").select(self.identity)
         ended = pl.concat([result.removed, old]).join(result.upserts, on=self.identity, how="anti", nulls_equal=True)
-        changed = pl.concat([now.join(valid, on=[RULE, VERSION], how="anti"), changes.waiting])
+        changed = pl.concat([now.join(valid, on=[RULE, VERSION], how="anti"), changes.stored])
         gone = valid.join(now, on=RULE, how="anti").select(self.identity)
-        upserts = pl.concat([result.upserts, buffered.waiting])
+        upserts = pl.concat([result.upserts, buffered.stored])
         return replace(result, upserts=upserts, removed=ended, shared=(changed, gone))
 
     def due(self, bounds: TimeBounds) -> Due:

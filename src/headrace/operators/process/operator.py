@@ -13,7 +13,7 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END
-from headrace.operators.event_time_buffer import OF_KEY, RELEASED_AT, EventTimeBuffer, Numbers, event_time_order
+from headrace.operators.event_time_buffer import RELEASED_AT, EventTimeBuffer, TouchedKeys, event_time_order
 from headrace.operators.process.context import RuleHistory
 from headrace.operators.process.errors import OnError
 from headrace.operators.process.keyed_process import KeyedProcess, declared_states
@@ -26,8 +26,6 @@ from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
 LATE = "__late"
-NO_KEY = -1
-"""The key number of a row that belongs to no touched key."""
 _FAILED = {"reason": pl.String(), "detail": pl.String(), "row": pl.String(), "is_timer": pl.Boolean()}
 
 
@@ -92,31 +90,25 @@ class ProcessOperator(RowByRow):
         released = buffered.rows
         # At the end of time everything with a due time is due.
         is_due = ((pl.col(DUE) <= bounds.fire) & (pl.col(DUE) < END)) | (pl.col(DUE_CLOCK) <= bounds.clock)
-        due_keys = state.select(is_due.fill_null(value=False).arg_true()).to_series().to_numpy()
-        keys = self._keys(released, state[due_keys])
-        if keys.is_empty():
+        touched = TouchedKeys.of(self.key, released, state, is_due)
+        if touched.keys.is_empty():
             nothing = pl.DataFrame(schema=self.output_schema)
-            return Applied(buffered.waiting, state.clear().select(self.identity), nothing, waiting=buffered.counts)
-        # The key numbers of the state's rows; a row of no touched key has none.
-        numbers = self._numbers(state, keys)
-        touched = np.flatnonzero(numbers != NO_KEY)
+            return Applied(buffered.stored, state.clear().select(self.identity), nothing, waiting=buffered.counts)
         outputs = {name: OutputBuffer(name, each, self._added) for name, each in self.outputs.items()}
         runner = ProcessRunner(
             self.process, bounds, outputs, rules, step=self.name, ordered=self.ordered, on_error=self.on_error
         )
-        known = dict(zip(numbers[touched].tolist(), self._layout.cells(state[touched]), strict=True))
-        changed = self._run(runner, keys, known, set(numbers[due_keys].tolist()), released)
+        changed = self._run(runner, touched, set(touched.states.filter(is_due)[KEY_NUMBER]), released)
         # Behind its states and timers a key has two due times.
         stored = {number: cells for number, cells in changed.items() if any(cells[:-2])}
-        of_keys = keys.select(*self.key, ARRIVAL)[list(stored)].to_dict()
         cells = self._layout.series(list(stored.values()))
-        upserts = with_schema(pl.DataFrame({**of_keys, **cells}), self.state_schema)
-        gone = touched[np.isin(numbers[touched], [number for number in changed if number not in stored])]
+        upserts = with_schema(touched.keys[list(stored)].with_columns(**cells), self.state_schema)
+        gone = touched.states.filter(pl.col(KEY_NUMBER).is_in([each for each in changed if each not in stored]))
         failed = pl.DataFrame(runner.dead_letters, _FAILED, orient="row") if runner.dead_letters else None
         failed_rows = sum(not is_timer for *_, is_timer in runner.dead_letters)
         return Applied(
-            pl.concat([upserts, buffered.waiting]),
-            state[gone].select(self.identity),
+            pl.concat([upserts, buffered.stored]),
+            gone.select(self.identity),
             outputs["main"].frame(),
             side={name: rows.frame() for name, rows in outputs.items() if name != "main"},
             failed=failed,
@@ -149,36 +141,17 @@ class ProcessOperator(RowByRow):
         """The bounds by which rows are released: unless they are put in order, none waits."""
         return bounds if self.ordered else replace(bounds, fire=END)
 
-    def _keys(self, released: pl.DataFrame, due: pl.DataFrame) -> pl.DataFrame:
-        """The keys with rows or with something due, numbered, with the arrival number of their state rows."""
-        keys = pl.concat([released.select(self.key), due.select(self.key)]).unique(maintain_order=True)
-        numbers = pl.Series(KEY_NUMBER, np.arange(keys.height))
-        return keys.with_columns(pl.lit(OF_KEY, pl.Int64).alias(ARRIVAL), numbers)
-
-    def _numbers(self, rows: pl.DataFrame, keys: pl.DataFrame) -> Numbers:
-        """The number of each row's key. Joined by two columns: by a sorted one alone, Polars 2.1 does not find NaN."""
-        identities = rows.select(self.identity)
-        joined = identities.join(keys, on=list(self.identity), how="left", nulls_equal=True, maintain_order="left")
-        return joined[KEY_NUMBER].fill_null(NO_KEY).to_numpy()
-
     def _run(
-        self,
-        runner: ProcessRunner,
-        keys: pl.DataFrame,
-        known: Mapping[int, Cells],
-        due: Set[int],
-        released: pl.DataFrame,
+        self, runner: ProcessRunner, touched: TouchedKeys, due: Set[int], released: pl.DataFrame
     ) -> dict[int, Cells]:
         """Run the process for every touched key; the cells of those that have changed."""
-        rows: Iterator[TimedRow] = iter(())
-        counts = [0] * keys.height
-        if released.height:
-            numbers = self._numbers(released.with_columns(pl.lit(OF_KEY, pl.Int64).alias(ARRIVAL)), keys)
-            counts = np.bincount(numbers, minlength=keys.height).tolist()
-            order = event_time_order(released, numbers) if self.ordered else np.argsort(numbers, stable=True)
-            rows = self._timed(released[order])
+        known = dict(zip(touched.states[KEY_NUMBER], self._layout.cells(touched.states), strict=True))
+        numbers = touched.numbers
+        counts = np.bincount(numbers, minlength=touched.keys.height).tolist()
+        order = event_time_order(released, numbers) if self.ordered else np.argsort(numbers, stable=True)
+        rows = self._timed(released[order])
         changed: dict[int, Cells] = {}
-        columns = [keys[name].to_list() for name in self.key]
+        columns = [touched.keys[name].to_list() for name in self.key]
         # Users see a key as its value, or as a tuple of several.
         for number, key in enumerate(columns[0] if len(columns) == 1 else zip(*columns, strict=True)):
             cells = runner.run_key(key, known.get(number), islice(rows, counts[number]), is_due=number in due)

@@ -125,12 +125,12 @@ class RulesProcessOperator(ProcessOperator):
         history = self._history(valid, changes, version)
         applied = self.apply(state.filter(pl.col(ARRIVAL) >= OF_KEY), partials, bounds, history)
         if changes.is_empty():
-            return replace(applied, shared=(buffered.waiting, known.clear().select(self.identity)))
+            return replace(applied, shared=(buffered.stored, known.clear().select(self.identity)))
         after = self._still_valid(valid, changes)
         total = pl.DataFrame({ARRIVAL: [VERSION_ROW], VERSION: [version + changes.height]})
         changed = pl.concat([after.join(valid, on=ARRIVAL, how="anti"), total], how="diagonal")
         gone = valid.join(after, on=ARRIVAL, how="anti").select(self.identity)
-        return replace(applied, shared=(pl.concat([with_schema(changed, self.state_schema), buffered.waiting]), gone))
+        return replace(applied, shared=(pl.concat([with_schema(changed, self.state_schema), buffered.stored]), gone))
 
     def _history(self, valid: pl.DataFrame, changes: pl.DataFrame, version: int) -> RuleHistory:
         times = changes[TIME].to_list() if self.ordered else [BEGINNING] * changes.height

@@ -31,9 +31,6 @@ class TtlConfig:
     time: TimeDomain = "event"
     refresh: Refresh = "write"
 
-    def ttl_of(self, time: TimeDomain) -> int | None:
-        return self.ttl if self.time == time else None
-
     @property
     def arguments(self) -> dict[str, object]:
         if self.ttl is None:

@@ -25,13 +25,13 @@ from headrace.changelog import (
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
-from headrace.operators.rows import RowByRow, Rows, failed_rows, join_by_key
+from headrace.operators.rows import TIME, RowByRow, Rows, failed_rows, join_by_key
 from headrace.operators.step import LateRows, Step
 from headrace.schemas import MOMENT
 from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Combined, Due, Uncombined
 
-ROW_POSITION, IS_UPSERT, TIME = "__position", "__sets", "__time"
+ROW_POSITION, IS_UPSERT = "__position", "__sets"
 LAST_CHANGE: Mapping[str, pl.DataType] = {ROW_POSITION: pl.String(), IS_UPSERT: pl.Boolean(), TIME: pl.Int64()}
 """A change's position, whether it sets its row or removes it, and its event time."""
 LACKS_BEFORE = "__lacks_before"

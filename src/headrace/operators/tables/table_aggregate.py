@@ -15,14 +15,13 @@ from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.expressions import Aggregate
 from headrace.keys import Key, key_argument, key_columns
-from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER, Rows, with_key_numbers
+from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER, TIME, Rows, with_key_numbers
 from headrace.operators.step import check_key
 from headrace.operators.tables.changelog_input import (
     CHANGED_AT,
     IS_UPSERT,
     LACKS_BEFORE,
     LAST_CHANGE,
-    TIME,
     VIEW_CHANGELOG,
     WEEK,
     ChangelogInput,

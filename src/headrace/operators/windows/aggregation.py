@@ -168,14 +168,19 @@ class WindowOperator(ABC):
         """When the window of partial results starts and ends."""
 
     @property
-    def _computed_from(self) -> tuple[str, ...]:
+    def _computed_from(self) -> dict[str, pl.DataType]:
         """The columns that results are computed from."""
-        return (*self.moved, *self.aggregation.states)
+        return {**dict.fromkeys(self.moved, pl.Int64()), **self.aggregation.states}
 
     @cached_property
     def _given(self) -> dict[str, str]:
         """The same, each with the column of the state that keeps its value for a retraction."""
         return {name: f"{name}{GIVEN}" for name in self._computed_from if self._has_change}
+
+    @cached_property
+    def _ledger(self) -> dict[str, pl.DataType]:
+        """The columns of the state that record what was emitted of a window."""
+        return {REVISION: pl.Int32(), **{given: self._computed_from[name] for name, given in self._given.items()}}
 
     def _as_given(self, windows: pl.DataFrame) -> pl.DataFrame:
         return windows.with_columns(pl.col(given).alias(name) for name, given in self._given.items())

@@ -13,6 +13,7 @@ import polars as pl
 from headrace.durations import MICROSECONDS, Duration, not_too_long
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import BEGINNING, END
+from headrace.state.order_ranges import NO_SPAN, Span
 
 
 class Windows(ABC):
@@ -47,6 +48,18 @@ class Windows(ABC):
         if not BEGINNING < time < END:
             return time
         return int(pl.select(self.first(self.pane(pl.lit(time, pl.Int64)))).item())
+
+    def closing(self, after: int, until: int) -> Span:
+        """The times of all windows that end after a time and not after another."""
+        following = self.next_close(after)
+        return (following - self.size, until - 1) if following <= until else NO_SPAN
+
+    def closed(self, panes: pl.Series, until: int) -> Span:
+        """The times of all windows that hold one of these panes, for each pane of which one has ended by a time."""
+        pane = pl.col(panes.name)
+        start, end = self.start(self.first(pane)).alias("start"), self.last(pane).alias("end")
+        times = panes.to_frame().filter(self.first(pane) <= until).select(start, end)
+        return times["start"].to_numpy(), times["end"].to_numpy() - 1
 
     def all(self, pane: pl.Expr) -> pl.Expr:
         """Every window that holds a pane, as a list."""

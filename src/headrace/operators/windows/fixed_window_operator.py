@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import ClassVar
 
 import polars as pl
@@ -14,8 +14,9 @@ from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import has_closed, split_matching, with_schema
 from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.assigners import Windows
-from headrace.operators.windows.emission import ACCUMULATING, PREVIEW_AT, AccumulationMode, Emission
+from headrace.operators.windows.emission import ACCUMULATING, PREVIEW_AT, AccumulationMode, Emission, Every
 from headrace.state.key_hash import canonical
+from headrace.state.order_ranges import OrderRanges
 from headrace.wheel.operator import Applied, Combined, Due
 
 END = "__end"
@@ -100,7 +101,22 @@ class PaneOperator(PaneCombiner):
 
     def due(self, bounds: TimeBounds) -> Due:
         closes = pl.when(~pl.col(EMITTED)).then(pl.col(END))
-        return Due(closes, dead_at=self._over, reach=self.windows.size, following=self.windows.next_close)
+        return Due(
+            closes,
+            dead_at=self._over,
+            reach=self.windows.size,
+            following=self.windows.next_close,
+            order=pl.col(END),
+            ranges=partial(self._ranges, bounds=bounds),
+        )
+
+    def _ranges(self, frames: Sequence[pl.DataFrame], bounds: TimeBounds) -> OrderRanges:
+        """The panes of new rows, and of windows that close or had closed before; a pane ends after its times."""
+        ends = frames[0][END]
+        times = self.windows.closing(bounds.before, bounds.fire), self.windows.closed(ends, bounds.late)
+        return OrderRanges.covering(
+            (ends.to_numpy(), ends.to_numpy()), *((first + 1, last + 1) for first, last in times)
+        )
 
     @property
     def _over(self) -> pl.Expr:
@@ -164,8 +180,22 @@ class FixedWindowOperator(PaneCombiner):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        given = {given: self.aggregation.states[name] for name, given in self._given.items()}
-        return {**self.partial_schema, REVISION: pl.Int32(), PREVIEW_AT: pl.Int64(), **given}
+        return {**self.partial_schema, PREVIEW_AT: pl.Int64(), **self._ledger}
+
+    def due(self, bounds: TimeBounds) -> Due:
+        due = super().due(bounds)
+        if isinstance(self.emission.early, Every):
+            # Previews are due in windows that their ends do not tell.
+            return replace(due, order=pl.col(END))
+        return replace(due, order=pl.col(END), ranges=partial(self._ranges, bounds=bounds))
+
+    def _ranges(self, frames: Sequence[pl.DataFrame], bounds: TimeBounds) -> OrderRanges:
+        """The windows of new rows, and those that close."""
+        first, last = self.windows.first(pl.col(END)).alias("first"), self.windows.last(pl.col(END)).alias("last")
+        ends = frames[0].select(first, last)
+        return OrderRanges.covering(
+            (ends["first"].to_numpy(), ends["last"].to_numpy()), (bounds.before + 1, bounds.fire)
+        )
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Add rows, emit previews, close windows; rows of those that had closed before this batch are corrections."""

@@ -94,9 +94,7 @@ class RevisedSessionOperator(SessionOperator):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        types = self.types
-        given = {given: types[name] for name, given in self._given.items()}
-        return {**types, PREVIEW_AT: pl.Int64(), ID: pl.Int64(), REVISION: pl.Int32(), **given}
+        return {**self.types, PREVIEW_AT: pl.Int64(), ID: pl.Int64(), **self._ledger}
 
     @property
     def _has_change(self) -> bool:

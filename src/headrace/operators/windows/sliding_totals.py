@@ -8,11 +8,11 @@ from functools import cached_property
 
 import polars as pl
 
-from headrace.operators.rows import ARRIVAL, KEY_NUMBER, in_key_order, with_key_numbers
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, TIME, in_key_order, with_key_numbers
 from headrace.operators.windows.aggregation import Aggregation
 
-TIME, NEW, CHANGED = "__time", "__new", "__changed"
-"""Columns of rows: their time, whether they are new in this batch, and whether they changed in it."""
+NEW, CHANGED = "__new", "__changed"
+"""Columns of rows: whether they are new in this batch, and whether they changed in it."""
 PLACE, REACHED = "__place", "__reached"
 """Columns of totals: the position of their row in its frame, and whether the window has a new row."""
 _WANTED = "__wanted"

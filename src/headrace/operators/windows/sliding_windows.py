@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
@@ -15,13 +15,14 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.keys import Key, key_argument, key_columns
-from headrace.operators.rows import ARRIVAL, arrived_rows
+from headrace.operators.rows import ARRIVAL, TIME, arrived_rows
 from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.emission import DISCARDING, AccumulationMode, Emission
-from headrace.operators.windows.sliding_totals import CHANGED, NEW, PLACE, REACHED, SUMS, TIME, KeySpread, SlidingTotals
+from headrace.operators.windows.sliding_totals import CHANGED, NEW, PLACE, REACHED, SUMS, KeySpread, SlidingTotals
 from headrace.operators.windows.window_step import WindowStep
 from headrace.stability import stable
 from headrace.state.key_hash import canonical
+from headrace.state.order_ranges import OrderRanges
 from headrace.wheel.operator import Applied, Combined, Due, Operator, Uncombined
 
 _SHOWN_AS = "__shown_as"
@@ -59,8 +60,7 @@ class SlidingOperator(WindowOperator, Uncombined):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        given = {given: self.aggregation.results[name] for name, given in self._given.items()}
-        return {**self.partial_schema, ARRIVAL: pl.Int64(), REVISION: pl.Int32(), **given}
+        return {**self.partial_schema, ARRIVAL: pl.Int64(), **self._ledger}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         aggregation = self.aggregation
@@ -96,7 +96,20 @@ class SlidingOperator(WindowOperator, Uncombined):
 
     def due(self, bounds: TimeBounds) -> Due:
         time = self._row_time
-        return Due(pl.when(time >= bounds.fire).then(time + 1), dead_at=self._expires(time))
+        due = Due(pl.when(time >= bounds.fire).then(time + 1), dead_at=self._expires(time))
+        if self.shares is not None:
+            # What stands for a pane has the earliest of its times, which changes.
+            return due
+        return replace(due, order=time, ranges=partial(self._ranges, bounds=bounds))
+
+    def _ranges(self, frames: Sequence[pl.DataFrame], bounds: TimeBounds) -> OrderRanges:
+        """The windows of rows that close, and of rows whose windows have new rows, if those are shown at once."""
+        times = frames[0].select(self._row_time).to_series().to_numpy()
+        if self.emission.kind == "on_close":
+            times = times[times < max(bounds.before, bounds.late)]
+        reach = self.size - 1
+        closing = (bounds.before - reach, max(bounds.late, bounds.fire) - 1)
+        return OrderRanges.covering(closing, (times - reach, times + reach))
 
     def _expires(self, time: pl.Expr) -> pl.Expr:
         return time + self.size + self.lateness.correctable
@@ -106,8 +119,8 @@ class SlidingOperator(WindowOperator, Uncombined):
         return pl.col(TIME) - self.size + 1, pl.col(TIME) + 1
 
     @property
-    def _computed_from(self) -> tuple[str, ...]:
-        return tuple(self.aggregation.results)
+    def _computed_from(self) -> dict[str, pl.DataType]:
+        return self.aggregation.results
 
     def _computed(self, totals: pl.DataFrame) -> list[pl.Expr]:
         return []  # rows that are shown have their results

@@ -10,8 +10,8 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END as END_OF_TIME
-from headrace.operators.event_time_buffer import OF_KEY, RELEASED_AT, EventTimeBuffer
-from headrace.operators.rows import ARRIVAL, TIME, with_schema
+from headrace.operators.event_time_buffer import OF_KEY, RELEASED_AT, EventTimeBuffer, TouchedKeys
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, TIME
 from headrace.operators.windows.aggregation import GIVEN, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.emission import UNSEEN, AccumulationMode, AfterRows, Every, Trigger, When
 from headrace.state.key_hash import canonical
@@ -54,10 +54,8 @@ class TriggerOperator(WindowOperator, Uncombined):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        types = {END: pl.Int64(), **self.aggregation.states}
         numbers = dict.fromkeys((ARRIVAL, FIRST, UNSEEN), pl.Int64())
-        kept = {**self.partial_schema, **numbers, REVISION: pl.Int32(), **self.aggregation.states}
-        return {**kept, **{given: types[name] for name, given in self._given.items()}}
+        return {**self.partial_schema, **numbers, **self.aggregation.states, **self._ledger}
 
     @property
     def _window(self) -> tuple[pl.Expr, pl.Expr]:
@@ -80,12 +78,12 @@ class TriggerOperator(WindowOperator, Uncombined):
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Keep rows that wait, add those that event time has passed, fire, and drop expired keys."""
         buffered = EventTimeBuffer(self.state_schema).release(state, partials, bounds)
-        released = with_schema(buffered.rows, self.state_schema)
-        touched = self._concerned(state.filter(pl.col(ARRIVAL) == OF_KEY), released, bounds)
-        if touched.is_empty():
+        touched = TouchedKeys.of(self.key, buffered.rows, state, self._due(bounds) <= bounds.fire)
+        if touched.keys.is_empty():
             # The usual batch while the watermark stands: no row is added and nothing is due.
-            return Applied(buffered.waiting, state.clear().select(self.identity), self._no_output)
-        pieces = self._cut(touched, bounds)
+            return Applied(buffered.stored, state.clear().select(self.identity), self._no_output)
+        released = buffered.rows.with_columns(pl.Series(KEY_NUMBER, touched.numbers))
+        pieces = self._cut(pl.concat([touched.states, released], how="diagonal"), bounds)
         if self.accumulation.kind != "discarding":
             pieces = self._running(pieces)
         over = (self._ends(bounds) <= bounds.fire).fill_null(False)
@@ -94,9 +92,9 @@ class TriggerOperator(WindowOperator, Uncombined):
         pieces = pieces.with_columns(fired.cast(pl.Int32).alias(REVISION), start.alias(FIRST))
         emitted = self._emitted(pieces, LAST_OF_LIFE & over, bounds)
         living = self._living(pieces.filter(LAST_OF_LIFE & ~over), emitted)
-        gone = touched.filter(pl.col(ARRIVAL) == OF_KEY).join(living, on=self.identity, how="anti", nulls_equal=True)
+        gone = touched.states.join(living, on=self.identity, how="anti", nulls_equal=True)
         return Applied(
-            pl.concat([living, buffered.waiting]),
+            pl.concat([living, buffered.stored]),
             gone.select(self.identity),
             self._sorted(self._revisions(emitted, pl.col(PANE)), NUMBER),
         )
@@ -109,16 +107,6 @@ class TriggerOperator(WindowOperator, Uncombined):
     def _row(self) -> pl.Struct:
         aggregation = self.aggregation
         return pl.Struct({name: dtype for name, dtype in aggregation.schema.items() if name in aggregation.read})
-
-    def _concerned(self, kept: pl.DataFrame, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
-        """The keys to which something happens, with the rows that are added now."""
-        due = kept.select((self._due(bounds) <= bounds.fire).fill_null(False)).to_series()
-        waked, quiet = kept.filter(due), kept.filter(~due)
-        if rows.is_empty() or quiet.is_empty():
-            return pl.concat([waked, rows])
-        keys = rows.select(*self.key, pl.lit(OF_KEY, pl.Int64).alias(ARRIVAL))
-        touched = quiet.join(keys, on=self.identity, how="semi", nulls_equal=True)
-        return pl.concat([waked, touched, rows])
 
     def _emitted(self, pieces: pl.DataFrame, over: pl.Expr, bounds: TimeBounds) -> pl.DataFrame:
         """Results by key and in order, each with the revision before and, when retracting, the result before."""
@@ -149,7 +137,7 @@ class TriggerOperator(WindowOperator, Uncombined):
         if self.accumulation.kind == "discarding":
             after_firing |= dict.fromkeys((FIRST, *self.aggregation.states))
         if self._has_change:
-            given = emitted.group_by(LIFE).agg(pl.col(self._computed_from).last().name.suffix(GIVEN))
+            given = emitted.group_by(LIFE).agg(pl.col(*self._computed_from).last().name.suffix(GIVEN))
             pieces = pieces.update(given, on=LIFE, include_nulls=True)
         return pieces.with_columns(
             *(pl.when(FIRES).then(value).otherwise(pl.col(name)).alias(name) for name, value in after_firing.items()),
@@ -183,11 +171,11 @@ class TriggerOperator(WindowOperator, Uncombined):
 
     def _cut(self, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
         """Pieces with their partial aggregates, by key and time, from the state of keys and the rows to add now."""
-        other_key = pl.struct(self.key).rle_id().diff() != 0 if self.key else pl.lit(False)
+        other_key = pl.col(KEY_NUMBER) != pl.col(KEY_NUMBER).shift()
         silent = pl.lit(False) if self.ttl is None else pl.col(TIME).diff() >= self.ttl
         of_key = pl.col(ARRIVAL) == OF_KEY
         ordered = (
-            rows.sort(*self.key, TIME, ARRIVAL)
+            rows.sort(KEY_NUMBER, TIME, ARRIVAL)
             .with_columns((other_key | silent).fill_null(True).alias(_BEGINS))
             .with_columns(pl.when(of_key).then(pl.col(UNSEEN)).otherwise(1).alias(_ROWS))
             .with_columns(pl.col(_BEGINS).cum_sum().alias(LIFE))

@@ -1,17 +1,21 @@
-"""Rows whose time is not to be believed."""
+"""What a task reads of a source, and rows whose time is not to be believed."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import polars as pl
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.connectors.base.decoding import POSITION, Decoded
-from headrace.connectors.base.source import Gate
+from headrace.connectors.base.source import SPLIT_LEAF, SPLIT_TASKS, Gate, divided
 from headrace.event_time.record import BatchRecord
 from headrace.schemas import MOMENT
 from headrace.wheel.side_rows import read_rows
@@ -42,3 +46,58 @@ def test_a_time_of_any_year_is_refused_row_by_row(tmp_path: Path, micros: int, r
     letter = read_rows(task.state.storage, file).row(0, named=True)
     assert (letter["position"], letter["reason"], letter["detail"]) == (1, reason, f"at = {written}")
     assert json.loads(letter["raw"]) == {"at": written}
+
+
+class Numbers:
+    """Reads what a task is given, numbers, each as two rows."""
+
+    def read(self, given: list[int], task: Task) -> Iterator[Decoded]:
+        for first in given:
+            yield Decoded(pl.DataFrame({"n": [first, first + 1], POSITION: [0, 1]}), origin=f"part {first}")
+
+
+def tasks_of(*numbers: int) -> Iterator[pa.RecordBatch]:
+    """What Spark hands a task: its number."""
+    return iter([pa.RecordBatch.from_pydict({"id": pa.array(numbers, pa.int64())})])
+
+
+def reading(splits: dict[str, list[list[int]]]) -> tuple[Task, list[Any]]:
+    """A task of a batch that reads so, and what it reports."""
+    reports: list[Any] = []
+    record = BatchRecord(0, 0, {}, {}, {}, drain=False)
+    task = Task(record, "flow", "side", 0, lambda *report: reports.append(report), state_in_memory(), splits)
+    return task, reports
+
+
+@pytest.mark.parametrize("leaf", [0, 3 * SPLIT_TASKS, SPLIT_LEAF])
+def test_a_task_reads_its_own_split_in_whichever_plan_it_runs(leaf: int) -> None:
+    gate = Gate("rows", Numbers(), None)
+    task, reports = reading({"others": [[40], [50]], "rows": [[10], [20, 30], []]})
+    found = [frame["n"].to_list() for frame in gate.read_splits(tasks_of(leaf + 1), task)]
+    assert found == [[20, 21], [30, 31]]
+    [(_, report)] = reports
+    assert (report.read, report.handed_on) == (4, 4)
+
+
+@pytest.mark.parametrize("splits", [{}, {"rows": []}, {"rows": [[10]]}, {"rows": [[10], []]}])
+def test_a_task_without_a_split_reports_that_it_has_read_nothing(splits: dict[str, list[list[int]]]) -> None:
+    task, reports = reading(splits)
+    assert list(Gate("rows", Numbers(), None).read_splits(tasks_of(SPLIT_LEAF + 1), task)) == []
+    [(_, report)] = reports
+    assert (report.read, report.handed_on) == (0, 0)
+
+
+def test_a_row_may_say_where_it_came_from() -> None:
+    task, _ = reading({"rows": [[10]]})
+    [rows] = Gate("rows", Numbers(), None, adds_position=True).read_splits(tasks_of(0), task)
+    assert rows.rows() == [(10, "part 10:0"), (11, "part 10:1")]
+
+
+@given(st.lists(st.integers(0, 1000), max_size=30), st.integers(1, 8))
+def test_every_piece_goes_to_one_task_in_order_and_no_task_gets_more_than_its_share_and_a_piece(
+    weights: list[int], tasks: int
+) -> None:
+    runs = divided(weights, tasks)
+    assert len(runs) == tasks
+    assert [index for run in runs for index in range(*run.indices(len(weights)))] == list(range(len(weights)))
+    assert all(sum(weights[run]) <= sum(weights) / tasks + max(weights, default=0) for run in runs)

@@ -1,19 +1,23 @@
-"""How rows of a Delta table come to the gate."""
+"""How far a batch reads a Delta table, and how its rows come to the gate."""
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 from unittest.mock import Mock
 
 import polars as pl
 import pytest
+from pyspark.errors import PySparkException
 
 from headrace.connectors.base.decoding import POSITION
-from headrace.connectors.delta.source import DeltaReader, not_append_only
+from headrace.connectors.base.source import Planned
+from headrace.connectors.delta.source import DeltaEnumerator, DeltaReader, Start, not_append_only
 from headrace.connectors.delta.table import DeltaLog
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord
+from headrace.event_time.tracker import WHOLE
 from headrace.wheel.task import Task
 from tests.tasks import state_in_memory
 
@@ -21,25 +25,25 @@ TASK = Task(BatchRecord(0, 77, {}, {}, {}, drain=False), "flow", "side", 0, lamb
 
 
 def _raw(*rows: tuple[Any, ...]) -> pl.DataFrame:
-    return pl.DataFrame(rows, schema={"n": pl.Int64, "__row": pl.Boolean, "__file": pl.String}, orient="row")
+    return pl.DataFrame(rows, schema={"n": pl.Int64, "__file": pl.String}, orient="row")
 
 
-def test_rows_are_told_from_ticks_and_numbered_through_the_whole_task() -> None:
+def test_rows_are_numbered_through_the_whole_task() -> None:
     reader = DeltaReader(("n",))
-    first = list(reader.read(_raw((1, True, "a"), (None, None, None), (None, True, "b"), (2, True, "b")), TASK))
+    first = list(reader.read(_raw((1, "a"), (None, "b"), (2, "b")), TASK))
     assert [(chunk.origin, chunk.rows.rows(), chunk.arrived) for chunk in first] == [
         ("a", [(1, 0)], 77),
         ("b", [(None, 1), (2, 2)], 77),
     ]
-    [last] = reader.read(_raw((3, True, "b")), TASK)
+    [last] = reader.read(_raw((3, "b")), TASK)
     assert last.rows.rows() == [(3, 3)]
-    assert not list(reader.read(_raw((None, None, None)), TASK))
+    assert not list(reader.read(_raw(), TASK))
 
 
 def test_changes_have_the_words_of_a_changelog_and_arrived_when_they_were_committed() -> None:
     moment = datetime(2025, 1, 1, tzinfo=UTC)
     kinds = ["insert", "update_preimage", "update_postimage", "delete"]
-    raw = pl.DataFrame({"change": kinds, "_commit_timestamp": [moment] * 4, "__row": [True] * 4, "__file": ["a"] * 4})
+    raw = pl.DataFrame({"change": kinds, "_commit_timestamp": [moment] * 4, "__file": ["a"] * 4})
     [chunk] = DeltaReader(("change", "_commit_timestamp")).read(raw, TASK)
     assert chunk.rows["change"].to_list() == ["insert", "update_before", "update_after", "delete"]
     assert isinstance(chunk.arrived, pl.Series)
@@ -65,3 +69,59 @@ def test_a_session_without_delta_is_told_how_to_have_it(jar: str | None, extensi
     session.conf.get.return_value = extensions
     with pytest.raises(HeadraceError, match=r"\[CONNECTOR_MISSING\].*hr.spark_session\(connectors=\("):
         DeltaLog(session, "t").exists()
+
+
+def test_a_table_whose_rows_were_changed_stops_the_flow_with_advice_and_other_failures_as_they_are() -> None:
+    table: Any = Mock()
+    table.log.path = "t"
+    enumerator = DeltaEnumerator(table, "earliest")
+    table.open.side_effect = PySparkException("[DELTA_SOURCE_IGNORE_DELETE] Detected deleted data")
+    with pytest.raises(HeadraceError, match=r"^\[DELTA_NOT_APPEND_ONLY\] rows of Delta table 't'"):
+        enumerator.plan(enumerator.initial(), most=None)
+    table.open.side_effect = PySparkException("out of memory")
+    with pytest.raises(PySparkException, match="out of memory"):
+        enumerator.plan(enumerator.initial(), most=None)
+
+
+@pytest.mark.parametrize(("start", "version"), [("earliest", None), ("latest", 8), (3, 3)])
+def test_a_new_flow_begins_with_all_rows_those_behind_the_newest_version_or_those_of_a_version(
+    start: Start, version: int | None
+) -> None:
+    table: Any = Mock()
+    table.log.version.return_value = 7
+    enumerator = DeltaEnumerator(table, start)
+    assert enumerator.initial() == {"version": version, "offset": None}
+
+
+def test_a_version_that_is_not_there_yet_is_waited_for() -> None:
+    table: Any = Mock()
+    table.log.version.return_value = 7
+    since = {"version": 8, "offset": None}
+    assert DeltaEnumerator(table, "latest").plan(since, most=None) == Planned(since)
+    table.open.assert_not_called()
+
+
+def test_a_batch_reads_up_to_the_offset_that_delta_gives_and_says_whether_more_waits() -> None:
+    table: Any = Mock()
+    offsets = [{"n": 1}, {"n": 2}, {"n": 2}, {"n": 2}, None]
+    given = [None if offset is None else Mock(json=Mock(return_value=json.dumps(offset))) for offset in offsets]
+    table.open.return_value.latestOffset.side_effect = given
+    enumerator = DeltaEnumerator(table, "earliest")
+    first = enumerator.plan(enumerator.initial(), most=None)
+    assert first == Planned({"version": None, "offset": {"n": 1}}, {WHOLE: 1})
+    second = enumerator.plan(first.until, most=None)
+    assert second == Planned({"version": None, "offset": {"n": 2}})
+    assert enumerator.plan(second.until, most=None) == second
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_only_a_run_over_what_is_there_ends_at_the_newest_version(ends: bool) -> None:
+    table: Any = Mock()
+    table.open.return_value.latestOffset.return_value = None
+    enumerator = DeltaEnumerator(table, "earliest")
+    enumerator.plan(enumerator.initial(), most=None)
+    if ends:
+        enumerator.stop_at_newest()
+    for _ in range(2):
+        enumerator.plan(enumerator.initial(), most=None)
+    assert table.open.return_value.prepareForTriggerAvailableNow.call_count == ends

@@ -1,4 +1,4 @@
-"""What a landing folder is to Spark and to the checkpoint."""
+"""What a landing folder is to the checkpoint, and how its Parquet files are decoded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
-from unittest.mock import MagicMock, call
+from unittest.mock import MagicMock
 
 import polars as pl
 import pyarrow as pa
@@ -23,12 +23,12 @@ from headrace.plan.identity import check_identity
 from headrace.storage import COMMITS
 
 
-def _defined(folder: Path, session: MagicMock | None = None) -> tuple[Graph, FlowNode]:
+def _defined(folder: Path) -> tuple[Graph, FlowNode]:
     """A flow that reads a folder."""
     graph = Graph("test", folder.parent / "checkpoint", cast(Any, None))
     with defining(graph):
-        hr.read_files(cast(Any, session or MagicMock()), folder, format="json", schema="id STRING")
-    return graph, FlowNode("copied", cast(Any, None), (), (), ("in",), ())
+        hr.read_files(MagicMock(), folder, format="json", schema="id STRING")
+    return graph, FlowNode("copied", (), (), ("in",), ())
 
 
 def test_a_folder_that_has_got_a_commit_list_is_another_source(tmp_path: Path) -> None:
@@ -43,14 +43,10 @@ def test_a_folder_that_has_got_a_commit_list_is_another_source(tmp_path: Path) -
     assert list(graph.sources["in"].fingerprint) == ["kind", "path", "format", "schema"]
 
 
-def test_files_that_are_decades_older_than_the_newest_are_read(tmp_path: Path) -> None:
-    session = MagicMock()
-    folder = tmp_path / "in"
-    folder.mkdir()
-    _defined(folder, session)
-    options = session.readStream.format().schema().option
-    assert call("recursiveFileLookup", "true") in options.call_args_list
-    assert call("maxFileAge", "36500d") in options().option.call_args_list
+@pytest.mark.parametrize("most", [0, -1])
+def test_a_batch_that_could_take_no_file_is_refused(tmp_path: Path, most: int) -> None:
+    with pytest.raises(hr.DefinitionError, match=rf"^\[FILES_PER_BATCH_INVALID\] .*files_per_batch={most} "):
+        hr.read_files(MagicMock(), tmp_path, format="json", schema="id STRING", files_per_batch=most)
 
 
 MOMENT = datetime(2026, 5, 1, 10, tzinfo=UTC)

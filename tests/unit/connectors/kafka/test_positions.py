@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.connectors.base.source import cap_of, remove_cap, set_cap
 from headrace.connectors.kafka.positions import Subscription, capped, slices, start_text
 from headrace.secrets import Secret
 
@@ -94,13 +92,3 @@ def test_a_subscription_travels_without_its_secrets(monkeypatch: pytest.MonkeyPa
     assert again == subscription
     assert again.options["sasl.password"] == Secret(env="BROKER_PASSWORD")
     assert again.client_options()["sasl.password"] == "hunter2"
-
-
-def test_the_smallest_cap_of_all_flows_counts(tmp_path: Path) -> None:
-    assert cap_of(tmp_path) is None
-    set_cap(tmp_path, "one", 500)
-    set_cap(tmp_path, "two", 300)
-    assert cap_of(tmp_path) == 300
-    assert cap_of(tmp_path, "one") == 500
-    remove_cap(tmp_path, "two")
-    assert cap_of(tmp_path) == 500

@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headrace.connectors.base.sink import Unreachable
+from headrace.connectors.base.source import Planned
 from headrace.connectors.kafka import source as kafka_source
-from headrace.connectors.kafka.positions import Positions, Subscription
-from headrace.connectors.kafka.source import KafkaSliceReader
+from headrace.connectors.kafka.positions import OnLost, Positions, Subscription
+from headrace.connectors.kafka.source import KafkaEnumerator
 from headrace.errors import HeadraceError
+from headrace.graph import Graph, SourceNode
+from headrace.outages import outages
+from headrace.runtime import source_reads
+from headrace.runtime.source_reads import SourceReads
 
 
 class Brokers:
-    """Do not answer the first so many times."""
+    """Hold a partition; do not answer the first so many times."""
 
     silent = 0
+    first, end = 0, 7
+    clients = 0
 
     def __init__(self, subscription: Subscription) -> None:
-        """Nothing is kept of a subscription."""
+        Brokers.clients += 1
 
     def initial(self) -> Positions:
         """The beginning."""
-        return self._said({"bids/0": 0})
+        return self._said({"bids/0": self.first})
 
     def latest(self) -> Positions:
-        """Seven rows."""
-        return self._said({"bids/0": 7})
+        """The end."""
+        return self._said({"bids/0": self.end})
 
     def earliest(self, names: list[str]) -> Positions:
-        """All rows are there."""
-        return {"bids/0": 0}
+        """What is left of the partition begins there."""
+        return dict.fromkeys(names, self.first)
 
     def _said(self, positions: Positions) -> Positions:
         if Brokers.silent > 0:
@@ -43,34 +49,92 @@ class Brokers:
         return positions
 
 
-@pytest.fixture
-def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KafkaSliceReader:
-    """A reader of one partition that does not sleep."""
+@pytest.fixture(autouse=True)
+def brokers(monkeypatch: pytest.MonkeyPatch) -> type[Brokers]:
+    """Brokers that answer."""
+    for name, value in {"silent": 0, "first": 0, "end": 7, "clients": 0}.items():
+        monkeypatch.setattr(Brokers, name, value)
     monkeypatch.setattr(kafka_source, "Topics", Brokers)
-    monkeypatch.setattr(kafka_source, "time", SimpleNamespace(sleep=lambda seconds: None, monotonic=time.monotonic))
-    subscription = Subscription("broker:9092", ("bids",), False, "earliest", "fail")
-    return KafkaSliceReader("bids", subscription, tmp_path / "caps" / "bids")
+    return Brokers
 
 
-def test_a_run_over_what_is_there_waits_for_brokers_at_its_beginning(reader: KafkaSliceReader) -> None:
+def enumerator(on_lost: OnLost = "fail") -> KafkaEnumerator:
+    return KafkaEnumerator(Subscription("broker:9092", ("bids",), False, "earliest", on_lost))
+
+
+@pytest.fixture
+def reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SourceReads:
+    """The only source of a flow, asked again at once."""
+    monkeypatch.setattr(source_reads, "ASKED_AGAIN_SECONDS", 0.0)
+    graph = Graph("test", tmp_path, cast(Any, None))
+    graph.add_source(SourceNode("bids", {}, lambda _: enumerator()))
+    return SourceReads(graph, ["bids"], tmp_path, threading.Event())
+
+
+def test_a_run_over_what_is_there_waits_for_brokers_at_its_beginning(reads: SourceReads) -> None:
     Brokers.silent = 3
-    start = reader.initialOffset()
-    assert (start["positions"], Brokers.silent) == ({"bids/0": 0}, 0)
+    start = reads.initial([])
+    assert (start, Brokers.silent) == ({"bids": {"bids/0": 0}}, 0)
     Brokers.silent = 2
-    reader.prepareForTriggerAvailableNow()
+    reads.stop_at_newest()
     assert Brokers.silent == 0
-    assert reader.latestOffset(start, ReadAllAvailable())["positions"] == {"bids/0": 7}
+    assert reads.plan(start)["bids"].until == {"bids/0": 7}
 
 
-def test_a_live_flow_reads_no_further_while_brokers_are_silent(reader: KafkaSliceReader) -> None:
-    start = reader.initialOffset()
+def test_a_live_flow_reads_no_further_while_brokers_are_silent(reads: SourceReads, tmp_path: Path) -> None:
+    start = reads.initial([])
     Brokers.silent = 1
-    assert reader.latestOffset(start, ReadAllAvailable()) == start
-    assert reader.latestOffset(start, ReadAllAvailable())["positions"] == {"bids/0": 7}
+    assert not reads.plan(start)["bids"].brings_rows
+    assert outages(tmp_path)
+    assert reads.plan(start)["bids"].until == {"bids/0": 7}
+    assert not outages(tmp_path)
 
 
-def test_patience_has_an_end(reader: KafkaSliceReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_source, "PATIENCE_SECONDS", -1.0)
+def test_patience_has_an_end(reads: SourceReads, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_reads, "PATIENCE_SECONDS", -1.0)
     Brokers.silent = 1
     with pytest.raises(HeadraceError, match=r"\[SOURCE_UNREACHABLE\] .* has not answered .*: no leaders found"):
-        reader.prepareForTriggerAvailableNow()
+        reads.stop_at_newest()
+
+
+def test_brokers_that_were_silent_are_asked_by_a_new_client() -> None:
+    source = enumerator()
+    source.initial()
+    Brokers.silent = 1
+    with pytest.raises(Unreachable):
+        source.plan({"bids/0": 0}, most=None)
+    assert Brokers.clients == 1
+    source.plan({"bids/0": 0}, most=None)
+    source.plan({"bids/0": 7}, most=None)
+    assert Brokers.clients == 2
+
+
+def test_a_run_over_what_is_there_reads_no_row_that_came_later() -> None:
+    source = enumerator()
+    source.stop_at_newest()
+    Brokers.end = 9
+    assert source.plan({"bids/0": 0}, most=None).until == {"bids/0": 7}
+
+
+def test_a_batch_takes_so_many_rows_and_says_how_many_wait() -> None:
+    assert enumerator().plan({"bids/0": 0}, most=5) == Planned({"bids/0": 5}, {"bids/0": 2}, ("bids/0",))
+
+
+@pytest.mark.parametrize(("first", "end"), [(3, 7), (0, 1)])
+def test_offsets_that_are_gone_stop_the_flow_unless_they_are_to_be_counted(first: int, end: int) -> None:
+    Brokers.first, Brokers.end = first, end
+    with pytest.raises(HeadraceError, match=rf"\[OFFSETS_LOST\] .* offset 2 of bids/0, .* offsets {first} to {end}\."):
+        enumerator().plan({"bids/0": 2}, most=None)
+    assert enumerator("count").plan({"bids/0": 2}, most=None).until == {"bids/0": end}
+
+
+def test_a_partition_that_is_gone_stops_the_flow_or_keeps_its_position() -> None:
+    since = {"bids/0": 7, "bids/1": 4}
+    with pytest.raises(HeadraceError, match=r"\[OFFSETS_LOST\] .* bids/1, the topic has no such partition any more"):
+        enumerator().plan(since, most=None)
+    assert enumerator("count").plan(since, most=None).until == since
+
+
+def test_tasks_share_the_offsets_of_a_batch_in_order() -> None:
+    splits = enumerator().splits({"bids/0": 0}, {"bids/0": 10, "bids/1": 490_000}, tasks=3)
+    assert splits == [[("bids", 0, 0, 10), ("bids", 1, 0, 250_000)], [], [("bids", 1, 250_000, 490_000)]]

@@ -73,7 +73,7 @@ def test_messages_become_rows_with_their_topic_and_time_and_broken_ones_dead_let
     sent = [("a", b'{"id":1}', 1), ("b", b"", 2), ("b", b"?", 3), ("a", b"{}", 4)]
     file = str(log.append([MqttMessage(*each) for each in sent]))
     reader = MqttReader(message_decoder("json", Columns({"id": pl.Int64()}), avro_schema=None), COLUMNS)
-    [chunk] = reader.read(pl.DataFrame({"path": [None, file]}), TASK)
+    [chunk] = reader.read([(file, 1, 1)], TASK)
     assert chunk.origin == file
     assert [(row[0], row[2], row[3]) for row in chunk.rows.rows()] == [(1, "a", 0), (None, "a", 3)]
     assert chunk.rows["_timestamp"].cast(pl.Int64).to_list() == [1, 4]
@@ -89,5 +89,5 @@ def test_a_file_may_hold_only_broken_or_only_good_messages(tmp_path: Path, paylo
     log = LandingLog(tmp_path)
     file = log.append([MqttMessage("t", payload, 1) for payload in payloads])
     reader = MqttReader(message_decoder("json", Columns({"id": pl.Int64()}), avro_schema=None), COLUMNS)
-    [chunk] = reader.read(pl.DataFrame({"path": [str(file)]}), TASK)
+    [chunk] = reader.read([(str(file), 1, 1)], TASK)
     assert chunk.rows.height + chunk.dead.height == len(payloads)

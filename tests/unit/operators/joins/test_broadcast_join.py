@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.files.small_table import file_table
 from headrace.errors import DefinitionError
 from headrace.event_time.record import BatchRecord
@@ -78,13 +79,14 @@ def test_a_worker_that_goes_on_with_another_checkpoint_in_the_same_place_reads_i
 ) -> None:
     operator = broadcast_join("levels", table, on="id").bind(ROWS, "at")
     record = BatchRecord(1, 0, {}, {}, {}, False, tables={"levels": 1})
-    task = Task(record, "flow", str(tmp_path / "side"), 0, lambda *_: None, state_in_memory())
+    storage = LocalStorage(tmp_path)
+    task = Task(record, "flow", "side", 0, lambda *_: None, state_in_memory(storage=storage))
     rows = pl.DataFrame({"id": [1], "n": [2], "at": [None]}, schema=ROWS)
     found = []
     for level in ("gold", "tin"):
-        file = Path(task.table_file("levels"))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pl.DataFrame({"id": [1], "level": [level]}).write_parquet(file)
+        content = io.BytesIO()
+        pl.DataFrame({"id": [1], "level": [level]}).write_ipc(content)
+        storage.write(task.table_file("levels"), content.getbuffer())
         found += [passed.rows["level"].item() for passed in operator.passed([rows], task)]
-        shutil.rmtree(file.parent)
+        storage.delete(task.table_file("levels"))
     assert found == ["gold", "tin"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -12,8 +13,11 @@ from headrace.durations import MICROSECONDS
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.operators.joins.interval_join import interval_join
+from headrace.operators.joins.stream_join import RIGHT as RIGHT_SIDE
 from headrace.operators.joins.window_join import window_join
+from headrace.operators.rows import TIME, with_schema
 from headrace.schemas import MOMENT
+from tests.unit.operators.stored import looked_up
 
 SECOND = MICROSECONDS["second"]
 LEFT = {"user": pl.String(), "n": pl.Int64(), "at": MOMENT}
@@ -162,3 +166,65 @@ def test_bounds_that_leave_the_calendar_are_refused() -> None:
 def test_what_names_no_columns_is_refused(on: Any) -> None:
     with pytest.raises(DefinitionError, match=r"\[JOIN_ON\] step 'j': on="):
         near(on=on)
+
+
+def buffered(
+    step: Any, *, fire: int, before: int = 0, left: Sequence[int] = (), right: Sequence[int] = ()
+) -> list[list[int]]:
+    """The seconds of left and right rows that a batch with new rows looks up, of one row a second on each side."""
+    operator, bounds = step.bind(LEFT, "at", RIGHT, "at"), TimeBounds(before * SECOND, fire * SECOND, before * SECOND)
+    sides = pl.DataFrame({RIGHT_SIDE: [False, True]}).join(pl.DataFrame({TIME: range(100)}), how="cross")
+    state = with_schema(sides.with_columns(pl.col(TIME) * SECOND), operator.state_schema)
+    new = [pl.DataFrame({TIME: side}, schema={TIME: pl.Int64()}) * SECOND for side in (left, right)]
+    found = looked_up(operator, state, bounds, *new).with_columns(pl.col(TIME) // SECOND)
+    return [found.filter(pl.col(RIGHT_SIDE) == side)[TIME].to_list() for side in (False, True)]
+
+
+def test_an_interval_join_looks_up_rows_of_the_other_side_within_the_interval() -> None:
+    step = near().late(hr.drop())
+    assert buffered(step, fire=0, left=[50]) == [[], [*range(46, 60)]]
+    assert buffered(step, fire=0, right=[50]) == [[*range(41, 55)], []]
+    assert buffered(step, fire=0, left=[10, 80]) == [[], [*range(6, 20), *range(76, 90)]]
+
+
+@pytest.mark.parametrize(
+    ("how", "lefts", "rights"),
+    [
+        ("inner", [], []),
+        ("semi", [], []),
+        ("anti", [31, 32], []),
+        ("right", [], [36, 37]),
+        ("full", [31, 32], [36, 37]),
+    ],
+)
+def test_rows_that_no_match_can_come_for_any_more_are_due_and_looked_up_if_they_are_emitted_alone(
+    how: str, lefts: list[int], rights: list[int]
+) -> None:
+    step = near(how=how).late(hr.drop())
+    assert buffered(step, before=40, fire=42) == [lefts, rights]
+    operator, rows = bound(near(how=how)), pl.DataFrame({TIME: [31, 36], RIGHT_SIDE: [False, True]})
+    due = operator.due(TimeBounds(0, 0)).event
+    assert rows.select((due - pl.col(TIME)).is_not_null()).to_series().to_list() == [lefts != [], rights != []]
+
+
+def test_a_join_that_chooses_one_match_looks_up_all_to_choose_from() -> None:
+    step = near(match="last").late(hr.update_for("1 minute"))
+    assert buffered(step, before=40, fire=41) == [[31], [*range(27, 41)]]
+    assert buffered(step, fire=0, right=[50]) == [[*range(41, 55)], [*range(37, 64)]]
+
+
+@pytest.mark.parametrize(
+    ("window", "closes", "of_a_late_row"),
+    [
+        ("10 seconds", [*range(30, 40)], [*range(20, 30)]),
+        (hr.hopping_window("20 seconds", every="10 seconds"), [*range(20, 40)], [*range(10, 40)]),
+        (hr.cumulating_window("20 seconds", step="10 seconds"), [*range(20, 40)], [*range(20, 40)]),
+    ],
+)
+def test_a_window_join_looks_up_windows_that_close_and_closed_ones_that_get_rows(
+    window: Any, closes: list[int], of_a_late_row: list[int]
+) -> None:
+    step = window_join("w", on="user", window=window).late(hr.update_for("1 minute"))
+    assert buffered(step, before=30, fire=39, left=[35, 90], right=[70]) == [[], []]
+    assert buffered(step, before=30, fire=40, left=[35]) == [closes, closes]
+    assert buffered(step, before=30, fire=39, right=[25]) == [of_a_late_row, of_a_late_row]

@@ -15,7 +15,7 @@ from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.windows.aggregation import REVISION
 from headrace.operators.windows.fixed_window_operator import END as WINDOW_END
 from headrace.wheel.operator import Operator
-from tests.unit.operators.stored import next_due, stored
+from tests.unit.operators.stored import looked_up, next_due, stored
 
 MOMENT = pl.Datetime("us", "UTC")
 SCHEMA = {"key": pl.String(), "x": pl.Int64(), "at": MOMENT}
@@ -197,3 +197,35 @@ def test_windows_other_than_sessions_may_have_a_session_for_their_key() -> None:
     schema = {"session_id": pl.String(), "at": pl.Datetime("us", "UTC")}
     step = hr.tumbling("clicks", size="1 hour", key="session_id").agg(n="count(*)").late(hr.drop())
     assert "session_id" in step.bind(schema, "at").output_schema
+
+
+TENS = hr.tumbling("tens", size="10 microseconds", key="key")
+TWENTIES = hr.hopping("twenties", size="20 microseconds", every="10 microseconds", key="key")
+
+
+@pytest.mark.parametrize(
+    ("step", "of_open", "closing", "of_closed"),
+    [
+        (TENS, {80}, {50}, {30}),
+        (TENS.emit(hr.on_close(early=hr.after_rows(2))), {80}, {50}, {30}),
+        (TWENTIES, {80}, {40, 50}, {20, 30, 40}),
+        (TWENTIES.emit(hr.on_update()), {80, 90}, {50}, {30, 40}),
+    ],
+    ids=["windows that are panes", "windows with previews", "panes that windows share", "windows that overlap"],
+)
+def test_a_batch_looks_up_what_it_touches_or_closes(
+    step: Any, of_open: set[int], closing: set[int], of_closed: set[int]
+) -> None:
+    of = step.agg(n="count(*)").late(hr.update_for("90 microseconds")).bind(SCHEMA, "at")
+    state = pl.DataFrame({WINDOW_END: range(10, 110, 10)}, schema={WINDOW_END: pl.Int64()})
+
+    def found(*times: int, fire: int) -> set[int]:
+        bounds = TimeBounds(40, fire, 40)
+        partials = of.combine(rows(*(("a", 1, time) for time in times)), bounds).partials
+        return set(looked_up(of, state, bounds, partials)[WINDOW_END])
+
+    assert found(fire=49) == set()
+    assert found(75, fire=49) == of_open
+    assert found(fire=50) == closing
+    assert found(25, fire=49) == of_closed
+    assert found(25, 75, fire=50) == of_open | closing | of_closed

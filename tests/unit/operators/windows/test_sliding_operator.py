@@ -15,7 +15,7 @@ from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.rows import ARRIVAL
 from headrace.operators.windows.sliding_windows import SlidingOperator
 from headrace.wheel.operator import Applied
-from tests.unit.operators.stored import next_due, stored
+from tests.unit.operators.stored import looked_up, next_due, stored
 
 MOMENT = pl.Datetime("us", "UTC")
 SCHEMA = {"key": pl.String(), "n": pl.Int64(), "at": MOMENT}
@@ -142,3 +142,22 @@ def test_sums_of_floats_keep_thirty_digits_of_the_greatest_value_when_it_leaves(
     bounds = TimeBounds(BEGINNING, 100, BEGINNING)
     sums = operator.apply(pl.DataFrame(schema=operator.state_schema), given, bounds).output["total"].to_list()
     assert sums == [1e25, 1e25, pytest.approx(0.3, abs=1e-5), pytest.approx(0.6, abs=1e-5)]
+
+
+@pytest.mark.parametrize(
+    ("emission", "of_new_rows"),
+    [(hr.on_close(), []), (hr.on_update(), [*range(72, 91)])],
+    ids=["on close", "on update"],
+)
+def test_a_batch_looks_up_the_windows_of_rows_that_it_shows(emission: Any, of_new_rows: list[int]) -> None:
+    operator = operator_of(ten.emit(emission).late(hr.update_for("90 microseconds")))
+    state = state_after(operator, None, rows(*range(100)), START)
+
+    def found(*new: int, before: int, fire: int) -> list[int]:
+        bounds = TimeBounds(before, fire, before)
+        partials = operator.combine(rows(*new), bounds).partials
+        return sorted(looked_up(operator, state, bounds, partials)["n"].to_list())
+
+    assert found(before=50, fire=53) == [*range(41, 53)]
+    assert found(81, before=50, fire=53) == [*range(41, 53), *of_new_rows]
+    assert found(30, before=50, fire=50) == [*range(21, 40), *range(41, 50)]

@@ -33,6 +33,8 @@ class ChangeLogEnumerator:
         self._table = table
         self._folder = folder
         self._target: int | None = None
+        self._waiting: dict[int, int] = {}
+        """The rows of entries behind the last batch: there may be hundreds of thousands, so each is read once."""
 
     @property
     def place(self) -> str:
@@ -83,7 +85,11 @@ class ChangeLogEnumerator:
                 break
             rows += entry.rows_of(self._table)
             until += 1
-        unread = sum(self._entry(log, number).rows_of(self._table) for number in range(until, newest))
+        self._waiting = {
+            number: self._waiting[number] if number in self._waiting else self._entry(log, number).rows_of(self._table)
+            for number in range(until, newest)
+        }
+        unread = sum(self._waiting.values())
         # An entry that says something else than rows is read too.
         return Planned(until, {WHOLE: max(unread, 1)} if until < newest else {})
 

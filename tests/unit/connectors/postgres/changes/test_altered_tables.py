@@ -14,7 +14,7 @@ import pytest
 from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry
 from headrace.connectors.postgres.changes.landing import read_failure
-from headrace.connectors.postgres.changes.log_reader import ChangeLogReader, ChangeLogStream
+from headrace.connectors.postgres.changes.log_reader import ChangeLogEnumerator, ChangeLogReader
 from headrace.errors import HeadraceError
 from tests.unit.connectors.postgres.changes.messages import insert, relation, transaction, truncate
 from tests.unit.connectors.postgres.changes.scripted_slot import Slot, born, feed_of
@@ -36,8 +36,8 @@ def dead_letters(folder: Path, first: int = 0) -> list[tuple[str, str]]:
     """The dead letters of a flow that reads all columns from an entry on."""
     columns = {"id": pl.Int32(), "large": pl.String()}
     reader = ChangeLogReader(folder, "public.orders", columns, "dead_letter")
-    spans = pl.DataFrame({"first": [first], "until": [ChangeLog(folder / "log").next()]})
-    letters = [each.dead for each in reader.read(spans, None)]  # type: ignore[arg-type]
+    entries = (first, ChangeLog(folder / "log").next())
+    letters = [each.dead for each in reader.read([entries], None)]  # type: ignore[arg-type]
     return pl.concat(letters).select("reason", "detail").rows()
 
 
@@ -120,8 +120,7 @@ def test_what_was_logged_before_a_column_was_removed_or_retyped_is_a_batch_of_it
     follow(tmp_path, slot)
     slot.commit(60, relation(*columns), insert(*row))
     log = follow(tmp_path, slot)
-    stream = ChangeLogStream("orders", "public.orders", tmp_path, tmp_path / "caps")
-    assert stream.latestOffset({"source": "orders", "entry": 0}, None)["entry"] == 2  # type: ignore[arg-type]
+    assert ChangeLogEnumerator("public.orders", tmp_path).plan(0, most=None).until == 2
     assert [log.entry(number).alters("public.orders") for number in range(4)] == [False, False, True, False]
     with pytest.raises(HeadraceError, match=words) as raised:
         dead_letters(tmp_path, first=2)
@@ -133,10 +132,10 @@ RENAMED = (relation("id", "large", table="orders_old"), insert("2", "b"))
 
 def told_behind(folder: Path, entries: int) -> str:
     """The error that a flow gets once it has read so many entries; it gets all of them."""
-    stream = ChangeLogStream("orders", "public.orders", folder, folder / "caps")
-    assert stream.latestOffset({"source": "orders", "entry": 0}, None)["entry"] == entries  # type: ignore[arg-type]
+    enumerator = ChangeLogEnumerator("public.orders", folder)
+    assert enumerator.plan(0, most=None).until == entries
     with pytest.raises(HeadraceError) as raised:
-        stream.latestOffset({"source": "orders", "entry": entries}, None)  # type: ignore[arg-type]
+        enumerator.plan(entries, most=None)
     return raised.value.id
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import polars as pl
 
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.postgres.changes.catalogue import SourceColumn
 from headrace.connectors.postgres.changes.change_log import HEAD, ChangeLog, LogEntry, LogWriter, Row
 from headrace.connectors.postgres.changes.landing import Retention, first_unread
+from headrace.event_time.record import BatchLog, BatchOutcome, BatchRecord, SourceRead
 
 ID = (SourceColumn("id", 23, -1, "integer"),)
 
@@ -30,11 +31,11 @@ def filled(folder: Path, entries: int) -> ChangeLog:
 
 def flow_at(folder: Path, entry: int, source: str = "orders") -> Path:
     """A flow whose last finished batch has read up to an entry, and which has begun another."""
-    for kind, batches in (("commits", [3]), ("offsets", [3, 4])):
-        (folder / "spark" / kind).mkdir(parents=True, exist_ok=True)
-        for batch in batches:
-            offset = json.dumps({"source": source, "entry": entry + batch - 3})
-            (folder / "spark" / kind / str(batch)).write_text(f"v1\n{{}}\n{offset}\n-\n")
+    log = BatchLog(LocalStorage(folder))
+    log.take_over()
+    log.write_outcome(BatchOutcome(3, positions={source: entry}))
+    read = SourceRead(entry, entry + 1)
+    log.write_record(BatchRecord(4, 0, {}, {}, {}, drain=False, reads={source: read}))
     return folder
 
 

@@ -1,4 +1,4 @@
-"""The log as a stream of entries, and its entries as rows."""
+"""How far a batch reads the log, and its entries as rows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import polars as pl
 import pytest
 
 from headrace.changelog import OnTruncate
-from headrace.connectors.base.source import set_cap
+from headrace.connectors.base.source import Planned
 from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
 from headrace.connectors.postgres.changes.landing import FAILED, LandingMetadata, write_failure
-from headrace.connectors.postgres.changes.log_reader import ChangeLogReader, ChangeLogStream
+from headrace.connectors.postgres.changes.log_reader import ChangeLogEnumerator, ChangeLogReader
 from headrace.connectors.postgres.changes.transactions import position
 from headrace.errors import HeadraceError
+from headrace.event_time.tracker import WHOLE
 
 ID, NOTE, MORE = (
     SourceColumn("id", 23, -1, "integer"),
@@ -45,7 +46,7 @@ def logged(
 def found(folder: Path, on_truncate: OnTruncate = "dead_letter") -> tuple[list[Any], list[Any]]:
     """Rows and dead letters of the entry, each with the place where it was read."""
     reader = ChangeLogReader(folder, "public.orders", {"id": pl.Int32()}, on_truncate)
-    arrived = list(reader.read(pl.DataFrame({"first": [0], "until": [1]}), None))  # type: ignore[arg-type]
+    arrived = list(reader.read([(0, 1)], None))  # type: ignore[arg-type]
     assert {each.origin for each in arrived} == {"public.orders entry 0"}
     rows = pl.concat(each.rows for each in arrived)
     dead = pl.concat(each.dead for each in arrived)
@@ -84,12 +85,8 @@ def test_a_truncated_table_stops_the_flow_unless_the_author_wants_a_dead_letter(
         found(tmp_path, "stop")
 
 
-def at_entry(number: int) -> dict[str, object]:
-    return {"source": "orders", "entry": number}
-
-
 @pytest.fixture
-def reader(tmp_path: Path) -> ChangeLogStream:
+def enumerator(tmp_path: Path) -> ChangeLogEnumerator:
     """Of a log with three entries, whose feed has given up."""
     LandingMetadata("shop", "shop", "log", ()).write(tmp_path)
     log = ChangeLog(tmp_path / "log")
@@ -97,57 +94,117 @@ def reader(tmp_path: Path) -> ChangeLogStream:
     for number in range(3):
         log.publish(number, LogEntry())
     write_failure(tmp_path, HeadraceError("SLOT_LOST", "the slot is gone."))
-    return ChangeLogStream("orders", "public.orders", tmp_path, tmp_path / "caps")
+    return ChangeLogEnumerator("public.orders", tmp_path)
 
 
 @pytest.mark.parametrize("first", [0, 2])
 def test_what_was_logged_before_the_feed_gave_up_is_read_and_then_the_flow_is_told(
-    reader: ChangeLogStream, first: int
+    enumerator: ChangeLogEnumerator, first: int
 ) -> None:
-    assert reader.latestOffset(at_entry(first), None) == at_entry(3)  # type: ignore[arg-type]
+    assert enumerator.plan(first, most=None).until == 3
     with pytest.raises(HeadraceError, match=r"^\[SLOT_LOST\] the slot is gone\.$"):
-        reader.latestOffset(at_entry(3), None)  # type: ignore[arg-type]
+        enumerator.plan(3, most=None)
 
 
 def test_the_flow_is_not_told_before_the_entries_that_it_takes_one_by_one(
-    reader: ChangeLogStream, tmp_path: Path
+    enumerator: ChangeLogEnumerator,
 ) -> None:
-    (tmp_path / "caps").mkdir()
-    set_cap(tmp_path / "caps", "flow", 0)
     for number in range(3):
-        assert reader.latestOffset(at_entry(number), None) == at_entry(number + 1)  # type: ignore[arg-type]
+        assert enumerator.plan(number, most=0).until == number + 1
     with pytest.raises(HeadraceError, match="SLOT_LOST"):
-        reader.latestOffset(at_entry(3), None)  # type: ignore[arg-type]
+        enumerator.plan(3, most=None)
 
 
-def test_a_feed_that_goes_on_gives_no_more_than_there_is(reader: ChangeLogStream, tmp_path: Path) -> None:
+def test_a_feed_that_goes_on_gives_no_more_than_there_is(enumerator: ChangeLogEnumerator, tmp_path: Path) -> None:
     (tmp_path / FAILED).unlink(missing_ok=True)
-    assert reader.latestOffset(at_entry(3), None) == at_entry(3)  # type: ignore[arg-type]
+    assert enumerator.plan(3, most=None).until == 3
 
 
 @pytest.mark.parametrize(
     "turn", [LogEntry(altered={"public.orders": ()}), LogEntry(truncated={"public.orders": "0/1"})]
 )
 def test_what_was_logged_before_a_table_was_altered_or_emptied_is_a_batch_of_its_own(
-    reader: ChangeLogStream, tmp_path: Path, turn: LogEntry
+    enumerator: ChangeLogEnumerator, tmp_path: Path, turn: LogEntry
 ) -> None:
     (tmp_path / FAILED).unlink(missing_ok=True)
     log = ChangeLog(tmp_path / "log")
     for number, entry in enumerate([turn, LogEntry(), LogEntry(altered={"public.others": ()})], start=3):
         log.publish(number, entry)
-    assert reader.latestOffset(at_entry(0), None) == at_entry(3)  # type: ignore[arg-type]
-    assert reader.latestOffset(at_entry(3), None) == at_entry(6)  # type: ignore[arg-type]
+    assert enumerator.plan(0, most=None).until == 3
+    assert enumerator.plan(3, most=None).until == 6
 
 
 def test_a_flow_that_comes_back_after_its_entries_were_removed_is_told_so(
-    reader: ChangeLogStream, tmp_path: Path
+    enumerator: ChangeLogEnumerator, tmp_path: Path
 ) -> None:
     """It was left out of the pipeline meanwhile, so retention did not wait for it."""
     log = ChangeLog(tmp_path / "log")
     log.remove(0)
     log.remove(1)
     with pytest.raises(HeadraceError, match=r"^\[LOG_SHORTENED\] .* entry 1, .*public\.orders"):
-        reader.latestOffset(at_entry(1), None)  # type: ignore[arg-type]
+        enumerator.plan(1, most=None)
     with pytest.raises(HeadraceError, match=r"^\[LOG_SHORTENED\] .* entry 1, .*public\.orders"):
-        reader.partitions(at_entry(1), at_entry(3))
-    assert reader.latestOffset(at_entry(2), None) == at_entry(3)  # type: ignore[arg-type]
+        enumerator.splits(1, 3, tasks=2)
+    assert enumerator.plan(2, most=None).until == 3
+
+
+def test_a_batch_takes_so_many_rows_in_whole_entries_and_says_how_many_wait(tmp_path: Path) -> None:
+    logged(tmp_path, ((ID,), [(b"1",), (b"2",)]))
+    for number in (1, 2, 3):
+        publish(tmp_path, number, rows=number)
+    enumerator = ChangeLogEnumerator("public.orders", tmp_path)
+    assert enumerator.plan(0, most=3) == Planned(2, {WHOLE: 5})
+    assert enumerator.plan(2, most=3) == Planned(4)
+    publish(tmp_path, 4, rows=4)
+    assert enumerator.plan(2, most=1) == Planned(3, {WHOLE: 7})
+
+
+def test_entries_that_wait_are_read_once_however_often_a_batch_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged(tmp_path, ((ID,), [(b"1",)]))
+    for number in range(1, 6):
+        publish(tmp_path, number, rows=1)
+    read: list[int] = []
+    entry = ChangeLog.entry
+
+    def noted(log: ChangeLog, number: int) -> LogEntry:
+        read.append(number)
+        return entry(log, number)
+
+    monkeypatch.setattr(ChangeLog, "entry", noted)
+    enumerator = ChangeLogEnumerator("public.orders", tmp_path)
+    for number in range(6):
+        assert enumerator.plan(number, most=1).until == number + 1
+    assert read == [0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5]
+
+
+def test_an_entry_without_rows_waits_too(tmp_path: Path) -> None:
+    logged(tmp_path, ((ID,), [(b"1",)]))
+    publish(tmp_path, 1, rows=0)
+    assert ChangeLogEnumerator("public.orders", tmp_path).plan(0, most=1) == Planned(1, {WHOLE: 1})
+
+
+def test_a_run_over_what_is_there_reads_no_entry_that_was_logged_later(tmp_path: Path) -> None:
+    logged(tmp_path, ((ID,), [(b"1",)]))
+    enumerator = ChangeLogEnumerator("public.orders", tmp_path)
+    enumerator.stop_at_newest()
+    publish(tmp_path, 1, rows=1)
+    assert enumerator.plan(0, most=None) == Planned(1)
+    assert enumerator.plan(1, most=None) == Planned(1)
+
+
+def test_tasks_share_the_rows_of_a_batch_in_order(tmp_path: Path) -> None:
+    logged(tmp_path, ((ID,), [(b"1",)] * 4))
+    for number in (1, 2, 3):
+        publish(tmp_path, number, rows=2)
+    splits = ChangeLogEnumerator("public.orders", tmp_path).splits(0, 4, tasks=2)
+    assert splits == [[(0, 1)], [(1, 4)]]
+
+
+def publish(folder: Path, number: int, *, rows: int) -> None:
+    """One more entry of the log, with so many rows."""
+    log = ChangeLog(folder / "log")
+    writer = LogWriter(log, number)
+    writer.write("public.orders", (ID,), [("insert", position(number, row), 0, 1, None, b"1") for row in range(rows)])
+    writer.publish(LogEntry(last=9, end=10))
