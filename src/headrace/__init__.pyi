@@ -22,6 +22,7 @@ from .connectors.postgres.sink import to_postgres
 from .connectors.postgres.small_table import postgres_table
 from .connectors.redis.lookup import redis_lookup
 from .connectors.redis.sink import to_redis
+from .connectors.spark.pump import source
 from .errors import DefinitionError, HeadraceError
 from .event_time.lateness import deliver, drop, side_output, update_for
 from .event_time.strategy import event_time, ingestion_time, processing_time, valid_times
@@ -74,6 +75,7 @@ from .operators.windows.fixed_windows import cumulating, hopping, tumbling
 from .operators.windows.session_windows import session
 from .operators.windows.sliding_windows import sliding
 from .operators.windows.triggered_windows import counting, global_window
+from .runtime.bounded import over
 from .runtime.modes import available_now, micro_batch
 from .runtime.pipeline import pipeline
 from .runtime.session import spark_session
@@ -133,6 +135,7 @@ __all__ = [
     "on_update",
     "outbox",
     "output",
+    "over",
     "pattern",
     "pattern_rules",
     "percentile",
@@ -157,6 +160,7 @@ __all__ = [
     "side_output",
     "skip",
     "sliding",
+    "source",
     "spark_session",
     "split",
     "table_aggregate",

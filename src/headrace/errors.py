@@ -68,8 +68,8 @@ class DefinitionError(HeadraceError):
         super().__init__(id, message if where is None else f"{message} (at {where})")
 
 
-def check_choice(choices: object, **option: object) -> None:
-    """Refuse an option whose value is not one of a ``Literal``; the option's name is part of the error's id.
+def check_choice(choices: object, *, step: str | None = None, **option: object) -> None:
+    """Refuse an option, of a step or not, whose value is not one of a ``Literal``; its name is part of the error's id.
 
     >>> from typing import Literal
     >>> check_choice(Literal["json", "csv"], format="xml")
@@ -80,7 +80,8 @@ def check_choice(choices: object, **option: object) -> None:
         if given not in get_args(choices):
             *others, last = map(repr, get_args(choices))
             known = f"{', '.join(others)} or {last}"
-            raise DefinitionError(f"{name.upper()}_UNKNOWN", f"{name}={given!r} is not known. Use {known}.")
+            where = "" if step is None else f"step {step!r}: "
+            raise DefinitionError(f"{name.upper()}_UNKNOWN", f"{where}{name}={given!r} is not known. Use {known}.")
 
 
 def user_line() -> str | None:

@@ -161,6 +161,8 @@ class Graph:
     reports: ReportAccumulator
     key_groups: int | None = None
     """Into how many key groups state is divided; None for what a checkpoint has, or the usual number."""
+    bounded: Mapping[str, DataFrame] = field(default_factory=dict)
+    """Tables that take the place of sources."""
     sources: dict[str, SourceNode] = field(default_factory=dict)
     steps: dict[str, StepNode] = field(default_factory=dict)
     flows: dict[str, FlowNode] = field(default_factory=dict)

@@ -16,8 +16,8 @@ import pyarrow as pa
 from headrace.storage import named_first, sync_folder
 
 _CHUNK = 1 << 20
-UNFINISHED = ".unfinished"
-"""Behind the name of a file that is being created."""
+UNFINISHED = "."
+"""Before the name of a file that is being created: who reads folders passes over hidden files."""
 
 
 class Buffer(Protocol):
@@ -118,7 +118,7 @@ class LocalStorage(Storage):
     def list(self, folder: str) -> Iterator[str]:
         for path, _, files in os.walk(self.folder / folder):
             inside = os.path.relpath(path, self.folder)
-            yield from (f"{inside}/{file}" for file in files if not file.endswith(UNFINISHED))
+            yield from (f"{inside}/{file}" for file in files if not file.startswith(UNFINISHED))
 
     def delete(self, name: str) -> None:
         (self.folder / name).unlink(missing_ok=True)
@@ -128,7 +128,7 @@ class LocalStorage(Storage):
 
     def _unfinished(self, file: Path, content: bytes) -> Path:
         """A synced file beside the one that it will become."""
-        unfinished = file.with_name(f"{file.name}.{uuid.uuid4().hex}{UNFINISHED}")
+        unfinished = file.with_name(f"{UNFINISHED}{file.name}.{uuid.uuid4().hex}")
         self._write(unfinished, content)
         return unfinished
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.event_time.record import BatchOutcome, BatchRecord, SourceRead, TimeBounds
 from headrace.event_time.strategy import BEGINNING, END, TimeStrategy
@@ -88,9 +88,13 @@ class TimeKeeper:
     def decide(self, batch: int, *, drain: bool) -> BatchRecord:
         """The time of a batch; at a drain it is the end of time."""
         now = self._planned_at
-        watermarks = {name: END if drain else tracker.watermark(clock=now) for name, tracker in self.trackers.items()}
+        watermarks = {name: tracker.watermark(clock=now) for name, tracker in self.trackers.items()}
         idle = {name for name, tracker in self.trackers.items() if tracker.is_idle() and not drain}
         bounds = self._time_bounds(watermarks, idle, now)
+        if drain:
+            # A row that such a batch brings is late by what was read before, and not because it is the last.
+            bounds = {step: replace(each, fire=END) for step, each in bounds.items()}
+            watermarks = dict.fromkeys(watermarks, END)
         return BatchRecord(batch, now, watermarks, bounds, self._due(bounds), drain)
 
     def begin(self, record: BatchRecord) -> None:

@@ -31,7 +31,7 @@ from headrace.wheel.operator import AnyOperator
 from headrace.wheel.pack import Input
 from headrace.wheel.spark import by_slot, gathered, mapped, packed, rows_in_order, turned
 from headrace.wheel.stateless import Stateless, pass_rows
-from headrace.wheel.task import Task
+from headrace.wheel.task import Task, current_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -108,7 +108,8 @@ def place(step: Step, *frames: DataFrame) -> StepOutputs:
     behind = frozenset({node}).union(*(origin.nodes for origin in origins))
     # A step that reads this very frame runs in the same function.
     placed = graph.register_frame(
-        mapped(blobs, results, output, graph.reports, name=label), Origin(blobs, results, behind, f"{label}+")
+        mapped(blobs, results, output, partial(current_task, graph.reports), name=label),
+        Origin(blobs, results, behind, f"{label}+"),
     )
     columns, state, identity = tuple(placed.columns), operator.state_schema, operator.identity
     graph.add_step(StepNode(step, before, columns, operator.side_schemas, state, identity, parts))
@@ -132,7 +133,9 @@ def _packed(
 
 def pack_origin(origin: Origin, inputs: Sequence[Input], graph: Graph, *, name: str) -> DataFrame:
     """The rows of an origin as blobs; where it is a node's very output, both run in one function."""
-    return packed(origin.stream, origin.read, inputs, graph.reports, name=f"{origin.label}{name}")
+    return packed(
+        origin.stream, origin.read, inputs, partial(current_task, graph.reports), name=f"{origin.label}{name}"
+    )
 
 
 def check_chained(step: StepDefinition, earlier: StepDefinition, schema: Mapping[str, pl.DataType]) -> None:
@@ -182,7 +185,7 @@ def place_stateless(step: Step, *frames: DataFrame) -> StepOutputs:
     origin = graph.origin_of(frame)
     stream, read, label = origin.stream, origin.read, f"{origin.label}headrace.step.{step.name}"
     if operator.gathered_by:
-        stream = gathered(stream, read, operator.gathered_by, graph.reports, name=label)
+        stream = gathered(stream, read, operator.gathered_by, partial(current_task, graph.reports), name=label)
         read, label = rows_in_order, f"headrace.step.{step.name}"
 
     def passing(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
@@ -192,7 +195,7 @@ def place_stateless(step: Step, *frames: DataFrame) -> StepOutputs:
     schema = spark_schema(operator.output_schema)
     if times:
         schema, before = tagged(schema.fields, times[0].name, node), tagged_node(times[0])
-    placed = mapped(stream, passing, schema, graph.reports, name=label)
+    placed = mapped(stream, passing, schema, partial(current_task, graph.reports), name=label)
     graph.register_frame(placed, Origin(stream, passing, origin.nodes | {node}, f"{label}+"))
     graph.add_step(StepNode(step, (before,), tuple(placed.columns)))
     return StepOutputs(placed, SideOutput(step.name, "late", placed))

@@ -141,13 +141,18 @@ class Flow:
         try:
             self._session._jvm.SparkSession.setActiveSession(self._session._jsparkSession)
             self.begin()
-            if self._mode.kind == "micro_batch":
-                self._run_until_stopped()
-            else:
-                self._run_available()
+            match self._mode.kind:
+                case "micro_batch":
+                    self._run_until_stopped()
+                case "available_now":
+                    self._run_available()
+                case "bounded":
+                    self._run_bounded()
         except BaseException as failure:
             if not self._cancelled:
                 self.failure = failure
+        finally:
+            self._reads.close()
 
     def begin(self) -> None:
         """Run the batch again that was begun and not concluded; log where sources begin that are new."""
@@ -164,13 +169,14 @@ class Flow:
     def _next_reads(self) -> Reads | None:
         """Wait until there is something to do; None when the flow is to stop.
 
-        After a batch that left rows unread the next one comes at once; else at the interval, or when something is due.
+        After a batch that left rows unread the next one comes at once; else at the interval, for rows or for what is
+        due.
         """
         while not self._stopping.is_set():
             self._lease.check()
             self._claim_when_due()
             now = time.monotonic()
-            if now >= self._looks_at or self.planner.time.wants_batch():
+            if now >= self._looks_at:
                 reads = self.look()
                 waiting = any(rows for read in reads.values() for rows in read.unread.values())
                 self._looks_at = now if waiting else now + self._mode.interval / 1_000_000
@@ -192,6 +198,11 @@ class Flow:
                 break
             self.run_batch(reads)
         if self._mode.drain and not self.planner.drained and not self._stopping.is_set():
+            self.run_batch(self.look(), drain=True)
+
+    def _run_bounded(self) -> None:
+        """Read all in one batch, at the end of time."""
+        if not self.planner.drained and not self._stopping.is_set():
             self.run_batch(self.look(), drain=True)
 
     def _claim_when_due(self) -> None:

@@ -19,7 +19,7 @@ from headrace.stability import stable
 class Mode:
     """A way of running."""
 
-    kind: Literal["micro_batch", "available_now"]
+    kind: Literal["micro_batch", "available_now", "bounded"]
     interval: int = 0
     drain: bool = False
     max_rows: int | None = None
@@ -54,6 +54,10 @@ def available_now(*, drain: bool = False, max_rows: int | None = None) -> Mode:
     hr.available_now(drain=True)
     """
     return Mode("available_now", drain=drain, max_rows=_positive(max_rows))
+
+
+BOUNDED = Mode("bounded", drain=True)
+"""Over tables in the place of sources."""
 
 
 def _positive(rows: int | None) -> int | None:

@@ -25,16 +25,17 @@ from headrace.plan.check import Finding, findings
 from headrace.plan.explain import explanation, mermaid
 from headrace.runtime.checkpoint import open_checkpoint
 from headrace.runtime.flow import Flow
-from headrace.runtime.modes import Mode, micro_batch
+from headrace.runtime.modes import BOUNDED, Mode, micro_batch
 from headrace.runtime.session import check_speculation, session_findings, spark_session
 from headrace.stability import stable
 from headrace.state.group_range import KEY_GROUPS, MOST_KEY_GROUPS
 from headrace.wheel.task import reports_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Define = Callable[..., None]
+NO_TABLES: Mapping[str, DataFrame] = {}
 
 
 def system_clock() -> int:
@@ -110,9 +111,11 @@ class Pipeline:
         self.name = name
         self.__doc__ = function.__doc__
 
-    def define(self, spark: SparkSession, checkpoint: Path, **parameters: Any) -> Graph:
+    def define(
+        self, spark: SparkSession, checkpoint: Path, bounded: Mapping[str, DataFrame] = NO_TABLES, **parameters: Any
+    ) -> Graph:
         """Run the pipeline's function and return its graph. No data is read."""
-        graph = Graph(self.name, checkpoint, reports_of(spark.sparkContext), self._key_groups)
+        graph = Graph(self.name, checkpoint, reports_of(spark.sparkContext), self._key_groups, bounded)
         with defining(graph):
             self._function(spark, **parameters)
         if not graph.flows:
@@ -137,7 +140,7 @@ class Pipeline:
         renewal = Renewal(take_lease(LocalStorage(folder)))
         try:
             clear_outages(folder)
-            graph = self.define(session, folder, **parameters)
+            graph = self.define(session, folder, NO_TABLES, **parameters)
             chosen = mode or micro_batch()
             flows = [Flow(graph, node, session, clock, chosen, renewal.lease) for node in graph.flows.values()]
             return Running(graph, flows, renewal)
@@ -160,6 +163,40 @@ class Pipeline:
             while not running.wait(0.2):
                 if stop.is_set():
                     running.stop()
+
+    def backfill(
+        self,
+        tables: Mapping[str, DataFrame],
+        *,
+        checkpoint: str | os.PathLike[str],
+        spark: SparkSession | None = None,
+        **parameters: Any,
+    ) -> None:
+        """Run over tables in the place of the sources of these names, once, with the results of a drained stream.
+
+        Every flow reads all in one batch and writes its sinks as ever; a run that was interrupted is run again.
+
+        >>> import headrace as hr
+        >>> def last_year(spend, spark):
+        ...     payments = spark.read.parquet("archive/payments")
+        ...     spend.backfill({"payments": payments}, checkpoint="checkpoints/last_year", spark=spark)
+        """
+        folder = open_checkpoint(checkpoint)
+        session = _session(self.name, spark)
+        renewal = Renewal(take_lease(LocalStorage(folder)))
+        try:
+            graph = self.define(session, folder, tables, **parameters)
+            differing = sorted(graph.sources.keys() ^ tables.keys())
+            if differing:
+                raise DefinitionError(
+                    "TABLES_INVALID",
+                    f"backfill of pipeline {self.name!r}: {differing[0]!r} is not both a source and a table. Give one "
+                    f"table for each source: {', '.join(graph.sources)}.",
+                )
+            flows = [Flow(graph, node, session, system_clock, BOUNDED, renewal.lease) for node in graph.flows.values()]
+            Running(graph, flows, renewal).wait()
+        finally:
+            renewal.release()
 
     def check(
         self,
@@ -190,7 +227,7 @@ class Pipeline:
 
     def _defined(self, spark: SparkSession | None, parameters: Mapping[str, object]) -> Graph:
         with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-            return self.define(_session(self.name, spark), Path(folder), **parameters)
+            return self.define(_session(self.name, spark), Path(folder), NO_TABLES, **parameters)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.sink import Unreachable
-from headrace.connectors.base.source import Enumerator, FrameEnumerator, Planned, SplitEnumerator
+from headrace.connectors.base.source import Enumerator, FrameEnumerator, OpenEnumerator, Planned, SplitEnumerator
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord, SourceRead
 from headrace.graph import Graph
@@ -91,6 +91,12 @@ class SourceReads:
             for name, enumerator in self._enumerators.items()
             if isinstance(enumerator, FrameEnumerator) and name in record.reads and record.reads[name].brings_rows
         }
+
+    def close(self) -> None:
+        """Let go of what sources keep open."""
+        for enumerator in self._enumerators.values():
+            if isinstance(enumerator, OpenEnumerator):
+                enumerator.close()
 
     def _ask(self, name: str, question: Callable[[Any], T], *, patient: bool) -> T | None:
         """A source's answer; None while it does not answer, or when the flow stops meanwhile."""

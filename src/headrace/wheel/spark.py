@@ -9,13 +9,12 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from headrace.reports import ReportAccumulator
 from headrace.schemas import arrow_batches
 from headrace.state.key_hash import hashes_of
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import AnyOperator
 from headrace.wheel.pack import BLOB_SCHEMA, Blob, Input, pack
-from headrace.wheel.task import Task, current_task
+from headrace.wheel.task import Task
 from headrace.wheel.turn import turn
 
 if TYPE_CHECKING:
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 
 Read = Callable[[Iterator[pa.RecordBatch], Task], Iterable[pl.DataFrame]]
 """How a task turns what Spark hands it into frames of rows."""
+ThisTask = Callable[[], Task]
+"""What the code in a task knows of it."""
 
 _BLOBS = pa.schema(
     [
@@ -39,26 +40,24 @@ ARROW_BYTES = 64 << 20
 _ORIGIN, _POSITION, _SLOT = "__origin", "__position", "__slot"
 
 
-def packed(
-    frame: DataFrame, read: Read, inputs: Sequence[Input], reports: ReportAccumulator, *, name: str
-) -> DataFrame:
+def packed(frame: DataFrame, read: Read, inputs: Sequence[Input], this_task: ThisTask, *, name: str) -> DataFrame:
     """Rows of a frame as blobs for the inputs of steps; ``name`` is what plans show."""
 
     def packing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        task = current_task(reports)
+        task = this_task()
         yield from _record_batches(pack(read(batches, task), inputs, task))
 
     packing.__name__ = name
     return frame.mapInArrow(packing, BLOB_SCHEMA)
 
 
-def gathered(frame: DataFrame, read: Read, key: tuple[str, ...], reports: ReportAccumulator, *, name: str) -> DataFrame:
+def gathered(frame: DataFrame, read: Read, key: tuple[str, ...], this_task: ThisTask, *, name: str) -> DataFrame:
     """Rows of a frame as blobs, those of one key in one task; ``rows_in_order`` reads them there."""
     # As many tasks as run at once, whatever the session says: they wait for services, and would wait one after another.
     tasks = frame.sparkSession.sparkContext.defaultParallelism
 
     def gathering(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        task = current_task(reports)
+        task = this_task()
         # One blob for each task behind the shuffle, however many frames the rows come in.
         frames = [rows for rows in read(batches, task) if not rows.is_empty()]
         if frames:
@@ -81,11 +80,11 @@ def rows_in_order(batches: Iterator[pa.RecordBatch], _task: Task | None = None) 
         yield pl.concat(parts).sort(_ORIGIN, _POSITION).drop(_ORIGIN, _POSITION)
 
 
-def by_slot(blobs: DataFrame) -> DataFrame:
+def by_slot(blobs: DataFrame, partitions: int | None = None) -> DataFrame:
     """Blobs shuffled to the tasks of their slots."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    partitions = int(blobs.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    partitions = partitions or int(blobs.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     return blobs.repartitionById(partitions, F.pmod("slot", F.lit(partitions)).cast("int"))
 
 
@@ -100,11 +99,11 @@ def turned(batches: Iterator[pa.RecordBatch], task: Task, operator: AnyOperator)
         yield from turn(operator, task, slot, slots[slot])
 
 
-def mapped(frame: DataFrame, read: Read, schema: StructType, reports: ReportAccumulator, *, name: str) -> DataFrame:
+def mapped(frame: DataFrame, read: Read, schema: StructType, this_task: ThisTask, *, name: str) -> DataFrame:
     """What tasks read of a frame, as rows; ``name`` is what plans show."""
 
     def mapping(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in read(batches, current_task(reports)):
+        for rows in read(batches, this_task()):
             yield from arrow_batches(rows, schema)
 
     mapping.__name__ = name

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -23,7 +24,7 @@ from headrace.reports import SourceReport
 from headrace.schemas import MOMENT, from_arrow, polars_schema
 from headrace.wheel.side_rows import DEAD_LETTERS, dead_letters, write_side_rows
 from headrace.wheel.spark import mapped
-from headrace.wheel.task import Task
+from headrace.wheel.task import Task, current_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,10 +83,58 @@ class FrameEnumerator(Enumerator, Protocol):
         """The rows between two positions."""
 
 
+@runtime_checkable
+class OpenEnumerator(Enumerator, Protocol):
+    """An enumerator that keeps something open while its flow runs."""
+
+    def close(self) -> None:
+        """Let it go; whoever asks next opens it again."""
+
+
 class Reader(Protocol):
     """Turns what a task is given (splits, or rows that Spark has read) into decoded rows."""
 
     def read(self, given: Any, task: Task) -> Iterator[Decoded]: ...
+
+
+@dataclass(slots=True)
+class RowsReader:
+    """Takes rows as Spark read them: they have their types, so only their time can make them dead letters."""
+
+    origin: str
+    columns: tuple[str, ...]
+    read_before: int = 0
+    """Rows that the task has read so far; every task has its own reader."""
+
+    def read(self, given: pl.DataFrame, task: Task) -> Iterator[Decoded]:
+        first, self.read_before = self.read_before, self.read_before + given.height
+        positions = pl.int_range(first, self.read_before, eager=True).alias(POSITION)
+        origin = f"{self.origin} batch {task.record.batch} task {task.partition}"
+        yield Decoded(given.select(*self.columns, positions), origin=origin, arrived=task.record.clock)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedEnumerator:
+    """A table in the place of a source: all of it is read in one batch."""
+
+    source: str
+    rows: DataFrame
+
+    @property
+    def place(self) -> str:
+        return f"the table in the place of {self.source!r}"
+
+    def initial(self) -> bool:
+        return False
+
+    def stop_at_newest(self) -> None:
+        """A table ends."""
+
+    def plan(self, since: bool, *, most: int | None) -> Planned:
+        return Planned(True)
+
+    def frame(self, since: bool, until: bool) -> DataFrame:
+        return self.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +249,7 @@ class Source:
         label, nodes = f"headrace.source.{name}", frozenset({NodeId("source", name)})
         read = self.gate.read_splits if self.split else self.gate.read_rows
         origin = Origin(self.stream, read, nodes, f"{label}+", self.timed)
-        rows = mapped(self.stream, read, self.schema, graph.reports, name=label)
+        rows = mapped(self.stream, read, self.schema, partial(current_task, graph.reports), name=label)
         return graph.register_frame(rows, origin)
 
     def timed(self, strategy: TimeStrategy) -> DataFrame:
@@ -251,6 +300,8 @@ def add_source(
     **traits: Any,
 ) -> DataFrame:
     """Add a source that tasks read to the active pipeline and return its rows; ``traits`` are fields of its node."""
+    if gate.source in active_graph().bounded:
+        return _add_bounded(gate, schema, fingerprint, changes=traits.get("changes", False))
     tasks = spark.sparkContext.defaultParallelism
     numbers = spark.range(SPLIT_LEAF, SPLIT_LEAF + tasks, 1, tasks)
     active_graph().add_source(SourceNode(gate.source, fingerprint, enumerator, **traits))
@@ -266,7 +317,29 @@ def add_frame_source(
     **traits: Any,
 ) -> DataFrame:
     """Add a source that Spark reads: in each batch its rows take the place of an empty frame."""
+    if gate.source in active_graph().bounded:
+        return _add_bounded(gate, schema, fingerprint, changes=traits.get("changes", False))
     active_graph().add_source(SourceNode(gate.source, fingerprint, enumerator, placeholder, **traits))
+    return Source(placeholder, gate, schema, split=False).frame()
+
+
+def _add_bounded(gate: Gate, schema: StructType, fingerprint: Mapping[str, object], *, changes: bool) -> DataFrame:
+    """Add a table that takes the place of a source."""
+    graph = active_graph()
+    given = graph.bounded[gate.source]
+    missing = [name for name in schema.names if name not in given.columns]
+    if missing:
+        raise DefinitionError(
+            "COLUMN_UNKNOWN",
+            f"the table for source {gate.source!r} has no column {missing[0]!r}. Its columns: "
+            f"{', '.join(given.columns)}.",
+        )
+    rows = given.select([given[field.name].cast(field.dataType).alias(field.name) for field in schema.fields])
+    placeholder = given.sparkSession.createDataFrame([], rows.schema)
+    reader = RowsReader(gate.source, tuple(schema.names))
+    gate = Gate(gate.source, reader, None)
+    enumerator = BoundedEnumerator(gate.source, rows)
+    graph.add_source(SourceNode(gate.source, fingerprint, lambda _: enumerator, placeholder, changes=changes))
     return Source(placeholder, gate, schema, split=False).frame()
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from pyspark.sql.types import StructField, StructType
 
 from headrace.changelog import DATABASE_CHANGELOG, OnTruncate
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, check_choice
 from headrace.keys import key_argument, key_columns
 from headrace.schemas import parse_ddl, spark_schema
 from headrace.secrets import call_text
@@ -47,10 +47,7 @@ class DebeziumChanges:
                 f"debezium_changes: {taken[0]!r} is also a column of every changelog. Leave it out or rename it.",
             )
         for name, given in self._options.items():
-            if given not in get_args(_CHOICES[name]):
-                known = " or ".join(map(repr, get_args(_CHOICES[name])))
-                message = f"debezium_changes: {name}={given!r} is not known. Use {known}."
-                raise DefinitionError("OPTION_UNKNOWN", message)
+            check_choice(_CHOICES[name], **{name: given})
 
     def __repr__(self) -> str:
         return call_text(debezium_changes, self.columns, key=key_argument(self.key), **self._options)

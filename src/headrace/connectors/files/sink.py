@@ -1,4 +1,4 @@
-"""The file sink: a batch is one folder, renamed into place, and counts once a commit file lists it; exactly once."""
+"""The file sink: an attempt at a batch is one folder, renamed into place, and the one that is listed counts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.sink import BatchIdentity, DriverSink, Guarantee, Written, forked
 from headrace.errors import check_choice
 from headrace.rendering import json_lines
 from headrace.schemas import from_arrow
 from headrace.stability import stable
-from headrace.storage import COMMITS, durable_file, sync_folder, write_durably
+from headrace.storage import COMMITS, durable_file, sync_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -41,24 +42,29 @@ class FileSink(DriverSink):
         # By its id, not its name: a new checkpoint must not take an old one's batches for its own.
         writer = f"{batch.id or batch.flow}.{batch.output}"
         name = f"{writer}-{batch.generation:04d}-{batch.batch:010d}"
+        attempt = f"{name}-{uuid.uuid4().hex}"
         for left_over in (root / STAGING).glob(f"{writer}-*"):
             shutil.rmtree(left_over, ignore_errors=True)
-        staging = root / STAGING / f"{name}-{uuid.uuid4().hex}"
+        staging = root / STAGING / attempt
         parts = self.write_parts(frame, staging)
         out, rows = sum(part.out for part in parts), sum(part.rows for part in parts)
         commit = root / COMMITS / f"{name}.json"
-        if commit.exists():
-            shutil.rmtree(staging, ignore_errors=True)
-            listed = json.loads(commit.read_text())
-            if listed["token"] != batch.token:
-                raise forked(f"folder {self.path!r}", f"it has batch {batch.batch}")
-            return Written(out, 0, already_marked=int(listed["rows"]))
-        if rows == 0:
+        is_listed = commit.exists()
+        if rows == 0 and not is_listed:
             return Written(out, rows)
-        self.publish(staging, root / name, {part.file for part in parts})
-        files = [f"{name}/{part.file}" for part in parts]
-        self.commit(commit, {"format": self.format, "files": files, "rows": rows, "token": batch.token})
-        return Written(out, rows)
+        if not is_listed:
+            self.publish(staging, root / attempt, {part.file for part in parts})
+            files = [f"{attempt}/{part.file}" for part in parts]
+            self.commit(commit, {"format": self.format, "files": files, "rows": rows, "token": batch.token})
+        listed = json.loads(commit.read_text())
+        counted = listed["files"][0].partition("/")[0]
+        # Only now: until one attempt was listed, a driver that sleeps could still have listed another.
+        for other in [staging, *root.glob(f"{name}-*")]:
+            if other != root / counted:
+                shutil.rmtree(other, ignore_errors=True)
+        if listed["token"] != batch.token:
+            raise forked(f"folder {self.path!r}", f"it has batch {batch.batch}")
+        return Written(out, rows) if counted == attempt else Written(out, 0, already_marked=int(listed["rows"]))
 
     def write_parts(self, frame: DataFrame, staging: Path) -> list[Row]:
         """Run the frame once; every task writes one file and returns its name."""
@@ -66,9 +72,7 @@ class FileSink(DriverSink):
         return frame.mapInArrow(part, "file STRING, out BIGINT, rows BIGINT").collect()
 
     def publish(self, staging: Path, folder: Path, files: Collection[str]) -> None:
-        """Rename a batch's folder into place, replacing what an unlisted attempt left."""
-        if folder.exists():
-            shutil.rmtree(folder)
+        """Rename an attempt's folder into place."""
         for file in staging.iterdir():
             # A task that ran twice has written two files, and one of them counts.
             if file.name not in files:
@@ -78,8 +82,8 @@ class FileSink(DriverSink):
         sync_folder(folder.parent)
 
     def commit(self, file: Path, listing: dict[str, Any]) -> None:
-        """List a batch's files; this commits the batch."""
-        write_durably(file, json.dumps(listing))
+        """List an attempt's files, unless another attempt is listed; this commits the batch."""
+        LocalStorage(file.parent).claim(file.name, json.dumps(listing).encode())
 
     def __repr__(self) -> str:
         return f"hr.to_files({self.path!r}, format={self.format!r})"

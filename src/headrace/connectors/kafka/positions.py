@@ -27,7 +27,7 @@ OnLost = Literal["fail", "count"]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Topics of a cluster; as JSON it travels to the processes that read."""
+    """Topics of a cluster."""
 
     servers: str
     topics: tuple[str, ...]
@@ -44,14 +44,8 @@ class Subscription:
         return client_settings(self.servers, self.options)
 
     def to_json(self) -> str:
-        """The subscription as JSON, which holds only the place of a secret."""
+        """What identifies the subscription in a process; it holds only the place of a secret."""
         return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Subscription:
-        given = json.loads(text)
-        options = {name: Secret(**each) if isinstance(each, dict) else each for name, each in given["options"].items()}
-        return cls(**{**given, "topics": tuple(given["topics"]), "options": options})
 
     def __repr__(self) -> str:
         return f"topic {' '.join(self.topics)} at {self.servers}"

@@ -11,12 +11,12 @@ import numpy as np
 import polars as pl
 
 from headrace.durations import Duration, microseconds, not_too_long, spoken
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, check_choice
 from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
 from headrace.operators.joins.matching import AllMatches, CandidateRows, Int64Array, JoinHow, SingleMatch, retained
-from headrace.operators.joins.stream_join import RIGHT, JoinInput, StreamJoin, StreamJoinOperator, check_choice
+from headrace.operators.joins.stream_join import RIGHT, JoinInput, StreamJoin, StreamJoinOperator
 from headrace.operators.rows import TIME, in_order_of_arrival
 from headrace.schemas import MOMENT
 from headrace.stability import stable
@@ -111,8 +111,9 @@ def interval_join(
     >>> interval_join("paid", on="order_id", between=("0 seconds", "1 hour"))
     hr.interval_join('paid', on='order_id', between=('0 seconds', '1 hour'), how='inner')
     """
-    for argument, given, known in (("bounds", bounds, IntervalBounds), ("how", how, JoinHow), ("match", match, Match)):
-        check_choice(name, argument, given, known)
+    check_choice(IntervalBounds, step=name, bounds=bounds)
+    check_choice(JoinHow, step=name, how=how)
+    check_choice(Match, step=name, match=match)
     if match != "all" and how not in ("inner", "left"):
         raise DefinitionError(
             "JOIN_MATCH_HOW",

@@ -6,13 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
 
 from headrace.changelog import CHANGE, DELETE, INSERT
-from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import Schema
@@ -76,15 +75,6 @@ class StreamJoin(Step):
     @property
     def previews(self) -> bool:
         return self.retracts
-
-
-def check_choice(step: str, argument: str, given: object, known: object) -> None:
-    """An argument has one of the values of a literal type."""
-    if given not in get_args(known):
-        choices = ", ".join(map(repr, get_args(known)))
-        raise DefinitionError(
-            "JOIN_ARGUMENT", f"step {step!r}: {argument}={given!r} is not known. Use one of {choices}."
-        )
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ import numpy as np
 import polars as pl
 
 from headrace.durations import Duration, spoken
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, check_choice
 from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
 from headrace.operators.joins.matching import AllMatches, CandidateRows, Int64Array, JoinHow, RowPairs, retained
-from headrace.operators.joins.stream_join import RIGHT, JoinInput, StreamJoin, StreamJoinOperator, check_choice
+from headrace.operators.joins.stream_join import RIGHT, JoinInput, StreamJoin, StreamJoinOperator
 from headrace.operators.rows import ROW_NUMBER, TIME, has_closed
 from headrace.operators.windows.aggregation import WINDOW
 from headrace.operators.windows.assigners import Windows
@@ -130,7 +130,7 @@ def window_join(name: str, *, on: OnColumns, window: WindowShape | Duration, how
     >>> window_join("seen", on="user", window="10 minutes")
     hr.window_join('seen', on='user', window=hr.tumbling_window('10 minutes'), how='inner')
     """
-    check_choice(name, "how", how, JoinHow)
+    check_choice(JoinHow, step=name, how=how)
     shape = tumbling_window(window) if isinstance(window, str | timedelta) else window
     if not isinstance(shape, WindowShape):
         raise DefinitionError(

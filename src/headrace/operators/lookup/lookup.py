@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, 
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
-from headrace.errors import DefinitionError, HeadraceError
+from headrace.errors import DefinitionError, HeadraceError, check_choice
 from headrace.keys import key_argument, key_columns
 from headrace.operators.lookup.client import AnswerCache, Cache, LookupClient, close_client, lookup_client
 from headrace.operators.lookup.requests import Breaker, Piece, RequestLimits, breaker
@@ -136,12 +136,8 @@ def lookup(
     key = key_columns(on, argument="on")
     if not key:
         raise DefinitionError("KEY_MISSING", f"step {name!r}: on= names no column. Name the key columns.")
-    for argument, value, known in (("on_failure", on_failure, OnFailure), ("order", order, Order)):
-        if value not in get_args(known):
-            choices = ", ".join(map(repr, get_args(known)))
-            raise DefinitionError(
-                f"{argument.upper()}_UNKNOWN", f"step {name!r}: {argument}={value!r} is not known. Use {choices}."
-            )
+    check_choice(OnFailure, step=name, on_failure=on_failure)
+    check_choice(Order, step=name, order=order)
     for argument, number, least, most in (("in_flight", in_flight, 1, MOST_IN_FLIGHT), ("retries", retries, 0, 10)):
         if type(number) is not int or not least <= number <= most:
             raise DefinitionError(

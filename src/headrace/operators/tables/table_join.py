@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal
 
 import polars as pl
 
 from headrace.changelog import check_changelog
 from headrace.durations import Duration
-from headrace.errors import DefinitionError
+from headrace.errors import check_choice
 from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import Schema
 from headrace.keys import key_argument, key_columns
@@ -114,11 +114,7 @@ def table_join(
     >>> table_join("orders", on={"customer": "id"}, left_key="order_id", right_key="id", how="left")
     hr.table_join('orders', on={'customer': 'id'}, how='left', left_key='order_id', right_key='id')
     """
-    if how not in get_args(TableJoinHow):
-        raise DefinitionError(
-            "JOIN_UNKNOWN",
-            f"step {name!r}: how={how!r} is not a join of tables. Use {', '.join(get_args(TableJoinHow))}.",
-        )
+    check_choice(TableJoinHow, step=name, how=how)
     key = join_key(on, step=name)
     return TableJoin(
         name=name,

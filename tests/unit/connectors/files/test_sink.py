@@ -39,7 +39,8 @@ def test_a_batch_appears_as_one_folder_with_its_files_listed(spark: SparkSession
     assert _listed(tmp_path) == list(range(10))
     listing = json.loads((tmp_path / "_commits" / f"{NAME}.json").read_text())
     assert (listing["format"], listing["rows"], len(listing["files"])) == ("parquet", 10, 2)
-    assert sorted(listing["files"]) == sorted(f"{NAME}/{part.name}" for part in (tmp_path / NAME).iterdir())
+    (folder,) = tmp_path.glob(f"{NAME}-*")
+    assert sorted(listing["files"]) == sorted(f"{folder.name}/{part.name}" for part in folder.iterdir())
 
 
 def test_a_batch_that_is_already_listed_is_not_written_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -51,13 +52,35 @@ def test_a_batch_that_is_already_listed_is_not_written_again(spark: SparkSession
     assert list((tmp_path / "_staging").iterdir()) == []
 
 
-def test_a_folder_that_a_crash_left_unlisted_is_replaced(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_folder_that_a_crash_left_unlisted_is_removed(spark: SparkSession, tmp_path: Path) -> None:
     sink = FileSink(str(tmp_path), "parquet")
     parts = sink.write_parts(_rows(spark, 99), tmp_path / "_staging" / "left")
-    sink.publish(tmp_path / "_staging" / "left", tmp_path / NAME, {part.file for part in parts})
+    sink.publish(tmp_path / "_staging" / "left", tmp_path / f"{NAME}-left", {part.file for part in parts})
     assert sink.write(_rows(spark, 10), BATCH) == hr.Written(10, 10)
     assert _listed(tmp_path) == list(range(10))
-    assert pl.read_parquet(tmp_path / NAME / "*.parquet").height == 10
+    assert pl.read_parquet(tmp_path / f"{NAME}-*" / "*.parquet").height == 10
+
+
+@pytest.mark.parametrize("wakes", ["publish", "commit"])
+def test_a_driver_that_wakes_after_its_successor_listed_the_batch_leaves_the_successors_files(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wakes: str
+) -> None:
+    sink, original = FileSink(str(tmp_path), "parquet"), getattr(FileSink, wakes)
+
+    def asleep(self: FileSink, *given: Any) -> None:
+        monkeypatch.setattr(FileSink, wakes, original)
+        assert self.write(_rows(spark, 10), BATCH) == hr.Written(10, 10)
+        original(self, *given)
+
+    monkeypatch.setattr(FileSink, wakes, asleep)
+    if wakes == "publish":
+        # The successor has removed what it had staged.
+        with pytest.raises(FileNotFoundError):
+            sink.write(_rows(spark, 10), BATCH)
+    else:
+        assert sink.write(_rows(spark, 10), BATCH) == hr.Written(10, 0, already_marked=10)
+    assert _listed(tmp_path) == list(range(10))
+    assert pl.read_parquet(tmp_path / f"{NAME}-*" / "*.parquet").height == 10
 
 
 def test_a_batch_without_rows_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
@@ -81,7 +104,7 @@ def test_outputs_batches_and_flows_do_not_touch_each_other(spark: SparkSession, 
 def test_lines_of_json_hold_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.sql("SELECT id, CAST(id AS STRING) AS name, named_struct('n', id) AS nested FROM range(0, 4, 1, 2)")
     assert hr.to_files(tmp_path, format="json").write(frame, BATCH) == hr.Written(4, 4)
-    lines = [json.loads(line) for part in (tmp_path / NAME).iterdir() for line in part.read_text().splitlines()]
+    lines = [json.loads(line) for part in tmp_path.glob(f"{NAME}-*/*") for line in part.read_text().splitlines()]
     assert sorted(lines, key=lambda row: row["id"]) == [
         {"id": number, "name": str(number), "nested": {"n": number}} for number in range(4)
     ]
@@ -113,7 +136,7 @@ def test_a_task_that_fails_is_tried_again_and_its_rows_are_there_once(
     assert hr.to_files(tmp_path / "out").write(frame, BATCH) == hr.Written(10, 10)
     assert Path(marker).exists()
     assert _listed(tmp_path / "out") == list(range(10))
-    assert pl.read_parquet(tmp_path / "out" / NAME / "*.parquet").height == 10
+    assert pl.read_parquet(tmp_path / "out" / f"{NAME}-*" / "*.parquet").height == 10
 
 
 def test_of_two_copies_of_a_checkpoint_only_one_can_write(spark: SparkSession, tmp_path: Path) -> None:

@@ -58,9 +58,9 @@ def test_a_join_is_printed_as_it_is_written(said: str) -> None:
     [
         ({"between": ("1 second", "0 seconds")}, "INTERVAL_EMPTY"),
         ({"between": ("1 second", "1 second"), "bounds": "[)"}, "INTERVAL_EMPTY"),
-        ({"bounds": "<>"}, "JOIN_ARGUMENT"),
-        ({"how": "outer"}, "JOIN_ARGUMENT"),
-        ({"match": "best"}, "JOIN_ARGUMENT"),
+        ({"bounds": "<>"}, "BOUNDS_UNKNOWN"),
+        ({"how": "outer"}, "HOW_UNKNOWN"),
+        ({"match": "best"}, "MATCH_UNKNOWN"),
         ({"how": "full", "match": "last"}, "JOIN_MATCH_HOW"),
         ({"how": "semi", "match": "first"}, "JOIN_MATCH_HOW"),
         ({"on": []}, "KEY_MISSING"),
@@ -76,7 +76,7 @@ def test_an_interval_join_that_makes_no_sense_is_refused(given: dict[str, Any], 
 def test_a_window_join_needs_a_shape_of_windows_and_a_known_how() -> None:
     with pytest.raises(DefinitionError, match=r"\[JOIN_WINDOW\]"):
         window_join("w", on="user", window=5)  # type: ignore[arg-type]
-    with pytest.raises(DefinitionError, match=r"\[JOIN_ARGUMENT\]"):
+    with pytest.raises(DefinitionError, match=r"\[HOW_UNKNOWN\]"):
         window_join("w", on="user", window="1 hour", how="cross")  # type: ignore[arg-type]
     with pytest.raises(DefinitionError, match=r"\[HOP_LONGER_THAN_WINDOW\]"):
         hr.hopping_window("1 minute", every="1 hour")

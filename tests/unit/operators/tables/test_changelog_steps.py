@@ -86,7 +86,7 @@ def test_a_join_that_does_not_fit_its_rows_is_refused(
 
 
 def test_a_join_that_tables_do_not_have_is_refused() -> None:
-    with pytest.raises(DefinitionError, match=r"\[JOIN_UNKNOWN\] step 't': how='semi' .* inner, left, full"):
+    with pytest.raises(DefinitionError, match=r"\[HOW_UNKNOWN\] step 't': how='semi' .* 'inner', 'left' or 'full'"):
         table_join("t", on="a", left_key="a", right_key="a", how="semi")  # type: ignore[arg-type]
 
 

@@ -1,0 +1,188 @@
+"""``hr.over``: a step over tables, once, with the results that a stream would have at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+
+from headrace.checkpoint.storage import MemoryStorage
+from headrace.errors import DefinitionError, HeadraceError
+from headrace.event_time.record import BatchRecord, TimeBounds
+from headrace.event_time.strategy import BEGINNING, END
+from headrace.graph import TIME_TAG, tagged
+from headrace.nodes import NodeId
+from headrace.operators.step import Step
+from headrace.reports import Report, ReportKey, StateReport, StepReport
+from headrace.runtime.broadcast_tables import broadcast_tables
+from headrace.schemas import from_arrow, polars_schema, spark_schema
+from headrace.stability import stable
+from headrace.state.group_range import KEY_GROUPS
+from headrace.state.segment import OpenSegments
+from headrace.wheel.operator import AnyOperator
+from headrace.wheel.pack import Input
+from headrace.wheel.side_rows import DEAD_LETTERS, read_rows
+from headrace.wheel.spark import ThisTask, by_slot, gathered, mapped, packed, rows_in_order, turned
+from headrace.wheel.stateless import Stateless, pass_rows
+from headrace.wheel.task import SIDE, Task, TaskState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MAIN = "main"
+BYTES_OF_A_SLOT = 64 << 20
+"""About so much of a table goes to one task at once."""
+
+
+@stable
+def over(
+    frames: DataFrame | Sequence[DataFrame],
+    step: Step,
+    *,
+    time: str | Sequence[str] | None = None,
+    output: str = MAIN,
+) -> DataFrame:
+    """What a step makes of a table, or of two if it takes two: the same as of a stream that has come to its end.
+
+    ``time`` names the column with the event time of each table; results of ``hr.over`` know theirs. ``output`` chooses
+    a side output of the step. Nothing is computed before the result is used, and no state is kept.
+
+    >>> import headrace as hr
+    >>> def hourly(spark):
+    ...     payments = spark.read.parquet("archive/payments")
+    ...     step = hr.tumbling("hourly", size="1 hour", key="account").agg(spent="sum(amount)").late(hr.drop())
+    ...     return hr.over(payments, step, time="at")
+    """
+    tables = list(frames) if isinstance(frames, Sequence) else [frames]
+    named = [time] * len(tables) if time is None or isinstance(time, str) else list(time)
+    step.check_inputs(len(tables))
+    times = [_time_of(table, name, step) for table, name in zip(tables, named, strict=True)]
+    inputs = [part for table, at in zip(tables, times, strict=True) for part in (polars_schema(table.schema), at)]
+    operator: AnyOperator | Stateless = step.bind(*inputs)
+    slots = _slots(tables)
+    this_task = partial(_task, _record(step, slots), _storage_of(step), step.name)
+    reads = [partial(_timely, time=at, step=step.name) for at in times]
+    if isinstance(operator, Stateless):
+        return _passed(tables[0], reads[0], operator, times[0], this_task)
+    if output != MAIN and output not in operator.side_schemas:
+        known = ", ".join((MAIN, *operator.side_schemas))
+        raise DefinitionError("OUTPUT_UNKNOWN", f"step {step.name!r} has no output {output!r}. It has {known}.")
+    blobs = [
+        packed(table, read, [Input(operator, second=number > 0)], this_task, name=f"headrace.step.{step.name}")
+        for number, (table, read) in enumerate(zip(tables, reads, strict=True))
+    ]
+    both = blobs[0] if len(blobs) == 1 else blobs[0].union(blobs[1])
+    label = f"headrace.state.{step.name}"
+    if output != MAIN:
+        results = partial(_side_rows, operator=operator, output=output)
+        return mapped(by_slot(both, slots), results, spark_schema(operator.side_schemas[output]), this_task, name=label)
+    schema = tagged(spark_schema(operator.output_schema).fields, operator.output_time, NodeId("step", step.name))
+    return mapped(by_slot(both, slots), partial(turned, operator=operator), schema, this_task, name=label)
+
+
+def _side_rows(
+    batches: Iterator[pa.RecordBatch], task: Task, operator: AnyOperator, output: str
+) -> Iterator[pl.DataFrame]:
+    for _ in turned(batches, task, operator):
+        pass
+    storage = task.state.storage
+    return (read_rows(storage, file) for file in storage.list(SIDE) if f"/{operator.name}/{output}/" in file)
+
+
+def _passed(
+    table: DataFrame, read: Callable[..., Any], operator: Stateless, time: str | None, this_task: ThisTask
+) -> DataFrame:
+    label = f"headrace.step.{operator.name}"
+    if operator.gathered_by:
+        table, read = gathered(table, read, operator.gathered_by, this_task, name=label), rows_in_order
+
+    def passing(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
+        return pass_rows(read(batches, task), operator, task)
+
+    schema = spark_schema(operator.output_schema)
+    if time is not None:
+        schema = tagged(schema.fields, time, NodeId("step", operator.name))
+    return mapped(table, passing, schema, this_task, name=label)
+
+
+def _time_of(table: DataFrame, given: str | None, step: Step) -> str | None:
+    """The column with a table's event time; a step without state needs none."""
+    if given is not None and given not in table.columns:
+        raise DefinitionError(
+            "COLUMN_UNKNOWN",
+            f"step {step.name!r}: time={given!r} is no column. Existing columns: {', '.join(table.columns)}.",
+        )
+    tags = [field.name for field in table.schema.fields if TIME_TAG in (field.metadata or {})]
+    if given is None and not tags and not step.stateless:
+        raise DefinitionError(
+            "EVENT_TIME_MISSING",
+            f"step {step.name!r} needs event time. Name its column, as in hr.over(frame, step, time='at').",
+        )
+    return given or next(iter(tags), None)
+
+
+def _slots(tables: Sequence[DataFrame]) -> int:
+    """Enough that what a task holds at once stays small, and all cores have some."""
+    size = sum(int(str(table._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())) for table in tables)
+    least = int(tables[0].sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    return min(KEY_GROUPS, max(least, -(-size // BYTES_OF_A_SLOT)))
+
+
+def _record(step: Step, slots: int) -> BatchRecord:
+    """One batch for all, at the end of time: no row is late, and everything is due."""
+    now = time.time_ns() // 1000
+    bounds = TimeBounds(BEGINNING, END, BEGINNING, now)
+    return BatchRecord(0, now, {}, {step.name: bounds}, {step.name: ()}, drain=True, slots=slots)
+
+
+def _storage_of(step: Step) -> tuple[MemoryStorage, Mapping[str, int]]:
+    """What tasks find of a small table that the step reads."""
+    storage = MemoryStorage()
+    return storage, broadcast_tables(storage, [step]).versions(0)
+
+
+def _task(record: BatchRecord, tables: tuple[MemoryStorage, Mapping[str, int]], step: str) -> Task:
+    """In a task: what it knows. State lives as long as the task."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    storage, versions = tables
+
+    def told(_key: ReportKey, report: Report) -> None:
+        failed = report.failed if isinstance(report, StepReport | StateReport) else 0
+        letters = [file for file, _ in report.side.get(DEAD_LETTERS, ())]
+        if failed or letters:
+            detail = read_rows(storage, letters[0])["detail"][0] if letters else ""
+            raise HeadraceError(
+                "ROW_FAILED",
+                f"step {step!r} cannot take {max(failed, 1)} rows of the table; the first: {detail}. Filter them, or "
+                "correct the code. In a stream they would be dead letters.",
+            )
+
+    return Task(
+        replace(record, tables=versions),
+        "over",
+        "",
+        context.partitionId(),
+        told,
+        TaskState(storage, OpenSegments(), KEY_GROUPS, 1, {}),
+    )
+
+
+def _timely(batches: Iterator[pa.RecordBatch], _task: Task, *, time: str | None, step: str) -> Iterator[pl.DataFrame]:
+    """The rows of a table, all of which have their event time."""
+    for batch in batches:
+        rows = from_arrow(batch)
+        if time is not None and rows[time].null_count():
+            raise HeadraceError(
+                "NO_EVENT_TIME",
+                f"step {step!r}: {rows[time].null_count()} rows of the table have no event time in {time!r}. Filter "
+                "them first. In a stream they would be dead letters.",
+            )
+        yield rows
