@@ -68,7 +68,6 @@ def _watch() -> None:
         _timed(operator, "apply", "apply")
     _timed(headrace.wheel.pack, "encode", "pack and unpack")
     _timed(headrace.wheel.pack, "hashes_of", "pack and unpack")
-    _timed(headrace.wheel.turn, "encode", "pack and unpack")
     _timed(headrace.wheel.turn, "decode", "pack and unpack")
     _timed(headrace.wheel.turn, "_hashed", "state")
     for lookup in ("find", "all", "due", "next_due", "write"):
