@@ -29,7 +29,8 @@ def logged(
     folder: Path, *pieces: tuple[tuple[SourceColumn, ...], list[tuple[bytes, ...]]], truncated: bool = False
 ) -> None:
     """A log with one entry: rows of a table that had these columns and then others."""
-    LandingMetadata("shop", "shop", "log", (SourceTable("public.orders", (ID,), ("id",), whole=False),)).write(folder)
+    orders = SourceTable("public.orders", (ID,), ("id",), whole=False, oid=1)
+    LandingMetadata("shop", "shop", "log", (orders,), ()).write(folder)
     log = ChangeLog(folder / "log")
     log.create()
     writer = LogWriter(log, 0)
@@ -88,7 +89,7 @@ def test_a_truncated_table_stops_the_flow_unless_the_author_wants_a_dead_letter(
 @pytest.fixture
 def enumerator(tmp_path: Path) -> ChangeLogEnumerator:
     """Of a log with three entries, whose feed has given up."""
-    LandingMetadata("shop", "shop", "log", ()).write(tmp_path)
+    LandingMetadata("shop", "shop", "log", (), ()).write(tmp_path)
     log = ChangeLog(tmp_path / "log")
     log.create()
     for number in range(3):
