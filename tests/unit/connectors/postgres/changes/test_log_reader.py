@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,20 @@ def test_rows_and_dead_letters_of_an_entry_all_have_places_of_their_own(tmp_path
         (6, "COLUMN_ADDED"),
         (7, "TABLE_TRUNCATED"),
     ]
+
+
+def test_a_value_that_does_not_fit_is_a_dead_letter_and_nan_in_a_decimal_column_is_null(tmp_path: Path) -> None:
+    logged(tmp_path, ((ID, NOTE), [(b"1", b"NaN"), (b"2", b"0.5"), (b"3", b"0.55")]))
+    orders = SourceTable("public.orders", (ID, NOTE), ("id",), whole=False, oid=1)
+    LandingMetadata("shop", "shop", "log", (orders,), ()).write(tmp_path)
+    columns = {"note": pl.Decimal(3, 1), "id": pl.Int32()}
+    reader = ChangeLogReader(tmp_path, "public.orders", columns, "stop")
+    read = next(reader.read([(0, 1)], None))  # type: ignore[arg-type]
+    assert read.rows.select("id", "note", "change").rows() == [(1, None, "insert"), (2, Decimal("0.5"), "insert")]
+    [letter] = read.dead.rows(named=True)
+    assert (letter["position"], letter["reason"]) == (2, "WRONG_TYPE")
+    assert letter["detail"] == 'column note is DECIMAL(3,1), found "0.55"'
+    assert b'"note": "0.55"' in letter["raw"]
 
 
 def test_places_go_on_where_a_file_is_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
