@@ -11,6 +11,7 @@ import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
+from headrace.key_hash import canonical
 from headrace.operators.joins.join_columns import (
     InnerOrLeft,
     JoinedColumns,
@@ -23,7 +24,6 @@ from headrace.operators.joins.join_columns import (
 from headrace.operators.rows import join_by_key
 from headrace.operators.step import LateRows, Step
 from headrace.stability import stable
-from headrace.state.key_hash import canonical
 from headrace.wheel.side_rows import read_rows
 from headrace.wheel.stateless import Passed, Stateless
 from headrace.wheel.task import Task
