@@ -153,7 +153,7 @@ def temporal_join(
             "LATE_WITHOUT_MEANING",
             f"step {name!r} joins as of arrival, where no version is late. Leave out versions_late={versions_late!r}.",
         )
-    lifetime, tombstones = check_ttl(ttl, keep_forever, "event", "write"), tombstone_retention(keep_deleted)
+    lifetime, tombstones = check_ttl(ttl, keep_forever, label=f"step {name!r}"), tombstone_retention(keep_deleted)
     if tombstones.arguments and not (as_of == "arrival" and keep_forever):
         raise DefinitionError(
             "KEEP_DELETED_WITHOUT_MEANING",
