@@ -13,9 +13,9 @@ from headrace.checkpoint.storage import MemoryStorage
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import BatchRecord, TimeBounds
 from headrace.event_time.strategy import BEGINNING
+from headrace.key_hash import hashes_of
 from headrace.nodes import NodeId
 from headrace.reports import ReportKey
-from headrace.state.key_hash import hashes_of
 from headrace.wheel import pack as module
 from headrace.wheel.codec import decode
 from headrace.wheel.operator import Joined, Operator

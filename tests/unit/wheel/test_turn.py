@@ -15,9 +15,9 @@ import headrace as hr
 from headrace.checkpoint.storage import MemoryStorage
 from headrace.event_time.record import BatchRecord, TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
+from headrace.key_hash import hashes_of
 from headrace.reports import ReportKey, SlotSummary, StateReport, WaitingRows
 from headrace.state.group_range import GroupRange
-from headrace.state.key_hash import hashes_of
 from headrace.state.order_ranges import OrderRanges
 from headrace.state.segment import SegmentFiles
 from headrace.wheel.codec import encode
