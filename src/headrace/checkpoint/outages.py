@@ -55,8 +55,7 @@ def outages(storage: Storage) -> list[Outage]:
 
 def clear_outages(storage: Storage) -> None:
     """Remove the markers that an earlier process left."""
-    for file in storage.list(FOLDER):
-        storage.delete(file)
+    storage.clear(FOLDER)
 
 
 def _file(writer: str) -> str:

@@ -61,6 +61,11 @@ class Storage(ABC):
     def delete(self, name: str) -> None:
         """Remove a file, if it is there."""
 
+    def clear(self, folder: str) -> None:
+        """Remove all files below a folder."""
+        for name in self.list(folder):
+            self.delete(name)
+
     def checksum(self, name: str) -> tuple[int, int]:
         """The size of a file and its CRC-32; FileNotFoundError when there is none."""
         size, checksum = self.size(name), 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from headrace.runtime.outputs import BatchOutputs, FlowOutputs
 from headrace.runtime.planner import NO_READS, Planner, Writing
 from headrace.runtime.session import batch_session
 from headrace.runtime.source_reads import SourceReads
-from headrace.wheel.task import PROPERTY, STATE, property_text, take_reports
+from headrace.wheel.task import PROPERTY, SIDE, STATE, property_text, take_reports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -239,12 +238,11 @@ class Flow:
         )
 
     def _run(self, record: BatchRecord, began: float) -> None:
-        side_folder = self.folder / "side"
-        shutil.rmtree(side_folder, ignore_errors=True)
+        self._storage.clear(SIDE)
         text = property_text(
             record,
             flow=self.node.name,
-            side_folder=str(side_folder),
+            folder=str(self.folder),
             key_groups=self._outputs.flow_id.key_groups,
             epoch=self.planner.epoch,
             slots=self.planner.time.slots,
