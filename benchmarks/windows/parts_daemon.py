@@ -51,7 +51,9 @@ def _reported(report: Callable[..., None]) -> Callable[..., None]:
     def reporting(task: Task, *arguments: Any, **named: Any) -> None:
         report(task, *arguments, **named)
         with (Path(os.environ[FOLDER]) / f"{os.getpid()}.jsonl").open("a") as notes:
-            notes.write(json.dumps({"batch": task.record.batch, "run": task.side_folder, "parts": _SPENT}) + "\n")
+            notes.write(
+                json.dumps({"batch": task.record.batch, "run": str(task.state.storage), "parts": _SPENT}) + "\n"
+            )
         _SPENT.clear()
 
     return reporting
