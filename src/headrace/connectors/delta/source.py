@@ -89,7 +89,8 @@ def read_delta(
             "COLUMN_EXISTS", f"Delta table {location!r} has a column {taken[0]!r} of its own. Rename it."
         )
     table = DeltaTable(log, changes, files_per_batch)
-    placeholder = _shaped(table.empty(), changes)
+    # Only a leaf of the plan can be replaced.
+    placeholder = spark.createDataFrame([], _shaped(table.empty(), changes).schema)
     struct = without_metadata(placeholder.drop(_FILE).schema)
     gate = Gate(source_name(name, Path(location.rstrip("/")).name), DeltaReader(tuple(polars_schema(struct))), None)
     return add_frame_source(
