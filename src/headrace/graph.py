@@ -244,6 +244,14 @@ class Graph:
             tuple(name for name in self.steps if NodeId("step", name) in found),
         )
 
+    def sources_read(self, frame: DataFrame) -> set[tuple[str, int]]:
+        """The sources that a frame's plan reads, each with what tells its frame with event time from that without."""
+        functions = (self._functions.get(node.function or 0) for node in Plan.of(frame).nodes)
+        origins = [origin for _, origin in filter(None, functions)]
+        origins += [part.origin for step in self.nodes_in(frame)[1] for part in self.steps[step].packed]
+        own = (origin for origin in origins if origin.label and len(origin.nodes) == 1)
+        return {(node.name, id(origin)) for origin in own for node in origin.nodes if node.kind == "source"}
+
     def nodes_behind(self, frame: DataFrame) -> frozenset[NodeId]:
         found: set[NodeId] = set()
         plans = [Plan.of(frame)]

@@ -13,11 +13,11 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
+from headrace.key_hash import canonical
 from headrace.keys import key_argument, key_columns
 from headrace.operators.rows import KEY_NUMBER, TIME, RowByRow, Rows, in_key_order, with_key_numbers
 from headrace.operators.step import FINAL, LateRows, Step, check_key
 from headrace.stability import stable
-from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Operator
 
 FIRST, PLACE = "__first", "__place"

@@ -212,7 +212,7 @@ class BatchOutputs:
         key = sink_key(output, sink)
         writers = record.writers.get(key) or flow.writers[key]
         marks = self.expected.get(key, {})
-        context = DeliveryContext(writers, marks, record.clock, str(flow.folder), flow.lease)
+        context = DeliveryContext(writers, marks, record.clock, LocalStorage(flow.folder), flow.lease)
         written = deliver(frame, sink, batch, context)
         self.marked[key] = written.marked
         return written

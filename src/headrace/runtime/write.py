@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,7 @@ def write(name: str, *outputs: Any) -> None:
     mains = _mains(graph, main, [output for output, _ in side])
     node = FlowNode(name, mains, tuple(side), *graph.nodes_in(*(each.frame for each in mains)))
     _check(graph, node)
+    _check_read_once(graph, node)
     _check_changes(graph, node)
     _check_operations(graph, node)
     graph.add_flow(node)
@@ -114,6 +116,18 @@ def _check_operations(graph: Graph, node: FlowNode) -> None:
             schema = graph.steps[side.step].side_outputs[side.name]
             rows = side_frame(side.main.sparkSession, LocalStorage(graph.checkpoint), [], schema)
             UnsupportedOperations(reader, Plan.of(rows).is_copy).check(side.function(rows))
+
+
+def _check_read_once(graph: Graph, node: FlowNode) -> None:
+    """A source is read once in a batch, so its rows have their time in all outputs or in none."""
+    read = set[tuple[str, int]]().union(*(graph.sources_read(main.frame) for main in node.mains))
+    twice = [name for name, count in Counter(name for name, _ in read).items() if count > 1]
+    if twice:
+        raise DefinitionError(
+            "SOURCE_READ_TWICE",
+            f"flow {node.name!r} reads source {twice[0]!r} with its event time and without it. Use the frame with the "
+            "event time everywhere.",
+        )
 
 
 def _check_changes(graph: Graph, node: FlowNode) -> None:

@@ -89,12 +89,13 @@ def read_delta(
             "COLUMN_EXISTS", f"Delta table {location!r} has a column {taken[0]!r} of its own. Rename it."
         )
     table = DeltaTable(log, changes, files_per_batch)
-    placeholder = _shaped(table.empty(), changes)
-    struct = without_metadata(placeholder.drop(_FILE).schema)
+    given = _shaped(table.empty(), changes).schema
+    struct = without_metadata(StructType([field for field in given.fields if field.name != _FILE]))
     gate = Gate(source_name(name, Path(location.rstrip("/")).name), DeltaReader(tuple(polars_schema(struct))), None)
     return add_frame_source(
+        spark,
         gate,
-        placeholder,
+        given,
         lambda _: DeltaEnumerator(table, start),
         struct,
         {"kind": "delta", "path": location, "changes": changes},

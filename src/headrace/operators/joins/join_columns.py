@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import polars as pl
 
@@ -89,16 +89,6 @@ def join_key(on: OnColumns, *, step: str) -> JoinKey:
                 "JOIN_KEY_TWICE", f"step {step!r}: on={on!r} names a column twice. Name each column once per side."
             )
     return JoinKey(pairs)
-
-
-def check_inner_or_left(step: str, how: object, *, unmatched: str) -> None:
-    """``how`` is inner or left; ``unmatched`` names the rows that differ between the two."""
-    if how not in get_args(InnerOrLeft):
-        raise DefinitionError(
-            "HOW_UNKNOWN",
-            f"step {step!r}: how={how!r} is not known. Use 'inner' ({unmatched} are dropped) or 'left' (they are kept, "
-            "with nulls).",
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError, HeadraceError, check_choice
+from headrace.key_hash import canonical
 from headrace.keys import key_argument, key_columns
 from headrace.operators.lookup.client import AnswerCache, Cache, LookupClient, close_client, lookup_client
 from headrace.operators.lookup.requests import Breaker, Piece, RequestLimits, breaker
@@ -24,7 +25,6 @@ from headrace.operators.step import LateRows, Step, check_key
 from headrace.rendering import json_rows
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.stability import stable
-from headrace.state.key_hash import canonical
 from headrace.wheel.stateless import Passed
 from headrace.wheel.task import Task
 

@@ -13,6 +13,7 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END
+from headrace.key_hash import canonical
 from headrace.operators.event_time_buffer import RELEASED_AT, EventTimeBuffer, TouchedKeys, event_time_order
 from headrace.operators.process.context import RuleHistory
 from headrace.operators.process.errors import OnError
@@ -22,7 +23,6 @@ from headrace.operators.process.runner import Cells, ProcessRunner, TimedRow
 from headrace.operators.process.state_layout import DUE, DUE_CLOCK, ROW, StateLayout
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, TIME, RowByRow, Rows, with_schema
 from headrace.schemas import MOMENT
-from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
 LATE = "__late"

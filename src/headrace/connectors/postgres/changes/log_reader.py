@@ -11,13 +11,14 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from headrace.changelog import CHANGE, COMMITTED_AT, DATABASE_CHANGELOG, POSITION, TRANSACTION, UNCHANGED, OnTruncate
-from headrace.connectors.base.decoding import DEAD_SCHEMA, FOUND_CHARACTERS, Decoded, as_json, mismatch
+from headrace.connectors.base.conversion import settle
+from headrace.connectors.base.decoding import DEAD_SCHEMA, Columns, Decoded, as_json
 from headrace.connectors.base.decoding import POSITION as ROW
 from headrace.connectors.base.source import Planned, divided
 from headrace.connectors.postgres.changes.catalogue import SCHEMA_CHANGED, START_OVER, SourceColumn
-from headrace.connectors.postgres.changes.change_log import KIND, PLACE, UNSENT, ChangeLog, LogEntry, LogFile
+from headrace.connectors.postgres.changes.change_log import HEAD, KIND, PLACE, UNSENT, ChangeLog, LogEntry, LogFile
 from headrace.connectors.postgres.changes.landing import open_log, read_failure
-from headrace.connectors.postgres.changes.text_values import parse_values, unreadable
+from headrace.connectors.postgres.changes.text_values import parse_values
 from headrace.errors import HeadraceError
 from headrace.event_time.tracker import WHOLE
 from headrace.schemas import MOMENT
@@ -156,25 +157,17 @@ class ChangeLogReader:
             pl.col(COMMITTED_AT).cast(MOMENT),
             pl.col(TRANSACTION).cast(pl.String),
             pl.when(unchanged.list.len() > 0).then(unchanged).alias(UNCHANGED),
+            positions,
         )
-        values, details = [], []
-        for name, kind in self.columns.items():
-            text = texts[places[name]]
-            value = parse_values(text, kind).alias(name)
-            wrong = unreadable(text, value)
-            if wrong.any():
-                detail = pl.lit(mismatch(name, kind, "")) + text.str.slice(0, FOUND_CHARACTERS)
-                details.append(pl.when(wrong).then(detail))
-            values.append(value)
-        rows = pl.DataFrame(values).hstack(head).with_columns(positions)
-        if not details:
-            return Decoded(rows)
-        problems = rows.select(pl.coalesce(details)).to_series()
-        broken = problems.is_not_null()
-        raw = texts.rename({place: name for name, place in places.items()}).filter(broken)
-        which, why = positions.filter(broken), problems.filter(broken)
-        dead = {"position": which, "reason": "WRONG_TYPE", "detail": why, "raw": as_json(raw)}
-        return Decoded(rows.filter(~broken), pl.DataFrame(dead, schema=DEAD_SCHEMA))
+        named = texts.select(pl.col(place).alias(name) for name, place in places.items())
+        # No decimal column holds NaN.
+        decimals = [name for name, kind in self.columns.items() if isinstance(kind, pl.Decimal)]
+        values = named.with_columns(positions, pl.col(decimals).replace({"NaN": None}))
+        rows, problems = settle(values, Columns(self.columns), lambda text, kind, _: parse_values(text, kind))
+        broken = positions.is_in(problems["position"].implode())
+        raw = as_json(texts.select(name for name in HEAD if name not in places).hstack(named).filter(broken))
+        whole = rows.drop(ROW).hstack(head.filter(~broken))
+        return Decoded(whole, problems.with_columns(raw, reason=pl.lit("WRONG_TYPE")))
 
     def _check_columns(self, file: LogFile, then: Mapping[str, SourceColumn]) -> None:
         now = {column.name: column for column in file.columns}
