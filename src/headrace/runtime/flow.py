@@ -251,7 +251,7 @@ class Flow:
         context = self._session.sparkContext
         context.setJobGroup(str(self.folder), f"{self.node.name}, batch {record.batch}")
         context.setLocalProperty(PROPERTY, text)
-        outputs = BatchOutputs(self._outputs, record, self.planner.marks)
+        outputs = BatchOutputs(self._outputs, record, self.planner.marks, self._plan)
         with self._plan.of_batch(record, self._reads.frames(record)) as frames:
             outputs.write_main(frames)
         computed = time.monotonic()
