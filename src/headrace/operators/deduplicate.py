@@ -16,7 +16,7 @@ from headrace.event_time.record import TimeBounds
 from headrace.key_hash import canonical
 from headrace.keys import key_argument, key_columns
 from headrace.operators.rows import KEY_NUMBER, TIME, RowByRow, Rows, in_key_order, with_key_numbers
-from headrace.operators.step import FINAL, LateRows, Step, check_key
+from headrace.operators.step import FINAL, LateRows, Step
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Combined, Due, Operator
 
@@ -123,7 +123,6 @@ class Deduplicate(Step):
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         lateness = self._chosen_lateness()
-        check_key(self.name, self.key, schema)
         return DeduplicateOperator(self.name, Rows(self.name, self.key, time, dict(schema)), self.within, lateness)
 
     @property

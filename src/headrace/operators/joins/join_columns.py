@@ -10,7 +10,7 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.expressions.operands import Schema
-from headrace.operators.step import check_key
+from headrace.operators.rows import check_key
 
 InnerOrLeft = Literal["inner", "left"]
 OnColumns = str | Sequence[str | tuple[str, str]] | Mapping[str, str]

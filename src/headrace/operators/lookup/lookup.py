@@ -20,8 +20,8 @@ from headrace.keys import key_argument, key_columns
 from headrace.operators.lookup.client import AnswerCache, Cache, LookupClient, close_client, lookup_client
 from headrace.operators.lookup.requests import Breaker, Piece, RequestLimits, breaker
 from headrace.operators.lookup.service import FunctionLookup, LookupFailure, LookupService
-from headrace.operators.rows import join_by_key
-from headrace.operators.step import LateRows, Step, check_key
+from headrace.operators.rows import check_key, join_by_key
+from headrace.operators.step import LateRows, Step
 from headrace.rendering import json_rows
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.stability import stable

@@ -20,7 +20,7 @@ from headrace.operators.process.rows import RESERVED_OUTPUTS
 from headrace.operators.process.rules import RULES_VERSION, BroadcastRulesInput, Rules, RulesProcessOperator
 from headrace.operators.process.value_types import parse_columns
 from headrace.operators.rows import Rows
-from headrace.operators.step import LateRows, Step, check_key
+from headrace.operators.step import LateRows, Step
 from headrace.stability import stable
 from headrace.wheel.operator import AnyOperator
 
@@ -74,7 +74,6 @@ class Process(Step):
         rules_time: str | None = None,
     ) -> AnyOperator:
         lateness = self._chosen_lateness()
-        check_key(self.name, self.key, schema)
         given = (
             self.name,
             self.process,

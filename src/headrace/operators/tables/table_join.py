@@ -16,8 +16,7 @@ from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import Schema
 from headrace.keys import key_argument, key_columns
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, OnColumns, join_key, joined_columns
-from headrace.operators.rows import TIME, Rows, join_by_key, with_schema
-from headrace.operators.step import check_key
+from headrace.operators.rows import TIME, Rows, check_key, join_by_key, with_schema
 from headrace.operators.tables.changelog_input import (
     CHANGED_AT,
     LACKS_BEFORE,
