@@ -10,7 +10,6 @@ import numpy.typing as npt
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
-from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.key_hash import canonical
@@ -152,10 +151,6 @@ def deduplicate(name: str, *, key: str | Sequence[str], within: Duration) -> Ded
     >>> deduplicate("once", key="payment_id", within="1 hour").late(drop())
     hr.deduplicate('once', key='payment_id', within='1 hour').late(hr.drop())
     """
-    columns = key_columns(key)
-    if not columns:
-        raise DefinitionError(
-            "KEY_MISSING",
-            f"step {name!r} has no key. Name the columns that make two rows the same, as in key='payment_id'.",
-        )
-    return Deduplicate(name=name, key=columns, within=positive_microseconds(within, argument="within"))
+    return Deduplicate(
+        name=name, key=key_columns(key, needed_by=name), within=positive_microseconds(within, argument="within")
+    )

@@ -133,9 +133,7 @@ def lookup(
     >>> lookup("customer", customer, on="customer_id", output="name STRING, tier INT", on_failure="dead_letter")
     hr.lookup('customer', customer, on='customer_id', output='name STRING, tier INT', on_failure='dead_letter')
     """
-    key = key_columns(on, argument="on")
-    if not key:
-        raise DefinitionError("KEY_MISSING", f"step {name!r}: on= names no column. Name the key columns.")
+    key = key_columns(on, argument="on", needed_by=name)
     check_choice(OnFailure, step=name, on_failure=on_failure)
     check_choice(Order, step=name, order=order)
     for argument, number, least, most in (("in_flight", in_flight, 1, MOST_IN_FLIGHT), ("retries", retries, 0, 10)):

@@ -48,10 +48,6 @@ class Process(Step):
     on_error: OnError
 
     def __post_init__(self) -> None:
-        if not self.key:
-            raise DefinitionError(
-                "KEY_MISSING", f"{self._label}: state is kept for each key. Name the key's columns, as in key='user'."
-            )
         if not (self.rules is None or isinstance(self.rules, Rules)):
             raise DefinitionError(
                 "RULES_UNKNOWN", f"{self._label}: rules must be hr.rules(key=...) or None, not {self.rules!r}."
@@ -166,7 +162,7 @@ def process(
     return Process(
         name=name,
         process=_instance(name, process),
-        key=key_columns(key),
+        key=key_columns(key, needed_by=name),
         output=output,
         side_outputs=_declared_outputs(name, outputs),
         rules=rules,
