@@ -125,10 +125,6 @@ class Deduplicate(Step):
         return DeduplicateOperator(self.name, Rows(self.name, self.key, time, dict(schema)), self.within, lateness)
 
     @property
-    def _identity(self) -> Mapping[str, object]:
-        return {"key": list(self.key), "within": self.within}
-
-    @property
     def horizon(self) -> int:
         return self.within
 

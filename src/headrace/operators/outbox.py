@@ -85,10 +85,8 @@ class Outbox(Step):
         )
 
     @property
-    def _identity(self) -> Mapping[str, object]:
+    def _arguments(self) -> Mapping[str, object]:
         return {"key": self.message_key, "payload": self.payload}
-
-    _arguments = _identity
 
     @property
     def state_description(self) -> str:

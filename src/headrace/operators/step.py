@@ -131,6 +131,11 @@ class Step(StepDefinition):
         """The named arguments as the user writes them; those that have their default are left out."""
 
     @property
+    def _identity(self) -> Mapping[str, object]:
+        """All arguments, where each of them shapes the state."""
+        return self._arguments
+
+    @property
     def _calls(self) -> tuple[str, ...]:
         """The code of the method calls behind the arguments."""
         return (self._late_call,)

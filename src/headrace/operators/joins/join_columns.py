@@ -37,11 +37,6 @@ class JoinKey:
         return {right: left for left, right in self.pairs}
 
     @property
-    def identity(self) -> list[list[str]]:
-        """The key as fingerprints store it."""
-        return [list(pair) for pair in self.pairs]
-
-    @property
     def as_written(self) -> str | list[str] | dict[str, str]:
         """The shortest ``on=`` that gives this key."""
         if self.left != self.right:

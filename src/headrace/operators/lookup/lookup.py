@@ -78,10 +78,6 @@ class Lookup(Step):
         return LookupOperator(uuid.uuid4().hex, self, dict(schema), columns)
 
     @property
-    def _identity(self) -> Mapping[str, object]:
-        return {"on": list(self.key)}
-
-    @property
     def state_description(self) -> str:
         kept = "none" if self.cache is None else f"none; each worker caches answers as {self.cache!r}"
         longest = spoken(self.timeout * (self.retries + 1))

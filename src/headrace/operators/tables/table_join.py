@@ -77,8 +77,8 @@ class TableJoin(ChangelogStep):
 
     @property
     def _identity(self) -> Mapping[str, object]:
-        keys = {"left_key": list(self.left_key), "right_key": list(self.right_key)}
-        return {"on": self.on.identity, "how": self.how, **keys}
+        keys = {"left_key": key_argument(self.left_key), "right_key": key_argument(self.right_key)}
+        return {"on": self.on.as_written, "how": self.how, **keys}
 
     @property
     def state_description(self) -> str:
@@ -92,8 +92,7 @@ class TableJoin(ChangelogStep):
 
     @property
     def _arguments(self) -> Mapping[str, object]:
-        keys = {"left_key": key_argument(self.left_key), "right_key": key_argument(self.right_key)}
-        return {"on": self.on.as_written, "how": self.how, **keys, **self.tombstones.arguments}
+        return {**self._identity, **self.tombstones.arguments}
 
 
 @stable

@@ -74,11 +74,6 @@ class WindowStep(Step):
         """The operator of this kind of window."""
 
     @property
-    @abstractmethod
-    def _shape(self) -> Mapping[str, object]:
-        """The parameters of the windows, as part of the state's identity."""
-
-    @property
     def _emit_call(self) -> str:
         return f".emit({self.emission!r})"
 
@@ -101,7 +96,7 @@ class WindowStep(Step):
     @property
     def _identity(self) -> Mapping[str, object]:
         aggregates = {aggregate.name: aggregate.text for aggregate in self.aggregates}
-        return {**self._shape, "key": list(self.key), "panes": self.accumulation.kind, "aggregates": aggregates}
+        return {**self._arguments, "panes": self.accumulation.kind, "aggregates": aggregates}
 
     @property
     def state_description(self) -> str:
