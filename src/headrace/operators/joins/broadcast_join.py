@@ -73,10 +73,6 @@ class BroadcastJoin(Step):
         return BroadcastJoinOperator(self.name, self.on, columns, self.how, self.version_column)
 
     @property
-    def _identity(self) -> Mapping[str, object]:
-        return {"on": self.on.identity}
-
-    @property
     def state_description(self) -> str:
         return (
             f"none; the table is read again every {spoken(self.refresh)} and kept under <checkpoint>/<flow>/tables/"

@@ -244,10 +244,6 @@ class Sliding(WindowStep):
         return self.size
 
     @property
-    def _shape(self) -> Mapping[str, object]:
-        return {"size": self.size, "spread": self.shares}
-
-    @property
     def _arguments(self) -> Mapping[str, object]:
         spread = {"spread": self.shares} if self.shares > 1 else {}
         return {"size": spoken(self.size), "key": key_argument(self.key), **spread}

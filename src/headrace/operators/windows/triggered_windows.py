@@ -74,10 +74,6 @@ class Counting(TriggeredWindowStep):
         return TriggerOperator(self.name, aggregation, trigger, self.ttl, DISCARDING, lateness, closing=True)
 
     @property
-    def _shape(self) -> Mapping[str, object]:
-        return {"rows": self.rows, "ttl": self.ttl}
-
-    @property
     def _arguments(self) -> Mapping[str, object]:
         return {"rows": self.rows, **super()._arguments}
 
@@ -133,8 +129,8 @@ class GlobalWindow(TriggeredWindowStep):
         return TriggerOperator(self.name, aggregation, self.trigger, self.ttl, self.accumulation, lateness)
 
     @property
-    def _shape(self) -> Mapping[str, object]:
-        return {"ttl": self.ttl, "trigger": repr(self.trigger)}
+    def _identity(self) -> Mapping[str, object]:
+        return {**super()._identity, "trigger": repr(self.trigger)}
 
 
 @stable
