@@ -188,8 +188,8 @@ def test_a_table_that_is_taken_out_of_the_publication_is_noticed_without_any_cha
 
 def _dead_letters(following: Following, columns: dict[str, pl.DataType]) -> list[str]:
     reader = ChangeLogReader(following.folder, f"public.{following.name}", columns, "dead_letter")
-    spans = pl.DataFrame({"first": [0], "until": [log_in(following.folder).next()]})
-    return [row[1] for each in reader.read(spans, None) for row in each.dead.rows()]  # type: ignore[arg-type]
+    entries = [(0, log_in(following.folder).next())]
+    return [row[1] for each in reader.read(entries, None) for row in each.dead.rows()]  # type: ignore[arg-type]
 
 
 def _turns(following: Following) -> list[bool]:

@@ -262,8 +262,8 @@ MISTAKES: list[tuple[Define, str]] = [
     ),
     (
         _taken_result,
-        "[RESULT_NAME_TAKEN] window 'hourly': result 'window' has the name of a key or of a column of all windows "
-        "(window, pane, revision, change, session_id). Choose another name.",
+        "[RESULT_NAME_TAKEN] window 'hourly': result 'window' has the name of another column of the results "
+        "(window, pane, revision, change, session_id, account). Choose another name.",
     ),
     (
         _reused_step,

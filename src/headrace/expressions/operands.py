@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -38,11 +39,6 @@ class Operand:
         return Operand(self.value.cast(dtype), dtype)
 
 
-def is_float(dtype: pl.DataType) -> bool:
-    """Whether a type is FLOAT or DOUBLE."""
-    return dtype in (pl.Float32(), pl.Float64())
-
-
 def common_type(left: pl.DataType, right: pl.DataType) -> pl.DataType | None:
     """The type Spark brings two operands to, or None where it has none or would have to guess.
 
@@ -56,7 +52,7 @@ def common_type(left: pl.DataType, right: pl.DataType) -> pl.DataType | None:
     if left.is_integer() and right.is_integer():
         return max(left, right, key=_INTEGERS.index)
     if left.is_numeric() and right.is_numeric():
-        return pl.Float64() if is_float(left) or is_float(right) else _wider_decimal(left, right)
+        return pl.Float64() if left.is_float() or right.is_float() else _wider_decimal(left, right)
     if isinstance(left, pl.Datetime) and isinstance(right, pl.Datetime) and left.time_zone and right.time_zone:
         return pl.Datetime("us", "UTC")
     return None
@@ -111,13 +107,11 @@ def moment(text: str, dtype: pl.DataType) -> date | datetime | None:
     >>> moment("2026-01-01 00:00:00", pl.Datetime("us", "UTC")) is None
     True
     """
-    try:
+    with suppress(ValueError):
         if dtype == pl.Date() and _DATE.fullmatch(text):
             return date.fromisoformat(text)
         if dtype == pl.Datetime("us") and _LOCAL_TIME.fullmatch(text):
             return datetime.fromisoformat(text)
         if dtype == pl.Datetime("us", "UTC") and _INSTANT.fullmatch(text):
             return datetime.fromisoformat(text).astimezone(UTC)
-    except ValueError:
-        return None
     return None

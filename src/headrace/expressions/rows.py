@@ -11,7 +11,7 @@ from polars.datatypes import DataTypeClass
 
 from headrace.errors import DefinitionError
 from headrace.expressions import nodes
-from headrace.expressions.operands import Operand, Schema, common_type, is_float
+from headrace.expressions.operands import Operand, Schema, common_type
 from headrace.expressions.parser import ExpressionParser, read_sql, wrong_type
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class PolarsLowering:
         for operand in (left, right):
             if not operand.dtype.is_numeric():
                 raise self._wrong(node, f"{operand.dtype} is not a number", "Use + - * on numbers.")
-        if not is_float(left.dtype) and not is_float(right.dtype):
+        if not left.dtype.is_float() and not right.dtype.is_float():
             reason = f"{left.dtype} with {right.dtype} can overflow, and Spark would stop the query"
             raise self._wrong(node, reason, "Cast one side, as in CAST(x AS DOUBLE).")
         dtype = common_type(left.dtype, right.dtype) or pl.Float64()
@@ -247,7 +247,7 @@ class PolarsLowering:
 
     def _number_function(self, node: nodes.FunctionCall) -> Operand:
         operand = self._number(node.operand)
-        if is_float(operand.dtype):
+        if operand.dtype.is_float():
             return Operand(operand.value.abs() if node.function == "abs" else operand.value.neg(), operand.dtype)
         if node.function == "abs":
             raise self._wrong(node, f"ABS of {operand.dtype} is not listed", "Use ABS(CAST(x AS DOUBLE)).")

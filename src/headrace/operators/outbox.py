@@ -12,7 +12,7 @@ from headrace.changelog import CHANGE, INSERT, POSITION, check_changelog
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import Rows
-from headrace.operators.step import LateRows, Step, check_key
+from headrace.operators.step import LateRows, Step
 from headrace.operators.tables.changelog_input import ChangelogInput, ChangelogOperator, TombstoneRetention
 from headrace.stability import experimental
 from headrace.wheel.operator import Applied, Combined, Operator
@@ -72,7 +72,6 @@ class Outbox(Step):
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         check_changelog(self.name, schema)
-        check_key(self.name, (self.message_key,), schema)
         if not isinstance(schema.get(self.payload), pl.String | pl.Binary):
             found = f"is {schema[self.payload]}" if self.payload in schema else "does not exist"
             raise DefinitionError(
@@ -86,10 +85,8 @@ class Outbox(Step):
         )
 
     @property
-    def _identity(self) -> Mapping[str, object]:
+    def _arguments(self) -> Mapping[str, object]:
         return {"key": self.message_key, "payload": self.payload}
-
-    _arguments = _identity
 
     @property
     def state_description(self) -> str:

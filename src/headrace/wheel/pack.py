@@ -8,9 +8,9 @@ from typing import cast
 
 import polars as pl
 
+from headrace.key_hash import hashes_of
 from headrace.nodes import NodeId
 from headrace.reports import KeyCounts, StepReport
-from headrace.state.key_hash import hashes_of
 from headrace.wheel.codec import encode
 from headrace.wheel.operator import AnyOperator, Intake, Joined, Second
 from headrace.wheel.side_rows import DEAD_LETTERS, failed_letters, write_side_rows

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from headrace.key_hash import hashes_of
 from headrace.schemas import arrow_batches
-from headrace.state.key_hash import hashes_of
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import AnyOperator
 from headrace.wheel.pack import BLOB_SCHEMA, Blob, Input, pack

@@ -10,10 +10,10 @@ import polars as pl
 
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END
+from headrace.key_hash import hashes_of
 from headrace.nodes import NodeId
 from headrace.reports import SlotSummary, StateReport
 from headrace.state.group_range import GroupRange, Hashes, distinct
-from headrace.state.key_hash import hashes_of
 from headrace.state.segment import DEAD_AT, DUE, DUE_CLOCK, HASH, ORDER
 from headrace.state.slot_state import SlotState, StateRows
 from headrace.wheel.codec import decode

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from headrace.checkpoint.storage import MemoryStorage
 from headrace.checkpoint.sweep import FileName
 from headrace.errors import HeadraceError
+from headrace.key_hash import key_hash
 from headrace.state import slot_state
 from headrace.state.group_range import GroupRange, Hashes
-from headrace.state.key_hash import key_hash
 from headrace.state.order_ranges import OrderRanges
 from headrace.state.segment import DEAD_AT, DUE, DUE_CLOCK, HASH, ORDER, OpenSegments, SegmentFiles, SegmentRange
 from headrace.state.slot_state import SlotState, StateRows

@@ -15,9 +15,9 @@ import headrace as hr
 from headrace.checkpoint.storage import MemoryStorage
 from headrace.event_time.record import BatchRecord, TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
+from headrace.key_hash import hashes_of
 from headrace.reports import ReportKey, SlotSummary, StateReport, WaitingRows
 from headrace.state.group_range import GroupRange
-from headrace.state.key_hash import hashes_of
 from headrace.state.order_ranges import OrderRanges
 from headrace.state.segment import SegmentFiles
 from headrace.wheel.codec import encode
@@ -120,7 +120,7 @@ class Turns:
         name = self.operator.name
         record = BatchRecord(self.batch, self.bounds.clock, {}, {name: self.bounds}, {}, drain=False, slots=self.slots)
         state = state_in_memory({name: dict(self.held)}, self.storage)
-        return Task(record, "flow", str(self.folder), 0, self.report, state)
+        return Task(record, "flow", 0, self.report, state)
 
     def report(self, key: ReportKey, said: Any) -> None:
         if isinstance(said, StateReport):

@@ -14,8 +14,9 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.errors import DefinitionError
-from headrace.expressions.operands import Operand, Schema, is_float
+from headrace.expressions.operands import Operand, Schema
 from headrace.expressions.rows import RowExpression, check_condition, parse_condition, parse_row_expression
+from headrace.key_hash import canonical_value
 
 Part = TypeVar("Part")
 Integers = npt.NDArray[np.int64]
@@ -54,7 +55,7 @@ class AggregateScope:
 
     def canonical(self, argument: RowExpression, function: str) -> Operand:
         operand = self.ordered(argument, function)
-        return Operand(canonical(operand.value, operand.dtype), operand.dtype)
+        return Operand(canonical_value(operand.value, operand.dtype), operand.dtype)
 
     def _wrong_type(self, argument: RowExpression, dtype: pl.DataType, function: str, needed: str) -> DefinitionError:
         return DefinitionError(
@@ -177,18 +178,6 @@ class Aggregate:
 def _bound(aggregate: Aggregate, schema: tuple[tuple[str, pl.DataType], ...]) -> BoundAggregate:
     """The expressions that read no event time, made once: every batch of a key group asks for them."""
     return aggregate.function.bind(aggregate._scope(dict(schema)))
-
-
-def canonical(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """A value with one zero and one NaN, so that equal floats have the same bits.
-
-    >>> pl.select(canonical(pl.lit(-0.0), pl.Float64())).item()
-    0.0
-    """
-    if not is_float(dtype):
-        return value
-    zero, nan = pl.lit(0.0, dtype=dtype), pl.lit(float("nan"), dtype=dtype)
-    return pl.when(value == 0.0).then(zero).when(value.is_nan()).then(nan).otherwise(value)
 
 
 def map_groups(value: pl.Expr, function: Callable[[pl.Series], pl.Series], dtype: pl.DataType) -> pl.Expr:

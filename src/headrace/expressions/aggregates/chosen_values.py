@@ -19,11 +19,11 @@ from headrace.expressions.aggregates.aggregate import (
     AggregateScope,
     BoundAggregate,
     Lists,
-    canonical,
     map_groups,
     parse_argument,
 )
-from headrace.expressions.operands import Operand, is_float
+from headrace.expressions.operands import Operand
+from headrace.key_hash import canonical_value
 from headrace.stability import stable
 
 Which = Literal["min", "max"]
@@ -75,10 +75,10 @@ class ValueAtExtreme(AggregateFunction):
 
 def extreme(which: Which, value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     """The least or greatest of a group's values, in Spark's order."""
-    if not is_float(dtype):
+    if not dtype.is_float():
         return value.min() if which == "min" else value.max()
     # NaN is the greatest: nan_max gives it if there is one, min gives it only if there is nothing else.
-    return canonical(value.min() if which == "min" else value.nan_max(), dtype)
+    return canonical_value(value.min() if which == "min" else value.nan_max(), dtype)
 
 
 def first_of_each(groups: pl.Series, *, descending: Mapping[str, bool], limit: int) -> pl.Series:

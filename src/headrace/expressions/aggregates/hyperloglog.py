@@ -23,22 +23,16 @@ from headrace.expressions.aggregates.aggregate import (
     Lists,
     map_groups,
 )
+from headrace.key_hash import hashes_of
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
-Words = npt.NDArray[np.uint64]
 
 _LEAST_ERROR, _LARGEST_ERROR = 0.005, 0.25
 _RANK_BITS = 6
 _RANKS = 1 << _RANK_BITS
 # Sketches counted together: their registers fit the processor's cache.
 _COUNT_BLOCK = 256
-# Rows hashed together: the temporary arrays fit the processor's cache.
-_HASH_BLOCK = 1 << 14
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND = np.uint64(0x94D049BB133111EB)
-_ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +56,7 @@ class HyperLogLog:
 
     def entries(self, values: pl.Series) -> pl.Series:
         """An entry for each value: the number of its register and, in the low six bits, its rank."""
-        hashes = stable_hash(values)
+        hashes = hashes_of(values.to_frame(), [values.name])
         number = (hashes >> np.uint64(64 - self.precision)).astype(np.int32)
         # The rank is the place of the lowest bit that is set; an extra bit above the rest bounds it.
         rest = hashes | np.uint64(1 << (64 - self.precision))
@@ -174,69 +168,8 @@ def _tau(share: Floats) -> Floats:
         total = shorter
 
 
-def stable_hash(column: pl.Series) -> Words:
-    """A 64-bit hash of every value, the same on every machine and in every version; the hash of a null is arbitrary.
-
-    Polars' and Python's own hashes are not stable, and these are stored in state.
-
-    >>> stable_hash(pl.Series(["a", ""])).tolist()
-    [10443419574614846231, 2558736989570252433]
-    """
-    dtype = column.dtype
-    if dtype in (pl.String, pl.Binary):
-        return _of_bytes(_bytes_of(column))
-    if isinstance(dtype, pl.Decimal):
-        low, high = _unscaled(column)
-        return _mixed(_mixed(low) ^ high)
-    if dtype in (pl.Float32, pl.Float64):
-        return _mixed(column.cast(pl.Float64).fill_null(0.0).to_numpy().view(np.uint64))
-    return _mixed(column.to_physical().cast(pl.Int64).fill_null(0).to_numpy().view(np.uint64))
-
-
-def _mixed(words: Words) -> Words:
-    """SplitMix64: a change of any bit changes each bit of the result with probability one half."""
-    words = words + _GOLDEN
-    words = (words ^ (words >> np.uint64(30))) * _FIRST
-    words = (words ^ (words >> np.uint64(27))) * _SECOND
-    return words ^ (words >> np.uint64(31))
-
-
-def _unscaled(column: pl.Series) -> tuple[Words, Words]:
-    if column.is_empty():
-        return np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64)
-    array = column.fill_null(0).to_arrow()
-    words = np.frombuffer(memoryview(array.buffers()[1]), dtype="<u8").reshape(-1, 2)
-    words = words[array.offset : array.offset + len(array)]
-    return words[:, 0], words[:, 1]
-
-
 def _bytes_of(column: pl.Series) -> Lists:
     return Lists.of(column.cast(pl.Binary).cast(pl.List(pl.UInt8)))
-
-
-def _of_bytes(values: Lists) -> Words:
-    # Words are read in place at any byte; the zeros behind the data let the last bytes be read as a whole word.
-    data = np.append(values.elements.to_numpy(), np.zeros(8, dtype=np.uint8))
-    words: Words = np.ndarray(len(data) - 7, dtype="<u8", buffer=data, strides=(1,))
-    starts = np.cumsum(values.lengths) - values.lengths
-    hashes = np.empty(len(starts), dtype=np.uint64)
-    for start in range(0, len(hashes), _HASH_BLOCK):
-        block = slice(start, start + _HASH_BLOCK)
-        hashes[block] = _of_block(words, starts[block], values.lengths[block])
-    return hashes
-
-
-def _of_block(words: Words, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Words:
-    """Each word of a value is mixed with its position, and the sum of the words with the value's length."""
-    counts = np.maximum((lengths + 7) >> 3, 1)
-    ends = np.cumsum(counts)
-    place = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
-    cut = words[np.repeat(starts, counts) + 8 * place]
-    unused = (64 * counts - 8 * lengths).astype(np.uint64)
-    cut[ends - 1] &= np.where(unused < 64, _ALL_BITS >> (unused % 64), np.uint64(0))
-    mixed = _mixed(cut ^ _mixed(place.view(np.uint64)))
-    summed: Words = np.add.reduceat(mixed, ends - counts)
-    return _mixed(summed ^ lengths.view(np.uint64))
 
 
 @dataclass(frozen=True, slots=True)

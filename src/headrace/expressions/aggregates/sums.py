@@ -16,7 +16,7 @@ from headrace.expressions.aggregates.aggregate import (
     BoundAggregate,
     parse_argument,
 )
-from headrace.expressions.operands import LARGEST_PRECISION, Operand, is_float
+from headrace.expressions.operands import LARGEST_PRECISION, Operand
 from headrace.stability import experimental
 
 _WHOLE = pl.Decimal(LARGEST_PRECISION, 0)
@@ -88,7 +88,7 @@ def _bind_sum(scope: AggregateScope, operand: Operand, result_type: pl.DataType,
     merge = {name: _sum_or_null(scope.state(name), scope.state(name).sum()) for name in types}
     result = _as_result(total, result_type)
     # There are values but no result; a float never overflows.
-    overflowed = None if is_float(result_type) else scope.state(first).is_not_null() & result.is_null()
+    overflowed = None if result_type.is_float() else scope.state(first).is_not_null() & result.is_null()
     return BoundAggregate(types, partial, merge, result, result_type, overflowed)
 
 
@@ -99,7 +99,7 @@ def _sums(
 
     The total of floats is a float, else an unscaled Int128; null if there was no value or it has over 38 digits.
     """
-    if is_float(dtype):
+    if dtype.is_float():
         return {"sum": pl.Float64()}, {"sum": value.cast(pl.Float64).sum()}, scope.state("sum")
     if not isinstance(dtype, pl.Decimal):
         return {"sum": _WHOLE}, {"sum": value.cast(pl.Int128).sum()}, scope.state("sum").to_physical()

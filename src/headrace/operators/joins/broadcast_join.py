@@ -10,20 +10,19 @@ from typing import Protocol, runtime_checkable
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, check_choice
+from headrace.key_hash import canonical
 from headrace.operators.joins.join_columns import (
     InnerOrLeft,
     JoinedColumns,
     JoinKey,
     OnColumns,
-    check_inner_or_left,
     join_key,
     joined_columns,
 )
 from headrace.operators.rows import join_by_key
 from headrace.operators.step import LateRows, Step
 from headrace.stability import stable
-from headrace.state.key_hash import canonical
 from headrace.wheel.side_rows import read_rows
 from headrace.wheel.stateless import Passed, Stateless
 from headrace.wheel.task import Task
@@ -74,10 +73,6 @@ class BroadcastJoin(Step):
         return BroadcastJoinOperator(self.name, self.on, columns, self.how, self.version_column)
 
     @property
-    def _identity(self) -> Mapping[str, object]:
-        return {"on": self.on.identity}
-
-    @property
     def state_description(self) -> str:
         return (
             f"none; the table is read again every {spoken(self.refresh)} and kept under <checkpoint>/<flow>/tables/"
@@ -114,7 +109,7 @@ def broadcast_join(
     >>> broadcast_join("rates", Rates(), on="currency", how="left")
     hr.broadcast_join('rates', Rates(), on='currency', refresh='1 minute', how='left')
     """
-    check_inner_or_left(name, how, unmatched="rows whose key is not in the table")
+    check_choice(InnerOrLeft, step=name, how=how)
     if not isinstance(table, SmallTable):
         raise DefinitionError(
             "TABLE_UNKNOWN",

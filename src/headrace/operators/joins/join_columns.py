@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.expressions.operands import Schema
-from headrace.operators.step import check_key
+from headrace.operators.rows import check_key
 
 InnerOrLeft = Literal["inner", "left"]
 OnColumns = str | Sequence[str | tuple[str, str]] | Mapping[str, str]
@@ -35,11 +35,6 @@ class JoinKey:
     @property
     def left_of_right(self) -> dict[str, str]:
         return {right: left for left, right in self.pairs}
-
-    @property
-    def identity(self) -> list[list[str]]:
-        """The key as fingerprints store it."""
-        return [list(pair) for pair in self.pairs]
 
     @property
     def as_written(self) -> str | list[str] | dict[str, str]:
@@ -89,16 +84,6 @@ def join_key(on: OnColumns, *, step: str) -> JoinKey:
                 "JOIN_KEY_TWICE", f"step {step!r}: on={on!r} names a column twice. Name each column once per side."
             )
     return JoinKey(pairs)
-
-
-def check_inner_or_left(step: str, how: object, *, unmatched: str) -> None:
-    """``how`` is inner or left; ``unmatched`` names the rows that differ between the two."""
-    if how not in get_args(InnerOrLeft):
-        raise DefinitionError(
-            "HOW_UNKNOWN",
-            f"step {step!r}: how={how!r} is not known. Use 'inner' ({unmatched} are dropped) or 'left' (they are kept, "
-            "with nulls).",
-        )
 
 
 @dataclass(frozen=True, slots=True)

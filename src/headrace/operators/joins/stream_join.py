@@ -15,13 +15,13 @@ from headrace.changelog import CHANGE, DELETE, INSERT
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import Schema
+from headrace.key_hash import canonical
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, joined_columns
 from headrace.operators.joins.matching import BoolArray, Int64Array, JoinHow, RowPairs
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, TIME, RowByRow, Rows, arrivals, with_key_numbers
 from headrace.operators.step import Step
 from headrace.operators.windows.assigners import Windows
 from headrace.schemas import MOMENT
-from headrace.state.key_hash import canonical
 from headrace.wheel.operator import AnyOperator, Combined, Uncombined
 
 RIGHT = "__right"

@@ -8,10 +8,10 @@ from typing import Literal, Self
 
 from headrace.changelog import POSITION
 from headrace.durations import Duration, spoken
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, check_choice
 from headrace.event_time.lateness import Lateness
 from headrace.expressions.operands import Schema
-from headrace.operators.joins.join_columns import InnerOrLeft, JoinKey, OnColumns, check_inner_or_left, join_key
+from headrace.operators.joins.join_columns import InnerOrLeft, JoinKey, OnColumns, join_key
 from headrace.operators.joins.temporal_join_operator import TemporalJoinByArrival, TemporalJoinByEventTime
 from headrace.operators.joins.temporal_versions import VersionInput
 from headrace.operators.process.state import TtlConfig, check_ttl
@@ -79,7 +79,7 @@ class TemporalJoin(Step):
 
     @property
     def _identity(self) -> Mapping[str, object]:
-        return {"on": self.on.identity, "as_of": self.as_of, "corrects": self.retracts}
+        return {"on": self.on.as_written, "as_of": self.as_of, "corrects": self.retracts}
 
     @property
     def retention(self) -> int:
@@ -135,13 +135,8 @@ def temporal_join(
     >>> temporal_join("priced", on="item", ttl="30 days", versions_late=side_output()).late(drop())
     hr.temporal_join('priced', on='item', ttl='30 days', versions_late=hr.side_output()).late(hr.drop())
     """
-    check_inner_or_left(name, how, unmatched="rows without a version")
-    if as_of not in ("event_time", "arrival"):
-        raise DefinitionError(
-            "AS_OF_UNKNOWN",
-            f"step {name!r}: as_of={as_of!r} is not known. Use 'event_time' (the version that was valid at the row's "
-            "time) or 'arrival' (the latest version when the row arrives).",
-        )
+    check_choice(InnerOrLeft, step=name, how=how)
+    check_choice(AsOf, step=name, as_of=as_of)
     if as_of == "event_time" and versions_late is None:
         raise DefinitionError(
             "VERSIONS_LATE_NOT_CHOSEN",
@@ -153,7 +148,7 @@ def temporal_join(
             "LATE_WITHOUT_MEANING",
             f"step {name!r} joins as of arrival, where no version is late. Leave out versions_late={versions_late!r}.",
         )
-    lifetime, tombstones = check_ttl(ttl, keep_forever, "event", "write"), tombstone_retention(keep_deleted)
+    lifetime, tombstones = check_ttl(ttl, keep_forever, label=f"step {name!r}"), tombstone_retention(keep_deleted)
     if tombstones.arguments and not (as_of == "arrival" and keep_forever):
         raise DefinitionError(
             "KEEP_DELETED_WITHOUT_MEANING",

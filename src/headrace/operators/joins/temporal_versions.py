@@ -13,6 +13,7 @@ from headrace.changelog import CHANGE, POSITION, UNCHANGED, is_setting
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END
+from headrace.key_hash import canonical
 from headrace.operators.joins.join_columns import InnerOrLeft, JoinedColumns, JoinKey, joined_columns
 from headrace.operators.joins.matching import BoolArray, Int64Array, KeyedTimes, match_ranges, retained
 from headrace.operators.rows import (
@@ -28,7 +29,6 @@ from headrace.operators.rows import (
     with_key_numbers,
 )
 from headrace.operators.tables.changelog_input import known_changes
-from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Combined
 
 KIND, VERSION_POSITION, UNSENT = "__kind", "__position", "__unsent"

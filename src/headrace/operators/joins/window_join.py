@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import ClassVar
@@ -28,8 +28,6 @@ from headrace.state.order_ranges import OrderRanges
 from headrace.wheel.operator import Applied, Due
 
 PANE, END, NEW = "__pane", "__end", "__new"
-_STORED_KINDS = {"tumbling": "tumbles", "hopping": "hops", "cumulating": "cumulates"}
-"""The names under which checkpoints know the kinds of windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +35,11 @@ class WindowShape:
     """A kind of windows and their lengths, without key and aggregates."""
 
     step: FixedWindowStep
-    arguments: Mapping[str, object]
 
     def __repr__(self) -> str:
-        named = {name: value for name, value in self.arguments.items() if value is not None and name != "size"}
-        more = "".join(f", {name}={value!r}" for name, value in named.items())
-        return f"hr.{self.step.kind}_window({self.arguments['size']!r}{more})"
+        arguments = self.step._arguments
+        more = "".join(f", {name}={arguments[name]!r}" for name in arguments if name not in ("size", "key"))
+        return f"hr.{self.step.kind}_window({arguments['size']!r}{more})"
 
 
 @stable
@@ -52,9 +49,7 @@ def tumbling_window(size: Duration, *, offset: Duration | None = None, time_zone
     >>> tumbling_window("10 minutes")
     hr.tumbling_window('10 minutes')
     """
-    step = tumbling("window", size=size, key=None, offset=offset, time_zone=time_zone)
-    moved = spoken(step.windows.offset) if step.windows.offset else None
-    return WindowShape(step, {"size": step.size, "offset": moved, "time_zone": time_zone})
+    return WindowShape(tumbling("window", size=size, key=None, offset=offset, time_zone=time_zone))
 
 
 @stable
@@ -64,8 +59,7 @@ def hopping_window(size: Duration, *, every: Duration, offset: Duration | None =
     >>> hopping_window("1 hour", every="10 minutes")
     hr.hopping_window('1 hour', every='10 minutes')
     """
-    step = hopping("window", size=size, every=every, key=None, offset=offset)
-    return _shape(step, asdict(step.windows))
+    return WindowShape(hopping("window", size=size, every=every, key=None, offset=offset))
 
 
 @stable
@@ -75,12 +69,7 @@ def cumulating_window(size: Duration, *, step: Duration, offset: Duration | None
     >>> cumulating_window("1 day", step="1 hour")
     hr.cumulating_window('1 day', step='1 hour')
     """
-    window = cumulating("window", step=step, size=size, key=None, offset=offset)
-    return _shape(window, asdict(window.windows))
-
-
-def _shape(step: FixedWindowStep, lengths: Mapping[str, int]) -> WindowShape:
-    return WindowShape(step, {name: spoken(length) if length else None for name, length in lengths.items()})
+    return WindowShape(cumulating("window", step=step, size=size, key=None, offset=offset))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -101,8 +90,7 @@ class WindowJoin(StreamJoin):
 
     @property
     def _identity(self) -> Mapping[str, object]:
-        window = {"kind": _STORED_KINDS[self.window.step.kind], **self.window.arguments}
-        return {"on": self.on.identity, "window": window, "how": self.how}
+        return {**self._arguments, "window": repr(self.window)}
 
     @property
     def horizon(self) -> int:

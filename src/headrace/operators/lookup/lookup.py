@@ -15,16 +15,16 @@ import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError, HeadraceError, check_choice
+from headrace.key_hash import canonical
 from headrace.keys import key_argument, key_columns
 from headrace.operators.lookup.client import AnswerCache, Cache, LookupClient, close_client, lookup_client
 from headrace.operators.lookup.requests import Breaker, Piece, RequestLimits, breaker
 from headrace.operators.lookup.service import FunctionLookup, LookupFailure, LookupService
-from headrace.operators.rows import join_by_key
-from headrace.operators.step import LateRows, Step, check_key
+from headrace.operators.rows import check_key, join_by_key
+from headrace.operators.step import LateRows, Step
 from headrace.rendering import json_rows
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.stability import stable
-from headrace.state.key_hash import canonical
 from headrace.wheel.stateless import Passed
 from headrace.wheel.task import Task
 
@@ -78,10 +78,6 @@ class Lookup(Step):
         return LookupOperator(uuid.uuid4().hex, self, dict(schema), columns)
 
     @property
-    def _identity(self) -> Mapping[str, object]:
-        return {"on": list(self.key)}
-
-    @property
     def state_description(self) -> str:
         kept = "none" if self.cache is None else f"none; each worker caches answers as {self.cache!r}"
         longest = spoken(self.timeout * (self.retries + 1))
@@ -133,9 +129,7 @@ def lookup(
     >>> lookup("customer", customer, on="customer_id", output="name STRING, tier INT", on_failure="dead_letter")
     hr.lookup('customer', customer, on='customer_id', output='name STRING, tier INT', on_failure='dead_letter')
     """
-    key = key_columns(on, argument="on")
-    if not key:
-        raise DefinitionError("KEY_MISSING", f"step {name!r}: on= names no column. Name the key columns.")
+    key = key_columns(on, argument="on", needed_by=name)
     check_choice(OnFailure, step=name, on_failure=on_failure)
     check_choice(Order, step=name, order=order)
     for argument, number, least, most in (("in_flight", in_flight, 1, MOST_IN_FLIGHT), ("retries", retries, 0, 10)):

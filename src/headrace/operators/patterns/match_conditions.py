@@ -14,7 +14,7 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.expressions import RowExpression, nodes
-from headrace.expressions.operands import common_type, is_float
+from headrace.expressions.operands import common_type
 from headrace.expressions.rows import PolarsLowering, check_condition
 from headrace.expressions.step_expressions import parse_step_expression
 from headrace.operators.patterns.match_values import CarriedColumns, Reader, physical, reader, step_operands
@@ -143,11 +143,11 @@ class _MatchLowering:
     def _converted(self, node: nodes.Expression, dtype: pl.DataType) -> Reader:
         """A value in the type that it is compared or computed in; Python needs conversion to floats only."""
         value = self.function(node)
-        return value if self._type(node) == dtype or not is_float(dtype) else _of_known(float, value)
+        return value if self._type(node) == dtype or not dtype.is_float() else _of_known(float, value)
 
     def _compared(self, sign: nodes.ComparisonOperator, left: nodes.Expression, right: nodes.Expression) -> Reader:
         (one, other), dtype = self._same_type((left, right))
-        compare = _COMPARISONS[sign][0 if is_float(dtype) else 1]
+        compare = _COMPARISONS[sign][0 if dtype.is_float() else 1]
         return _null_safe(compare, one, other) if sign == "<=>" else _of_both(compare, one, other)
 
     def _arithmetic(self, node: nodes.Arithmetic) -> Reader:

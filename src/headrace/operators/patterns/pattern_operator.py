@@ -15,6 +15,7 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
+from headrace.key_hash import canonical
 from headrace.operators.event_time_buffer import RELEASED_AT, EventTimeBuffer, Numbers, TouchedKeys, event_time_order
 from headrace.operators.patterns.automaton import START
 from headrace.operators.patterns.compiler import compile_automaton
@@ -28,7 +29,6 @@ from headrace.operators.patterns.partial_match_codec import (
 )
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, TIME, RowByRow, Rows, with_schema
 from headrace.schemas import MOMENT
-from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due
 
 HITS = "__hits"

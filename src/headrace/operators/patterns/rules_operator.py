@@ -13,6 +13,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.expressions.operands import common_type
+from headrace.key_hash import canonical
 from headrace.operators.event_time_buffer import OF_KEY, RELEASED_AT, EventTimeBuffer, event_time_order
 from headrace.operators.patterns.partial_match_codec import MATCHES_AS_TEXT, values_as_text, values_from_text
 from headrace.operators.patterns.pattern_json import pattern_from_json
@@ -26,7 +27,6 @@ from headrace.operators.patterns.pattern_operator import (
 from headrace.operators.process.rules import BroadcastInput
 from headrace.operators.rows import ARRIVAL, TIME, Rows, failed_rows, with_schema
 from headrace.schemas import MOMENT
-from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined, together
 
 RULE, PATTERN, ROW, VERSION = "rule", "__pattern", "__row", "__version"

@@ -20,7 +20,7 @@ from headrace.operators.process.rows import RESERVED_OUTPUTS
 from headrace.operators.process.rules import RULES_VERSION, BroadcastRulesInput, Rules, RulesProcessOperator
 from headrace.operators.process.value_types import parse_columns
 from headrace.operators.rows import Rows
-from headrace.operators.step import LateRows, Step, check_key
+from headrace.operators.step import LateRows, Step
 from headrace.stability import stable
 from headrace.wheel.operator import AnyOperator
 
@@ -48,10 +48,6 @@ class Process(Step):
     on_error: OnError
 
     def __post_init__(self) -> None:
-        if not self.key:
-            raise DefinitionError(
-                "KEY_MISSING", f"{self._label}: state is kept for each key. Name the key's columns, as in key='user'."
-            )
         if not (self.rules is None or isinstance(self.rules, Rules)):
             raise DefinitionError(
                 "RULES_UNKNOWN", f"{self._label}: rules must be hr.rules(key=...) or None, not {self.rules!r}."
@@ -74,7 +70,6 @@ class Process(Step):
         rules_time: str | None = None,
     ) -> AnyOperator:
         lateness = self._chosen_lateness()
-        check_key(self.name, self.key, schema)
         given = (
             self.name,
             self.process,
@@ -167,7 +162,7 @@ def process(
     return Process(
         name=name,
         process=_instance(name, process),
-        key=key_columns(key),
+        key=key_columns(key, needed_by=name),
         output=output,
         side_outputs=_declared_outputs(name, outputs),
         rules=rules,

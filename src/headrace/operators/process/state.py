@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headrace.durations import Duration, positive_microseconds, spoken
@@ -40,31 +39,34 @@ class TtlConfig:
         return {"ttl": spoken(self.ttl), **time, **refresh}
 
 
-def check_ttl(ttl: Duration | None, keep_forever: bool, time: TimeDomain, refresh: Refresh) -> TtlConfig:
-    """Check the arguments of a declaration; a state needs a time to live or ``keep_forever``.
+def check_ttl(
+    ttl: Duration | None,
+    keep_forever: bool,
+    time: TimeDomain = "event",
+    refresh: Refresh = "write",
+    *,
+    label: str = "a state",
+) -> TtlConfig:
+    """Check the arguments of what is kept for each key; it needs a time to live or ``keep_forever``.
 
-    >>> check_ttl("1 day", False, "event", "write").arguments
+    >>> check_ttl("1 day", False).arguments
     {'ttl': '1 day'}
     """
     if ttl is None and not keep_forever:
         raise DefinitionError(
             "TTL_MISSING",
-            "a state without a time to live grows with every new key. Say how long a value is needed, as in "
+            f"{label} without a time to live grows with every new key. Say how long a value is needed, as in "
             "ttl='1 day', or keep_forever=True.",
         )
     if ttl is not None and keep_forever:
         raise DefinitionError(
-            "TTL_TWICE", f"a state has ttl={ttl!r} and keep_forever=True, which contradict each other. Remove one."
+            "TTL_TWICE", f"{label} has ttl={ttl!r} and keep_forever=True, which contradict each other. Remove one."
         )
     if time not in ("event", "clock") or refresh not in ("write", "read_and_write"):
         raise DefinitionError(
             "TTL_UNKNOWN",
             f"ttl_time={time!r}, refresh={refresh!r} is not known. ttl_time is 'event' or 'clock', refresh is 'write' "
             "or 'read_and_write'.",
-        )
-    if not isinstance(ttl, str | timedelta | None):
-        raise DefinitionError(
-            "DURATION_UNREADABLE", f"ttl={ttl!r} is not a duration. Write a number and a unit, as in ttl='5 minutes'."
         )
     return TtlConfig(None if ttl is None else positive_microseconds(ttl, argument="ttl"), time, refresh)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -200,7 +200,7 @@ def _decimal(dtype: pl.Decimal) -> Converter:
 
 
 def _list(dtype: pl.List) -> Converter:
-    inner = converter_for(_instance(dtype.inner))
+    inner = converter_for(cast(pl.DataType, dtype.inner))
 
     def convert(value: Any) -> Any:
         is_list = isinstance(value, list | tuple)
@@ -210,7 +210,7 @@ def _list(dtype: pl.List) -> Converter:
 
 
 def _struct(dtype: pl.Struct) -> Converter:
-    fields = {field.name: converter_for(_instance(field.dtype)) for field in dtype.fields}
+    fields = {field.name: converter_for(cast(pl.DataType, field.dtype)) for field in dtype.fields}
 
     def convert(value: Any) -> Any:
         if not isinstance(value, dict) or not value.keys() <= fields.keys():
@@ -218,8 +218,3 @@ def _struct(dtype: pl.Struct) -> Converter:
         return {name: inner(value.get(name)) for name, inner in fields.items()}
 
     return convert
-
-
-def _instance(dtype: Any) -> pl.DataType:
-    made: pl.DataType = dtype() if isinstance(dtype, type) else dtype
-    return made

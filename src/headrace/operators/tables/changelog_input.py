@@ -25,10 +25,10 @@ from headrace.changelog import (
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
+from headrace.key_hash import canonical
 from headrace.operators.rows import TIME, RowByRow, Rows, failed_rows, join_by_key
 from headrace.operators.step import LateRows, Step
 from headrace.schemas import MOMENT
-from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Combined, Due, Uncombined
 
 ROW_POSITION, IS_UPSERT = "__position", "__sets"

@@ -10,10 +10,10 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.expressions import Aggregate
-from headrace.expressions.aggregates.aggregate import canonical
 from headrace.expressions.aggregates.chosen_values import Extreme, extreme
 from headrace.expressions.aggregates.sums import Average, Count, CountDistinct, Sum
 from headrace.expressions.operands import Schema
+from headrace.key_hash import canonical_value
 from headrace.operators.rows import KEY_NUMBER, with_schema
 from headrace.operators.tables.changelog_input import LAST_CHANGE
 from headrace.operators.tables.running_totals import WEIGHT, RunningTotal, argument_of, running_total
@@ -140,7 +140,7 @@ class ValueCounts:
 
     def total(self, stored: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         """The value counts of each group with weighted rows added, and which of them the rows changed."""
-        value = canonical(argument_of(self.aggregates[0], self.schema), self.dtype).alias(self.column)
+        value = canonical_value(argument_of(self.aggregates[0], self.schema), self.dtype).alias(self.column)
         given = rows.select(KEY_NUMBER, value, pl.col(WEIGHT).cast(pl.Int64).alias(TIMES)).drop_nulls(self.column)
         before = stored.select(KEY_NUMBER, self.column, TIMES, pl.lit(False).alias(CHANGED))
         both = pl.concat([before, given.with_columns(pl.lit(True).alias(CHANGED))])

@@ -14,7 +14,6 @@ from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.keys import key_argument, key_columns
 from headrace.operators.rows import Rows, join_by_key
-from headrace.operators.step import check_key
 from headrace.operators.tables.changelog_input import (
     IS_UPSERT,
     LAST_CHANGE,
@@ -45,7 +44,6 @@ class Materialize(ChangelogStep):
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         check_changelog(self.name, schema)
-        check_key(self.name, self.key, schema)
         check_primary_key(self.name, self.key)
         if UNCHANGED in schema and schema[UNCHANGED] != pl.List(pl.String()):
             raise DefinitionError(

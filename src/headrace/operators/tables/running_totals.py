@@ -15,7 +15,7 @@ import polars as pl
 
 from headrace.expressions import Aggregate
 from headrace.expressions.aggregates.sums import Average, Count, Sum
-from headrace.expressions.operands import Schema, is_float
+from headrace.expressions.operands import Schema
 from headrace.operators.joins.matching import Int64Array
 from headrace.operators.rows import KEY_NUMBER
 
@@ -128,7 +128,7 @@ RunningTotal = ExactTotal | DoubleTotal
 def running_total(aggregate: Aggregate, schema: Schema) -> RunningTotal:
     """The running total of a count, a sum or an average."""
     function = aggregate.function
-    of_doubles = isinstance(function, Sum | Average) and is_float(function.argument.type(schema))
+    of_doubles = isinstance(function, Sum | Average) and function.argument.type(schema).is_float()
     return (DoubleTotal if of_doubles else ExactTotal)(aggregate, schema)
 
 

@@ -15,8 +15,7 @@ from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.expressions import Aggregate
 from headrace.keys import Key, key_argument, key_columns
-from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER, TIME, Rows, with_key_numbers
-from headrace.operators.step import check_key
+from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER, TIME, Rows, check_key, with_key_numbers
 from headrace.operators.tables.changelog_input import (
     CHANGED_AT,
     IS_UPSERT,
@@ -61,7 +60,7 @@ class TableAggregate(ChangelogStep):
 
     def agg(self, *unnamed: object, **aggregates: object) -> Self:
         """Name the results and give each an aggregate in SQL, as in ``total="sum(amount)"``."""
-        parsed = named_aggregates(self, unnamed, aggregates, columns=VIEW_CHANGELOG, of="the changelog")
+        parsed = named_aggregates(self, unnamed, aggregates, VIEW_CHANGELOG)
         for each in parsed:
             check_retractable(self.name, each)
         return replace(self, aggregates=parsed)
@@ -74,7 +73,6 @@ class TableAggregate(ChangelogStep):
             )
         check_changelog(self.name, schema, placed=bool(self.row_key))
         check_all_values_sent(self.name, schema)
-        check_key(self.name, self.key, schema)
         check_key(self.name, self.row_key, schema)
         if self.key or self.row_key:
             check_primary_key(self.name, (*self.key, *self.row_key))

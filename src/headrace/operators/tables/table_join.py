@@ -16,8 +16,7 @@ from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import Schema
 from headrace.keys import key_argument, key_columns
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, OnColumns, join_key, joined_columns
-from headrace.operators.rows import TIME, Rows, join_by_key, with_schema
-from headrace.operators.step import check_key
+from headrace.operators.rows import TIME, Rows, check_key, join_by_key, with_schema
 from headrace.operators.tables.changelog_input import (
     CHANGED_AT,
     LACKS_BEFORE,
@@ -78,8 +77,8 @@ class TableJoin(ChangelogStep):
 
     @property
     def _identity(self) -> Mapping[str, object]:
-        keys = {"left_key": list(self.left_key), "right_key": list(self.right_key)}
-        return {"on": self.on.identity, "how": self.how, **keys}
+        keys = {"left_key": key_argument(self.left_key), "right_key": key_argument(self.right_key)}
+        return {"on": self.on.as_written, "how": self.how, **keys}
 
     @property
     def state_description(self) -> str:
@@ -93,8 +92,7 @@ class TableJoin(ChangelogStep):
 
     @property
     def _arguments(self) -> Mapping[str, object]:
-        keys = {"left_key": key_argument(self.left_key), "right_key": key_argument(self.right_key)}
-        return {"on": self.on.as_written, "how": self.how, **keys, **self.tombstones.arguments}
+        return {**self._identity, **self.tombstones.arguments}
 
 
 @stable

@@ -11,11 +11,11 @@ import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
+from headrace.key_hash import canonical
 from headrace.operators.rows import has_closed, split_matching, with_schema
 from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.assigners import Windows
 from headrace.operators.windows.emission import ACCUMULATING, PREVIEW_AT, AccumulationMode, Emission, Every
-from headrace.state.key_hash import canonical
 from headrace.state.order_ranges import OrderRanges
 from headrace.wheel.operator import Applied, Combined, Due
 

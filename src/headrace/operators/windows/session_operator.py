@@ -13,9 +13,9 @@ import polars as pl
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
+from headrace.key_hash import canonical
 from headrace.operators.rows import with_schema
 from headrace.operators.windows.aggregation import Aggregation, WindowOperator
-from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Combined
 
 DURATION = pl.Duration("us")

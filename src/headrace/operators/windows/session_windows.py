@@ -218,13 +218,8 @@ class Session(WindowStep):
         return self.max_length or self.gap.longest
 
     @property
-    def _shape(self) -> Mapping[str, object]:
-        return {
-            "gap": self.gap.longest,
-            "gap_column": self.gap.column,
-            "max_length": self.max_length,
-            "state": "revised" if self.retracts else "once",
-        }
+    def _identity(self) -> Mapping[str, object]:
+        return {**super()._identity, "state": "revised" if self.retracts else "once"}
 
     @property
     def _arguments(self) -> Mapping[str, object]:

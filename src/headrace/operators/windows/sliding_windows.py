@@ -14,6 +14,7 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
+from headrace.key_hash import canonical
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.rows import ARRIVAL, TIME, arrived_rows
 from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, Aggregation, WindowOperator
@@ -21,7 +22,6 @@ from headrace.operators.windows.emission import DISCARDING, AccumulationMode, Em
 from headrace.operators.windows.sliding_totals import CHANGED, NEW, PLACE, REACHED, SUMS, KeySpread, SlidingTotals
 from headrace.operators.windows.window_step import WindowStep
 from headrace.stability import stable
-from headrace.state.key_hash import canonical
 from headrace.state.order_ranges import OrderRanges
 from headrace.wheel.operator import Applied, Combined, Due, Operator, Uncombined
 
@@ -242,10 +242,6 @@ class Sliding(WindowStep):
     @property
     def horizon(self) -> int:
         return self.size
-
-    @property
-    def _shape(self) -> Mapping[str, object]:
-        return {"size": self.size, "spread": self.shares}
 
     @property
     def _arguments(self) -> Mapping[str, object]:

@@ -10,11 +10,11 @@ import polars as pl
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END as END_OF_TIME
+from headrace.key_hash import canonical
 from headrace.operators.event_time_buffer import OF_KEY, RELEASED_AT, EventTimeBuffer, TouchedKeys
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, TIME
 from headrace.operators.windows.aggregation import GIVEN, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.emission import UNSEEN, AccumulationMode, AfterRows, Every, Trigger, When
-from headrace.state.key_hash import canonical
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined
 
 ROW, ASKED = "__row", "__asked"

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from headrace.durations import Duration, positive_microseconds, spoken
+from headrace.durations import Duration, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.expressions.rows import check_condition
 from headrace.keys import Key, key_argument, key_columns
+from headrace.operators.process.state import TtlConfig, check_ttl
 from headrace.operators.step import FINAL, LateRows
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import DISCARDING, AccumulationMode, AfterRows, Emission, Every, Trigger, When
@@ -51,27 +52,7 @@ class TriggeredWindowStep(WindowStep):
 
     @property
     def _arguments(self) -> Mapping[str, object]:
-        life: dict[str, object] = {"keep_forever": True} if self.ttl is None else {"ttl": spoken(self.ttl)}
-        return {"key": key_argument(self.key), **life}
-
-
-def time_to_live(name: str, ttl: Duration | None, keep_forever: bool) -> int | None:
-    """How long a key without rows is kept; None for ever, which must be explicit.
-
-    >>> time_to_live("tens", "1 second", False)
-    1000000
-    """
-    if ttl is None and not keep_forever:
-        raise DefinitionError(
-            "TTL_MISSING",
-            f"window {name!r} would keep every key for ever. Give ttl='1 day', or keep_forever=True for few keys.",
-        )
-    if ttl is not None and keep_forever:
-        raise DefinitionError(
-            "TTL_CONTRADICTION",
-            f"window {name!r}: ttl={ttl!r} with keep_forever={keep_forever}. Give only one of them.",
-        )
-    return None if ttl is None else positive_microseconds(ttl, argument="ttl")
+        return {"key": key_argument(self.key), **TtlConfig(self.ttl).arguments}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -93,10 +74,6 @@ class Counting(TriggeredWindowStep):
         return TriggerOperator(self.name, aggregation, trigger, self.ttl, DISCARDING, lateness, closing=True)
 
     @property
-    def _shape(self) -> Mapping[str, object]:
-        return {"rows": self.rows, "ttl": self.ttl}
-
-    @property
     def _arguments(self) -> Mapping[str, object]:
         return {"rows": self.rows, **super()._arguments}
 
@@ -115,7 +92,8 @@ def counting(name: str, *, rows: int, key: Key, ttl: Duration | None = None, kee
             "WINDOW_WITHOUT_ROWS",
             f"window {name!r}: rows={rows!r} would never be full. Give a whole number of at least 1.",
         )
-    return Counting(name=name, key=key_columns(key), rows=rows, ttl=time_to_live(name, ttl, keep_forever))
+    life = check_ttl(ttl, keep_forever, label=f"window {name!r}")
+    return Counting(name=name, key=key_columns(key), rows=rows, ttl=life.ttl)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -151,8 +129,8 @@ class GlobalWindow(TriggeredWindowStep):
         return TriggerOperator(self.name, aggregation, self.trigger, self.ttl, self.accumulation, lateness)
 
     @property
-    def _shape(self) -> Mapping[str, object]:
-        return {"ttl": self.ttl, "trigger": repr(self.trigger)}
+    def _identity(self) -> Mapping[str, object]:
+        return {**super()._identity, "trigger": repr(self.trigger)}
 
 
 @stable
@@ -164,4 +142,5 @@ def global_window(name: str, *, key: Key, ttl: Duration | None = None, keep_fore
     >>> global_window("basket", key="visitor", ttl="1 day").agg(items="count(*)").emit(AfterRows(5))
     hr.global_window('basket', key='visitor', ttl='1 day').agg(items='count(*)').emit(hr.after_rows(5))
     """
-    return GlobalWindow(name=name, key=key_columns(key), ttl=time_to_live(name, ttl, keep_forever))
+    life = check_ttl(ttl, keep_forever, label=f"window {name!r}")
+    return GlobalWindow(name=name, key=key_columns(key), ttl=life.ttl)

@@ -45,7 +45,7 @@ def test_every_method_returns_a_new_value() -> None:
     [
         (lambda: hr.counting("w", rows=3, key="account"), "TTL_MISSING"),
         (lambda: hr.global_window("w", key="account"), "TTL_MISSING"),
-        (lambda: hr.counting("w", rows=3, key="account", ttl="1 day", keep_forever=True), "TTL_CONTRADICTION"),
+        (lambda: hr.counting("w", rows=3, key="account", ttl="1 day", keep_forever=True), "TTL_TWICE"),
         (lambda: hr.global_window("w", key="account", ttl="9999999 days"), "DURATION_TOO_LONG"),
         (lambda: hr.counting("w", rows=3, key="account", ttl="0 seconds"), "DURATION_NOT_POSITIVE"),
         (lambda: hr.counting("w", rows=3, key="account", ttl="soon"), "DURATION_UNREADABLE"),

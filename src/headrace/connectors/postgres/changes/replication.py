@@ -16,6 +16,7 @@ import psycopg
 from psycopg import sql
 
 from headrace.changelog import INSERT
+from headrace.checkpoint.outages import OutageMarker
 from headrace.connectors.postgres.changes.catalogue import SourceTable, TableAltered, find_table, split_name
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
 from headrace.connectors.postgres.changes.landing import (
@@ -30,7 +31,6 @@ from headrace.connectors.postgres.changes.transactions import TransactionRecorde
 from headrace.connectors.postgres.connection import PgConnection, server_error, startup_error
 from headrace.errors import HeadraceError
 from headrace.json_codec import decode
-from headrace.outages import OutageMarker
 from headrace.storage import write_durably
 
 POLL_SECONDS = 0.2

@@ -18,6 +18,8 @@ import psycopg
 from pyspark.sql.types import StructType
 
 from headrace.changelog import DATABASE_CHANGELOG, OnTruncate
+from headrace.checkpoint.outages import OutageMarker
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.source import LANDING, Gate, add_source
 from headrace.connectors.postgres.changes.catalogue import SourceTable, find_table, full_name, split_name
 from headrace.connectors.postgres.changes.landing import Retention, read_metadata
@@ -28,7 +30,6 @@ from headrace.connectors.postgres.connection import PgConnection, PostgresServer
 from headrace.durations import Duration, positive_microseconds
 from headrace.errors import DefinitionError, check_choice
 from headrace.graph import Graph, active_graph
-from headrace.outages import OutageMarker
 from headrace.schemas import parse_ddl, polars_schema, spark_schema
 from headrace.secrets import Secret
 from headrace.stability import stable
@@ -151,7 +152,7 @@ class SlotSources:
 
     def outage_markers(self) -> list[OutageMarker]:
         place = self.slot.server.place
-        return [OutageMarker(str(flow), f"source.{source}", place) for flow, source in self.readers()]
+        return [OutageMarker(LocalStorage(flow), f"source.{source}", place) for flow, source in self.readers()]
 
     def frame(self, spark: SparkSession, table: str, ddl: str, *, feed: ReplicationFeed | None) -> DataFrame:
         """Add a table's source to the pipeline and return its rows."""

@@ -18,9 +18,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.errors import DefinitionError
+from headrace.key_hash import canonical, hashes_of, key_hash
 from headrace.schemas import arrow_batches, parse_ddl, polars_schema
 from headrace.state.group_range import KEY_GROUPS, groups_of
-from headrace.state.key_hash import canonical, hashes_of, key_hash
 
 
 def test_keys_spread_over_all_groups() -> None:
@@ -37,7 +37,7 @@ def test_equal_keys_have_one_hash_and_so_one_group() -> None:
     assert hashes == [value % 2**64 for value in key_hash(frame, ["key"]).tolist()]
 
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "key_hash.json"
+GOLDEN = Path(__file__).parents[1] / "golden" / "key_hash.json"
 DDL = (
     "bool BOOLEAN, byte TINYINT, short SMALLINT, int INT, long BIGINT, float FLOAT, double DOUBLE, date DATE, "
     "at TIMESTAMP, local TIMESTAMP_NTZ, wait INTERVAL DAY TO SECOND, small DECIMAL(5,2), medium DECIMAL(18,3), "

@@ -57,16 +57,23 @@ def canonical(frame: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
     >>> canonical(pl.DataFrame({"level": [-0.0]}), ["level"])["level"].to_list()
     [0.0]
     """
-    floats = [name for name in dict.fromkeys(key) if frame.schema[name] in (pl.Float32, pl.Float64)]
+    floats = [name for name in dict.fromkeys(key) if frame.schema[name].is_float()]
     if not floats:
         return frame
-    changed = []
-    for name in floats:
-        # Adding 0.0 would turn -0.0 into 0.0 too, but Polars returns the column unchanged when the other side is zero.
-        column, dtype = pl.col(name), frame.schema[name]
-        zero, nan = pl.lit(0.0, dtype=dtype), pl.lit(float("nan"), dtype=dtype)
-        changed.append(pl.when(column.is_nan()).then(nan).when(column == 0.0).then(zero).otherwise(column).alias(name))
-    return frame.with_columns(changed)
+    return frame.with_columns(canonical_value(pl.col(name), frame.schema[name]).alias(name) for name in floats)
+
+
+def canonical_value(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """A value with one zero and one NaN, so that equal floats have the same bits.
+
+    >>> pl.select(canonical_value(pl.lit(-0.0), pl.Float64())).item()
+    0.0
+    """
+    if not dtype.is_float():
+        return value
+    # Adding 0.0 would turn -0.0 into 0.0 too, but Polars returns the column unchanged when the other side is zero.
+    zero, nan = pl.lit(0.0, dtype=dtype), pl.lit(float("nan"), dtype=dtype)
+    return pl.when(value == 0.0).then(zero).when(value.is_nan()).then(nan).otherwise(value)
 
 
 def _fold(hashes: Words, column: pl.Series) -> None:
