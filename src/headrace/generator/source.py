@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import polars as pl
 
 from headrace.connectors.base.decoding import Decoded
 from headrace.connectors.base.json_lines import JsonLines
@@ -20,7 +21,7 @@ from headrace.connectors.base.source import Gate, Planned, add_source, declared_
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import EPOCH, instant
 from headrace.event_time.tracker import WHOLE
-from headrace.generator.payments import Payments
+from headrace.generator.payments import Integers
 from headrace.graph import active_graph, check_name
 from headrace.schemas import parse_ddl
 from headrace.stability import experimental
@@ -37,11 +38,22 @@ SECOND = 1_000_000
 CATCHES_UP_AFTER = timedelta(hours=12)
 
 
+class Generator(Protocol):
+    """Makes every row of an endless stream from its index; its ``repr`` identifies it in the checkpoint."""
+
+    @property
+    def schema(self) -> str:
+        """The declared columns, as Spark writes them."""
+
+    def lines(self, indices: Integers, *, start: datetime, rate: float) -> pl.DataFrame:
+        """The rows with these indices as JSON in a column ``line``, ``rate`` a second of event time from ``start``."""
+
+
 @dataclass(frozen=True, slots=True)
 class GeneratorReader:
     """Turns row numbers into rows."""
 
-    generator: Payments
+    generator: Generator
     decoder: JsonLines
     start: datetime
     rate: float
@@ -88,7 +100,7 @@ class GeneratorEnumerator:
 @experimental
 def generate(
     spark: SparkSession,
-    generator: Payments,
+    generator: Generator,
     *,
     rate: int = 1000,
     name: str | None = None,
