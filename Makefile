@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-examples soak recovery recovery-changes bench-wheel bench-sinks bench-windows bench-state bench-patterns bench-joins lint format lock jars clean
+.PHONY: help setup demo test test-all test-examples soak soak-kills recovery recovery-changes bench-wheel bench-sinks bench-windows bench-state bench-patterns bench-joins lint format lock jars clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -14,7 +14,7 @@ demo: setup ## run the demonstration
 	.venv/bin/headrace demo
 
 # As in Spark's workers, where every core has a task already.
-test test-all test-examples soak: export POLARS_MAX_THREADS = 1
+test test-all test-examples soak-kills: export POLARS_MAX_THREADS = 1
 
 test: lint ## check style, types and layers, then run the tests of the first tier
 	$(PYTHON) -m pytest -m "not full" --numprocesses=2 --dist=loadfile
@@ -26,8 +26,12 @@ test-all: setup ## run everything else: all timelines on real Spark, every test 
 test-examples: setup ## try every property with twenty times as many examples, chosen anew
 	$(PYTHON) -m pytest tests/timelines tests/unit -m hypothesis --engine=inline --examples=20 --numprocesses=2
 
-MINUTES ?= 60
-soak: setup ## kill jobs with real sinks for MINUTES=60, with other rows and other moments each time
+soak: MINUTES = 30
+soak: setup ## run ever-new keys for MINUTES=30; state, files, memory and batch time must stay flat
+	$(PYTHON) -m benchmarks.soak --minutes $(MINUTES)
+
+soak-kills: MINUTES = 60
+soak-kills: setup ## kill jobs with real sinks for MINUTES=60, with other rows and other moments each time
 	$(PYTHON) -m pytest tests/recovery/test_sink_kills.py -m soak --soak=$(MINUTES) --rows=200000
 
 recovery: setup ## kill jobs 50 times for each sink, over a million events, print a table; freeze drivers

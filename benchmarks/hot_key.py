@@ -60,7 +60,7 @@ class Slot:
         edges = {name: bounds}
         record = BatchRecord(self.batch, 0, {}, edges, {}, drain=False)
         state = TaskState(self.storage, self.opened, KEY_GROUPS, 1, {name: dict(self.held)})
-        task = Task(record, "flow", self.folder, 0, self.report, state)
+        task = Task(record, "flow", 0, self.report, state)
         blobs: list[Blob] = list(pack([left], [Input(self.operator)], task))
         if isinstance(self.operator, Joined):
             blobs += pack([right], [Input(self.operator, second=True)], task)

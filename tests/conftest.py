@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The soak takes hours, so ``make soak`` asks for it."""
+    """The soak takes hours, so ``make soak-kills`` asks for it."""
     if not config.getoption("soak"):
         items[:] = [item for item in items if item.get_closest_marker("soak") is None]
 

@@ -26,7 +26,7 @@ def delivery(sink: TaskSink, rows: Rows, checkpoint: Path) -> Callable[[int], No
     def write(batch: int) -> None:
         identity = BatchIdentity(flow, 0, batch, "main", flow, lease.epoch)
         clock = time.time_ns() // 1000
-        context = DeliveryContext(PARTITIONS, dict(marks), clock, str(checkpoint), lease)
+        context = DeliveryContext(PARTITIONS, dict(marks), clock, LocalStorage(checkpoint), lease)
         marked = deliver(rows.frame(batch), sink, identity, context).marked
         marks.update(dict.fromkeys(marked, MarkedBatch(batch)))
 

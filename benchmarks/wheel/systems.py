@@ -86,7 +86,7 @@ def run(system: System, folder: Path, batches: int, watch: Watch = TIME_ONLY, *,
 
 
 class _Memory:
-    """Samples the memory of a process and all its descendants: shared pages are counted once."""
+    """Samples the memory of a process and all its descendants."""
 
     def __init__(self, pid: int) -> None:
         self.most = 0
@@ -102,11 +102,15 @@ class _Memory:
 
     def _sample(self) -> None:
         while not self._stopped.wait(SAMPLE_SECONDS):
-            try:
-                processes = [self._root, *self._root.children(recursive=True)]
-            except psutil.Error:
-                return
-            self.most = max(self.most, sum(_held(process) for process in processes))
+            self.most = max(self.most, memory_of(self._root))
+
+
+def memory_of(root: psutil.Process) -> int:
+    """The bytes that a process and all its descendants hold together: shared pages are counted once."""
+    try:
+        return sum(_held(process) for process in (root, *root.children(recursive=True)))
+    except psutil.NoSuchProcess:
+        return 0
 
 
 def _held(process: psutil.Process) -> int:

@@ -101,7 +101,7 @@ def _run(operator: Operator, batches: list[pl.DataFrame], *, emitting: bool) -> 
         began = time.process_time()
         slots: dict[int, list[Blob]] = {}
         for part in range(TASKS):
-            task = Task(record, "overlap", "", part, report, state)
+            task = Task(record, "overlap", part, report, state)
             for blob in pack([rows.gather_every(TASKS, part)], [Input(operator)], task):
                 slots.setdefault(blob.slot, []).append(blob)
         for slot, blobs in slots.items():

@@ -51,7 +51,9 @@ def _reported(report: Callable[..., None]) -> Callable[..., None]:
     def reporting(task: Task, *arguments: Any, **named: Any) -> None:
         report(task, *arguments, **named)
         with (Path(os.environ[FOLDER]) / f"{os.getpid()}.jsonl").open("a") as notes:
-            notes.write(json.dumps({"batch": task.record.batch, "run": task.side_folder, "parts": _SPENT}) + "\n")
+            notes.write(
+                json.dumps({"batch": task.record.batch, "run": str(task.state.storage), "parts": _SPENT}) + "\n"
+            )
         _SPENT.clear()
 
     return reporting
@@ -68,7 +70,6 @@ def _watch() -> None:
         _timed(operator, "apply", "apply")
     _timed(headrace.wheel.pack, "encode", "pack and unpack")
     _timed(headrace.wheel.pack, "hashes_of", "pack and unpack")
-    _timed(headrace.wheel.turn, "encode", "pack and unpack")
     _timed(headrace.wheel.turn, "decode", "pack and unpack")
     _timed(headrace.wheel.turn, "_hashed", "state")
     for lookup in ("find", "all", "due", "next_due", "write"):

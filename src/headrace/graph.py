@@ -186,6 +186,10 @@ class Graph:
         """The frame of a source or step that a function of ours gives."""
         return self._functions[function]
 
+    def is_node(self, plan: Plan) -> bool:
+        """Whether a node of a plan gives the rows of a source or step."""
+        return self.nodes_of_function(plan.function) is not None
+
     def origin_of(self, frame: DataFrame) -> Origin:
         """Where the rows of a frame come from: a node, if it is that node's very output; otherwise the frame itself."""
         if id(frame) not in self._origins:
@@ -239,6 +243,14 @@ class Graph:
             tuple(name for name in self.sources if NodeId("source", name) in found),
             tuple(name for name in self.steps if NodeId("step", name) in found),
         )
+
+    def sources_read(self, frame: DataFrame) -> set[tuple[str, int]]:
+        """The sources that a frame's plan reads, each with what tells its frame with event time from that without."""
+        functions = (self._functions.get(node.function or 0) for node in Plan.of(frame).nodes)
+        origins = [origin for _, origin in filter(None, functions)]
+        origins += [part.origin for step in self.nodes_in(frame)[1] for part in self.steps[step].packed]
+        own = (origin for origin in origins if origin.label and len(origin.nodes) == 1)
+        return {(node.name, id(origin)) for origin in own for node in origin.nodes if node.kind == "source"}
 
     def nodes_behind(self, frame: DataFrame) -> frozenset[NodeId]:
         found: set[NodeId] = set()

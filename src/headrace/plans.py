@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_ID = re.compile(r"#\d+L?")
+_FIELDS = 5
+"""How many of a node's columns its text shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,11 @@ class Plan:
         return (node for node in self.nodes if not node.children)
 
     @property
+    def subqueries(self) -> list[Plan]:
+        """The plans inside its expressions, as of ``IN (SELECT ...)``."""
+        return [_plan(each) for each in _elements(self.java.subqueries())]
+
+    @property
     def expressions(self) -> Iterator[Plan]:
         """What this node computes, each expression with all inside it."""
         for expression in _elements(self.java.expressions()):
@@ -54,9 +64,23 @@ class Plan:
         return [(column.exprId().id(), column.name()) for column in _elements(self.java.output())]
 
     @property
+    def is_repeatable(self) -> bool:
+        """Whether the same rows give the same answer again, as Spark knows it."""
+        return bool(self.java.deterministic())
+
+    @property
+    def text(self) -> str:
+        """The node as Spark shows it, without ids."""
+        return _ID.sub("", str(self.java.simpleString(_FIELDS)))
+
+    @property
     def function(self) -> int | None:
         """The id of its Python function, which copies of the node share; None if it is not a ``mapInArrow``."""
         return int(self.java.functionExpr().resultId().id()) if self.kind == "MapInArrow" else None
+
+    def is_copy(self, other: Plan) -> bool:
+        """Whether another node has the same Python function."""
+        return other.function is not None and other.function == self.function
 
     @property
     def condition(self) -> frozenset[int]:

@@ -66,28 +66,6 @@ def write_durably(file: Path, text: str) -> None:
         stream.write(text.encode())
 
 
-def named_first(unfinished: Path, file: Path) -> bool:
-    """Give a synced file its final name unless that is taken; returns whether it got it. Removes the unfinished name.
-
-    Unlike a rename, a link never replaces a file, so the first of two writers wins.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> [named_first(Path((folder / name).write_text(name) and folder / name), folder / "1") for name in ("a", "b")]
-    [True, False]
-    >>> (folder / "1").read_text(), len(list(folder.iterdir()))
-    ('a', 1)
-    """
-    try:
-        os.link(unfinished, file)
-    except FileExistsError:
-        return False
-    finally:
-        unfinished.unlink()
-    sync_folder(file.parent)
-    return True
-
-
 def sync_folder(folder: Path) -> None:
     """Make renames in a folder survive a machine crash."""
     descriptor = os.open(folder, os.O_RDONLY)

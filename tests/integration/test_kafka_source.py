@@ -16,6 +16,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.checkpoint.storage import LocalStorage
+from headrace.event_time.record import BatchLog
 from headrace.observe import history
 from headrace.observe.committed import committed_rows
 from headrace.services.service import Service
@@ -157,7 +159,7 @@ def test_a_partition_added_later_is_read_from_its_beginning_while_the_flow_runs(
     copied = _copy(topic.name, topic.servers, tmp_path / "out", start="latest")
     running = copied.start(checkpoint=tmp_path / "checkpoint", mode=hr.micro_batch("200 milliseconds"), spark=spark)
     try:
-        _until(lambda: running.status()["copied"] is not None)
+        _until(lambda: BatchLog(LocalStorage(tmp_path / "checkpoint" / "copied")).outcome is not None)
         topic.admin.create_partitions([NewPartitions(topic.name, 2)])[topic.name].result()
         _until(lambda: len(topic.admin.list_topics(topic.name).topics[topic.name].partitions) == 2)
         topic.produce(_row("second", 1), partition=1)

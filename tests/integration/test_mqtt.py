@@ -17,10 +17,11 @@ from polars import read_parquet
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.checkpoint.outages import OutageMarker, outages
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.mqtt.feed import Broker, MqttFeed, MqttMessage, landed
 from headrace.connectors.mqtt.source import read_mqtt
 from headrace.connectors.servers import running
-from headrace.outages import OutageMarker, outages
 from headrace.services.server import ANY, free_ports, is_free, program
 from headrace.services.service import Service
 
@@ -90,13 +91,13 @@ def test_messages_that_were_stored_but_not_acknowledged_come_again_and_none_is_l
 
 def test_a_broker_that_is_killed_is_waited_for(topic: str, tmp_path: Path) -> None:
     with running("mosquitto") as own:
-        marker = OutageMarker(str(tmp_path / "flow"), "source.plant", "MQTT broker")
+        marker = OutageMarker(LocalStorage(tmp_path / "flow"), "source.plant", "MQTT broker")
         feed = MqttFeed(Broker(own.address, (topic,)), tmp_path / "landing", None, lambda: [marker])
         feed.start()
         own.kill()
-        _until(lambda: bool(outages(tmp_path / "flow")))
+        _until(lambda: bool(outages(LocalStorage(tmp_path / "flow"))))
         own.start()
-        _until(lambda: not outages(tmp_path / "flow"))
+        _until(lambda: not outages(LocalStorage(tmp_path / "flow")))
         _publish(own.address, [(topic, b'{"id": 1}')])
         _until(lambda: 1 in _landed(tmp_path / "landing"))
         feed.stop()

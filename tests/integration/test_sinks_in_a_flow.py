@@ -24,13 +24,13 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace.checkpoint.log import Log
+from headrace.checkpoint.outages import OutageMarker, outages
 from headrace.checkpoint.storage import LocalStorage
 from headrace.cli import app
 from headrace.json_codec import encode
 from headrace.observe import history
 from headrace.observe.account import SourceCounts
 from headrace.observe.committed import committed_rows
-from headrace.outages import OutageMarker, outages
 from headrace.runtime.pipeline import Pipeline
 from headrace.services.service import Service
 from tests.topics import create_topic, messages
@@ -475,11 +475,13 @@ def test_a_second_start_is_refused_with_the_holders_name_and_old_signs_are_clear
 ) -> None:
     copy = _copying(place.landing, hr.to_files(place.root / "out"))
     place.land("1", ("1", "a", 5, "10:05:00"))
-    OutageMarker(str(place.checkpoint / "copy"), "headrace.copy.main.0", "kafka topic 'old'").begin("no answer")
-    OutageMarker(str(place.checkpoint), "source.payments", "kafka topic 'older'").begin("no answer")
+    OutageMarker(LocalStorage(place.checkpoint / "copy"), "headrace.copy.main.0", "kafka topic 'old'").begin(
+        "no answer"
+    )
+    OutageMarker(LocalStorage(place.checkpoint), "source.payments", "kafka topic 'older'").begin("no answer")
     running = copy.start(checkpoint=place.checkpoint, mode=hr.micro_batch("200 milliseconds"), spark=spark)
     try:
-        assert outages(place.checkpoint / "copy") == outages(place.checkpoint) == []
+        assert outages(LocalStorage(place.checkpoint / "copy")) == outages(LocalStorage(place.checkpoint)) == []
         holder = rf"\[CHECKPOINT_IN_USE\].*process {os.getpid()} on {socket.gethostname()}"
         with pytest.raises(hr.HeadraceError, match=holder):
             copy.start(checkpoint=place.checkpoint, spark=spark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Callable
@@ -113,4 +114,5 @@ def test_no_rows_of_a_batch_that_is_not_listed_are_left_among_those_that_are(
     for output in ("out/main", "out/late", "checkpoint/spend/dead_letters"):
         root: Path = job.root / output
         folders = {folder.name for folder in root.iterdir() if not folder.name.startswith("_")}
-        assert folders == {commit.stem for commit in (root / "_commits").glob("*.json")}
+        listings = [json.loads(commit.read_text()) for commit in (root / "_commits").glob("*.json")]
+        assert folders == {file.partition("/")[0] for listing in listings for file in listing["files"]}

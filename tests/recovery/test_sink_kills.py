@@ -1,7 +1,7 @@
 """Windows written to real servers by a job that is killed again and again: each row is there once.
 
-``make recovery`` runs the same with ``--kills=50 --rows=1000000``, ``make soak`` goes on with other input and other
-moments until its time is over.
+``make recovery`` runs the same with ``--kills=50 --rows=1000000``, ``make soak-kills`` goes on with other input
+and other moments until its time is over.
 """
 
 from __future__ import annotations

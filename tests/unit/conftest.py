@@ -72,7 +72,7 @@ class Batches:
         self._number += 1
         record = BatchRecord(self._number, clock, {}, {}, {}, False)
         heard = {} if said is None else said
-        task = Task(record, "flow", str(self._folder), 0, heard.__setitem__, state_in_memory(storage=self._storage))
+        task = Task(record, "flow", 0, heard.__setitem__, state_in_memory(storage=self._storage))
         return pass_rows(frames, self._bound[id(step)][1], task)
 
     def close(self) -> None:

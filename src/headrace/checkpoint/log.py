@@ -10,6 +10,7 @@ import json
 import uuid
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -87,6 +88,12 @@ class Log:
         self._token = entries[-1].token if entries else None
         return entries
 
+    def retained(self) -> Iterator[Entry]:
+        """All entries that are still there, the oldest first, for people to read."""
+        for number in sorted(self._numbers()):
+            with suppress(FileNotFoundError):  # trimmed meanwhile
+                yield self._entry(number)
+
     def append(self, kind: Kind, body: Any, *, is_base: bool = False) -> Entry:
         """Write the next entry; [LEASE_LOST] when another driver has taken over."""
         entry = Entry(self._number + 1, kind, uuid.uuid4().hex, self._token, body, is_base)
@@ -118,16 +125,19 @@ class Log:
         """The entries from the newest back to a base, each named by the one after it."""
         chain: list[Entry] = []
         for number in range(numbers[0] if numbers else 0, 0, -1):
-            name = self._name(number)
-            entry = Entry.from_bytes(self._storage.open(name).to_pybytes(), name=name)
+            entry = self._entry(number)
             if entry.number != number or (chain and chain[-1].previous != entry.token):
-                raise _damaged(f"{name!r} is not the entry that the next one was written behind")
+                raise _damaged(f"{self._name(number)!r} is not the entry that the next one was written behind")
             chain.append(entry)
             if entry.is_base:
                 break
         if chain and not chain[-1].is_base and chain[-1].previous is not None:
             raise _damaged(f"nothing stands before {self._name(chain[-1].number)!r}, which is not the first entry")
         return chain[::-1]
+
+    def _entry(self, number: int) -> Entry:
+        name = self._name(number)
+        return Entry.from_bytes(self._storage.open(name).to_pybytes(), name=name)
 
     def _numbers(self) -> Iterator[int]:
         names = (name.rpartition("/")[2] for name in self._storage.list(self._folder))

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from headrace.storage import named_first, sync_folder
+from headrace.storage import sync_folder
 
 _CHUNK = 1 << 20
 UNFINISHED = "."
@@ -60,6 +60,11 @@ class Storage(ABC):
     @abstractmethod
     def delete(self, name: str) -> None:
         """Remove a file, if it is there."""
+
+    def clear(self, folder: str) -> None:
+        """Remove all files below a folder."""
+        for name in self.list(folder):
+            self.delete(name)
 
     def checksum(self, name: str) -> tuple[int, int]:
         """The size of a file and its CRC-32; FileNotFoundError when there is none."""
@@ -108,7 +113,16 @@ class LocalStorage(Storage):
         file = self.folder / name
         if file.exists():
             return False
-        return named_first(self._unfinished(file, content), file)
+        unfinished = self._unfinished(file, content)
+        try:
+            # Unlike a rename, a link never replaces a file: the first of two writers wins.
+            os.link(unfinished, file)
+        except FileExistsError:
+            return False
+        finally:
+            unfinished.unlink()
+        sync_folder(file.parent)
+        return True
 
     def replace(self, name: str, content: bytes) -> None:
         file = self.folder / name

@@ -1,10 +1,11 @@
-"""The verbs that look at a checkpoint: ``headrace status`` and ``headrace dead-letters``."""
+"""The verbs that look at a checkpoint: ``headrace status``, ``headrace log`` and ``headrace dead-letters``."""
 
 from __future__ import annotations
 
 import json
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +16,18 @@ from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
+from headrace.checkpoint.log import Entry, Log
+from headrace.checkpoint.storage import LocalStorage
 from headrace.errors import HeadraceError
+from headrace.event_time.record import BatchOutcome, BatchRecord
+from headrace.json_codec import decode
 from headrace.observe import history
 from headrace.observe.committed import committed_rows
-from headrace.observe.status import status_view, statuses
+from headrace.observe.status import shown_moment, shown_size, status_view, statuses
 
 LOOK_SECONDS = 1.0
 RAW_CHARACTERS = 300
+POSITION_CHARACTERS = 100
 NOTHING = "No dead letters."
 Checkpoint = Annotated[Path, typer.Argument(help="The folder given as checkpoint=... when the pipeline was started.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
@@ -55,6 +61,52 @@ def status(
         while True:
             time.sleep(LOOK_SECONDS)
             live.update(look(), refresh=True)
+
+
+def log(
+    checkpoint: Checkpoint,
+    flow: Annotated[str | None, typer.Option("--flow", help="Only the log of this flow.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the log of each flow: who took over, what its last batches were to do, and what they have done.
+
+    Example: headrace log checkpoints/spend
+    """
+    for name in flows_of(checkpoint, flow):
+        entries = list(Log(LocalStorage(checkpoint / name)).retained())
+        if as_json:
+            print(json.dumps([{"flow": name, **asdict(entry)} for entry in entries], indent=2))
+            continue
+        table = Table(
+            "entry", "kind", "batch", Column("what it says", overflow="fold"), title=name, header_style="bold"
+        )
+        for entry in entries:
+            body = entry.body or {}
+            table.add_row(str(entry.number), entry.kind, str(body.get("batch", "")), _said(entry))
+        Console().print(table)
+
+
+def _said(entry: Entry) -> str:
+    """What an entry of the log says, in a line or two."""
+    match entry.kind:
+        case "record":
+            record = decode(BatchRecord, entry.body)
+            reads = [f"{source}: {_short(read.since)} to {_short(read.until)}" for source, read in record.reads.items()]
+            times = [f"{source} at {shown_moment(time)}" for source, time in record.watermarks.items()]
+            return "\n".join([*reads, *(["watermark of " + ", ".join(times)] if times else [])])
+        case "outcome":
+            outcome = decode(BatchOutcome, entry.body)
+            slots = [slot for held in outcome.slots.values() for slot in held.values()]
+            rows, size = sum(slot.rows for slot in slots), sum(slot.bytes for slot in slots)
+            drained = ", drained" if outcome.drained else ""
+            return f"state: {rows:,} rows, {shown_size(size)} in {len(outcome.files)} files{drained}"
+        case _:
+            return "a driver begins"
+
+
+def _short(position: object) -> str:
+    text = json.dumps(position)
+    return text if len(text) <= POSITION_CHARACTERS else f"{text[:POSITION_CHARACTERS]}..."
 
 
 @dead_letters.command("list")

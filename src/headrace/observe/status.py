@@ -11,10 +11,11 @@ from rich.console import Group
 from rich.markup import escape
 from rich.table import Column, Table
 
+from headrace.checkpoint.outages import Outage, outages
+from headrace.checkpoint.storage import LocalStorage
 from headrace.event_time.strategy import BEGINNING, END, EPOCH
 from headrace.observe import history
 from headrace.observe.history import HistoryEntry
-from headrace.outages import Outage, outages
 
 WIDE = 124
 
@@ -49,10 +50,12 @@ class FlowStatus:
 
 def statuses(checkpoint: Path) -> list[FlowStatus]:
     """The status of every flow that has run a batch."""
-    everywhere = outages(checkpoint)
+    everywhere = outages(LocalStorage(checkpoint))
     newest = {flow: history.newest(checkpoint / flow) for flow in history.flows(checkpoint)}
     return [
-        _status(entry, everywhere + outages(checkpoint / flow)) for flow, entry in newest.items() if entry is not None
+        _status(entry, everywhere + outages(LocalStorage(checkpoint / flow)))
+        for flow, entry in newest.items()
+        if entry is not None
     ]
 
 

@@ -46,8 +46,7 @@ class FlowPlan:
         leaves = [leaf for plan in whole for leaf in plan.leaves]
         self._numbered = [leaf.java for leaf in leaves if _numbers_tasks(leaf, self._first)]
         self._placed = [(name, leaf.java) for leaf in leaves for name, own in ids.items() if leaf.columns == own]
-        expressions = (each for plan in whole for node in plan.nodes for each in node.expressions)
-        self._clocks = [each.java for each in expressions if each.kind in CLOCKS]
+        self._clocks = [clock for plan in whole for clock in _clocks(plan)]
 
     @contextmanager
     def of_batch(self, record: BatchRecord, frames: Mapping[str, DataFrame]) -> Iterator[dict[str, DataFrame]]:
@@ -55,7 +54,7 @@ class FlowPlan:
         leaves = [(leaf, self._rows(leaf, frames[name])) for name, leaf in self._placed if name in frames]
         if record.tasks != self._tasks:
             leaves += [(leaf, self._numbers(leaf, record.tasks)) for leaf in self._numbered]
-        moments = [(clock, self._moment(clock, record.clock)) for clock in self._clocks]
+        moments = self._moments(self._clocks, record)
         kept: list[DataFrame] = []
         try:
             for plan in self._shared:
@@ -65,9 +64,15 @@ class FlowPlan:
             for frame in reversed(kept):
                 frame.unpersist()
 
+    def at_clock(self, frame: DataFrame, record: BatchRecord) -> DataFrame:
+        """A frame that gets the batch's clock where it asks for the time."""
+        plan = Plan.of(frame)
+        moments = self._moments(_clocks(plan), record)
+        return self._frame(self._of_batch(plan, [], moments)) if moments else frame
+
     def _of_batch(self, plan: Plan, leaves: Replaced, moments: Replaced) -> Any:
         java = plan.java.transformDown(self._partial(leaves)) if leaves else plan.java
-        return java.transformAllExpressions(self._partial(moments)) if moments else java
+        return java.transformAllExpressionsWithSubqueries(self._partial(moments)) if moments else java
 
     def _prepared(self, frame: DataFrame, packed: Replaced) -> Plan:
         """A frame's plan with what it shares, and with leaves of its own that hand every task its number."""
@@ -107,10 +112,11 @@ class FlowPlan:
             columns = columns.prepended(alias)
         return catalyst.plans.logical.Project(columns, given)
 
-    def _moment(self, clock: Any, now: int) -> Any:
+    def _moments(self, clocks: Iterable[Any], record: BatchRecord) -> Replaced:
         zone = self._jvm.scala.Some(self._session.conf.get("spark.sql.session.timeZone"))
         expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
-        return expressions.CurrentBatchTimestamp(now // 1000, clock.dataType(), zone).toLiteral()
+        now = record.clock // 1000
+        return [(each, expressions.CurrentBatchTimestamp(now, each.dataType(), zone).toLiteral()) for each in clocks]
 
     def _partial(self, pairs: Replaced) -> Any:
         """A partial function of the JVM: a map is one."""
@@ -122,6 +128,13 @@ class FlowPlan:
 
 def _numbers_tasks(leaf: Plan, first: int) -> bool:
     return bool(leaf.kind == "Range" and leaf.java.start() == first)
+
+
+def _clocks(plan: Plan) -> Iterator[Any]:
+    for node in plan.nodes:
+        yield from (each.java for each in node.expressions if each.kind in CLOCKS)
+        for subquery in node.subqueries:
+            yield from _clocks(subquery)
 
 
 def _object(package: Any, name: str) -> Any:

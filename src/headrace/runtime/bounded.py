@@ -168,7 +168,6 @@ def _task(record: BatchRecord, tables: tuple[MemoryStorage, Mapping[str, int]], 
     return Task(
         replace(record, tables=versions),
         "over",
-        "",
         context.partitionId(),
         told,
         TaskState(storage, OpenSegments(), KEY_GROUPS, 1, {}),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint.lease import Lease
+from headrace.checkpoint.outages import clear_outages, has_outage, outages
 from headrace.checkpoint.storage import LocalStorage
 from headrace.checkpoint.sweep import Sweeper
 from headrace.errors import HeadraceError, author_traceback, reported
@@ -19,7 +19,6 @@ from headrace.observe import history
 from headrace.observe.account import Account, account_of, step_counters, total
 from headrace.observe.history import BatchSeconds, HistoryEntry, StateSize
 from headrace.observe.hot_keys import hot_keys
-from headrace.outages import clear_outages, has_outage, outages
 from headrace.plan.identity import check_identity
 from headrace.reports import BatchReports
 from headrace.runtime.batch_plan import FlowPlan
@@ -29,7 +28,7 @@ from headrace.runtime.outputs import BatchOutputs, FlowOutputs
 from headrace.runtime.planner import NO_READS, Planner, Writing
 from headrace.runtime.session import batch_session
 from headrace.runtime.source_reads import SourceReads
-from headrace.wheel.task import PROPERTY, STATE, property_text, take_reports
+from headrace.wheel.task import PROPERTY, SIDE, STATE, property_text, take_reports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,8 +65,9 @@ class Flow:
         self._stopping = threading.Event()
         self._cancelled = False
         self.failure: BaseException | None = None
-        flow_id = check_identity(LocalStorage(self.folder), graph, node)
-        log = BatchLog(LocalStorage(self.folder))
+        self._storage = LocalStorage(self.folder)
+        flow_id = check_identity(self._storage, graph, node)
+        log = BatchLog(self._storage)
         self._outputs = FlowOutputs(graph, node, self._session, self.folder, flow_id, lease, log)
         endless = [name for name in node.sources if graph.sources[name].fingerprint["kind"] == "generator"]
         if mode.drain and endless:
@@ -84,7 +84,7 @@ class Flow:
             flow_id.key_groups,
             {name: repr(graph.steps[name].step) for name in graph.stateful(node.steps)},
         )
-        self._tables = broadcast_tables(LocalStorage(self.folder), [graph.steps[name].step for name in node.steps])
+        self._tables = broadcast_tables(self._storage, [graph.steps[name].step for name in node.steps])
         keeper = TimeKeeper(_topology(graph, node), clock, interval=mode.interval, is_away=self._is_away)
         self.planner = Planner(keeper, log, writing=writing, complete=self._tables.complete)
         if self.planner.drained:
@@ -93,22 +93,22 @@ class Flow:
                 f"flow {node.name!r}: checkpoint {str(self.folder)!r} was drained: all its windows were closed at the "
                 "end of time, so any further row would be late. Start with a new checkpoint.",
             )
-        self._sweeper = Sweeper(LocalStorage(self.folder), STATE, epoch=self.planner.epoch)
+        self._sweeper = Sweeper(self._storage, STATE, epoch=self.planner.epoch)
         last = history.newest(self.folder)
         self._throttle = Throttle(mode, node, graph, last=last)
         self._total = Account() if last is None else last.total
-        self._reads = SourceReads(graph, node.sources, self.folder, self._stopping)
+        self._reads = SourceReads(graph, node.sources, self._storage, self._stopping)
         self._plan = FlowPlan(graph, node, self._session, self._reads.placeholders)
         self._worker = threading.Thread(target=self._work, name=f"headrace-{node.name}", daemon=True)
 
     def _is_away(self, source: str) -> bool:
         """Whether a source's server does not answer."""
         node = str(NodeId("source", source))
-        return any(has_outage(folder, node) for folder in (self._graph.checkpoint, self.folder))
+        return any(has_outage(storage, node) for storage in (LocalStorage(self._graph.checkpoint), self._storage))
 
     def prepare(self) -> None:
         """Check every source and sink, before the first batch."""
-        clear_outages(self.folder)
+        clear_outages(self._storage)
         for name in self.node.sources:
             check = self._graph.sources[name].prepare
             if check is not None:
@@ -132,7 +132,7 @@ class Flow:
         deadline = None if timeout is None else time.monotonic() + timeout
         while self._worker.is_alive() and (deadline is None or time.monotonic() < deadline):
             self._worker.join(WATCH_SECONDS)
-            if self._stopping.is_set() and outages(self.folder):
+            if self._stopping.is_set() and outages(self._storage):
                 self._cancelled = True
                 self._session.sparkContext.cancelJobGroup(str(self.folder))
         return not self._worker.is_alive()
@@ -238,12 +238,11 @@ class Flow:
         )
 
     def _run(self, record: BatchRecord, began: float) -> None:
-        side_folder = self.folder / "side"
-        shutil.rmtree(side_folder, ignore_errors=True)
+        self._storage.clear(SIDE)
         text = property_text(
             record,
             flow=self.node.name,
-            side_folder=str(side_folder),
+            folder=str(self.folder),
             key_groups=self._outputs.flow_id.key_groups,
             epoch=self.planner.epoch,
             slots=self.planner.time.slots,
@@ -252,7 +251,7 @@ class Flow:
         context = self._session.sparkContext
         context.setJobGroup(str(self.folder), f"{self.node.name}, batch {record.batch}")
         context.setLocalProperty(PROPERTY, text)
-        outputs = BatchOutputs(self._outputs, record, self.planner.marks)
+        outputs = BatchOutputs(self._outputs, record, self.planner.marks, self._plan)
         with self._plan.of_batch(record, self._reads.frames(record)) as frames:
             outputs.write_main(frames)
         computed = time.monotonic()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from headrace.checkpoint.lease import Renewal, take_lease
+from headrace.checkpoint.outages import clear_outages
 from headrace.checkpoint.storage import LocalStorage
 from headrace.errors import DefinitionError
 from headrace.event_time.time_keeper import Clock
@@ -20,7 +21,6 @@ from headrace.graph import Graph, check_name, defining
 from headrace.observe import history
 from headrace.observe.history import HistoryEntry
 from headrace.observe.hot_keys import hot_key_findings
-from headrace.outages import clear_outages
 from headrace.plan.check import Finding, findings
 from headrace.plan.explain import explanation, mermaid
 from headrace.runtime.checkpoint import open_checkpoint
@@ -139,7 +139,7 @@ class Pipeline:
         session = _session(self.name, spark)
         renewal = Renewal(take_lease(LocalStorage(folder)))
         try:
-            clear_outages(folder)
+            clear_outages(LocalStorage(folder))
             graph = self.define(session, folder, NO_TABLES, **parameters)
             chosen = mode or micro_batch()
             flows = [Flow(graph, node, session, clock, chosen, renewal.lease) for node in graph.flows.values()]

@@ -6,16 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.checkpoint.storage import LocalStorage
+from headrace.checkpoint.outages import OutageMarker
+from headrace.checkpoint.storage import Storage
 from headrace.connectors.base.sink import Unreachable
 from headrace.connectors.base.source import Enumerator, FrameEnumerator, OpenEnumerator, Planned, SplitEnumerator
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord, SourceRead
 from headrace.graph import Graph
-from headrace.outages import OutageMarker
 from headrace.wheel.task import Splits
 
 if TYPE_CHECKING:
@@ -30,13 +29,13 @@ PATIENCE_SECONDS = 600.0
 class SourceReads:
     """The sources of one flow."""
 
-    def __init__(self, graph: Graph, sources: Iterable[str], folder: Path, stopping: threading.Event) -> None:
+    def __init__(self, graph: Graph, sources: Iterable[str], storage: Storage, stopping: threading.Event) -> None:
         self._nodes = {name: graph.sources[name] for name in sources}
         self._enumerators: dict[str, Enumerator] = {
-            name: node.enumerator(LocalStorage(folder)) for name, node in self._nodes.items()
+            name: node.enumerator(storage) for name, node in self._nodes.items()
         }
         self._markers = {
-            name: OutageMarker(str(folder), f"source.{name}", each.place) for name, each in self._enumerators.items()
+            name: OutageMarker(storage, f"source.{name}", each.place) for name, each in self._enumerators.items()
         }
         self._away: set[str] = set()
         self._stopping = stopping

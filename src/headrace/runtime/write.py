@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.changelog import CHANGE
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.sink import AnySink, DriverSink, Sink, TaskSink, UserSink
 from headrace.errors import DefinitionError
 from headrace.graph import FlowNode, Graph, MainOutput, SideOutput, active_graph
+from headrace.operators.unsupported_operations import UnsupportedOperations
+from headrace.plans import Plan
 from headrace.stability import stable
+from headrace.wheel.side_rows import side_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,7 +50,9 @@ def write(name: str, *outputs: Any) -> None:
     mains = _mains(graph, main, [output for output, _ in side])
     node = FlowNode(name, mains, tuple(side), *graph.nodes_in(*(each.frame for each in mains)))
     _check(graph, node)
+    _check_read_once(graph, node)
     _check_changes(graph, node)
+    _check_operations(graph, node)
     graph.add_flow(node)
 
 
@@ -97,6 +104,30 @@ def _check(graph: Graph, node: FlowNode) -> None:
                 f"flow {node.name!r} writes output {output.name!r} of step {output.step!r}, which drops late rows. "
                 "Choose .late(hr.side_output()).",
             )
+
+
+def _check_operations(graph: Graph, node: FlowNode) -> None:
+    """Refuse what the author's own PySpark cannot do with a stream, also in the functions of side outputs."""
+    reader = f"flow {node.name!r}"
+    for main in node.mains:
+        UnsupportedOperations(reader, graph.is_node).check(main.frame)
+    for side, _ in node.side_sinks:
+        if side.function is not None:
+            schema = graph.steps[side.step].side_outputs[side.name]
+            rows = side_frame(side.main.sparkSession, LocalStorage(graph.checkpoint), [], schema)
+            UnsupportedOperations(reader, Plan.of(rows).is_copy).check(side.function(rows))
+
+
+def _check_read_once(graph: Graph, node: FlowNode) -> None:
+    """A source is read once in a batch, so its rows have their time in all outputs or in none."""
+    read = set[tuple[str, int]]().union(*(graph.sources_read(main.frame) for main in node.mains))
+    twice = [name for name, count in Counter(name for name, _ in read).items() if count > 1]
+    if twice:
+        raise DefinitionError(
+            "SOURCE_READ_TWICE",
+            f"flow {node.name!r} reads source {twice[0]!r} with its event time and without it. Use the frame with the "
+            "event time everywhere.",
+        )
 
 
 def _check_changes(graph: Graph, node: FlowNode) -> None:

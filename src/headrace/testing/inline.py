@@ -32,7 +32,7 @@ from headrace.wheel.operator import AnyOperator, Joined
 from headrace.wheel.pack import Blob, Input, pack
 from headrace.wheel.side_rows import read_rows
 from headrace.wheel.stateless import Stateless, pass_rows
-from headrace.wheel.task import SIDE, STATE, Task, TaskState
+from headrace.wheel.task import STATE, Task, TaskState
 from headrace.wheel.turn import turn
 
 FLOW = "timeline"
@@ -115,7 +115,7 @@ class InlineEngine:
             reports.add(key[2], key[3], said)
 
         def task(partition: int) -> Task:
-            return Task(record, FLOW, SIDE, partition, report, state)
+            return Task(record, FLOW, partition, report, state)
 
         frames = self._arrived(rows, "left", task)
         second = self._arrived(rows, "right", task) if "right" in self._setting.schemas else {}

@@ -29,7 +29,7 @@ def write_side_rows(task: Task, node: str, output: str, frames: Sequence[pl.Data
 
 def write_rows(storage: Storage, batch: int, place: str, rows: pl.DataFrame) -> str:
     """Write rows to a side file of a batch; its name is nobody else's, because a task may run twice at once."""
-    name, content = f"{SIDE}/{batch}/{place}/{uuid.uuid4().hex}.arrow", io.BytesIO()
+    name, content = f"{SIDE}/{place}/{batch}-{uuid.uuid4().hex}.arrow", io.BytesIO()
     rows.write_ipc(content, compat_level=pl.CompatLevel.oldest())
     storage.write(name, content.getbuffer())
     return name

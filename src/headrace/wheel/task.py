@@ -60,7 +60,6 @@ class Task:
 
     record: BatchRecord
     flow: str
-    side_folder: str
     partition: int
     reporter: Reporter
     state: TaskState
@@ -127,14 +126,14 @@ Slots = Mapping[str, Mapping[int, SlotSummary]]
 
 
 def property_text(
-    record: BatchRecord, *, flow: str, side_folder: str, key_groups: int, epoch: int, slots: Slots, splits: Splits
+    record: BatchRecord, *, flow: str, folder: str, key_groups: int, epoch: int, slots: Slots, splits: Splits
 ) -> str:
     """The local property that hands a batch to its tasks."""
     return json.dumps(
         {
             "record": record.to_json(),
             "flow": flow,
-            "side_folder": side_folder,
+            "folder": folder,
             "key_groups": key_groups,
             "epoch": epoch,
             "slots": encode(slots),
@@ -144,15 +143,15 @@ def property_text(
 
 
 @lru_cache(maxsize=8)
-def _read_property(text: str) -> tuple[BatchRecord, str, str, TaskState, Splits]:
+def _read_property(text: str) -> tuple[BatchRecord, str, TaskState, Splits]:
     given = json.loads(text)
-    storage = LocalStorage(Path(given["side_folder"]).parent)
+    storage = LocalStorage(Path(given["folder"]))
     slots = {
         step: {int(slot): decode(SlotSummary, each) for slot, each in slots.items()}
         for step, slots in given["slots"].items()
     }
     state = TaskState(storage, WORKER, given["key_groups"], given["epoch"], slots)
-    return BatchRecord.from_json(given["record"]), given["flow"], given["side_folder"], state, given["splits"]
+    return BatchRecord.from_json(given["record"]), given["flow"], state, given["splits"]
 
 
 def current_task(reports: ReportAccumulator) -> Task:
@@ -167,11 +166,10 @@ def current_task(reports: ReportAccumulator) -> Task:
             "a task of a Headrace flow runs without its batch record, so its time is unknown. Use the frame only in "
             "hr.write(...); a frame of a pipeline cannot be collected or written by a query of your own.",
         )
-    record, flow, side_folder, state, splits = _read_property(text)
+    record, flow, state, splits = _read_property(text)
     return Task(
         record,
         flow,
-        side_folder,
         context.partitionId(),
         lambda key, report: reports.add({key: report}),
         state,

@@ -36,6 +36,14 @@ def test_a_name_is_written_once(storage: Storage) -> None:
     assert storage.open("a").to_pybytes() == b"one"
 
 
+def test_a_folder_is_cleared_of_all_its_files_and_of_no_others(storage: Storage) -> None:
+    for name in ("side/a/1", "side/2", "state/3"):
+        storage.write(name, b"")
+    storage.clear("side")
+    storage.clear("nowhere")
+    assert (list(storage.list("side")), list(storage.list("state"))) == ([], ["state/3"])
+
+
 def test_a_file_is_replaced_as_a_whole(storage: Storage) -> None:
     storage.replace("a/b", b"one")
     before = storage.open("a/b")

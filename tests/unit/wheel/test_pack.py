@@ -49,7 +49,7 @@ class Here:
 
     def task(self, partition: int = 0) -> Task:
         state = state_in_memory(storage=self.storage)
-        return Task(self.record, "spend", str(self.folder), partition, self.said.__setitem__, state)
+        return Task(self.record, "spend", partition, self.said.__setitem__, state)
 
 
 OPEN = TimeBounds(BEGINNING, BEGINNING)
@@ -95,7 +95,7 @@ def test_late_rows_are_written_by_the_task_and_named_in_its_report(tmp_path: Pat
     (report,) = here.said.values()
     assert (report.in_, report.accepted, report.late) == (3, 1, 2)
     ((file, count),) = report.side["late"]
-    assert list(here.storage.list("side/4/tens/late")) == [file]
+    assert list(here.storage.list("side/tens/late")) == [file]
     assert count == 2
     assert sorted(read_rows(here.storage, file)["key"].to_list()) == ["a", "b"]
     assert list(here.said) == [("spend", 4, NodeId("step", "tens"), 2)]

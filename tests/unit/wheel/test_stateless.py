@@ -46,7 +46,7 @@ class Halving:
 
 
 def task(folder: Path, said: dict[Any, Any]) -> Task:
-    return Task(BatchRecord(3, 0, {}, {}, {}, False), "flow", str(folder), 2, said.__setitem__, state_in_memory())
+    return Task(BatchRecord(3, 0, {}, {}, {}, False), "flow", 2, said.__setitem__, state_in_memory())
 
 
 def test_rows_are_handed_on_and_every_one_that_is_not_is_counted(tmp_path: Path) -> None:

@@ -30,12 +30,9 @@ SPLITS = {"payments": [[["t", 0, 3, 7]], []]}
 
 
 def test_the_property_hands_over_the_whole_record_and_what_every_slot_holds(tmp_path: Path) -> None:
-    side_folder = str(tmp_path / "side")
-    text = property_text(
-        RECORD, flow="spend", side_folder=side_folder, key_groups=128, epoch=6, slots=HELD, splits=SPLITS
-    )
-    record, flow, folder, state, splits = _read_property(text)
-    assert (record, flow, folder, splits) == (RECORD, "spend", side_folder, SPLITS)
+    text = property_text(RECORD, flow="spend", folder=str(tmp_path), key_groups=128, epoch=6, slots=HELD, splits=SPLITS)
+    record, flow, state, splits = _read_property(text)
+    assert (record, flow, splits) == (RECORD, "spend", SPLITS)
     assert (state.key_groups, state.epoch, state.slots) == (128, 6, HELD)
     # The segments lie beside the side rows, and stay open in the worker from batch to batch.
     (tmp_path / "a.arrow").write_bytes(b"segment")
@@ -44,7 +41,7 @@ def test_the_property_hands_over_the_whole_record_and_what_every_slot_holds(tmp_
 
 
 def test_every_hash_is_in_one_slot() -> None:
-    task = Task(RECORD, "spend", "side", 0, lambda *_: None, state_in_memory())
+    task = Task(RECORD, "spend", 0, lambda *_: None, state_in_memory())
     hashes = np.random.default_rng(7).integers(0, 2**64, 1_000, dtype=np.uint64)
     held = np.array([task.groups(slot).holds(hashes) for slot in range(5)])
     assert (held.sum(axis=0) == 1).all()
@@ -53,14 +50,14 @@ def test_every_hash_is_in_one_slot() -> None:
 
 
 def test_a_slot_that_was_never_called_holds_nothing() -> None:
-    task = Task(RECORD, "spend", "side", 0, lambda *_: None, state_in_memory(HELD))
+    task = Task(RECORD, "spend", 0, lambda *_: None, state_in_memory(HELD))
     assert task.slot("tens", 3) == HELD["tens"][3]
     assert task.slot("tens", 0) == task.slot("another", 3) == SlotSummary()
 
 
 def test_a_segment_is_named_for_who_wrote_it_and_never_twice() -> None:
     storage = MemoryStorage()
-    task = Task(RECORD, "spend", "side", 0, lambda *_: None, state_in_memory(storage=storage))
+    task = Task(RECORD, "spend", 0, lambda *_: None, state_in_memory(storage=storage))
     rows = pl.DataFrame({HASH: [1, 2]}, schema={HASH: pl.UInt64()})
     names = {task.segment_files("tens", 3).write(rows, task.groups(3), level=0, run=4).file for _ in range(3)}
     assert set(storage.list("state/tens")) == names
@@ -74,7 +71,7 @@ def test_outside_a_batch_there_is_no_time_and_no_default() -> None:
 
 
 def test_a_step_without_time_bounds_in_the_record_has_no_time() -> None:
-    task = Task(RECORD, "spend", "side", 0, lambda *_: None, state_in_memory())
+    task = Task(RECORD, "spend", 0, lambda *_: None, state_in_memory())
     assert task.time_bounds("tens") == TimeBounds(3, 5)
     with pytest.raises(KeyError):
         task.time_bounds("another")
@@ -83,7 +80,7 @@ def test_a_step_without_time_bounds_in_the_record_has_no_time() -> None:
 def test_a_task_that_runs_again_replaces_what_it_said() -> None:
     said: dict[ReportKey, Report] = {}
     for count in (7, 5):
-        task = Task(RECORD, "spend", "side", 2, said.__setitem__, state_in_memory())
+        task = Task(RECORD, "spend", 2, said.__setitem__, state_in_memory())
         task.report(TENS, StepReport(in_=count))
         task.report(NodeId("state", "tens"), StateReport(SlotSummary(waiting=count)), part=3)
     assert said == {

@@ -120,7 +120,7 @@ class Turns:
         name = self.operator.name
         record = BatchRecord(self.batch, self.bounds.clock, {}, {name: self.bounds}, {}, drain=False, slots=self.slots)
         state = state_in_memory({name: dict(self.held)}, self.storage)
-        return Task(record, "flow", str(self.folder), 0, self.report, state)
+        return Task(record, "flow", 0, self.report, state)
 
     def report(self, key: ReportKey, said: Any) -> None:
         if isinstance(said, StateReport):

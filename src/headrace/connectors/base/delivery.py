@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import polars as pl
 import pyarrow as pa
 
-from headrace.checkpoint.storage import LocalStorage
+from headrace.checkpoint.outages import OutageMarker
+from headrace.checkpoint.storage import Storage
 from headrace.connectors.base.sink import BatchIdentity, Delivered, TaskSink, Unreachable, WriterBatch, Written
 from headrace.event_time.record import MarkedBatch
-from headrace.outages import OutageMarker
 from headrace.schemas import from_arrow
 from headrace.wheel.side_rows import dead_letters, write_rows
 
@@ -42,7 +41,8 @@ class DeliveryContext:
     marks: Mapping[int, MarkedBatch]
     """The last batch of this generation that each writer marked."""
     clock: int
-    flow_folder: str
+    storage: Storage
+    """The flow's."""
     lease: HeldLease
 
 
@@ -108,8 +108,7 @@ def _writing(
             dead = refused.with_row_index("position")
             where = {"source": f"{batch.flow}.{batch.output}", "origin": sink.place}
             told = dead_letters(dead, **where, batch=batch.batch, clock=context.clock)
-            storage = LocalStorage(Path(context.flow_folder))
-            letters = write_rows(storage, batch.batch, f"sink.{batch.output}", told)
+            letters = write_rows(context.storage, batch.batch, f"sink.{batch.output}", told)
         counts = (rows.height, delivered.written, delivered.superseded, delivered.already_marked, refused.height)
         yield pa.record_batch([[value] for value in (part.number, *counts, letters)], schema=_RESULT)
 
@@ -120,7 +119,7 @@ def _deliver_when_reachable(
     sink: TaskSink, rows: pl.DataFrame, part: WriterBatch, context: DeliveryContext
 ) -> Delivered:
     """Retry until the server takes the rows. Each attempt begins with the mark, so none writes twice."""
-    outage = OutageMarker(context.flow_folder, part.writer, sink.place)
+    outage = OutageMarker(context.storage, part.writer, sink.place)
     pause = FIRST_PAUSE
     while True:
         context.lease.check()

@@ -309,16 +309,18 @@ def add_source(
 
 
 def add_frame_source(
+    spark: SparkSession,
     gate: Gate,
-    placeholder: DataFrame,
+    given: StructType,
     enumerator: Callable[[Storage], FrameEnumerator],
     schema: StructType,
     fingerprint: Mapping[str, object],
     **traits: Any,
 ) -> DataFrame:
-    """Add a source that Spark reads: in each batch its rows take the place of an empty frame."""
+    """Add a source that Spark reads: in each batch its rows, in these columns, take the place of an empty frame."""
     if gate.source in active_graph().bounded:
         return _add_bounded(gate, schema, fingerprint, changes=traits.get("changes", False))
+    placeholder = spark.createDataFrame([], given)
     active_graph().add_source(SourceNode(gate.source, fingerprint, enumerator, placeholder, **traits))
     return Source(placeholder, gate, schema, split=False).frame()
 

@@ -88,13 +88,15 @@ def read_delta(
         raise DefinitionError(
             "COLUMN_EXISTS", f"Delta table {location!r} has a column {taken[0]!r} of its own. Rename it."
         )
-    table = DeltaTable(log, changes, files_per_batch)
-    placeholder = _shaped(table.empty(), changes)
-    struct = without_metadata(placeholder.drop(_FILE).schema)
+    table = DeltaStream(log, changes, files_per_batch)
+    rows = StructType.fromJson(json.loads(table.open(None).schema().json()))
+    given = _shaped(spark.createDataFrame([], rows), changes).schema
+    struct = without_metadata(StructType([field for field in given.fields if field.name != _FILE]))
     gate = Gate(source_name(name, Path(location.rstrip("/")).name), DeltaReader(tuple(polars_schema(struct))), None)
     return add_frame_source(
+        spark,
         gate,
-        placeholder,
+        given,
         lambda _: DeltaEnumerator(table, start),
         struct,
         {"kind": "delta", "path": location, "changes": changes},
@@ -103,7 +105,7 @@ def read_delta(
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaTable:
+class DeltaStream:
     """A table as Delta's own streaming source reads it."""
 
     log: DeltaLog
@@ -127,16 +129,11 @@ class DeltaTable:
         context = spark._jsparkSession.sqlContext()
         return source.createSource(context, self.log.path, jvm.scala.Option.empty(), "delta", given)
 
-    def empty(self) -> DataFrame:
-        """A frame with the table's columns and no row."""
-        struct = StructType.fromJson(json.loads(self.open(None).schema().json()))
-        return self.log.spark.createDataFrame([], struct)
-
 
 class DeltaEnumerator:
     """Finds new rows by Delta's own offsets. A position is such an offset, or the version to begin with."""
 
-    def __init__(self, table: DeltaTable, start: Start) -> None:
+    def __init__(self, table: DeltaStream, start: Start) -> None:
         self._table = table
         self._start = start
         self._opened: Any = None

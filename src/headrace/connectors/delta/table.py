@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 import uuid
 import zlib
@@ -32,8 +31,6 @@ from headrace.storage import local_path
 APPLICATION, VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _TOKENS = 2**20
 _LAST, _CHANGES, _ORDER = "__last", "__changes", "__order"
-# A MERGE takes its mark from the session's settings, and the flows of a pipeline may share a session.
-_MERGING = threading.Lock()
 _KNOWN_BY = "io/delta/sql/DeltaSparkSessionExtension.class"
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
@@ -188,11 +185,13 @@ class DeltaWriter:
         assigned = ", ".join(f"target.{quoted(name)} = source.{quoted(name)}" for name in names)
         same = " AND ".join(f"target.{quoted(name)} <=> source.{quoted(name)}" for name in key)
         gone = f"source.{quoted(CHANGE)} IN ('{DELETE}', '{UPDATE_BEFORE}')" if CHANGE in last.columns else "false"
-        spark = last.sparkSession
+        # A MERGE takes its mark from the settings of the session, which is the flow's own.
+        spark, mark = last.sparkSession, {APPLICATION: self.application, VERSION: str(self.version)}
         last.createTempView(view)
         try:
-            marked = _settings(spark, {APPLICATION: self.application, VERSION: str(self.version)})
-            with _MERGING, marked, self._unless_fenced():
+            for name, value in mark.items():
+                spark.conf.set(name, value)
+            with self._unless_fenced():
                 spark.sql(
                     f"MERGE INTO delta.{quoted(self.log.path)} AS target USING {view} AS source ON {same} "
                     f"WHEN MATCHED AND {gone} THEN DELETE "
@@ -202,6 +201,8 @@ class DeltaWriter:
                     f"VALUES ({', '.join(f'source.{quoted(name)}' for name in names)})"
                 )
         finally:
+            for name in mark:
+                spark.conf.unset(name)
             spark.catalog.dropTempView(view)
 
 
@@ -212,22 +213,6 @@ def _last_changes(frame: DataFrame, key: Sequence[str]) -> DataFrame:
     ordered = frame.withColumn(_ORDER, F.monotonically_increasing_id()).groupBy(*(F.col(quoted(name)) for name in key))
     last = ordered.agg(F.max_by(columns, _ORDER).alias(_LAST), F.count("*").alias(_CHANGES))
     return last.select(f"{_LAST}.*", _CHANGES)
-
-
-@contextmanager
-def _settings(spark: SparkSession, chosen: Mapping[str, str]) -> Iterator[None]:
-    """Settings of a session for the length of the block."""
-    before = {name: spark.conf.get(name, None) for name in chosen}
-    for name, value in chosen.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, earlier in before.items():
-            if earlier is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, earlier)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

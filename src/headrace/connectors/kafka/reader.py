@@ -6,20 +6,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 from confluent_kafka import KafkaException
 
+from headrace.checkpoint.outages import OutageMarker
 from headrace.connectors.base.conversion import from_bytes
 from headrace.connectors.base.decoding import DEAD_SCHEMA, FOUND_CHARACTERS, POSITION, RAW_BYTES, Decoded
 from headrace.connectors.base.messages import MessageDecoder, Payloads
 from headrace.connectors.kafka.consumer import PartitionConsumer, Polled, Wanted, open_consumer
 from headrace.connectors.kafka.positions import Slice, Subscription
 from headrace.errors import HeadraceError
-from headrace.outages import OutageMarker
 from headrace.schemas import MOMENT
 from headrace.wheel.task import Task
 
@@ -55,10 +54,11 @@ class KafkaReader:
     """Whether rows need their arrival time."""
 
     def read(self, given: Sequence[Sequence[Any]], task: Task) -> Iterator[Decoded]:
-        folder, keyed = str(Path(task.side_folder).parent), self.decoder.keyed
+        keyed = self.decoder.keyed
         wanted = Wanted(keyed or "_key" in self.columns, keyed or self.arrival or "_timestamp" in self.columns)
         for piece in starmap(Slice, given):
-            outage = OutageMarker(folder, f"source.{piece.topic}.{piece.partition}", f"kafka topic {piece.name}")
+            writer = f"source.{piece.topic}.{piece.partition}"
+            outage = OutageMarker(task.state.storage, writer, f"kafka topic {piece.name}")
             consumption = _Consumption(self.subscription, piece, outage, wanted)
             lost = consumption.lost()
             for polled in consumption.chunks(piece.first + lost):

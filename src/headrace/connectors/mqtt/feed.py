@@ -20,8 +20,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from headrace.checkpoint.outages import OutageMarker
 from headrace.errors import DefinitionError, HeadraceError
-from headrace.outages import OutageMarker
 from headrace.secrets import Secret, revealed
 from headrace.storage import durable_file, open_binary, write_durably
 

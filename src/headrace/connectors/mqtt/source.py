@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
+from headrace.checkpoint.outages import OutageMarker
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.decoding import POSITION, Decoded
 from headrace.connectors.base.messages import MessageDecoder, Payloads, check_message_schema, message_decoder
 from headrace.connectors.base.source import LANDING, Gate, add_source, declared_columns
@@ -17,7 +19,6 @@ from headrace.connectors.files.listing import FileEnumerator
 from headrace.connectors.mqtt.feed import Broker, MqttFeed, landed
 from headrace.errors import check_choice
 from headrace.graph import active_graph
-from headrace.outages import OutageMarker
 from headrace.schemas import MOMENT, parse_ddl, polars_schema
 from headrace.secrets import Secret
 from headrace.stability import stable
@@ -95,8 +96,8 @@ def read_mqtt(
     landing.mkdir(parents=True, exist_ok=True)
 
     def outage_markers() -> list[OutageMarker]:
-        folders = [str(graph.checkpoint / flow.name) for flow in graph.flows.values() if called in flow.sources]
-        return [OutageMarker(folder, f"source.{called}", f"MQTT broker {servers}") for folder in folders]
+        flows = [LocalStorage(graph.checkpoint / flow.name) for flow in graph.flows.values() if called in flow.sources]
+        return [OutageMarker(flow, f"source.{called}", f"MQTT broker {servers}") for flow in flows]
 
     feed = MqttFeed(broker, landing, client_id, outage_markers)
     fingerprint = {"kind": "mqtt", "topics": list(broker.topics), "format": format, "schema": schema or RAW_SCHEMA}

@@ -44,13 +44,12 @@ def source(frame: DataFrame, *, name: str) -> DataFrame:
         )
     columns = tuple(polars_schema(frame.schema))
     fingerprint = {"kind": KIND, "schema": frame.schema.simpleString()}
-    placeholder = frame.sparkSession.createDataFrame([], frame.schema)
     gate = Gate(name, RowsReader(name, columns), None)
 
     def pump(storage: Storage) -> Pump:
         return Pump(name, frame, f"{storage}/{PUMP}/{name}")
 
-    return add_frame_source(gate, placeholder, pump, frame.schema, fingerprint)
+    return add_frame_source(frame.sparkSession, gate, frame.schema, pump, frame.schema, fingerprint)
 
 
 class Pump:

@@ -12,13 +12,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.checkpoint.lease import Lease
+from headrace.checkpoint.outages import outages
 from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base import delivery
 from headrace.connectors.base.delivery import DeliveryContext, deliver, flat_paths
 from headrace.connectors.base.sink import BatchIdentity, Guarantee, TaskSink, Written
 from headrace.errors import HeadraceError
 from headrace.event_time.record import MarkedBatch
-from headrace.outages import outages
 from headrace.schemas import parse_ddl
 from tests.writers import Writer
 
@@ -27,7 +27,7 @@ BATCH = BatchIdentity("spend", 0, 4, "main", "spend-1f0c", epoch=2)
 
 def _context(root: Path, *, writers: int = 3, marks: Mapping[int, MarkedBatch] | None = None) -> DeliveryContext:
     return DeliveryContext(
-        writers, marks or {}, 1_767_268_800_000_000, str(root / "flow"), Lease(LocalStorage(root), 1)
+        writers, marks or {}, 1_767_268_800_000_000, LocalStorage(root / "flow"), Lease(LocalStorage(root), 1)
     )
 
 
@@ -53,14 +53,14 @@ def _folder_sink(
             """Nothing to prepare."""
 
         def deliver(self, rows: Any, part: Any) -> Any:
+            from headrace.checkpoint.outages import outages
             from headrace.connectors.base.sink import Delivered, Unreachable
-            from headrace.outages import outages
             from headrace.rendering import refused_rows
 
             tries = root / f"{part.number}.tries"
             tries.parent.mkdir(parents=True, exist_ok=True)
             with tries.open("a") as stream:
-                stream.write(f"{part.last and part.last.number} {len(outages(root / 'flow'))}\n")
+                stream.write(f"{part.last and part.last.number} {len(outages(LocalStorage(root / 'flow')))}\n")
             if len(tries.read_text().splitlines()) <= failures:
                 raise Unreachable("folder at home: away")
             bad = rows["amount"].is_null()
@@ -121,7 +121,7 @@ def test_a_server_that_is_away_is_asked_again_with_a_sign_out_and_refused_rows_a
     written = deliver(frame, sink, BATCH, _context(tmp_path, writers=1, marks={0: MarkedBatch(3)}))
     assert (written.out, written.rows, written.refused) == (200, 199, 1)
     assert (tmp_path / "0.tries").read_text().splitlines() == ["3 0", "3 1", "3 1"]
-    assert outages(tmp_path / "flow") == []
+    assert outages(LocalStorage(tmp_path / "flow")) == []
     [(file, rows)] = written.letters.items()
     assert rows == 1
     letter = pl.read_ipc(tmp_path / "flow" / file).row(0, named=True)

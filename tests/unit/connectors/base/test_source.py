@@ -35,7 +35,7 @@ from tests.tasks import state_in_memory
 def test_a_time_of_any_year_is_refused_row_by_row(tmp_path: Path, micros: int, reason: str, written: str) -> None:
     reports: list[Any] = []
     record = BatchRecord(0, 0, {}, {}, {}, drain=False)
-    task = Task(record, "flow", str(tmp_path), 0, lambda *report: reports.append(report), state_in_memory())
+    task = Task(record, "flow", 0, lambda *report: reports.append(report), state_in_memory())
     accepted = hr.valid_times(not_before="1970-01-01T00:00:00Z", max_future="1 hour")
     gate = Gate("rows", cast(Any, None), hr.event_time("at", out_of_order="1 second", accept=accepted))
     rows = pl.DataFrame({"at": [5, micros], POSITION: [0, 1]}).with_columns(pl.col("at").cast(MOMENT))
@@ -65,7 +65,7 @@ def reading(splits: dict[str, list[list[int]]]) -> tuple[Task, list[Any]]:
     """A task of a batch that reads so, and what it reports."""
     reports: list[Any] = []
     record = BatchRecord(0, 0, {}, {}, {}, drain=False)
-    task = Task(record, "flow", "side", 0, lambda *report: reports.append(report), state_in_memory(), splits)
+    task = Task(record, "flow", 0, lambda *report: reports.append(report), state_in_memory(), splits)
     return task, reports
 
 

@@ -21,7 +21,7 @@ from headrace.event_time.tracker import WHOLE
 from headrace.wheel.task import Task
 from tests.tasks import state_in_memory
 
-TASK = Task(BatchRecord(0, 77, {}, {}, {}, drain=False), "flow", "side", 0, lambda *_: None, state_in_memory())
+TASK = Task(BatchRecord(0, 77, {}, {}, {}, drain=False), "flow", 0, lambda *_: None, state_in_memory())
 
 
 def _raw(*rows: tuple[Any, ...]) -> pl.DataFrame:

@@ -26,7 +26,7 @@ from headrace.event_time.record import BatchRecord
 from headrace.wheel.task import Task
 from tests.tasks import state_in_memory
 
-TASK = Task(BatchRecord(0, 7, {}, {}, {}, drain=False), "flow", "side", 0, lambda *_: None, state_in_memory())
+TASK = Task(BatchRecord(0, 7, {}, {}, {}, drain=False), "flow", 0, lambda *_: None, state_in_memory())
 SUBSCRIPTION = Subscription("nobody:1", ("clicks",), False, "earliest", "fail", {})
 
 

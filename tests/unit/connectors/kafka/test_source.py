@@ -8,6 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from headrace.checkpoint.outages import outages
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.sink import Unreachable
 from headrace.connectors.base.source import Planned
 from headrace.connectors.kafka import source as kafka_source
@@ -15,7 +17,6 @@ from headrace.connectors.kafka.positions import OnLost, Positions, Subscription
 from headrace.connectors.kafka.source import KafkaEnumerator
 from headrace.errors import HeadraceError
 from headrace.graph import Graph, SourceNode
-from headrace.outages import outages
 from headrace.runtime import source_reads
 from headrace.runtime.source_reads import SourceReads
 
@@ -68,7 +69,7 @@ def reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SourceReads:
     monkeypatch.setattr(source_reads, "ASKED_AGAIN_SECONDS", 0.0)
     graph = Graph("test", tmp_path, cast(Any, None))
     graph.add_source(SourceNode("bids", {}, lambda _: enumerator()))
-    return SourceReads(graph, ["bids"], tmp_path, threading.Event())
+    return SourceReads(graph, ["bids"], LocalStorage(tmp_path), threading.Event())
 
 
 def test_a_run_over_what_is_there_waits_for_brokers_at_its_beginning(reads: SourceReads) -> None:
@@ -85,9 +86,9 @@ def test_a_live_flow_reads_no_further_while_brokers_are_silent(reads: SourceRead
     start = reads.initial([])
     Brokers.silent = 1
     assert not reads.plan(start)["bids"].brings_rows
-    assert outages(tmp_path)
+    assert outages(LocalStorage(tmp_path))
     assert reads.plan(start)["bids"].until == {"bids/0": 7}
-    assert not outages(tmp_path)
+    assert not outages(LocalStorage(tmp_path))
 
 
 def test_patience_has_an_end(reads: SourceReads, monkeypatch: pytest.MonkeyPatch) -> None:

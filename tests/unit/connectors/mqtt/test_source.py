@@ -19,7 +19,7 @@ from headrace.secrets import secret
 from headrace.wheel.task import Task
 from tests.tasks import state_in_memory
 
-TASK = Task(BatchRecord(0, 77, {}, {}, {}, drain=False), "flow", "side", 0, lambda *_: None, state_in_memory())
+TASK = Task(BatchRecord(0, 77, {}, {}, {}, drain=False), "flow", 0, lambda *_: None, state_in_memory())
 COLUMNS = {"id": pl.Int64(), "_timestamp": MOMENT, "_topic": pl.String()}
 
 

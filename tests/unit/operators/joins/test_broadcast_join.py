@@ -80,7 +80,7 @@ def test_a_worker_that_goes_on_with_another_checkpoint_in_the_same_place_reads_i
     operator = broadcast_join("levels", table, on="id").bind(ROWS, "at")
     record = BatchRecord(1, 0, {}, {}, {}, False, tables={"levels": 1})
     storage = LocalStorage(tmp_path)
-    task = Task(record, "flow", "side", 0, lambda *_: None, state_in_memory(storage=storage))
+    task = Task(record, "flow", 0, lambda *_: None, state_in_memory(storage=storage))
     rows = pl.DataFrame({"id": [1], "n": [2], "at": [None]}, schema=ROWS)
     found = []
     for level in ("gold", "tin"):

@@ -90,8 +90,8 @@ class SourceTable:
     """The primary key or the columns of the replica identity index; none with REPLICA IDENTITY FULL and no key."""
     whole: bool
     """Whether the whole old row is logged (REPLICA IDENTITY FULL)."""
-    oid: int = 0
-    """Stays the same when the table is renamed; 0 in logs of earlier versions."""
+    oid: int
+    """Stays the same when the table is renamed."""
 
     @property
     def ddl(self) -> str:
@@ -121,7 +121,7 @@ class SourceTable:
         """Fail when changes come from another table, under another name, or with another replica identity."""
         if relation.table != self.name:
             raise renamed_or_dropped(self.name, relation.table)
-        if self.oid not in (0, relation.id):
+        if self.oid != relation.id:
             raise renamed_or_dropped(self.name, None)
         then, now = _identity(self.key, whole=self.whole), _identity(relation.key, whole=relation.whole)
         if then != now:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import polars as pl
 import pyarrow as pa
@@ -74,15 +74,6 @@ class LogEntry:
         """Whether a table was truncated, or has other columns than before."""
         return table in self.truncated or table in self.altered
 
-    @classmethod
-    def from_json(cls, given: dict[str, Any]) -> LogEntry:
-        altered, files = given["altered"], given["files"]
-        if isinstance(altered, list):
-            # Earlier versions listed only the tables; the new columns are among those of their files.
-            named = {table: [file["columns"] for file in files if file["table"] == table] for table in altered}
-            altered = {table: [column["name"] for each in own for column in each] for table, own in named.items()}
-        return decode(cls, {**given, "altered": altered})
-
 
 @dataclass(frozen=True, slots=True)
 class ChangeLog:
@@ -111,7 +102,7 @@ class ChangeLog:
         return []
 
     def entry(self, number: int) -> LogEntry:
-        return LogEntry.from_json(json.loads(self._file(number).read_text(encoding="utf-8")))
+        return decode(LogEntry, json.loads(self._file(number).read_text(encoding="utf-8")))
 
     def size(self, number: int) -> int:
         """The bytes of an entry and its files; a crash during removal may have left some of them out."""

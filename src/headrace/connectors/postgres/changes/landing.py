@@ -17,9 +17,7 @@ from headrace.event_time.record import BatchLog
 from headrace.json_codec import decode
 from headrace.storage import write_durably
 
-# Checkpoints of earlier versions have this file too, so its name stays.
-METADATA_FILE = "birth.json"
-FAILED, SESSION = "failed.json", "session"
+METADATA_FILE, FAILED, SESSION = "metadata.json", "failed.json", "session"
 CLEANUP_SECONDS = 60.0
 
 
@@ -32,7 +30,7 @@ class LandingMetadata:
     log: str
     """A new name each time a snapshot begins again, so that an earlier attempt cannot interfere."""
     tables: tuple[SourceTable, ...]
-    published: tuple[int, ...] = ()
+    published: tuple[int, ...]
     """The OIDs of the publication and its table entries; one that is created again has others."""
 
     def write(self, folder: Path) -> None:

@@ -11,13 +11,14 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from headrace.changelog import CHANGE, COMMITTED_AT, DATABASE_CHANGELOG, POSITION, TRANSACTION, UNCHANGED, OnTruncate
-from headrace.connectors.base.decoding import DEAD_SCHEMA, FOUND_CHARACTERS, Decoded, as_json, mismatch
+from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.decoding import POSITION as ROW
+from headrace.connectors.base.decoding import Columns, Decoded, as_json
 from headrace.connectors.base.source import Planned, divided
 from headrace.connectors.postgres.changes.catalogue import SCHEMA_CHANGED, START_OVER, SourceColumn
-from headrace.connectors.postgres.changes.change_log import KIND, PLACE, UNSENT, ChangeLog, LogEntry, LogFile
+from headrace.connectors.postgres.changes.change_log import HEAD, KIND, PLACE, UNSENT, ChangeLog, LogEntry, LogFile
 from headrace.connectors.postgres.changes.landing import open_log, read_failure
-from headrace.connectors.postgres.changes.text_values import parse_values, unreadable
+from headrace.connectors.postgres.changes.text_values import parse_values
 from headrace.errors import HeadraceError
 from headrace.event_time.tracker import WHOLE
 from headrace.schemas import MOMENT
@@ -122,6 +123,7 @@ class ChangeLogReader:
     def _decoded(self, log: ChangeLog, entry: LogEntry, then: Mapping[str, SourceColumn]) -> Iterator[Decoded]:
         # Letters that concern no single row are numbered behind all rows, so that no two letters share a number.
         first, behind = 0, entry.rows_of(self.table)
+        types = {**self.columns, **DATABASE_CHANGELOG}
         for file in entry.files:
             if file.table == self.table:
                 self._check_columns(file, then)
@@ -132,7 +134,7 @@ class ChangeLogReader:
         added = sorted(set(entry.altered.get(self.table, ())) - then.keys())
         if added:
             detail = f"table {self.table} now has a column {', '.join(added)}, which is not read. {START_OVER}"
-            yield self._note(behind, "COLUMN_ADDED", detail)
+            yield Decoded.of_letter(types, "COLUMN_ADDED", detail, position=behind)
             behind += 1
         if self.table in entry.truncated:
             emptied = f"table {self.table} was emptied with TRUNCATE at {entry.truncated[self.table]}"
@@ -142,7 +144,7 @@ class ChangeLogReader:
                     f"{emptied}, which does not name the removed rows. Start with a new checkpoint, or keep the rows "
                     "with on_truncate='dead_letter'.",
                 )
-            yield self._note(behind, "TABLE_TRUNCATED", f"{emptied}; rows are kept")
+            yield Decoded.of_letter(types, "TABLE_TRUNCATED", f"{emptied}; rows are kept", position=behind)
 
     def _rows(self, texts: pl.DataFrame, file: LogFile, first: int) -> Decoded:
         places = {column.name: str(number) for number, column in enumerate(file.columns)}
@@ -156,25 +158,17 @@ class ChangeLogReader:
             pl.col(COMMITTED_AT).cast(MOMENT),
             pl.col(TRANSACTION).cast(pl.String),
             pl.when(unchanged.list.len() > 0).then(unchanged).alias(UNCHANGED),
+            positions,
         )
-        values, details = [], []
-        for name, kind in self.columns.items():
-            text = texts[places[name]]
-            value = parse_values(text, kind).alias(name)
-            wrong = unreadable(text, value)
-            if wrong.any():
-                detail = pl.lit(mismatch(name, kind, "")) + text.str.slice(0, FOUND_CHARACTERS)
-                details.append(pl.when(wrong).then(detail))
-            values.append(value)
-        rows = pl.DataFrame(values).hstack(head).with_columns(positions)
-        if not details:
-            return Decoded(rows)
-        problems = rows.select(pl.coalesce(details)).to_series()
-        broken = problems.is_not_null()
-        raw = texts.rename({place: name for name, place in places.items()}).filter(broken)
-        which, why = positions.filter(broken), problems.filter(broken)
-        dead = {"position": which, "reason": "WRONG_TYPE", "detail": why, "raw": as_json(raw)}
-        return Decoded(rows.filter(~broken), pl.DataFrame(dead, schema=DEAD_SCHEMA))
+        named = texts.select(pl.col(place).alias(name) for name, place in places.items())
+        # No decimal column holds NaN.
+        decimals = [name for name, kind in self.columns.items() if isinstance(kind, pl.Decimal)]
+        values = named.with_columns(positions, pl.col(decimals).replace({"NaN": None}))
+        rows, problems = settle(values, Columns(self.columns), lambda text, kind, _: parse_values(text, kind))
+        broken = positions.is_in(problems["position"].implode())
+        raw = as_json(texts.select(name for name in HEAD if name not in places).hstack(named).filter(broken))
+        whole = rows.drop(ROW).hstack(head.filter(~broken))
+        return Decoded(whole, problems.with_columns(raw, reason=pl.lit("WRONG_TYPE")))
 
     def _check_columns(self, file: LogFile, then: Mapping[str, SourceColumn]) -> None:
         now = {column.name: column for column in file.columns}
@@ -186,9 +180,3 @@ class ChangeLogReader:
             else:
                 continue
             raise HeadraceError(SCHEMA_CHANGED, f"table {self.table}: column {name!r} {change}. {START_OVER}")
-
-    def _note(self, place: int, reason: str, detail: str) -> Decoded:
-        """A dead letter that concerns no single row."""
-        row = {"position": [place], "reason": [reason], "detail": [detail], "raw": [b""]}
-        empty = pl.DataFrame(schema={**self.columns, **DATABASE_CHANGELOG, ROW: pl.Int64()})
-        return Decoded(empty, pl.DataFrame(row, schema=DEAD_SCHEMA))

@@ -16,6 +16,7 @@ import psycopg
 from psycopg import sql
 
 from headrace.changelog import INSERT
+from headrace.checkpoint.outages import OutageMarker
 from headrace.connectors.postgres.changes.catalogue import SourceTable, TableAltered, find_table, split_name
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
 from headrace.connectors.postgres.changes.landing import (
@@ -29,7 +30,7 @@ from headrace.connectors.postgres.changes.slot import ReplicationSlot
 from headrace.connectors.postgres.changes.transactions import TransactionRecorder, position
 from headrace.connectors.postgres.connection import PgConnection, server_error, startup_error
 from headrace.errors import HeadraceError
-from headrace.outages import OutageMarker
+from headrace.json_codec import decode
 from headrace.storage import write_durably
 
 POLL_SECONDS = 0.2
@@ -66,9 +67,6 @@ class ReplicationFeed:
             self._metadata, self._log = self._open_log(connection)
             self._publish_snapshot()
             self._check_slot(connection)
-            if not all(table.oid for table in self._metadata.tables):
-                self._metadata = self._slot.with_oids(connection, self._metadata)
-                self._metadata.write(self._folder)
             self._slot.advance(connection, self._log.last().end)
             target = self._slot.written(connection)
             while self._take(connection) < target and not self._stopping.is_set():
@@ -156,7 +154,7 @@ class ReplicationFeed:
         """Publish the entries of the snapshot, from where a crash may have interrupted it."""
         entries = json.loads((self._log.folder / SNAPSHOT).read_text(encoding="utf-8"))
         for number in range(self._log.next(), len(entries)):
-            self._log.publish(number, LogEntry.from_json(entries[number]))
+            self._log.publish(number, decode(LogEntry, entries[number]))
 
     def _check_slot(self, connection: PgConnection) -> None:
         confirmed = self._slot.confirmed(connection)

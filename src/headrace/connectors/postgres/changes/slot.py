@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
@@ -191,17 +191,6 @@ class ReplicationSlot:
         """The OIDs of the publication and of its entries for the tables."""
         given = {"publication": self.publication, "tables": [table.oid for table in tables]}
         return tuple(oid for (oid,) in connection.execute(_PUBLISHED, given).fetchall())
-
-    def with_oids(self, connection: PgConnection, metadata: LandingMetadata) -> LandingMetadata:
-        """Metadata of an earlier version, with the OIDs that it left out, as they are now."""
-        tables = []
-        for table in metadata.tables:
-            query = "select to_regclass(format('%%I.%%I', %s::text, %s::text))::oid::int8"
-            oid = connection.execute(query, split_name(table.name)).fetchall()[0][0]
-            if oid is None:
-                raise renamed_or_dropped(table.name, None)
-            tables.append(replace(table, oid=oid))
-        return replace(metadata, tables=tuple(tables), published=self.published(connection, tables))
 
     def check_published(self, connection: PgConnection, metadata: LandingMetadata) -> None:
         """Fail unless the slot has returned all changes of every table since the log began."""

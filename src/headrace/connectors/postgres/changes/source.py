@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Required, TypedDict, Unpack, overload
 
 import psycopg
 from pyspark.sql.types import StructType
 
 from headrace.changelog import DATABASE_CHANGELOG, OnTruncate
+from headrace.checkpoint.outages import OutageMarker
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.source import LANDING, Gate, add_source
 from headrace.connectors.postgres.changes.catalogue import SourceTable, find_table, full_name, split_name
 from headrace.connectors.postgres.changes.landing import Retention, read_metadata
@@ -28,7 +30,6 @@ from headrace.connectors.postgres.connection import PgConnection, PostgresServer
 from headrace.durations import Duration, positive_microseconds
 from headrace.errors import DefinitionError, check_choice
 from headrace.graph import Graph, active_graph
-from headrace.outages import OutageMarker
 from headrace.schemas import parse_ddl, polars_schema, spark_schema
 from headrace.secrets import Secret
 from headrace.stability import stable
@@ -37,35 +38,30 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+class SlotOptions(TypedDict, total=False):
+    """The options that are the same for one table and for several."""
+
+    dsn: Required[str]
+    slot: Required[str]
+    password: str | Secret | None
+    publication: str | None
+    on_truncate: OnTruncate
+    retention: Duration | None
+    retention_bytes: int | None
+    name: str | None
+
+
 @overload
 def read_postgres_changes(
-    spark: SparkSession,
-    tables: str,
-    *,
-    dsn: str,
-    slot: str,
-    password: str | Secret | None = None,
-    schema: str | None = None,
-    publication: str | None = None,
-    on_truncate: OnTruncate = "stop",
-    retention: Duration | None = "1 day",
-    retention_bytes: int | None = None,
-    name: str | None = None,
+    spark: SparkSession, tables: str, *, schema: str | None = None, **options: Unpack[SlotOptions]
 ) -> DataFrame: ...
 @overload
 def read_postgres_changes(
     spark: SparkSession,
     tables: list[str] | tuple[str, ...],
     *,
-    dsn: str,
-    slot: str,
-    password: str | Secret | None = None,
     schema: Mapping[str, str] | None = None,
-    publication: str | None = None,
-    on_truncate: OnTruncate = "stop",
-    retention: Duration | None = "1 day",
-    retention_bytes: int | None = None,
-    name: str | None = None,
+    **options: Unpack[SlotOptions],
 ) -> dict[str, DataFrame]: ...
 @stable
 def read_postgres_changes(
@@ -156,7 +152,7 @@ class SlotSources:
 
     def outage_markers(self) -> list[OutageMarker]:
         place = self.slot.server.place
-        return [OutageMarker(str(flow), f"source.{source}", place) for flow, source in self.readers()]
+        return [OutageMarker(LocalStorage(flow), f"source.{source}", place) for flow, source in self.readers()]
 
     def frame(self, spark: SparkSession, table: str, ddl: str, *, feed: ReplicationFeed | None) -> DataFrame:
         """Add a table's source to the pipeline and return its rows."""

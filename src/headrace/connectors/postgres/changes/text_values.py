@@ -20,13 +20,7 @@ def parse_values(texts: pl.Series, kind: pl.DataType) -> pl.Series:
     """Texts as a declared type; null where a text is not a value of it."""
     if isinstance(kind, pl.List):
         return _parse_arrays(texts, inner_type(kind))
-    return texts.to_frame("text").select(_parsed(pl.col("text"), kind)).to_series()
-
-
-def unreadable(texts: pl.Series, values: pl.Series) -> pl.Series:
-    """Which texts are not values of the column's type; NaN in a decimal column is null and allowed."""
-    lost = values.is_null() & texts.is_not_null()
-    return lost & (texts != "NaN").fill_null(True) if isinstance(values.dtype, pl.Decimal) else lost
+    return texts.to_frame("text").select(_parsed(pl.col("text"), kind)).to_series().alias(texts.name)
 
 
 def _parsed(text: pl.Expr, kind: pl.DataType) -> pl.Expr:
@@ -63,7 +57,7 @@ def _parse_arrays(texts: pl.Series, kind: pl.DataType) -> pl.Series:
     if isinstance(kind, pl.Decimal):
         broken &= item != "NaN"
     lists = pl.when(~items.list.eval(broken).list.any()).then(items.list.eval(_parsed(item, kind)))
-    return _items(texts).to_frame("items").select(lists).to_series()
+    return _items(texts).to_frame("items").select(lists).to_series().alias(texts.name)
 
 
 def _items(texts: pl.Series) -> pl.Series:

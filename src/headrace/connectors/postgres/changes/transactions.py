@@ -29,7 +29,7 @@ class TransactionRecorder:
         self.truncated: dict[str, str] = {}
         self.altered: dict[str, tuple[str, ...]] = {}
         self._tables = tables
-        self._by_oid = {table.oid: table for table in tables.values() if table.oid}
+        self._by_oid = {table.oid: table for table in tables.values()}
         self._seen = dict(before.seen)
         self._writer = writer
         self._relations: dict[int, _KnownRelation] = {}
@@ -71,7 +71,6 @@ class TransactionRecorder:
         if table is None:
             return
         table.check_same(relation)
-        self._by_oid[relation.id] = table
         known = self._relations[relation.id] = _KnownRelation(table, relation)
         before = self._seen.get(table.name, table.columns)
         # A relation that comes again was reported before; behind it the table has the columns seen last.

@@ -64,7 +64,7 @@ class Slot:
 
 def born(folder: Path, table: SourceTable) -> ChangeLog:
     """A landing folder with the snapshot of a table, which was empty."""
-    LandingMetadata("s", "s", "log", (table,)).write(folder)
+    LandingMetadata("s", "s", "log", (table,), ()).write(folder)
     log = ChangeLog(folder / "log")
     log.create()
     (log.folder / SNAPSHOT).write_text(json.dumps([asdict(LogEntry(last=9, end=10, logged_at=0))]))

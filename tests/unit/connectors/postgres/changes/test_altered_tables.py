@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
-from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry
+from headrace.connectors.postgres.changes.change_log import ChangeLog
 from headrace.connectors.postgres.changes.landing import read_failure
 from headrace.connectors.postgres.changes.log_reader import ChangeLogEnumerator, ChangeLogReader
 from headrace.errors import HeadraceError
@@ -166,12 +166,3 @@ def test_a_table_that_was_renamed_while_nobody_followed_it_stops_its_flows_behin
         log = follow(tmp_path, slot)
         assert (log.next(), max(slot.forgotten)) == (2, 28)
         assert told_behind(tmp_path, entries=2) == "SCHEMA_CHANGED"
-
-
-def test_an_entry_of_an_earlier_version_tells_of_its_new_columns_too(tmp_path: Path) -> None:
-    columns = [{"name": name, "type": 25, "modifier": -1, "shown": ""} for name in ("id", "large", "note")]
-    file = {"table": "public.orders", "name": "0/0.parquet", "columns": columns, "rows": 1}
-    text = {"files": [file], "truncated": {}, "altered": ["public.orders"], "last": 9, "end": 10, "logged_at": 0}
-    entry = LogEntry.from_json(text)
-    assert entry.alters("public.orders")
-    assert "note" in entry.altered["public.orders"]

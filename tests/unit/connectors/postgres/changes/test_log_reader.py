@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ def logged(
     folder: Path, *pieces: tuple[tuple[SourceColumn, ...], list[tuple[bytes, ...]]], truncated: bool = False
 ) -> None:
     """A log with one entry: rows of a table that had these columns and then others."""
-    LandingMetadata("shop", "shop", "log", (SourceTable("public.orders", (ID,), ("id",), whole=False),)).write(folder)
+    orders = SourceTable("public.orders", (ID,), ("id",), whole=False, oid=1)
+    LandingMetadata("shop", "shop", "log", (orders,), ()).write(folder)
     log = ChangeLog(folder / "log")
     log.create()
     writer = LogWriter(log, 0)
@@ -72,6 +74,20 @@ def test_rows_and_dead_letters_of_an_entry_all_have_places_of_their_own(tmp_path
     ]
 
 
+def test_a_value_that_does_not_fit_is_a_dead_letter_and_nan_in_a_decimal_column_is_null(tmp_path: Path) -> None:
+    logged(tmp_path, ((ID, NOTE), [(b"1", b"NaN"), (b"2", b"0.5"), (b"3", b"0.55")]))
+    orders = SourceTable("public.orders", (ID, NOTE), ("id",), whole=False, oid=1)
+    LandingMetadata("shop", "shop", "log", (orders,), ()).write(tmp_path)
+    columns = {"note": pl.Decimal(3, 1), "id": pl.Int32()}
+    reader = ChangeLogReader(tmp_path, "public.orders", columns, "stop")
+    read = next(reader.read([(0, 1)], None))  # type: ignore[arg-type]
+    assert read.rows.select("id", "note", "change").rows() == [(1, None, "insert"), (2, Decimal("0.5"), "insert")]
+    [letter] = read.dead.rows(named=True)
+    assert (letter["position"], letter["reason"]) == (2, "WRONG_TYPE")
+    assert letter["detail"] == 'column note is DECIMAL(3,1), found "0.55"'
+    assert b'"note": "0.55"' in letter["raw"]
+
+
 def test_places_go_on_where_a_file_is_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.connectors.postgres.changes.log_reader.ROWS_AT_ONCE", 2)
     logged(tmp_path, ((ID,), [(b"1",), (b"2",), (b"3",)]), ((ID, NOTE), [(b"4", b""), (b"5", b""), (b"6", b"")]))
@@ -88,7 +104,7 @@ def test_a_truncated_table_stops_the_flow_unless_the_author_wants_a_dead_letter(
 @pytest.fixture
 def enumerator(tmp_path: Path) -> ChangeLogEnumerator:
     """Of a log with three entries, whose feed has given up."""
-    LandingMetadata("shop", "shop", "log", ()).write(tmp_path)
+    LandingMetadata("shop", "shop", "log", (), ()).write(tmp_path)
     log = ChangeLog(tmp_path / "log")
     log.create()
     for number in range(3):

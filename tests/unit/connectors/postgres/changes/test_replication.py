@@ -14,12 +14,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import headrace.storage
 from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
 from headrace.connectors.postgres.changes.landing import read_failure
 from headrace.connectors.postgres.changes.replication import IDLE_BYTES, PASSED, ReplicationFeed, copied_entries
 from headrace.connectors.postgres.changes.transactions import position
+from headrace.storage import sync_folder
 from tests.unit.connectors.postgres.changes.scripted_slot import Slot, born, feed_of
 
 TABLE = SourceTable(
@@ -81,16 +81,15 @@ def test_an_entry_that_has_its_name_keeps_its_rows_whatever_fails_behind_that(
     feed: ReplicationFeed, slot: Slot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is named is passed over when it comes again, so its rows must be there."""
-    sync = headrace.storage.sync_folder
     failed: list[Path] = []
 
-    def sync_folder(folder: Path) -> None:
-        if not failed:
+    def failing_once(folder: Path) -> None:
+        if not failed and any(folder.glob("[0-9]*.json")):
             failed.append(folder)
             raise OSError(errno.EIO, "bad disk")
-        sync(folder)
+        sync_folder(folder)
 
-    monkeypatch.setattr(headrace.storage, "sync_folder", sync_folder)
+    monkeypatch.setattr("headrace.checkpoint.storage.sync_folder", failing_once)
     slot.waiting = _inserted(b"x")
     entry = _logged(tmp_path).entry(1)
     until = time.monotonic() + 60

@@ -112,12 +112,6 @@ def test_a_table_that_is_no_longer_the_one_that_was_followed_is_an_error(
     assert raised.value.id == "SCHEMA_CHANGED"
 
 
-def test_a_table_that_is_renamed_while_its_number_is_not_known_yet_is_an_error_too(tmp_path: Path) -> None:
-    messages = transaction(100, relation("id", "large"), relation("id", "large", table="orders_old"))
-    with pytest.raises(HeadraceError, match=r"was renamed to public\.orders_old"):
-        recorded(tmp_path, messages, table=replace(ORDERS, oid=0))
-
-
 def test_a_table_that_logs_whole_rows_stays_the_same_whatever_its_key_is_there(tmp_path: Path) -> None:
     whole = replace(ORDERS, whole=True)
     messages = transaction(100, relation("id", "large", identity="f"), insert("1", "a"))

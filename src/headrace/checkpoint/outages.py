@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from headrace.storage import write_durably
+from headrace.checkpoint.storage import Storage
 
 FOLDER = "waiting"
 
@@ -24,41 +22,41 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class OutageMarker:
-    """The marker of one writer or source."""
+    """The marker of one writer or source, in the storage of a flow or of the whole checkpoint."""
 
-    flow_folder: str
+    storage: Storage
     writer: str
     place: str
 
-    @property
-    def _file(self) -> Path:
-        return Path(self.flow_folder) / FOLDER / f"{self.writer}.json"
-
     def begin(self, reason: str) -> None:
         """Mark that the server does not answer, unless that is marked already."""
-        if not self._file.exists():
-            write_durably(self._file, json.dumps(asdict(Outage(self.place, time.time(), reason))))
+        outage = Outage(self.place, time.time(), reason)
+        self.storage.create(_file(self.writer), json.dumps(asdict(outage)).encode())
 
     def end(self) -> None:
-        self._file.unlink(missing_ok=True)
+        self.storage.delete(_file(self.writer))
 
 
-def has_outage(flow_folder: Path, writer: str) -> bool:
+def has_outage(storage: Storage, writer: str) -> bool:
     """Whether a writer or source waits for its server."""
-    return (flow_folder / FOLDER / f"{writer}.json").exists()
+    return _file(writer) in storage.list(FOLDER)
 
 
-def outages(flow_folder: Path) -> list[Outage]:
+def outages(storage: Storage) -> list[Outage]:
     """The servers that a flow waits for now."""
     found = []
-    for file in sorted((flow_folder / FOLDER).glob("[!.]*.json")):
+    for file in sorted(storage.list(FOLDER)):
         try:
-            found.append(Outage(**json.loads(file.read_text(encoding="utf-8"))))
+            found.append(Outage(**json.loads(storage.open(file).to_pybytes())))
         except FileNotFoundError:
             continue  # the server answered in this very moment
     return found
 
 
-def clear_outages(flow_folder: Path) -> None:
+def clear_outages(storage: Storage) -> None:
     """Remove the markers that an earlier process left."""
-    shutil.rmtree(flow_folder / FOLDER, ignore_errors=True)
+    storage.clear(FOLDER)
+
+
+def _file(writer: str) -> str:
+    return f"{FOLDER}/{writer}.json"

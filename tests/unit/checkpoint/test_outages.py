@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from headrace.checkpoint.outages import OutageMarker, clear_outages, outages
+from headrace.checkpoint.storage import LocalStorage
 from headrace.cli import app
-from headrace.outages import OutageMarker, clear_outages, outages
 
 ENTRY = {
     "flow": "spend",
@@ -34,33 +35,33 @@ def flow(tmp_path: Path) -> Path:
 
 
 def _marker(folder: Path, writer: int = 0) -> OutageMarker:
-    return OutageMarker(str(folder), f"headrace.spend.main.{writer}", "kafka topic 'spend' at broker:9092")
+    return OutageMarker(LocalStorage(folder), f"headrace.spend.main.{writer}", "kafka topic 'spend' at broker:9092")
 
 
 def test_a_marker_keeps_its_first_moment_until_it_is_removed(flow: Path) -> None:
     marker = _marker(flow)
     marker.begin("no answer in 6 seconds")
-    [first] = outages(flow)
+    [first] = outages(LocalStorage(flow))
     marker.begin("another reason")
-    assert outages(flow) == [first]
+    assert outages(LocalStorage(flow)) == [first]
     assert first.sink == "kafka topic 'spend' at broker:9092"
     assert first.reason == "no answer in 6 seconds"
     marker.end()
-    assert outages(flow) == []
+    assert outages(LocalStorage(flow)) == []
     marker.end()
 
 
 def test_every_writer_has_a_marker_of_its_own_and_all_can_be_cleared(flow: Path) -> None:
     for writer in (0, 1):
         _marker(flow, writer).begin("gone")
-    assert len(outages(flow)) == 2
-    clear_outages(flow)
-    assert outages(flow) == []
-    clear_outages(flow)
+    assert len(outages(LocalStorage(flow))) == 2
+    clear_outages(LocalStorage(flow))
+    assert outages(LocalStorage(flow)) == []
+    clear_outages(LocalStorage(flow))
 
 
 def test_a_flow_that_never_waited_has_no_outages(tmp_path: Path) -> None:
-    assert outages(tmp_path / "nowhere") == []
+    assert outages(LocalStorage(tmp_path / "nowhere")) == []
 
 
 def test_status_says_what_a_flow_waits_for_and_no_longer_once_it_goes_on(flow: Path) -> None:
@@ -74,11 +75,13 @@ def test_status_says_what_a_flow_waits_for_and_no_longer_once_it_goes_on(flow: P
     told = json.loads(CliRunner().invoke(app, ["status", checkpoint, "--json"]).stdout)
     assert told[0]["waiting"] == [waits.removeprefix("spend is waiting: ")]
     assert told[0]["unread"] == 7
-    clear_outages(flow)
+    clear_outages(LocalStorage(flow))
     assert "waiting" not in CliRunner().invoke(app, ["status", checkpoint], env={"COLUMNS": "140"}).stdout
 
 
 def test_a_source_that_does_not_answer_is_shown_with_every_flow(flow: Path) -> None:
-    OutageMarker(str(flow.parent), "source.payments", "kafka topic payments at broker:9092").begin("no leaders")
+    OutageMarker(LocalStorage(flow.parent), "source.payments", "kafka topic payments at broker:9092").begin(
+        "no leaders"
+    )
     shown = CliRunner().invoke(app, ["status", str(flow.parent)], env={"COLUMNS": "140"}).stdout
     assert "spend is waiting: kafka topic payments at broker:9092 (no leaders)" in shown

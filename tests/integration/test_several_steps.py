@@ -1,0 +1,213 @@
+"""Flows with several steps: what they share is read once, and a batch is done in all sinks or in none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import polars as pl
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import headrace as hr
+from headrace.observe import history
+from headrace.observe.committed import committed_rows
+from headrace.runtime.pipeline import Pipeline
+from tests.integration.conftest import SCHEMA
+
+pytestmark = pytest.mark.spark
+
+ALL = hr.available_now(drain=True)
+
+
+def _payments(place: Any, spark: SparkSession) -> DataFrame:
+    rows = hr.read_files(spark, place.landing, format="json", schema=SCHEMA, name="payments", files_per_batch=1)
+    return rows.transform(hr.event_time("at"))
+
+
+def _window(name: str, size: str, spent: str = "sum(amount)") -> Any:
+    return hr.tumbling(name, size=size, key="account").agg(spent=spent).late(hr.side_output())
+
+
+def _land(place: Any) -> None:
+    place.land("1", ("1", "a", 5, "10:05:00"), ("2", "b", 1, "10:30:00"), "broken")
+    place.land("2", ("3", "a", 7, "10:50:00"), ("4", "a", 1, "11:30:00"))
+    place.land("3", ("5", "a", 9, "10:55:00"), ("6", "b", 2, "12:10:00"))
+
+
+def _spent(folder: Path) -> list[tuple[str, int, int]]:
+    rows = committed_rows(folder).sort("account", "window").to_dicts()
+    return [(row["account"], row["window"]["start"].hour, row["spent"]) for row in rows]
+
+
+HOURLY = [("a", 10, 12), ("a", 11, 1), ("b", 10, 1), ("b", 12, 2)]
+DAILY = [("a", 0, 22), ("b", 0, 3)]
+"""Payment 5 is late for its hour and not for its day."""
+
+
+def _two_windows(place: Any, hourly_sink: Any = None) -> Pipeline:
+    @hr.pipeline(name="spend")
+    def spend(spark: SparkSession) -> None:
+        payments = _payments(place, spark)
+        hourly = _window("hourly", "1 hour").outputs(payments)
+        daily = _window("daily", "1 day").outputs(payments)
+        hr.write(
+            "spend",
+            (hourly.main, hourly_sink or hr.to_files(place.root / "hourly", format="parquet")),
+            (daily.main, hr.to_files(place.root / "daily", format="parquet")),
+            (hourly.late, hr.to_files(place.root / "late", format="parquet")),
+        )
+
+    return spend
+
+
+def test_two_windows_on_one_source_give_what_each_would_give_alone(place: Any, spark: SparkSession) -> None:
+    _land(place)
+    _two_windows(place).run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    assert _spent(place.root / "hourly") == HOURLY
+    assert _spent(place.root / "daily") == DAILY
+    assert committed_rows(place.root / "late")["id"].to_list() == ["5"]
+    total = history.read(place.checkpoint / "spend")[-1].total
+    assert (total.read, total.dead) == (7, 1)
+    assert {name: (counts.in_, counts.late) for name, counts in total.steps.items()} == {
+        "hourly": (6, 1),
+        "daily": (6, 0),
+    }
+    assert {name: counts.out for name, counts in total.sinks.items()} == {
+        "hourly.main": 4,
+        "daily.main": 2,
+        "hourly.late": 1,
+        "payments.dead_letters": 1,
+    }
+
+
+class FailsOnce:
+    """A sink that fails in a batch, after the sinks before it have been written."""
+
+    guarantee = "exactly_once"
+
+    def __init__(self, folder: Path, batch: int) -> None:
+        self._files = hr.to_files(folder, format="parquet")
+        self._batch = batch
+        self.failed = False
+
+    def prepare(self, frame: DataFrame) -> None:
+        """As the files do."""
+        self._files.prepare(frame)
+
+    def write(self, frame: DataFrame, batch: hr.BatchIdentity) -> hr.Written:
+        if batch.batch == self._batch and not self.failed:
+            self.failed = True
+            raise ConnectionError("the sink is away")
+        return self._files.write(frame, batch)
+
+
+def test_a_batch_that_failed_between_its_sinks_runs_again_for_all_of_them(place: Any, spark: SparkSession) -> None:
+    _land(place)
+
+    @hr.pipeline(name="spend")
+    def spend(spark: SparkSession) -> None:
+        payments = _payments(place, spark)
+        hourly = _window("hourly", "1 hour").outputs(payments)
+        daily = _window("daily", "1 day").outputs(payments)
+        kept = hr.to_files(place.root / "hourly", format="parquet")
+        hr.write("spend", (hourly.main, kept), (daily.main, failing))
+
+    failing = FailsOnce(place.root / "daily", batch=2)
+    with pytest.raises(ConnectionError, match="the sink is away"):
+        spend.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    spend.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    assert failing.failed
+    assert _spent(place.root / "hourly") == HOURLY
+    assert _spent(place.root / "daily") == DAILY
+
+
+class Counted:
+    """Payments of which every reading leaves a file."""
+
+    schema = "id STRING, amount BIGINT, at TIMESTAMP"
+
+    def __init__(self, readings: str) -> None:
+        self._readings = readings
+
+    def __repr__(self) -> str:
+        return "Counted()"
+
+    def lines(self, indices: npt.NDArray[Any], *, start: datetime, rate: float) -> pl.DataFrame:
+        (Path(self._readings) / f"{indices[0]}-{len(list(Path(self._readings).iterdir()))}").touch()
+        row = '{{"id": "{}", "amount": 1, "at": "2025-01-01T00:00:00Z"}}'
+        return pl.DataFrame({"line": [row.format(index).encode() for index in indices]})
+
+
+Outputs = Callable[[DataFrame], list[tuple[Any, ...]]]
+
+
+def _windows_only(rows: DataFrame) -> list[tuple[Any, ...]]:
+    steps = [hr.tumbling(name, size=size, key="id").agg(n="count(*)").late(hr.drop()) for name, size in SIZES]
+    return [(rows.transform(step), hr.to_memory(f"{step.name} of windows")) for step in steps]
+
+
+def _windows_and_rows(rows: DataFrame) -> list[tuple[Any, ...]]:
+    return [*_windows_only(rows), (rows.where("amount > 0"), hr.to_memory("rows beside windows"))]
+
+
+def _windows_and_a_window_of_one(rows: DataFrame) -> list[tuple[Any, ...]]:
+    outputs = _windows_only(rows)
+    whole = hr.tumbling("whole", size="1 day", key=None).agg(n="sum(n)").late(hr.drop())
+    return [*outputs, (outputs[0][0].transform(whole), hr.to_memory("window of a window"))]
+
+
+SIZES = (("small", "1 minute"), ("large", "1 hour"))
+
+
+@pytest.mark.parametrize("outputs", [_windows_only, _windows_and_rows, _windows_and_a_window_of_one])
+def test_what_outputs_share_is_read_once(outputs: Outputs, spark: SparkSession, tmp_path: Path) -> None:
+    readings = tmp_path / "readings"
+    readings.mkdir()
+
+    @hr.pipeline
+    def shared(spark: SparkSession) -> None:
+        rows = hr.generate(spark, Counted(str(readings)), rate=1000, name="rows", start=datetime(2025, 1, 1))
+        hr.write("shared", *outputs(rows.transform(hr.event_time("at"))))
+
+    checkpoint = tmp_path / "checkpoint"
+    running = shared.start(checkpoint=checkpoint, mode=hr.micro_batch("50 milliseconds"), spark=spark)
+    while len(entries := [each for each in history.read(checkpoint / "shared") if each.account.read]) < 3:
+        assert not running.wait(0.05)
+    running.stop()
+    entries = [each for each in history.read(checkpoint / "shared") if each.account.read]
+    assert all(counts.in_ == entry.account.read for entry in entries for counts in _of_windows(entry))
+    # So few rows go to one task.
+    assert len(list(readings.iterdir())) == len(entries)
+
+
+def _of_windows(entry: history.HistoryEntry) -> list[Any]:
+    return [entry.account.steps[name] for name, _ in SIZES]
+
+
+def test_a_side_output_is_written_without_the_main_output_of_its_step(place: Any, spark: SparkSession) -> None:
+    _land(place)
+
+    @hr.pipeline(name="spend")
+    def spend(spark: SparkSession) -> None:
+        payments = _payments(place, spark)
+        late = _window("hourly", "1 hour").outputs(payments).late
+        hr.write("spend", (payments.select("id"), hr.to_memory("all of them")), (late, hr.to_memory("the late one")))
+
+    spend.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    assert sorted(row["id"] for row in hr.memory("all of them")) == ["1", "2", "3", "4", "5", "6"]
+    assert [row["id"] for row in hr.memory("the late one")] == ["5"]
+
+
+def test_a_source_that_is_read_with_its_time_and_without_it_is_refused(place: Any, spark: SparkSession) -> None:
+    @hr.pipeline(name="spend")
+    def spend(spark: SparkSession) -> None:
+        raw = hr.read_files(spark, place.landing, format="json", schema=SCHEMA, name="payments")
+        hourly = _window("hourly", "1 hour")(raw.transform(hr.event_time("at")))
+        hr.write("spend", (raw, hr.to_memory("raw")), (hourly, hr.to_memory("timed")))
+
+    with pytest.raises(hr.DefinitionError, match=r"\[SOURCE_READ_TWICE\].*'payments'"):
+        spend.explain(spark=spark)
