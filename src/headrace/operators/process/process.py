@@ -49,9 +49,7 @@ class Process(Step):
 
     def __post_init__(self) -> None:
         if not (self.rules is None or isinstance(self.rules, Rules)):
-            raise DefinitionError(
-                "RULES_UNKNOWN", f"{self._label}: rules must be hr.rules(key=...) or None, not {self.rules!r}."
-            )
+            raise self._wrong("RULES_UNKNOWN", f"rules must be hr.rules(key=...) or None, not {self.rules!r}.")
         _ = self._output_columns  # unreadable columns are refused here
 
     @property
@@ -96,11 +94,9 @@ class Process(Step):
         column = EVENT_TIME if time in declared or isinstance(schema[time], pl.Struct) else time
         clashing = {column, *([RULES_VERSION] if self.rules else [])} & declared
         if clashing:
-            raise DefinitionError(
-                "OUTPUT_NAME_TAKEN",
-                f"step {self.name!r}: an output declares {', '.join(sorted(clashing))}, which every row has already. "
-                "Choose another name.",
-            )
+            taken = ", ".join(sorted(clashing))
+            message = f"an output declares {taken}, which every row has already. Choose another name."
+            raise self._wrong("OUTPUT_NAME_TAKEN", message)
         return column
 
     @property
