@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -33,7 +33,7 @@ class Plan:
 
     @property
     def children(self) -> list[Plan]:
-        return [_plan(child) for child in _elements(self.java.children())]
+        return [_plan(child) for child in elements(self.java.children())]
 
     @property
     def nodes(self) -> Iterator[Plan]:
@@ -50,18 +50,18 @@ class Plan:
     @property
     def subqueries(self) -> list[Plan]:
         """The plans inside its expressions, as of ``IN (SELECT ...)``."""
-        return [_plan(each) for each in _elements(self.java.subqueries())]
+        return [_plan(each) for each in elements(self.java.subqueries())]
 
     @property
     def expressions(self) -> Iterator[Plan]:
         """What this node computes, each expression with all inside it."""
-        for expression in _elements(self.java.expressions()):
+        for expression in elements(self.java.expressions()):
             yield from _plan(expression).nodes
 
     @property
     def columns(self) -> list[tuple[int, str]]:
         """Id and name of each column; a column keeps its id as long as nothing computes it anew."""
-        return [(column.exprId().id(), column.name()) for column in _elements(self.java.output())]
+        return [(column.exprId().id(), column.name()) for column in elements(self.java.output())]
 
     @property
     def is_repeatable(self) -> bool:
@@ -90,16 +90,30 @@ class Plan:
     @property
     def projected(self) -> dict[int, frozenset[int]]:
         """The columns that each column of a ``Project`` is computed from."""
-        return {each.exprId().id(): _references(each) for each in _elements(self.java.projectList())}
+        return {each.exprId().id(): _references(each) for each in elements(self.java.projectList())}
 
 
 def _plan(java: Any) -> Plan:
     return Plan(java, str(java.getClass().getSimpleName()))
 
 
-def _elements(sequence: Any) -> Iterator[Any]:
+def elements(sequence: Any) -> Iterator[Any]:
+    """The elements of a sequence of Scala."""
     return (sequence.apply(number) for number in range(sequence.size()))
 
 
 def _references(expression: Any) -> frozenset[int]:
-    return frozenset(column.exprId().id() for column in _elements(expression.references().toSeq()))
+    return frozenset(column.exprId().id() for column in elements(expression.references().toSeq()))
+
+
+def scala_object(package: Any, name: str) -> Any:
+    """A singleton object of Scala, such as ``Nil``."""
+    return getattr(getattr(package, f"{name}$"), "MODULE$")
+
+
+def scala_map(jvm: Any, pairs: Iterable[tuple[Any, Any]]) -> Any:
+    """A map of Scala; one is also a partial function."""
+    found = scala_object(jvm.scala.collection.immutable, "HashMap").empty()
+    for key, value in pairs:
+        found = found.updated(key, value)
+    return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.connectors.base.source import SPLIT_LEAF, SPLIT_TASKS
 from headrace.event_time.record import BatchRecord
 from headrace.graph import FlowNode, Graph
-from headrace.plans import Plan
+from headrace.plans import Plan, scala_map, scala_object
 from headrace.runtime.shared_rows import SharedRows, shared_rows
 
 if TYPE_CHECKING:
@@ -71,15 +71,15 @@ class FlowPlan:
         return self._frame(self._of_batch(plan, [], moments)) if moments else frame
 
     def _of_batch(self, plan: Plan, leaves: Replaced, moments: Replaced) -> Any:
-        java = plan.java.transformDown(self._partial(leaves)) if leaves else plan.java
-        return java.transformAllExpressionsWithSubqueries(self._partial(moments)) if moments else java
+        java = plan.java.transformDown(scala_map(self._jvm, leaves)) if leaves else plan.java
+        return java.transformAllExpressionsWithSubqueries(scala_map(self._jvm, moments)) if moments else java
 
     def _prepared(self, frame: DataFrame, packed: Replaced) -> Plan:
         """A frame's plan with what it shares, and with leaves of its own that hand every task its number."""
         given = Plan.of(frame)
-        shared = Plan(given.java.transformDown(self._partial(packed)), given.kind)
+        shared = Plan(given.java.transformDown(scala_map(self._jvm, packed)), given.kind)
         leaves = [leaf.java for leaf in shared.leaves if _numbers_tasks(leaf, SPLIT_LEAF)]
-        numbered = self._partial((leaf, self._numbers(leaf, self._tasks)) for leaf in leaves)
+        numbered = scala_map(self._jvm, ((leaf, self._numbers(leaf, self._tasks)) for leaf in leaves))
         return Plan(shared.java.transformDown(numbered), given.kind)
 
     def _chosen(self, packed: Plan, rows: SharedRows, step: int) -> Any:
@@ -91,8 +91,8 @@ class FlowPlan:
     def _frame(self, plan: Any) -> DataFrame:
         from pyspark.sql.classic.dataframe import DataFrame
 
-        dataset = _object(self._jvm.org.apache.spark.sql.classic, "Dataset").ofRows(self._session._jsparkSession, plan)
-        return DataFrame(dataset, self._session)
+        datasets = scala_object(self._jvm.org.apache.spark.sql.classic, "Dataset")
+        return DataFrame(datasets.ofRows(self._session._jsparkSession, plan), self._session)
 
     def _numbers(self, leaf: Any, tasks: int) -> Any:
         logical, some = self._jvm.org.apache.spark.sql.catalyst.plans.logical, self._jvm.scala.Some
@@ -101,7 +101,7 @@ class FlowPlan:
     def _rows(self, node: Any, frame: DataFrame) -> Any:
         """The rows of a frame under the columns of the node whose place they take."""
         catalyst, scala = self._jvm.org.apache.spark.sql.catalyst, self._jvm.scala
-        nothing, none = _object(scala.collection.immutable, "Nil"), _object(scala, "None")
+        nothing, none = scala_object(scala.collection.immutable, "Nil"), scala_object(scala, "None")
         given, wanted = frame._jdf.queryExecution().analyzed(), node.output()
         columns = nothing
         for place in reversed(range(wanted.size())):
@@ -118,13 +118,6 @@ class FlowPlan:
         now = record.clock // 1000
         return [(each, expressions.CurrentBatchTimestamp(now, each.dataType(), zone).toLiteral()) for each in clocks]
 
-    def _partial(self, pairs: Replaced) -> Any:
-        """A partial function of the JVM: a map is one."""
-        function = _object(self._jvm.scala.collection.immutable, "HashMap").empty()
-        for key, value in pairs:
-            function = function.updated(key, value)
-        return function
-
 
 def _numbers_tasks(leaf: Plan, first: int) -> bool:
     return bool(leaf.kind == "Range" and leaf.java.start() == first)
@@ -135,8 +128,3 @@ def _clocks(plan: Plan) -> Iterator[Any]:
         yield from (each.java for each in node.expressions if each.kind in CLOCKS)
         for subquery in node.subqueries:
             yield from _clocks(subquery)
-
-
-def _object(package: Any, name: str) -> Any:
-    """A singleton object of Scala."""
-    return getattr(getattr(package, f"{name}$"), "MODULE$")

@@ -99,6 +99,7 @@ class Flow:
         self._total = Account() if last is None else last.total
         self._reads = SourceReads(graph, node.sources, self._storage, self._stopping)
         self._plan = FlowPlan(graph, node, self._session, self._reads.placeholders)
+        self._steps = ", ".join(node.steps or node.sources)
         self._worker = threading.Thread(target=self._work, name=f"headrace-{node.name}", daemon=True)
 
     def _is_away(self, source: str) -> bool:
@@ -249,7 +250,7 @@ class Flow:
             splits=self._reads.splits(record),
         )
         context = self._session.sparkContext
-        context.setJobGroup(str(self.folder), f"{self.node.name}, batch {record.batch}")
+        context.setJobGroup(str(self.folder), f"{self.node.name}, batch {record.batch}: {self._steps}")
         context.setLocalProperty(PROPERTY, text)
         outputs = BatchOutputs(self._outputs, record, self.planner.marks, self._plan)
         with self._plan.of_batch(record, self._reads.frames(record)) as frames:

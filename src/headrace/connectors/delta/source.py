@@ -24,6 +24,7 @@ from headrace.connectors.base.source import Gate, Planned, add_frame_source, sou
 from headrace.connectors.delta.table import DeltaLog, table_place, without_metadata
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.tracker import WHOLE
+from headrace.plans import scala_map
 from headrace.schemas import polars_schema
 from headrace.stability import stable
 from headrace.wheel.task import Task
@@ -122,9 +123,7 @@ class DeltaStream:
             options["startingVersion"] = str(version)
         if self.files_per_batch is not None:
             options["maxFilesPerTrigger"] = str(self.files_per_batch)
-        given = getattr(getattr(jvm.scala.collection.immutable, "HashMap$"), "MODULE$").empty()
-        for name, value in options.items():
-            given = given.updated(name, value)
+        given = scala_map(jvm, options.items())
         source = jvm.org.apache.spark.sql.delta.sources.DeltaDataSource()
         context = spark._jsparkSession.sqlContext()
         return source.createSource(context, self.log.path, jvm.scala.Option.empty(), "delta", given)

@@ -24,6 +24,7 @@ from headrace.connectors.base.conversion import fitted
 from headrace.connectors.base.delivery import quoted
 from headrace.connectors.base.sink import BatchIdentity, forked
 from headrace.errors import HeadraceError
+from headrace.plans import elements
 from headrace.schemas import polars_schema
 from headrace.stability import stable
 from headrace.storage import local_path
@@ -71,7 +72,7 @@ class DeltaLog:
         return StructType.fromJson(json.loads(self._snapshot().metadata().schemaString()))
 
     def partition_columns(self) -> tuple[str, ...]:
-        return tuple(_listed(self._snapshot().metadata().partitionColumns()))
+        return tuple(elements(self._snapshot().metadata().partitionColumns()))
 
     def setting(self, name: str) -> str | None:
         found = self._snapshot().metadata().configuration().get(name)
@@ -101,10 +102,6 @@ def table_place(path: str | os.PathLike[str]) -> str:
 def without_metadata(columns: StructType) -> StructType:
     """Columns without Headrace's metadata, which names the event time of the pipeline that wrote them."""
     return StructType([StructField(field.name, field.dataType, field.nullable) for field in columns.fields])
-
-
-def _listed(sequence: Any) -> list[Any]:
-    return [sequence.apply(place) for place in range(sequence.size())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +141,7 @@ class DeltaWriter:
         # Reading it makes Delta refuse this commit when another writer marks the batch at the same time.
         transaction.txnVersion(self.application)
         files = transaction.writeFiles(frame._jdf)
-        rows = sum(int(file.numLogicalRecords().get()) for file in _listed(files))
+        rows = sum(int(file.numLogicalRecords().get()) for file in elements(files))
         if rows:
             spark, some = self.log.jvm.org.apache.spark.sql, self.log.jvm.scala.Option.apply
             mark = self.application, self.version
