@@ -10,8 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
 
-from headrace.connectors.debezium.server import Connect
-from headrace.connectors.kafka.server import Kafka
+from headrace.connectors.kafka.server import Connect, Kafka
 from headrace.connectors.postgres.server import Postgres
 from headrace.errors import HeadraceError
 from headrace.services.jars import java_command

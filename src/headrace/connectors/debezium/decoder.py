@@ -10,14 +10,7 @@ import polars as pl
 
 from headrace.changelog import DATABASE_CHANGELOG, sortable
 from headrace.connectors.base.conversion import from_bytes, settle
-from headrace.connectors.base.decoding import (
-    POSITION,
-    RAW_BYTES,
-    Columns,
-    Decoded,
-    Decoder,
-    with_plain_types,
-)
+from headrace.connectors.base.decoding import POSITION, RAW_BYTES, Columns, Decoded, Decoder, with_plain_types
 from headrace.connectors.base.lines import MAX_ROW_BYTES, Integers, as_lines, read_lines
 from headrace.connectors.base.messages import Payloads
 from headrace.connectors.debezium.changes import DebeziumChanges

@@ -168,7 +168,6 @@ class FileEnumerator:
         return files
 
     def _paths(self, lists: list[str]) -> pl.DataFrame:
-        """The paths of all files that were seen."""
         known, paths = self._seen
         if lists != known:
             added = [name for name in lists if name not in known]

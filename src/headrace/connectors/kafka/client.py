@@ -110,7 +110,6 @@ class Cluster:
         }
 
     def failure(self, error: KafkaError) -> Exception:
-        """What a client's error means for the delivery."""
         code, text = error.code(), self.hidden(error.str())
         where = f"kafka at {self.servers}"
         if code in _REFUSED:

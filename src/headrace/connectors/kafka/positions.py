@@ -69,7 +69,6 @@ class Topics:
         return {**self.earliest(names), **json.loads(start)}
 
     def earliest(self, names: list[str] | None = None) -> Positions:
-        """The first offset that each partition still holds."""
         return self._ask(self._partitions() if names is None else names, OffsetSpec.earliest())
 
     def latest(self) -> Positions:
@@ -77,7 +76,6 @@ class Topics:
         return self._ask(self._partitions(), OffsetSpec.latest())
 
     def check(self) -> None:
-        """Fail before the first batch if the topics cannot be read."""
         try:
             self._partitions()
         except Unreachable as problem:

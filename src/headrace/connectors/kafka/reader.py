@@ -194,7 +194,6 @@ class _Consumption:
 
 
 def _consumer(subscription: Subscription) -> PartitionConsumer:
-    """This worker's consumer for a cluster."""
     if subscription not in _CONSUMERS:
         _CONSUMERS[subscription] = open_consumer(
             {

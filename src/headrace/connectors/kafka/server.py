@@ -1,21 +1,23 @@
-"""The development server: an Apache Kafka broker that is its own controller, from Maven's jars."""
+"""The development servers: an Apache Kafka broker that is its own controller, and Kafka Connect, from Maven's jars."""
 
 from __future__ import annotations
 
 import base64
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from headrace.errors import HeadraceError
 from headrace.services.jars import java_command
 from headrace.services.server import ANY, HOST, is_free
-from headrace.services.service import Service
+from headrace.services.service import HttpService, Service
 
 SETTINGS_FILE = "server.properties"
-SETTINGS = {
+BROKER_SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
@@ -43,12 +45,28 @@ SETTINGS = {
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
 }
 
+CONNECT_SETTINGS = {
+    "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    # Often, so that after a crash few changes are sent again.
+    "offset.flush.interval.ms": "500",
+    # The connectors are on the class path; looking through all classes for more takes seconds.
+    "plugin.discovery": "service_load",
+    "topic.creation.enable": "true",
+}
+
 LOGGING = """\
 <Configuration status="ERROR">
   <Appenders><Console name="log"><PatternLayout pattern="%d %p %c: %m%n"/></Console></Appenders>
   <Loggers><Root level="WARN"><AppenderRef ref="log"/></Root></Loggers>
 </Configuration>
 """
+
+
+def properties(folder: Path, settings: Mapping[str, str]) -> str:
+    """The path of a file with these settings."""
+    (folder / SETTINGS_FILE).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return str(folder / SETTINGS_FILE)
 
 
 def log_quietly(folder: Path) -> str:
@@ -67,13 +85,13 @@ class Kafka(Service):
     def prepare(self, ports: tuple[int, ...]) -> None:
         broker, controller = ports
         settings = {
-            **SETTINGS,
+            **BROKER_SETTINGS,
             "listeners": f"CLIENTS://{HOST}:{broker},CONTROLLER://{HOST}:{controller}",
             "advertised.listeners": f"CLIENTS://{HOST}:{broker}",
             "controller.quorum.voters": f"1@{HOST}:{controller}",
             "log.dirs": str(self.data),
         }
-        (self.folder / SETTINGS_FILE).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        properties(self.folder, settings)
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = ("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", SETTINGS_FILE)
         self.run_tool("format the store", *java_command("kafka-broker", log_quietly(self.folder)), *tool)
@@ -95,3 +113,29 @@ class Kafka(Service):
     @property
     def url(self) -> str:
         return self.address
+
+
+class Connect(HttpService):
+    """Kafka Connect with Debezium's connector for PostgreSQL: a worker for connectors that clients put into it."""
+
+    name: ClassVar[str] = "connect"
+    ready_path: ClassVar[str] = "/connectors"
+
+    def command(self) -> tuple[str, ...]:
+        settings = {
+            **CONNECT_SETTINGS,
+            "bootstrap.servers": self._broker(),
+            "listeners": f"http://{self.address}",
+            "offset.storage.file.filename": str(self.data / "offsets"),
+        }
+        worker, file = "org.apache.kafka.connect.cli.ConnectStandalone", properties(self.folder, settings)
+        return (*java_command("connect", log_quietly(self.folder)), worker, file)
+
+    def _broker(self) -> str:
+        broker = Kafka(self.folder.parent / Kafka.name)
+        if not broker.is_running():
+            raise HeadraceError(
+                "SERVICE_NEEDS_KAFKA",
+                f"no Kafka broker runs in {broker.folder}. Start it first: headrace services up kafka connect",
+            )
+        return broker.address

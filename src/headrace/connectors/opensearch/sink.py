@@ -105,7 +105,6 @@ class OpenSearchSink:
             check_permitted(found, self.place)
 
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
-        """Write each document's last change, with the version that the batch gives it."""
         named = rows.with_columns(self.id.render(flat(rows)).alias(_ID))
         fits = pl.col(_ID).str.len_bytes().is_between(1, _LONGEST_ID).fill_null(False)
         without_id = refused_rows(

@@ -95,7 +95,6 @@ class ChangeLogEnumerator:
         return Planned(until, {WHOLE: max(unread, 1)} if until < newest else {})
 
     def splits(self, since: int, until: int, *, tasks: int) -> list[list[tuple[int, int]]]:
-        """Ranges of entries in order."""
         log = self._log
         runs = divided([self._entry(log, number).rows_of(self._table) for number in range(since, until)], tasks)
         return [[(since + run.start, since + run.stop)] if run.stop > run.start else [] for run in runs]
