@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from headrace.connectors.kafka.server import LOGGING, Kafka, java_command
+from headrace.connectors.kafka.server import Kafka, log_quietly
 from headrace.errors import HeadraceError
+from headrace.services.jars import java_command
 from headrace.services.service import HttpService
 
 SETTINGS = {
@@ -25,9 +26,6 @@ class Connect(HttpService):
     name: ClassVar[str] = "connect"
     ready_path: ClassVar[str] = "/connectors"
 
-    def prepare(self, ports: tuple[int, ...]) -> None:
-        (self.folder / "logging.xml").write_text(LOGGING)
-
     def command(self) -> tuple[str, ...]:
         settings = {
             **SETTINGS,
@@ -38,7 +36,7 @@ class Connect(HttpService):
         file = self.folder / "worker.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         worker = "org.apache.kafka.connect.cli.ConnectStandalone"
-        return (*java_command(self.folder, "connect"), worker, str(file))
+        return (*java_command("connect", log_quietly(self.folder)), worker, str(file))
 
     def _broker(self) -> str:
         broker = Kafka(self.folder.parent / Kafka.name)

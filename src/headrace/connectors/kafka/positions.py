@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -35,17 +35,13 @@ class Subscription:
     start: str
     """``earliest``, ``latest``, ``at <microseconds>``, or JSON of exact positions."""
     on_lost: OnLost
-    options: Mapping[str, str | Secret] = field(default_factory=dict)
+    options: tuple[tuple[str, str | Secret], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         check_choice(OnLost, on_lost=self.on_lost)
 
     def client_options(self) -> dict[str, Any]:
         return client_settings(self.servers, self.options)
-
-    def to_json(self) -> str:
-        """What identifies the subscription in a process; it holds only the place of a secret."""
-        return json.dumps(asdict(self))
 
     def __repr__(self) -> str:
         return f"topic {' '.join(self.topics)} at {self.servers}"

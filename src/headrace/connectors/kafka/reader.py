@@ -39,7 +39,7 @@ METADATA: Mapping[str, pl.DataType] = {
 }
 """Columns that a schema may declare besides those of the value: what Kafka itself knows about a message."""
 
-_CONSUMERS: dict[str, PartitionConsumer] = {}
+_CONSUMERS: dict[Subscription, PartitionConsumer] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +190,13 @@ class _Consumption:
         self._consumer.assign(self._piece.topic, self._piece.partition, following)
 
     def _renew(self) -> None:
-        _CONSUMERS.pop(self._subscription.to_json()).close()
+        _CONSUMERS.pop(self._subscription).close()
 
 
 def _consumer(subscription: Subscription) -> PartitionConsumer:
     """This worker's consumer for a cluster."""
-    key = subscription.to_json()
-    if key not in _CONSUMERS:
-        _CONSUMERS[key] = open_consumer(
+    if subscription not in _CONSUMERS:
+        _CONSUMERS[subscription] = open_consumer(
             {
                 "group.id": "headrace",  # librdkafka requires one; nothing is ever committed to it
                 "enable.auto.commit": False,
@@ -213,4 +212,4 @@ def _consumer(subscription: Subscription) -> PartitionConsumer:
             },
             most=POLLED_AT_ONCE,
         )
-    return _CONSUMERS[key]
+    return _CONSUMERS[subscription]

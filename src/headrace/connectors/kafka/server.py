@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
-import subprocess
 import uuid
 from pathlib import Path
 from typing import ClassVar
@@ -12,13 +10,9 @@ from typing import ClassVar
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from headrace.errors import HeadraceError
-from headrace.services.jars import jars
-from headrace.services.server import ANY, HOST, is_free, java
+from headrace.services.jars import java_command
+from headrace.services.server import ANY, HOST, is_free
 from headrace.services.service import Service
-
-# Quick to start and small: it is for development and tests, not for load.
-JAVA_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 SETTINGS_FILE = "server.properties"
 SETTINGS = {
@@ -57,6 +51,12 @@ LOGGING = """\
 """
 
 
+def log_quietly(folder: Path) -> str:
+    """The option by which Java logs warnings only."""
+    (folder / "logging.xml").write_text(LOGGING)
+    return f"-Dlog4j2.configurationFile={folder / 'logging.xml'}"
+
+
 class Kafka(Service):
     """A cluster of one broker."""
 
@@ -73,17 +73,14 @@ class Kafka(Service):
             "controller.quorum.voters": f"1@{HOST}:{controller}",
             "log.dirs": str(self.data),
         }
-        (self.folder / "logging.xml").write_text(LOGGING)
         (self.folder / SETTINGS_FILE).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = ("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", SETTINGS_FILE)
-        command, silent = [*java_command(self.folder, "kafka-broker"), *tool], subprocess.DEVNULL
-        outcome = subprocess.run(command, stdin=silent, capture_output=True, text=True, check=False, cwd=self.folder)
-        if outcome.returncode != 0:
-            raise HeadraceError("SERVICE_FAILED", f"Kafka could not format its store: {outcome.stderr.strip()}")
+        self.run_tool("format the store", *java_command("kafka-broker", log_quietly(self.folder)), *tool)
 
     def command(self) -> tuple[str, ...]:
-        return (*java_command(self.folder, "kafka-broker"), "kafka.Kafka", str(self.folder / SETTINGS_FILE))
+        java = java_command("kafka-broker", log_quietly(self.folder))
+        return (*java, "kafka.Kafka", str(self.folder / SETTINGS_FILE))
 
     def is_ready(self) -> bool:
         # Cheaper than a client without a server, which also logs to standard error.
@@ -98,9 +95,3 @@ class Kafka(Service):
     @property
     def url(self) -> str:
         return self.address
-
-
-def java_command(folder: Path, jar_set: str) -> tuple[str, ...]:
-    """Java with a set of jars, and with the settings for logging in the folder."""
-    logging = f"-Dlog4j2.configurationFile={folder / 'logging.xml'}"
-    return (java(), *JAVA_OPTIONS, logging, "-cp", os.pathsep.join(map(str, jars(jar_set))))
