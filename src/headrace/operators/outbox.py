@@ -9,7 +9,6 @@ from functools import cached_property
 import polars as pl
 
 from headrace.changelog import CHANGE, INSERT, POSITION, check_changelog
-from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import Rows
 from headrace.operators.step import LateRows, Step
@@ -74,10 +73,8 @@ class Outbox(Step):
         check_changelog(self.name, schema)
         if not isinstance(schema.get(self.payload), pl.String | pl.Binary):
             found = f"is {schema[self.payload]}" if self.payload in schema else "does not exist"
-            raise DefinitionError(
-                "PAYLOAD_TYPE",
-                f"step {self.name!r}: payload column {self.payload!r} {found}. Name one of text, json or bytea.",
-            )
+            message = f"payload column {self.payload!r} {found}. Name one of text, json or bytea."
+            raise self._wrong("PAYLOAD_TYPE", message)
         rows = Rows(self.name, (self.message_key,), time, dict(schema))
         columns = {name: schema[name] for name in (self.message_key, self.payload, POSITION, time, CHANGE)}
         return OutboxOperator(

@@ -101,15 +101,16 @@ class Step(StepDefinition):
         """The step in error messages."""
         return f"step {self.name!r}"
 
+    def _wrong(self, id: str, message: str) -> DefinitionError:
+        return DefinitionError(id, f"{self._label}: {message}")
+
     def _check_free(self, what: str, names: Iterable[str], taken: Collection[str]) -> None:
         """No key column and no result has the name of another column of the results."""
         for name in names:
             if name in taken:
-                raise DefinitionError(
-                    "RESULT_NAME_TAKEN",
-                    f"{self._label}: {what} {name!r} has the name of another column of the results "
-                    f"({', '.join(taken)}). Choose another name.",
-                )
+                others = ", ".join(taken)
+                message = f"{what} {name!r} has the name of another column of results ({others}). Choose another name."
+                raise self._wrong("RESULT_NAME_TAKEN", message)
 
     def _chosen_lateness(self) -> Lateness:
         if self.lateness is None:

@@ -70,11 +70,8 @@ class Lookup(Step):
         taken = [name.lower() for name in (*schema, *added)]
         for column in added:
             if taken.count(column.lower()) > 1:
-                raise DefinitionError(
-                    "COLUMN_EXISTS",
-                    f"step {self.name!r}: output column {column!r} would exist twice. The rows have the columns "
-                    f"{', '.join(schema)}; rename one of them.",
-                )
+                rows = f"The rows have the columns {', '.join(schema)}; rename one of them."
+                raise self._wrong("COLUMN_EXISTS", f"output column {column!r} would exist twice. {rows}")
         return LookupOperator(uuid.uuid4().hex, self, dict(schema), columns)
 
     @property

@@ -9,7 +9,6 @@ from typing import ClassVar, Literal, Self
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
-from headrace.errors import DefinitionError
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.patterns.automaton import Automaton
 from headrace.operators.patterns.chain import Chain
@@ -44,11 +43,8 @@ class MatchingStep(Step):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.most, int) or isinstance(self.most, bool) or self.most < 1:
-            raise DefinitionError(
-                "MOST_TOO_SMALL",
-                f"{self._label}: most={self.most!r} must be a whole number of at least 1, the partial matches a key "
-                "may have.",
-            )
+            message = f"most={self.most!r} must be a whole number of at least 1, the partial matches a key may have."
+            raise self._wrong("MOST_TOO_SMALL", message)
         self._check_free("key column", self.key, self.result_columns)
 
     @property
@@ -175,9 +171,9 @@ class PatternRules(MatchingStep):
         lateness = self._chosen_lateness()
         wanted = {self.rules.key: pl.String(), "pattern": pl.String()}
         if any(rules_schema.get(name) != dtype for name, dtype in wanted.items()):
-            raise DefinitionError(
+            raise self._wrong(
                 "RULES_COLUMNS",
-                f"step {self.name!r}: the rules need the columns {self.rules.key} STRING and pattern STRING, and if "
+                f"the rules need the columns {self.rules.key} STRING and pattern STRING, and if "
                 f"they can be removed deleted BOOLEAN. Existing columns: {', '.join(rules_schema)}.",
             )
         context = RuleContext(self.name, self.key, time, tuple(schema.items()), tuple(self._output.items()), self.most)

@@ -10,7 +10,6 @@ import polars as pl
 
 from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UNCHANGED, UPDATE_AFTER, check_changelog
 from headrace.durations import Duration
-from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.keys import key_argument, key_columns
 from headrace.operators.rows import Rows, join_by_key
@@ -46,9 +45,9 @@ class Materialize(ChangelogStep):
         check_changelog(self.name, schema)
         check_primary_key(self.name, self.key)
         if UNCHANGED in schema and schema[UNCHANGED] != pl.List(pl.String()):
-            raise DefinitionError(
+            raise self._wrong(
                 "COLUMN_RESERVED",
-                f"step {self.name!r}: column {UNCHANGED!r} of a changelog is ARRAY<STRING> and names the columns whose "
+                f"column {UNCHANGED!r} of a changelog is ARRAY<STRING> and names the columns whose "
                 f"values were not sent, but here it is {schema[UNCHANGED]}. Rename the column.",
             )
         columns = {name: dtype for name, dtype in schema.items() if name not in CHANGELOG}

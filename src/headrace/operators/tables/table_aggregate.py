@@ -11,7 +11,6 @@ import polars as pl
 
 from headrace.changelog import check_changelog
 from headrace.durations import Duration
-from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.expressions import Aggregate
 from headrace.keys import Key, key_argument, key_columns
@@ -67,10 +66,7 @@ class TableAggregate(ChangelogStep):
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         if not self.aggregates:
-            raise DefinitionError(
-                "AGGREGATES_MISSING",
-                f"step {self.name!r} computes nothing. Add .agg(...), as in .agg(rows='count(*)').",
-            )
+            raise self._wrong("AGGREGATES_MISSING", "it computes nothing. Add .agg(...), as in .agg(rows='count(*)').")
         check_changelog(self.name, schema, placed=bool(self.row_key))
         check_all_values_sent(self.name, schema)
         check_key(self.name, self.row_key, schema)
@@ -79,10 +75,8 @@ class TableAggregate(ChangelogStep):
         needed = {*self.key, *self.row_key}.union(*(each.columns for each in self.aggregates))
         unknown = sorted(needed - set(schema))
         if unknown:
-            raise DefinitionError(
-                "COLUMN_UNKNOWN",
-                f"step {self.name!r}: column {unknown[0]!r} does not exist. Existing columns: {', '.join(schema)}.",
-            )
+            message = f"column {unknown[0]!r} does not exist. Existing columns: {', '.join(schema)}."
+            raise self._wrong("COLUMN_UNKNOWN", message)
         columns = {name: dtype for name, dtype in schema.items() if name in needed}
         aggregation = Aggregation(self.name, self.key, time, columns, self.aggregates)
         layout = GroupState(aggregation, columns if self.row_key else {}, self.row_key)

@@ -105,10 +105,7 @@ class GlobalWindow(TriggeredWindowStep):
     def emit(self, emission: Emission | Trigger) -> Self:
         """Choose the trigger; there is no default."""
         if isinstance(emission, Every) and emission.time == "processing":
-            raise DefinitionError(
-                "TRIGGER_BY_CLOCK",
-                f"window {self.name!r}: .emit({emission!r}) would fire by the clock. Add time='event'.",
-            )
+            raise self._wrong("TRIGGER_BY_CLOCK", f".emit({emission!r}) would fire by the clock. Add time='event'.")
         if not isinstance(emission, AfterRows | Every | When):
             raise self._no_emission(emission, f"a window that never closes. Use {_TRIGGERS}.")
         return replace(self, trigger=emission)
@@ -120,10 +117,8 @@ class GlobalWindow(TriggeredWindowStep):
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         if self.trigger is None:
-            raise DefinitionError(
-                "EMISSION_MISSING",
-                f"window {self.name!r} never closes and does not say when to emit. Add .emit(...) with {_TRIGGERS}.",
-            )
+            message = f"it never closes and does not say when to emit. Add .emit(...) with {_TRIGGERS}."
+            raise self._wrong("EMISSION_MISSING", message)
         if isinstance(self.trigger, When):
             check_condition(self.trigger.condition, aggregation.schema)
         return TriggerOperator(self.name, aggregation, self.trigger, self.ttl, self.accumulation, lateness)

@@ -51,18 +51,15 @@ class WindowStep(Step):
         return replace(self, accumulation=panes)
 
     def _no_emission(self, given: object, what: str) -> DefinitionError:
-        return DefinitionError("EMISSION_UNKNOWN", f"window {self.name!r}: .emit({given!r}) is not for {what}")
+        return self._wrong("EMISSION_UNKNOWN", f".emit({given!r}) is not for {what}")
 
     def _no_panes(self, given: object, what: str) -> DefinitionError:
-        return DefinitionError("PANES_UNKNOWN", f"window {self.name!r}: .panes({given!r}) is not {what}")
+        return self._wrong("PANES_UNKNOWN", f".panes({given!r}) is not {what}")
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         lateness = self._chosen_lateness()
         if not self.aggregates:
-            raise DefinitionError(
-                "AGGREGATES_MISSING",
-                f"window {self.name!r} computes nothing. Add .agg(...), as in .agg(rows='count(*)').",
-            )
+            raise self._wrong("AGGREGATES_MISSING", "it computes nothing. Add .agg(...), as in .agg(rows='count(*)').")
         self._check_free("key column", self.key, self.result_columns)
         aggregation = Aggregation(self.name, self.key, time, dict(schema), self.aggregates)
         operator = self._operator(aggregation, lateness)
