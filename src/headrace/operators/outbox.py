@@ -8,7 +8,7 @@ from functools import cached_property
 
 import polars as pl
 
-from headrace.changelog import CHANGE, INSERT, POSITION, check_changelog
+from headrace.changelog import CHANGE, INSERT, POSITION
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import Rows
 from headrace.operators.step import LateRows, Step
@@ -70,13 +70,13 @@ class Outbox(Step):
     payload: str
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
-        check_changelog(self.name, schema)
         if not isinstance(schema.get(self.payload), pl.String | pl.Binary):
             found = f"is {schema[self.payload]}" if self.payload in schema else "does not exist"
             message = f"payload column {self.payload!r} {found}. Name one of text, json or bytea."
             raise self._wrong("PAYLOAD_TYPE", message)
         rows = Rows(self.name, (self.message_key,), time, dict(schema))
-        columns = {name: schema[name] for name in (self.message_key, self.payload, POSITION, time, CHANGE)}
+        needed = (self.message_key, self.payload, POSITION, time, CHANGE)
+        columns = {name: dtype for name, dtype in schema.items() if name in needed}
         return OutboxOperator(
             self.name, ChangelogInput(rows, rows.key, columns), TombstoneRetention(None), self.payload
         )

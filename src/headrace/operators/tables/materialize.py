@@ -8,7 +8,7 @@ from functools import cached_property
 
 import polars as pl
 
-from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UNCHANGED, UPDATE_AFTER, check_changelog
+from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UNCHANGED, UPDATE_AFTER
 from headrace.durations import Duration
 from headrace.event_time.record import TimeBounds
 from headrace.keys import key_argument, key_columns
@@ -22,7 +22,6 @@ from headrace.operators.tables.changelog_input import (
     ChangelogOperator,
     ChangelogStep,
     TableChanges,
-    check_primary_key,
     row_changes,
     table_columns,
     tombstone_retention,
@@ -42,8 +41,6 @@ class Materialize(ChangelogStep):
     before_images: bool = False
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
-        check_changelog(self.name, schema)
-        check_primary_key(self.name, self.key)
         if UNCHANGED in schema and schema[UNCHANGED] != pl.List(pl.String()):
             raise self._wrong(
                 "COLUMN_RESERVED",
@@ -82,8 +79,8 @@ def materialize(
     >>> materialize("customers", key="customer_id")
     hr.materialize('customers', key='customer_id')
     """
-    tombstones = tombstone_retention(keep_deleted)
-    return Materialize(name=name, key=key_columns(key), tombstones=tombstones, before_images=before_images)
+    columns, tombstones = key_columns(key, needed_by=name), tombstone_retention(keep_deleted)
+    return Materialize(name=name, key=columns, tombstones=tombstones, before_images=before_images)
 
 
 @dataclass(frozen=True)

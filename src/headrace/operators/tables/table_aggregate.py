@@ -9,12 +9,11 @@ from typing import Self
 
 import polars as pl
 
-from headrace.changelog import check_changelog
 from headrace.durations import Duration
 from headrace.event_time.record import TimeBounds
 from headrace.expressions import Aggregate
 from headrace.keys import Key, key_argument, key_columns
-from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER, TIME, Rows, check_key, with_key_numbers
+from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER, TIME, Rows, with_key_numbers
 from headrace.operators.tables.changelog_input import (
     CHANGED_AT,
     IS_UPSERT,
@@ -27,7 +26,6 @@ from headrace.operators.tables.changelog_input import (
     ChangelogStep,
     TableChanges,
     check_all_values_sent,
-    check_primary_key,
     tombstone_retention,
     view_changes,
 )
@@ -67,11 +65,7 @@ class TableAggregate(ChangelogStep):
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         if not self.aggregates:
             raise self._wrong("AGGREGATES_MISSING", "it computes nothing. Add .agg(...), as in .agg(rows='count(*)').")
-        check_changelog(self.name, schema, placed=bool(self.row_key))
         check_all_values_sent(self.name, schema)
-        check_key(self.name, self.row_key, schema)
-        if self.key or self.row_key:
-            check_primary_key(self.name, (*self.key, *self.row_key))
         needed = {*self.key, *self.row_key}.union(*(each.columns for each in self.aggregates))
         unknown = sorted(needed - set(schema))
         if unknown:

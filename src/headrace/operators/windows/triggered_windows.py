@@ -9,7 +9,6 @@ from typing import Self
 from headrace.durations import Duration, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
-from headrace.expressions.rows import check_condition
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.process.state import TtlConfig, check_ttl
 from headrace.operators.step import FINAL, LateRows
@@ -120,7 +119,7 @@ class GlobalWindow(TriggeredWindowStep):
             message = f"it never closes and does not say when to emit. Add .emit(...) with {_TRIGGERS}."
             raise self._wrong("EMISSION_MISSING", message)
         if isinstance(self.trigger, When):
-            check_condition(self.trigger.condition, aggregation.schema)
+            self.trigger.condition.truth(aggregation.schema)  # checks the types
         return TriggerOperator(self.name, aggregation, self.trigger, self.ttl, self.accumulation, lateness)
 
     @property
