@@ -149,6 +149,7 @@ class Planner:
         """Log what the next batch starts from, after the reports of a batch's tasks and the sinks' writers."""
         self.time.observe(record, reports)
         self.positions |= {name: read.until for name, read in record.reads.items()}
+        self.total = total
         for step in record.time_bounds:
             changes = reports.inputs.get(NodeId("step", step, RULES_INPUT))
             if changes is not None:
@@ -171,7 +172,7 @@ class Planner:
                 self.marks,
                 self._definitions,
                 self.positions,
-                total,
+                self.total,
             ),
         )
         self.time.end()
