@@ -76,7 +76,7 @@ class Feed:
         for table in ("table", "changed"):
             self._commit(table, chunk + 1, self._added(table, ids, chunk), *self._removed(table, chunk))
         with psycopg.connect(self.postgres) as database:
-            database.execute("insert into numbers select generate_series(%s, %s)", (first, first + CHUNK - 1))
+            database.execute("insert into numbers select generate_series(%s::bigint, %s)", (first, first + CHUNK - 1))
         self._publish(lines[:MESSAGES])
 
     def _send_to_kafka(self, lines: list[bytes], *, partitions: int) -> None:
