@@ -108,15 +108,17 @@ class Feed:
         file.rename(log / f"{version:020}.json")
 
     def _added(self, table: str, ids: pl.DataFrame, chunk: int) -> dict[str, Any]:
-        file = self.root / table / f"{chunk}.parquet"
-        ids.write_parquet(file)
-        about = {"path": file.name, "partitionValues": {}, "size": file.stat().st_size, "modificationTime": 0}
-        return {"add": {**about, "dataChange": True}}
+        ids.write_parquet(self.root / table / f"{chunk}.parquet")
+        return {"add": {**self._about(table, chunk), "modificationTime": 0}}
 
     def _removed(self, table: str, chunk: int) -> Iterator[dict[str, Any]]:
         if table == "changed" and chunk % REMOVED_EVERY == 1:
-            about = {"path": f"{chunk - 1}.parquet", "dataChange": True, "deletionTimestamp": 0}
-            yield {"remove": {**about, "extendedFileMetadata": False}}
+            about = self._about(table, chunk - 1)
+            yield {"remove": {**about, "deletionTimestamp": 0, "extendedFileMetadata": True}}
+
+    def _about(self, table: str, chunk: int) -> dict[str, Any]:
+        file = self.root / table / f"{chunk}.parquet"
+        return {"path": file.name, "partitionValues": {}, "size": file.stat().st_size, "dataChange": True}
 
 
 @pytest.fixture(scope="module")

@@ -234,7 +234,7 @@ class Flow:
             raise reported(error) or self._failed(record, error) from error
 
     def _failed(self, record: BatchRecord, error: BaseException) -> HeadraceError:
-        said = author_traceback(error) or str(error)
+        said = author_traceback(error) or str(error).partition("\n\tat ")[0]
         return HeadraceError(
             "BATCH_FAILED",
             f"flow {self.node.name!r}, batch {record.batch}: a task failed, and the batch is not done. Correct what "
